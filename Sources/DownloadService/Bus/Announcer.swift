@@ -4,11 +4,12 @@ internal import DownloadStore
 internal import DownloaderInterface
 internal import EventLoop
 internal import Scheduling
+internal import TransferEngine
 
 /// Announces on the bus: progress within a budget, changed properties, and ends in the order of the contract. All signals but progress go
 /// through the journal, and so wait for the commit of what they say; progress says nothing durable. While commits fail, changes of an
 /// object are merged into one signal.
-@BusActor final class Announcer {
+@BusActor final class Announcer: DownloadObserver {
     /// The shortest time between two `Progress` signals of a download.
     private static let progressInterval: Duration = .milliseconds(100)
     /// Most `Progress` signals a second. With many active downloads, the interval of each grows.
@@ -19,11 +20,15 @@ internal import Scheduling
     /// With more unsent bytes than this, progress is held back: progress can wait, and must not grow our queue.
     private static let mostUnsent = 1 << 20
 
+    private let list: DownloadList
     private let journal: Journal
+    private let callers: Callers
+    /// The object with the manager's properties.
+    private let manager: Commands
     private let unsentBytes: () -> Int
-    private var managerTold: [String: Variant] = [:]
+    private var managerTold: [String: Variant]
     /// The sources of the manager's announced properties, as of the last look.
-    private var managerSeen: (StateCounts, Settings, String)?
+    private var managerSeen: (StateCounts, Settings, String)
     private var managerToldAt: ContinuousClock.Instant?
     private var managerTimer: Poller.Token?
     /// Downloads whose changed properties are announced when commits succeed again.
@@ -32,21 +37,30 @@ internal import Scheduling
     private var recovering: [DownloadNumber] = []
     private var isRecovering = false
 
+    /// Takes the manager's properties as announced, because clients read them when they start.
+    ///
     /// - Parameter unsentBytes: how many bytes the bus has not taken yet.
-    init(journal: Journal, unsentBytes: @escaping () -> Int) { (self.journal, self.unsentBytes) = (journal, unsentBytes) }
+    init(list: DownloadList, journal: Journal, callers: Callers, manager: Commands, unsentBytes: @escaping () -> Int) {
+        (self.list, self.journal, self.callers) = (list, journal, callers)
+        (self.manager, self.unsentBytes) = (manager, unsentBytes)
+        managerSeen = (list.counts, list.settings, journal.setAside)
+        managerTold = ManagerFace.told(manager)
+    }
 
     // MARK: Progress
 
+    func progressed(_ downloads: [ManagedDownload]) { for download in downloads { progress(of: download) } }
+
     /// Sends `Progress` if the budget allows it now. Bytes held back are told by the next `Progress`, or before the next change of state.
-    func progress(of download: ManagedDownload, active: UInt32) {
-        let stretched = Duration.seconds(1) * Int(max(1, active)) / Self.progressBudget
+    private func progress(of download: ManagedDownload) {
+        let stretched = Duration.seconds(1) * Int(max(1, list.counts.active)) / Self.progressBudget
         if let told = download.progressTold, .now - told < max(Self.progressInterval, stretched) - .milliseconds(5) { return }
         if unsentBytes() > Self.mostUnsent || journal.holdsProgress(of: download.number) { return }
         flushProgress(of: download)
     }
 
     /// Sends `Progress` for the bytes that no signal has told yet.
-    func flushProgress(of download: ManagedDownload) {
+    private func flushProgress(of download: ManagedDownload) {
         guard download.received > download.toldReceived else { return }
         let written = download.received -| download.toldReceived
         journal.tell(
@@ -56,12 +70,46 @@ internal import Scheduling
         download.progressTold = .now
     }
 
+    func rewinds(_ download: ManagedDownload) { flushProgress(of: download) }
+    func stopped(_ download: ManagedDownload) { flushProgress(of: download) }
+
+    /// Sends `ResumedAt`, unless the transfer starts at 0 and nobody was told of any bytes.
+    func responded(_ download: ManagedDownload, _ facts: TransferFacts) {
+        download.toldReceived = facts.offset
+        if facts.offset > 0 || facts.discarded || download.hasToldBytes {
+            download.hasToldBytes = facts.offset > 0
+            journal.tell(Download.resumedAt.message(from: download.path, (facts.offset, facts.total.wireTotal)), of: download.number)
+        }
+        schedulePropertiesSoon(download)
+    }
+
     // MARK: Properties
 
+    func changed(_ change: Ledger.Change) {
+        let entry = change.entry
+        guard let download = list.download(entry.number) else { return }
+        // Send the last `Progress` before the state change that ends the transfer.
+        if change.shownBefore != nil { flushProgress(of: download) }
+        if entry.work == .idle { download.rewind() }
+        compare(download, with: change)
+    }
+
+    func told(_ entry: LedgerEntry) {
+        if let download = list.lively(entry.number) { flushProperties(of: download) }
+        if let batch = entry.batch { flushCounts(of: batch) }
+    }
+
+    func toldWait(_ entry: LedgerEntry) {
+        if let batch = entry.batch { flushCounts(of: batch) }
+        guard let download = list.download(entry.number) else { return }
+        download.changedProperties.formUnion(Self.ofState)
+        flushProperties(of: download)
+    }
+
     /// Notes which announced properties of `download` a change of its record has changed.
-    func compare(_ download: ManagedDownload, with change: Ledger.Change) {
-        let face = DownloadFace.face
-        let (before, now) = (ManagedDownload(before: change, in: download.downloader), download)
+    private func compare(_ download: ManagedDownload, with change: Ledger.Change) {
+        let face = DownloadFace.readable
+        let (before, now) = (ManagedDownload(before: change, in: list.ledger), download)
         let isSameState = change.shownBefore == nil && change.before.state == now.state
         for (property, (before, now)) in zip(face.told, zip(face.toldValues(of: before), face.toldValues(of: now)))
         where !before.isSameBytes(as: now) {
@@ -73,8 +121,8 @@ internal import Scheduling
 
     private static let ofState: Set<String> = [Download.state.name, Download.waitReason.name, Download.waitUntil.name]
 
-    /// Sends the changed properties now, or keeps them for `recover` while commits fail.
-    func flushProperties(of download: ManagedDownload) {
+    /// Sends the changed properties now, or keeps them for `commitsSucceedAgain` while commits fail.
+    private func flushProperties(of download: ManagedDownload) {
         if let timer = download.propertiesTimer {
             Poller.shared.cancel(timer)
             download.propertiesTimer = nil
@@ -86,14 +134,14 @@ internal import Scheduling
             return
         }
         owed.remove(download.number)
-        let values = DownloadFace.face.values(of: download) { download.changedProperties.contains($0.name) }
+        let values = DownloadFace.readable.values(of: download) { download.changedProperties.contains($0.name) }
         download.changedProperties = []
         download.propertiesTold = .now
         journal.post(Standard.propertiesChanged.message(from: download.path, (Download.interface, values, [])))
     }
 
     /// Sends the changed properties as soon as the rate allows.
-    func schedulePropertiesSoon(_ download: ManagedDownload) {
+    private func schedulePropertiesSoon(_ download: ManagedDownload) {
         guard !download.changedProperties.isEmpty, download.propertiesTimer == nil else { return }
         guard let told = download.propertiesTold, .now - told < Self.propertiesInterval else { return flushProperties(of: download) }
         download.propertiesTimer = Poller.shared.schedule(at: told + Self.propertiesInterval) { [self] in
@@ -102,20 +150,23 @@ internal import Scheduling
         }
     }
 
+    func decided() { flushManager() }
+    func setAsideChanged() { flushManager(now: true) }
+
     /// Sends the manager's changed properties, at most four times a second unless `now`.
-    func flushManager(of downloader: Downloader, now: Bool = false) {
+    private func flushManager(now: Bool = false) {
         if !now, journal.gathers() { return }
-        if let managerSeen, managerSeen == (downloader.counts, downloader.settings, downloader.setAside) { return }
+        if managerSeen == (list.counts, list.settings, journal.setAside) { return }
         if !now, let told = managerToldAt, .now - told < Self.propertiesInterval {
             guard managerTimer == nil else { return }
             managerTimer = Poller.shared.schedule(at: told + Self.propertiesInterval) { [self] in
                 managerTimer = nil
-                flushManager(of: downloader)
+                flushManager()
             }
             return
         }
-        managerSeen = (downloader.counts, downloader.settings, downloader.setAside)
-        let values = ManagerFace.told(downloader)
+        managerSeen = (list.counts, list.settings, journal.setAside)
+        let values = ManagerFace.told(manager)
         let changed = values.filter { managerTold[$0.key] != $0.value }
         guard !changed.isEmpty else { return }
         managerTold = values
@@ -123,41 +174,71 @@ internal import Scheduling
         journal.post(Standard.propertiesChanged.message(from: BusName.managerPath, (Manager.interface, changed, [])))
     }
 
-    /// Announces the gathered changes, now that commits succeed again: of each object, its values of now.
-    func recover(with downloader: Downloader) {
+    /// Announces the gathered changes: of each object, its values of now.
+    func commitsSucceedAgain() {
         recovering = owed.sorted()
         owed = []
-        recoverSome(with: downloader)
-        flushManager(of: downloader)
+        recoverSome()
+        flushManager()
+        var rest = Array(list.batches.values)
+        BusActor.inSteps { [self] in
+            if let batch = rest.last { flushCounts(of: batch) }
+            return rest.popLast() != nil
+        }
     }
 
     /// Most downloads announced in one turn of the loop.
     private static let recoveredAtOnce = 100
 
-    private func recoverSome(with downloader: Downloader) {
+    private func recoverSome() {
         let some = recovering.prefix(Self.recoveredAtOnce)
         recovering.removeFirst(some.count)
-        for number in some { if let download = downloader.lively(number) { flushProperties(of: download) } }
+        for number in some { if let download = list.lively(number) { flushProperties(of: download) } }
         guard !recovering.isEmpty, !isRecovering else { return }
         isRecovering = true
         let more: @BusActor @Sendable () -> Void = { [self] in
             isRecovering = false
-            recoverSome(with: downloader)
+            recoverSome()
         }
         if journal.isBehind { Poller.shared.schedule(after: .milliseconds(2), more) } else { BusActor.spawn { more() } }
     }
 
-    /// Takes the manager's properties as announced, because clients read them when they start.
-    func begin(with downloader: Downloader) {
-        managerSeen = (downloader.counts, downloader.settings, downloader.setAside)
-        managerTold = ManagerFace.told(downloader)
+    private func flushCounts(of batch: LedgerBatch) { if let batch = list.batch(batch.number) { flushCounts(of: batch) } }
+
+    /// Announces changed counts of a batch as soon as the rate allows, and at once if the batch has ended.
+    private func flushCounts(of batch: ManagedBatch, isEnd: Bool = false) {
+        let entry = batch.entry
+        // The outcome of the last member is announced behind the end of that member.
+        guard isEnd || !entry.hasEnded, batch.told != (entry.remaining, entry.outcomes) else { return }
+        if !isEnd, journal.gathers() { return }
+        if !isEnd, let toldAt = batch.toldAt, .now - toldAt < Self.propertiesInterval {
+            guard batch.timer == nil else { return }
+            batch.timer = Poller.shared.schedule(at: toldAt + Self.propertiesInterval) { [self] in
+                batch.timer = nil
+                flushCounts(of: batch)
+            }
+            return
+        }
+        batch.stop()
+        guard !entry.isRemoved || isEnd else { return }
+        let (before, now) = (batch.told, (remaining: entry.remaining, outcomes: entry.outcomes))
+        (batch.told, batch.toldAt) = (now, .now)
+        var values: [String: Variant] = [:]
+        if before.remaining != now.remaining { values[Batch.remaining.name] = .uint32(now.remaining) }
+        if before.outcomes.finished != now.outcomes.finished { values[Batch.succeeded.name] = .uint32(now.outcomes.finished) }
+        if before.outcomes.failed != now.outcomes.failed { values[Batch.failed.name] = .uint32(now.outcomes.failed) }
+        if before.outcomes.cancelled != now.outcomes.cancelled { values[Batch.cancelled.name] = .uint32(now.outcomes.cancelled) }
+        journal.post(Standard.propertiesChanged.message(from: batch.path, (Batch.interface, values, [])))
     }
 
-    // MARK: Ends
+    // MARK: Ends and removals
 
     /// Sends `Finished` (success only), `Completed`, `DownloadEnded`, and the answers to `Wait`, `Fetch` and `WaitAll`. Progress and
     /// properties are sent before.
-    func announceEnd(of download: ManagedDownload) {
+    func ends(_ download: ManagedDownload) {
+        assert(
+            download.state.endFailure.map { DocumentedErrors.ends.contains($0.name.busName) } ?? true,
+            "the signal Completed does not name \(download.state.endFailure?.name.rawValue ?? "") in its XML")
         let path = download.path
         let failure = download.state.endFailure
         if case .finished = download.state { journal.post(Download.finished.message(from: path, download.record.path ?? "")) }
@@ -166,11 +247,32 @@ internal import Scheduling
         journal.post(Manager.downloadEnded.message(from: BusName.managerPath, (path, download.state.name, error.name)))
         let (waiting, fetching) = (download.waiting, download.fetching)
         (download.waiting, download.fetching) = ([], [])
-        download.downloader.callers.answered(waiting.map(\.call.sender) + fetching.map(\.call.sender), download.number)
+        callers.answered(waiting.map(\.call.sender) + fetching.map(\.call.sender), download.number)
         for reply in waiting {
             journal.post(failure.map { reply.message(failing: $0) } ?? reply.message(download.record.path ?? ""))
         }
-        for reply in fetching { journal.post(Downloader.answer(reply, of: download)) }
-        for group in download.downloader.callers.groupsDone(by: download) { journal.post(group.answer) }
+        for reply in fetching { journal.post(reply.message(endOf: download)) }
+        for group in callers.groupsDone(by: download) { journal.post(group.answer) }
     }
+
+    /// Sends `PropertiesChanged`, `Completed`, and the answers to `Wait`.
+    func ends(_ batch: ManagedBatch, _ outcomes: OutcomeCounts) {
+        flushCounts(of: batch, isEnd: true)
+        journal.post(Batch.completed.message(from: batch.path, outcomes.wire))
+        let replies = batch.waiting
+        batch.waiting = []
+        callers.answered(replies.map(\.call.sender), batch.number)
+        for reply in replies { journal.post(reply.message(outcomes.wire)) }
+    }
+
+    func allEnded(_ outcomes: OutcomeCounts) {
+        flushManager(now: true)
+        journal.post(Manager.allEnded.message(from: BusName.managerPath, (outcomes.finished, outcomes.failed, outcomes.cancelled)))
+    }
+
+    func removed(_ entry: LedgerEntry) {
+        journal.post(Manager.downloadRemoved.message(from: BusName.managerPath, BusName.path(of: entry.record)))
+    }
+
+    func removed(_ batch: ManagedBatch) { journal.post(Manager.batchRemoved.message(from: BusName.managerPath, batch.path)) }
 }

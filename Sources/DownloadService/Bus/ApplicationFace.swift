@@ -5,20 +5,20 @@ internal import DownloaderInterface
 /// `org.freedesktop.Application` on the manager's object: lets the desktop start us, and pass on clicks. Sandboxed apps may not use it:
 /// they could open files outside their sandbox, for which the portal asks the user.
 enum ApplicationFace {
-    static let face = Face<Downloader>(
+    static let face = Face<ApplicationActions>(
         Application.interface, xml: { InterfaceXML.element(of: Application.interface) },
         methods: [
-            Row(Application.activate) { downloader, platform, reply in
+            Row(Application.activate) { actions, platform, reply in
                 try reply.refuseSandboxed("open files outside of its sandbox")
-                try downloader.applicationActions?.activate(activationToken(in: platform), reply)
+                try actions.activate(activationToken(in: platform), reply)
             },
-            Row(Application.open) { downloader, arguments, reply in
+            Row(Application.open) { actions, arguments, reply in
                 try reply.refuseSandboxed("open files outside of its sandbox; call Download instead")
-                try downloader.applicationActions?.open(arguments.0, activationToken(in: arguments.1), reply)
+                try actions.open(arguments.0, activationToken(in: arguments.1), reply)
             },
-            Row(Application.activateAction) { downloader, arguments, reply in
+            Row(Application.activateAction) { actions, arguments, reply in
                 try reply.refuseSandboxed("open files outside of its sandbox; call the methods of its own downloads")
-                try downloader.applicationActions?.perform(arguments.0, arguments.1, activationToken(in: arguments.2), reply)
+                try actions.perform(arguments.0, arguments.1, activationToken(in: arguments.2), reply)
             },
         ])
 

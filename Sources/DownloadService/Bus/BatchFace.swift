@@ -4,53 +4,67 @@ internal import DownloaderInterface
 internal import EventLoop
 internal import Scheduling
 
+/// A batch on the bus, and what a call may make the service do with it.
+@BusActor final class BatchObject {
+    let batch: ManagedBatch
+    let commands: Commands
+
+    init(_ batch: ManagedBatch, _ commands: Commands) { (self.batch, self.commands) = (batch, commands) }
+
+    fileprivate var sums: (received: ByteCount, total: ByteCount?) { commands.list.sums(of: batch) }
+}
+
 /// `org.todoku.Batch1`: one batch on the bus.
 enum BatchFace {
-    static let face = Face<ManagedBatch>(
+    static let face = Face<BatchObject>(
         Batch.interface, xml: { InterfaceXML.element(of: Batch.interface) }, methods: methods, properties: properties,
         signals: [Batch.completed.name: Batch.completed.signature],
         permits: { DocumentedErrors.permits($1, of: $0, in: Batch.interface) })
 
-    private static let methods: [Row<ManagedBatch>] = [
-        Row(Batch.pause) { batch, _, reply in try apply(.pause, "paused", batch, reply) },
-        Row(Batch.resume) { batch, _, reply in
+    private static let methods: [Row<BatchObject>] = [
+        Row(Batch.pause) { object, _, reply in try apply(.pause, "paused", object, reply) },
+        Row(Batch.resume) { object, _, reply in
             try reply.refuseWithoutNetwork()
-            let (ledger, downloader) = (batch.downloader.ledger, batch.downloader)
-            try reply.refuseSandboxedPlace(of: ledger.members(of: batch.entry).filter { !$0.state.hasEnded }, downloader)
-            try apply(.resume, "resumed", batch, reply)
+            let list = object.commands.list
+            let members = list.ledger.members(of: object.batch.entry).filter { !$0.state.hasEnded }
+            try reply.refuseSandboxedPlace(of: members, default: list.defaultDirectory)
+            try apply(.resume, "resumed", object, reply)
         },
-        Row(Batch.cancel) { batch, _, reply in try apply(.cancel, "cancelled", batch, reply) },
-        Row(Batch.remove) { batch, deletesFiles, reply in try batch.downloader.remove(batch, deletingFiles: deletesFiles, reply) },
-        Row(Batch.wait) { batch, options, reply in
+        Row(Batch.cancel) { object, _, reply in try apply(.cancel, "cancelled", object, reply) },
+        Row(Batch.remove) { object, deletesFiles, reply in
+            try object.commands.remove(object.batch, deletingFiles: deletesFiles, reply)
+        },
+        Row(Batch.wait) { object, options, reply in
             if let key = options.keys.sorted().first { throw Refusal(.invalidOption, "Wait has no option “\(shown(key))”.") }
             // Through the journal: an end that is not on disk yet has not been announced.
-            if batch.entry.hasEnded { return batch.downloader.journal.post(reply.message(batch.entry.outcomes.wire)) }
-            try batch.downloader.callers.wait(reply, for: batch)
+            let entry = object.batch.entry
+            if entry.hasEnded { return object.commands.journal.post(reply.message(entry.outcomes.wire)) }
+            try object.commands.callers.wait(reply, for: object.batch)
         },
     ]
 
     @BusActor private static func apply(
-        _ event: DownloadEvent, _ participle: String, _ batch: ManagedBatch, _ reply: Reply<Void>
+        _ event: DownloadEvent, _ participle: String, _ object: BatchObject, _ reply: Reply<Void>
     ) throws(Refusal) {
-        guard !batch.entry.hasEnded else { throw Refusal(.invalidState, "A batch that has ended cannot be \(participle).") }
-        let downloader = batch.downloader
-        downloader.decideOnMany {
-            .steerBatch(batch.entry, event, answering: $0)
+        let (entry, commands) = (object.batch.entry, object.commands)
+        guard !entry.hasEnded else { throw Refusal(.invalidState, "A batch that has ended cannot be \(participle).") }
+        commands.executor.decideOnMany {
+            .steerBatch(entry, event, answering: $0)
         } answer: {
-            downloader.answerChange(reply)
+            commands.answerChange(reply)
         }
     }
 
-    private static let properties: [PropertyRow<ManagedBatch>] = [
-        PropertyRow(Batch.title) { $0.record.title ?? "" },
-        PropertyRow(Batch.remaining) { $0.entry.remaining },
-        PropertyRow(Batch.succeeded) { $0.entry.outcomes.finished },
-        PropertyRow(Batch.failed) { $0.entry.outcomes.failed },
-        PropertyRow(Batch.cancelled) { $0.entry.outcomes.cancelled },
+    private static let properties: [PropertyRow<BatchObject>] = [
+        PropertyRow(Batch.title) { $0.batch.record.title ?? "" },
+        PropertyRow(Batch.remaining) { $0.batch.entry.remaining },
+        PropertyRow(Batch.succeeded) { $0.batch.entry.outcomes.finished },
+        PropertyRow(Batch.failed) { $0.batch.entry.outcomes.failed },
+        PropertyRow(Batch.cancelled) { $0.batch.entry.outcomes.cancelled },
         PropertyRow(Batch.received) { $0.sums.received },
         PropertyRow(Batch.total) { $0.sums.total.wireTotal },
-        PropertyRow(Batch.fraction) { batch in
-            let sums = batch.sums
+        PropertyRow(Batch.fraction) { object in
+            let sums = object.sums
             return wireFraction(received: sums.received, total: sums.total)
         },
     ]

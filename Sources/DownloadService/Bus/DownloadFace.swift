@@ -7,85 +7,87 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
+/// A download on the bus, and what a call may make the service do with it.
+@BusActor final class DownloadObject {
+    let download: ManagedDownload
+    let commands: Commands
+
+    init(_ download: ManagedDownload, _ commands: Commands) { (self.download, self.commands) = (download, commands) }
+}
+
 /// `org.todoku.Download1`: one download on the bus.
 enum DownloadFace {
-    static let face = Face<ManagedDownload>(
-        Download.interface, xml: { InterfaceXML.element(of: Download.interface) }, methods: methods, properties: properties,
+    /// The properties, to read from a download that no call is about.
+    static let readable = Face<ManagedDownload>(
+        Download.interface, xml: { InterfaceXML.element(of: Download.interface) }, methods: [], properties: properties)
+
+    static let face = Face<DownloadObject>(
+        Download.interface, xml: { InterfaceXML.element(of: Download.interface) }, methods: methods,
+        properties: properties.map { row in writable.first { $0.name == row.name } ?? row.of { $0.download } },
         signals: [
             Download.resumedAt.name: Download.resumedAt.signature, Download.progress.name: Download.progress.signature,
             Download.finished.name: Download.finished.signature, Download.completed.name: Download.completed.signature,
         ], permits: { DocumentedErrors.permits($1, of: $0, in: Download.interface) })
 
-    private static let methods: [Row<ManagedDownload>] = [
-        Row(Download.pause) { download, _, reply in try apply(.pause, download, reply) },
-        Row(Download.resume) { download, _, reply in
+    private static let methods: [Row<DownloadObject>] = [
+        Row(Download.pause) { object, _, reply in try object.commands.steer(object.download, .pause, reply) },
+        Row(Download.resume) { object, _, reply in
             try reply.refuseWithoutNetwork()
-            try reply.refuseSandboxedPlace(of: download)
-            try apply(.resume, download, reply)
+            try reply.refuseSandboxedPlace(of: object.download, default: object.commands.list.defaultDirectory)
+            try object.commands.steer(object.download, .resume, reply)
         },
-        Row(Download.cancel) { download, _, reply in try apply(.cancel, download, reply) },
-        Row(Download.retry) { download, _, reply in try retry(download, reply) },
-        Row(Download.remove) { download, deleteFile, reply in try download.downloader.remove(download, deletingFile: deleteFile, reply) },
-        Row(Download.trash) { download, _, reply in try download.downloader.trash(download, reply) },
-        Row(Download.wait) { download, options, reply in
+        Row(Download.cancel) { object, _, reply in try object.commands.steer(object.download, .cancel, reply) },
+        Row(Download.retry) { object, _, reply in try object.commands.retry(object.download, reply) },
+        Row(Download.remove) { object, deleteFile, reply in try object.commands.remove(object.download, deletingFile: deleteFile, reply) },
+        Row(Download.trash) { object, _, reply in try object.commands.trash(object.download, reply) },
+        Row(Download.wait) { object, options, reply in
             if let key = options.keys.sorted().first { throw Refusal(.invalidOption, "Wait has no option “\(shown(key))”.") }
             // Through the journal: an end that is not on disk yet has not been announced.
-            let journal = download.downloader.journal
-            if let failure = download.state.endFailure { return journal.post(reply.message(failing: failure)) }
-            if download.state == .finished { return journal.post(reply.message(download.record.path ?? "")) }
-            try download.downloader.callers.wait(reply, for: download)
+            let journal = object.commands.journal
+            if let failure = object.download.state.endFailure { return journal.post(reply.message(failing: failure)) }
+            if object.download.state == .finished { return journal.post(reply.message(object.download.record.path ?? "")) }
+            try object.commands.callers.wait(reply, for: object.download)
         },
-        Row(Download.acknowledge) { download, _, reply in
-            guard download.state.hasEnded else {
-                throw Refusal(.invalidState, "A download that is \(download.state.name) has not ended and cannot be acknowledged.")
+        Row(Download.acknowledge) { object, _, reply in
+            guard object.download.state.hasEnded else {
+                throw Refusal(.invalidState, "A download that is \(object.download.state.name) has not ended and cannot be acknowledged.")
             }
-            download.downloader.decide(.acknowledge(download.entry))
-            download.downloader.answerChange(reply)
+            object.commands.events.decide(.acknowledge(object.download.entry))
+            object.commands.answerChange(reply)
         },
-        Row(Download.replaceUrl) { download, arguments, reply in
+        Row(Download.replaceUrl) { object, arguments, reply in
             try reply.refuseWithoutNetwork()
             let link = try FreshLink(arguments.0, decoding: arguments.1)
-            try SandboxRules.checkRenewal(of: download.record.options, by: link.url, from: reply.call.caller, download.downloader.settings)
-            try refuseUnreadable(download)
-            if download.state.hasEnded { try refuseWithoutDescriptor(download) }
-            try download.downloader.admission.checkRoom(for: Admission.Load(renewing: link, from: reply.call.caller))
-            try reply.refuseSandboxedPlace(of: download)
-            try download.downloader.ask(.replaceUrl(download.entry, link, isFromSandbox: reply.call.caller != .user))
-            download.downloader.answerChange(reply)
+            try SandboxRules.checkRenewal(
+                of: object.download.record.options, by: link.url, from: reply.call.caller, object.commands.list.settings)
+            try object.download.refuseUnreadable()
+            if object.download.state.hasEnded { try object.download.refuseWithoutDescriptor() }
+            try object.commands.admission.checkRoom(for: Admission.Load(renewing: link, from: reply.call.caller))
+            try reply.refuseSandboxedPlace(of: object.download, default: object.commands.list.defaultDirectory)
+            try object.commands.executor.ask(.replaceUrl(object.download.entry, link, isFromSandbox: reply.call.caller != .user))
+            object.commands.answerChange(reply)
         },
-        Row(Download.getUrl) { download, _, reply in reply(download.record.url) },
-        Row(Download.getMetadata) { download, _, reply in
-            reply(download.record.options.metadata.isEmpty ? [:] : Message.value(from: download.record.options.metadata) ?? [:])
+        Row(Download.getUrl) { object, _, reply in reply(object.download.record.url) },
+        Row(Download.getMetadata) { object, _, reply in
+            let metadata = object.download.record.options.metadata
+            reply(metadata.isEmpty ? [:] : Message.value(from: metadata) ?? [:])
         },
-        Row(Download.moveTo) { download, place, reply in
+        Row(Download.moveTo) { object, place, reply in
             // A sandboxed app may change the order of its own downloads, but not whose turn it is.
-            try download.downloader.move(download, to: place, takesTurn: reply.call.caller == .user)
-            download.downloader.journal.answer(reply, ())
+            try object.commands.move(object.download, to: place, takesTurn: reply.call.caller == .user)
+            object.commands.journal.answer(reply, ())
         },
-        Row(Download.openFile) { download, _, reply in
-            if download.record.isToDescriptor {
+        Row(Download.openFile) { object, _, reply in
+            if object.download.record.isToDescriptor {
                 throw Refusal(.invalidState, "The file is its caller’s own descriptor; Todoku has no path to it.")
             }
-            guard download.state == .finished, let path = download.record.path else {
-                throw Refusal(.invalidState, "A download that is \(download.state.name) has no finished file.")
+            guard object.download.state == .finished, let path = object.download.record.path else {
+                throw Refusal(.invalidState, "A download that is \(object.download.state.name) has no finished file.")
             }
             // Another file may have the name by now (option `skip`, or moved there since). A sandboxed app must not read that file.
-            openFile(path, download.record.resume?.identity, isAny: reply.call.caller == .user, reply)
+            openFile(path, object.download.record.resume?.identity, isAny: reply.call.caller == .user, reply)
         },
     ]
-
-    @BusActor static func retry(_ download: ManagedDownload, _ reply: Reply<Void>) throws {
-        try reply.refuseWithoutNetwork()
-        try refuseUnreadable(download)
-        try refuseWithoutDescriptor(download)
-        try reply.refuseSandboxedPlace(of: download)
-        try apply(.retry, download, reply)
-    }
-
-    @BusActor private static func apply(_ event: DownloadEvent, _ download: ManagedDownload, _ reply: Reply<Void>) throws {
-        try download.downloader.ask(.steer(download.entry, event))
-        download.downloader.answerChange(reply)
-    }
 
     /// - Parameter isAny: whether the file may be another than the one with `identity`.
     @BusActor private static func openFile(_ path: String, _ identity: FileIdentity?, isAny: Bool, _ reply: Reply<FileDescriptor>) {
@@ -130,7 +132,7 @@ enum DownloadFace {
         PropertyRow(Download.waitUntil) { download in
             if case .waiting(_, let until?) = download.shownState { until.microseconds } else { 0 }
         },
-        PropertyRow(Download.ahead) { UInt32(clamping: $0.downloader.ledger.ahead(of: $0.entry, now: .now)) },
+        PropertyRow(Download.ahead) { UInt32(clamping: $0.ahead) },
         PropertyRow(Download.received) { $0.received },
         PropertyRow(Download.total) { $0.total.wireTotal },
         PropertyRow(Download.speed) { $0.speed },
@@ -149,33 +151,40 @@ enum DownloadFace {
         PropertyRow(Download.startedAt) { $0.record.startedAt?.microseconds ?? 0 },
         PropertyRow(Download.endedAt) { $0.record.endedAt?.microseconds ?? 0 },
         PropertyRow(Download.batch) { $0.record.batch.map { BusName.path(ofBatch: $0) } ?? ObjectPath("/") },
-        PropertyRow(Download.priority, { $0.record.options.priority }) { download, priority, reply in
-            try changeable(download)
+        PropertyRow(Download.priority) { $0.record.options.priority },
+        PropertyRow(Download.speedLimit) { $0.record.options.speedLimit ?? 0 },
+    ]
+
+    private static let writable: [PropertyRow<DownloadObject>] = [
+        PropertyRow(Download.priority, { $0.download.record.options.priority }) { object, priority, reply in
+            try changeable(object.download)
             if priority > 0 { try reply.refuseSandboxed(Sandbox.mayNotGoFirst) }
-            download.downloader.decide(.setPriority(download.entry, priority))
-            download.downloader.journal.answer(reply, ())
+            object.commands.events.decide(.setPriority(object.download.entry, priority))
+            object.commands.journal.answer(reply, ())
         },
-        PropertyRow(Download.speedLimit, { $0.record.options.speedLimit ?? 0 }) { download, limit, reply in
-            try changeable(download)
-            download.downloader.setSpeedLimit(download, limit == 0 ? nil : limit)
-            download.downloader.journal.answer(reply, ())
+        PropertyRow(Download.speedLimit, { $0.download.record.options.speedLimit ?? 0 }) { object, limit, reply in
+            try changeable(object.download)
+            object.commands.setSpeedLimit(object.download, limit == 0 ? nil : limit)
+            object.commands.journal.answer(reply, ())
         },
     ]
 
+    @BusActor private static func changeable(_ download: ManagedDownload) throws(Refusal) {
+        guard !download.state.hasEnded else { throw Refusal(.invalidState, "A download that is \(download.state.name) cannot be changed.") }
+    }
+}
+
+extension ManagedDownload {
     /// Refuses a download whose record could not be read back: its unknown options, such as the checksum, would be ignored.
-    @BusActor private static func refuseUnreadable(_ download: ManagedDownload) throws(Refusal) {
-        if download.state.failure?.name == .storage {
+    func refuseUnreadable() throws(Refusal) {
+        if state.failure?.name == .storage {
             throw Refusal(.invalidState, "The download’s options could not be read back from the database; queue the download again.")
         }
     }
 
-    @BusActor private static func refuseWithoutDescriptor(_ download: ManagedDownload) throws(Refusal) {
-        if download.record.isToDescriptor, download.state.failure != nil || download.state == .cancelled {
+    func refuseWithoutDescriptor() throws(Refusal) {
+        if record.isToDescriptor, state.failure != nil || state == .cancelled {
             throw Refusal(.invalidState, "The caller’s descriptor is closed; call DownloadToFd again.")
         }
-    }
-
-    @BusActor private static func changeable(_ download: ManagedDownload) throws(Refusal) {
-        guard !download.state.hasEnded else { throw Refusal(.invalidState, "A download that is \(download.state.name) cannot be changed.") }
     }
 }

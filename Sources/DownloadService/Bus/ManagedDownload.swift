@@ -7,10 +7,10 @@ internal import Scheduling
 typealias FetchReply = Reply<(String, String)>
 
 /// A download on the bus: its ledger entry, what was last announced, and the calls that wait for it. Most objects are made only when they
-/// are needed (`Downloader.download`).
+/// are needed (`DownloadList.download`).
 @BusActor final class ManagedDownload {
-    unowned let downloader: Downloader  // the centre outlives every download
     let entry: LedgerEntry
+    private let ledger: Ledger
     /// When the running transfer, or the last one, was started.
     var transferStarted: ContinuousClock.Instant?
 
@@ -45,13 +45,13 @@ typealias FetchReply = Reply<(String, String)>
     /// The change before which this object shows the download; nil: the object shows the download as it is.
     private let past: Ledger.Change?
 
-    convenience init(_ entry: LedgerEntry, in downloader: Downloader) { self.init(entry, nil, in: downloader) }
+    convenience init(_ entry: LedgerEntry, in ledger: Ledger) { self.init(entry, nil, in: ledger) }
 
     /// The download as it was before `change`, for its announced properties only.
-    convenience init(before change: Ledger.Change, in downloader: Downloader) { self.init(change.entry, change, in: downloader) }
+    convenience init(before change: Ledger.Change, in ledger: Ledger) { self.init(change.entry, change, in: ledger) }
 
-    private init(_ entry: LedgerEntry, _ past: Ledger.Change?, in downloader: Downloader) {
-        (self.entry, self.past, self.downloader) = (entry, past, downloader)
+    private init(_ entry: LedgerEntry, _ past: Ledger.Change?, in ledger: Ledger) {
+        (self.entry, self.past, self.ledger) = (entry, past, ledger)
         received = entry.record.received
         toldReceived = entry.record.received
         hasToldBytes = entry.record.fileName != nil  // known since a first response
@@ -62,7 +62,9 @@ typealias FetchReply = Reply<(String, String)>
     var number: DownloadNumber { entry.number }
     var state: DownloadState { record.state }
     /// The state as the bus shows it: see `Ledger.shownState`.
-    var shownState: DownloadState { past.map { $0.shownBefore ?? $0.before.state } ?? downloader.ledger.shownState(of: entry, now: .now) }
+    var shownState: DownloadState { past.map { $0.shownBefore ?? $0.before.state } ?? ledger.shownState(of: entry, now: .now) }
+    /// How many downloads are ahead in the queue.
+    var ahead: Int { ledger.ahead(of: entry, now: .now) }
     var isRemoved: Bool { entry.isRemoved }
     var path: ObjectPath { BusName.path(of: record) }
     /// The URL without credentials and query. Once known, the URL that the bytes come from.
@@ -73,9 +75,6 @@ typealias FetchReply = Reply<(String, String)>
     }
     /// The complete size as far as it is known; before the end, the size that the caller expects will do.
     var total: ByteCount? { record.total ?? (state.hasEnded ? nil : record.options.size) }
-
-    /// The object of this download that is kept, for state that must not be lost.
-    var kept: ManagedDownload { downloader.download(number) ?? self }
 
     /// Whether an object made anew from the ledger would equal this one.
     var isDispensable: Bool {

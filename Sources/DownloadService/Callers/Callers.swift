@@ -13,6 +13,7 @@ internal import Scheduling
     }
 
     private let connection: Connection
+    private let list: DownloadList
     private var callers: [String: Caller] = [:] { didSet { hold.isHeld = !callers.isEmpty } }
     private let hold: IdleExit.Hold
     /// The number of each connection's calls that will wait for a download that is not added yet.
@@ -26,38 +27,40 @@ internal import Scheduling
     private var liveSince: [DownloadNumber: UInt64] = [:]
 
     /// - Parameter hold: held while any call waits.
-    init(connection: Connection, hold: IdleExit.Hold) { (self.connection, self.hold) = (connection, hold) }
+    init(connection: Connection, list: DownloadList, hold: IdleExit.Hold) {
+        (self.connection, self.list, self.hold) = (connection, list, hold)
+    }
 
     /// Keeps `reply` until `download` ends.
     ///
     /// - Throws: `LimitExceeded` beyond 256 waiting calls of one connection.
     func wait(_ reply: Reply<String>, for download: ManagedDownload) throws(Refusal) {
-        try admit(reply.call.sender, download.downloader, waitsFor: download.number)
-        download.kept.waiting.append(reply)
+        try admit(reply.call.sender, waitsFor: download.number)
+        kept(download).waiting.append(reply)
     }
 
     /// Keeps `reply`, of a Fetch, until `download` ends.
     func wait(_ reply: FetchReply, for download: ManagedDownload) throws(Refusal) {
-        try admit(reply.call.sender, download.downloader, waitsFor: download.number)
-        download.kept.fetching.append(reply)
+        try admit(reply.call.sender, waitsFor: download.number)
+        kept(download).fetching.append(reply)
     }
 
     /// Keeps `reply` until `batch` ends.
     func wait(_ reply: Reply<(UInt32, UInt32, UInt32)>, for batch: ManagedBatch) throws(Refusal) {
-        try admit(reply.call.sender, batch.downloader, waitsFor: batch.number)
+        try admit(reply.call.sender, waitsFor: batch.number)
         batch.waiting.append(reply)
     }
 
     /// Counts `reply` as waiting. The batch itself keeps the reply until it is off the list.
     func wait(_ reply: Reply<Void>, forRemovalOf batch: ManagedBatch) throws(Refusal) {
-        try admit(reply.call.sender, batch.downloader, waitsFor: batch.number)
+        try admit(reply.call.sender, waitsFor: batch.number)
     }
 
     /// Keeps `group` until the last download that it waits for has ended. The group is told of all ends from now on.
     ///
     /// - Throws: `LimitExceeded` beyond 256 waiting calls of one connection.
-    func wait(_ group: WaitGroup, of downloader: Downloader) throws(Refusal) {
-        try admit(group.sender, downloader, waitsFor: nil)
+    func wait(_ group: WaitGroup) throws(Refusal) {
+        try admit(group.sender, waitsFor: nil)
         groups.append(group)
     }
 
@@ -93,11 +96,11 @@ internal import Scheduling
         return tick
     }
 
-    func changed(_ change: Ledger.Change, _ downloader: Downloader) {
+    func changed(_ change: Ledger.Change) {
         if change.before.state.hasEnded, !change.entry.state.hasEnded { began(change.entry.number) }
     }
 
-    func removed(_ entry: LedgerEntry, _ downloader: Downloader) { forget(entry.number) }
+    func removed(_ entry: LedgerEntry) { forget(entry.number) }
 
     /// A download was listed, or restarted after an end.
     func began(_ number: DownloadNumber) { if !groups.isEmpty { liveSince[number] = tick } }
@@ -121,14 +124,15 @@ internal import Scheduling
         }
     }
 
-    private func admit(_ sender: String, _ downloader: Downloader, waitsFor number: DownloadNumber?) throws(Refusal) {
+    /// The object of the download that is kept, so that the call is not lost.
+    private func kept(_ download: ManagedDownload) -> ManagedDownload { list.download(download.number) ?? download }
+
+    private func admit(_ sender: String, waitsFor number: DownloadNumber?) throws(Refusal) {
         try checkLimit(sender)
         var caller =
             callers[sender]
             ?? Caller(
-                subscription: connection.watchOwner(of: sender) { [weak self, weak downloader] owner in
-                    if owner == nil, let downloader { self?.left(sender, downloader) }
-                })
+                subscription: connection.watchOwner(of: sender) { [weak self] owner in if owner == nil { self?.left(sender) } })
         caller.waiting += 1
         if let number { caller.numbers.insert(number) }
         callers[sender] = caller
@@ -171,12 +175,12 @@ internal import Scheduling
         if caller.waiting == 0 { forget(sender) }
     }
 
-    private func left(_ sender: String, _ downloader: Downloader) {
+    private func left(_ sender: String) {
         guard let caller = callers[sender] else { return }
         for number in caller.numbers {
-            downloader.lively(number)?.waiting.removeAll { $0.call.sender == sender }
-            downloader.lively(number)?.fetching.removeAll { $0.call.sender == sender }
-            downloader.batch(number)?.forget(sender)
+            list.lively(number)?.waiting.removeAll { $0.call.sender == sender }
+            list.lively(number)?.fetching.removeAll { $0.call.sender == sender }
+            list.batch(number)?.forget(sender)
         }
         dropGroups { $0.sender == sender }
         forget(sender)

@@ -26,14 +26,13 @@ extension Reply {
     /// with options that the app may not use, or may have changed `DefaultDirectory` since.
     ///
     /// - Throws: `NotAllowed` if the app could not queue the download like this now.
-    @BusActor func refuseSandboxedPlace(of download: ManagedDownload) throws(Refusal) {
-        try refuseSandboxedPlace(of: [download.entry], download.downloader)
+    @BusActor func refuseSandboxedPlace(of download: ManagedDownload, default folder: String) throws(Refusal) {
+        try refuseSandboxedPlace(of: [download.entry], default: folder)
     }
 
     /// Checks all downloads that a call on a batch would make run. One refused download refuses the call.
-    @BusActor func refuseSandboxedPlace(of entries: [LedgerEntry], _ downloader: Downloader) throws(Refusal) {
+    @BusActor func refuseSandboxedPlace(of entries: [LedgerEntry], default folder: String) throws(Refusal) {
         guard call.caller != .user else { return }
-        let folder = downloader.defaultDirectory
         var allowed = folder
         for entry in entries {
             let record = entry.record

@@ -3,6 +3,7 @@ internal import DownloadModel
 internal import DownloadStore
 internal import DownloaderInterface
 internal import EventLoop
+internal import Logging
 internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
@@ -153,7 +154,13 @@ internal import TransferEngine
         }
     }
 
-    unowned let downloader: Downloader  // the downloader owns its admission
+    let list: DownloadList
+    let executor: ServiceExecutor
+    let journal: Journal
+    let callers: Callers
+    let log: Logger
+    private let descriptors: Descriptors
+    private let allowsHiddenFolders: Bool
     /// The waiting requests, by caller.
     private var queues: [String: Queue] = [:] { didSet { hold.isHeld = !queues.isEmpty } }
     private let hold: IdleExit.Hold
@@ -169,8 +176,16 @@ internal import TransferEngine
     var readings: [BatchReading] = []
     var isReading = false
 
-    /// - Parameter hold: held while any call is neither admitted nor refused.
-    init(_ downloader: Downloader, hold: IdleExit.Hold) { (self.downloader, self.hold) = (downloader, hold) }
+    /// - Parameters:
+    ///   - allowsHiddenFolders: whether hidden folders may be destinations (`--allow-hidden-folders`).
+    ///   - hold: held while any call is neither admitted nor refused.
+    init(
+        list: DownloadList, executor: ServiceExecutor, journal: Journal, callers: Callers, descriptors: Descriptors,
+        allowsHiddenFolders: Bool, hold: IdleExit.Hold, log: Logger
+    ) {
+        (self.list, self.executor, self.journal, self.callers) = (list, executor, journal, callers)
+        (self.descriptors, self.allowsHiddenFolders, self.hold, self.log) = (descriptors, allowsHiddenFolders, hold, log)
+    }
 
     /// Admits one call of `Download`, `Fetch` or `DownloadToFd`.
     ///
@@ -184,15 +199,15 @@ internal import TransferEngine
         let call = answer.call
         if descriptor != nil { try Self.checkKeys(dictionary) }
         var options = try DownloadOptions(
-            decoding: dictionary, from: call.caller, defaultDirectory: downloader.defaultDirectory, settings: downloader.settings)
-        try options.checkAddress(of: url, downloader.settings)
+            decoding: dictionary, from: call.caller, defaultDirectory: list.defaultDirectory, settings: list.settings)
+        try options.checkAddress(of: url, list.settings)
         if case .fetch = answer, dictionary["only-if-changed"] == nil { options.onlyIfChanged = true }
-        let folder: ByteText = descriptor == nil ? ByteText(options.directory ?? downloader.defaultDirectory) : ""
+        let folder: ByteText = descriptor == nil ? ByteText(options.directory ?? list.defaultDirectory) : ""
         let wanted = Wanted(url: url, options: options)
         let load = Load(of: wanted, from: call.caller)
         try checkRoom(for: load)
-        if case .fetch = answer { try downloader.callers.arrives(call.sender) }
-        if descriptor != nil { try downloader.descriptors.reserve(for: Descriptors.holder(of: call)) }
+        if case .fetch = answer { try callers.arrives(call.sender) }
+        if descriptor != nil { try descriptors.reserve(for: Descriptors.holder(of: call)) }
         let ask = Ask(wanted: wanted, descriptor: descriptor, answer: answer)
         let folders: [ByteText: Bool] = descriptor == nil ? [folder: options.directory == nil] : [:]
         lookAt(folders, load, for: call.sender, descriptor, reading: options.checksum != nil) { [self] verdicts in
@@ -201,7 +216,7 @@ internal import TransferEngine
     }
 
     private func settle(_ ask: Ask, _ verdict: Result<String, Refusal>) {
-        if case .fetch(let reply) = ask.answer { downloader.callers.arrived(reply.call.sender) }
+        if case .fetch(let reply) = ask.answer { callers.arrived(reply.call.sender) }
         switch verdict {
         case .success(let directory) where take(ask, into: directory): break
         case .success: releaseDescriptor(of: ask)
@@ -212,7 +227,7 @@ internal import TransferEngine
     }
 
     private func releaseDescriptor(of ask: Ask) {
-        if ask.descriptor != nil { downloader.descriptors.release(for: Descriptors.holder(of: ask.answer.call)) }
+        if ask.descriptor != nil { descriptors.release(for: Descriptors.holder(of: ask.answer.call)) }
     }
 
     /// - Throws: `InvalidOption` for an option that says where a file goes.
@@ -225,12 +240,12 @@ internal import TransferEngine
     /// - Throws: `Storage` if the journal is full; `LimitExceeded` if `load` exceeds what all callers, or one sandboxed app, may have. Both
     ///   the existing downloads and the waiting requests count.
     func checkRoom(for load: Load) throws(Refusal) {
-        if downloader.journal.isFull { throw downloader.journal.refusal }
-        guard Int(downloader.counts.remaining) + waiting + load.count <= Limits.downloadsNotEnded else {
+        if journal.isFull { throw journal.refusal }
+        guard Int(list.counts.remaining) + waiting + load.count <= Limits.downloadsNotEnded else {
             throw Refusal(.limitExceeded, "At most \(Limits.downloadsNotEnded) downloads may be queued at a time.")
         }
         guard let app = load.app else { return }
-        let (held, atDoor) = (downloader.ledger.holdings(of: app), waitingOf[app] ?? (0, 0))
+        let (held, atDoor) = (list.ledger.holdings(of: app), waitingOf[app] ?? (0, 0))
         guard held.remaining + atDoor.count + load.count <= Limits.downloadsNotEndedOfSandboxedApp else {
             throw Refusal(
                 .limitExceeded, "An app in a sandbox may have at most \(Limits.downloadsNotEndedOfSandboxedApp) downloads queued at a time."
@@ -318,7 +333,7 @@ internal import TransferEngine
     }
 
     private func check(_ directory: ByteText, create: Bool) {
-        let allowHidden = downloader.allowsHiddenFolders
+        let allowHidden = allowsHiddenFolders
         DiskPool.shared.perform(at: .path(directory.text), within: DiskPatience.folder) {
             Destination.check(directory.text, allowHidden: allowHidden, create: create)
         } then: { [self] result in
@@ -397,14 +412,14 @@ internal import TransferEngine
         if case .fetch = ask.answer {
             isFetch = true
             let key = CopyKey(app: wanted.options.app, url: wanted.url, directory: directory, wantedName: wanted.options.fileName)
-            if let running = downloader.runningFetch(of: key, like: { wanted.isSame(as: $0) }) {
+            if let running = list.runningFetch(of: key, like: { wanted.isSame(as: $0) }) {
                 answer(ask, by: running)
                 return false
             }
         }
         if let descriptor = ask.descriptor {
             do throws(Refusal) {
-                try downloader.descriptors.checkMemory(descriptor, for: Descriptors.holder(of: ask.answer.call))
+                try descriptors.checkMemory(descriptor, for: Descriptors.holder(of: ask.answer.call))
             } catch {
                 ask.answer.fail(error)
                 return false
@@ -412,17 +427,17 @@ internal import TransferEngine
         }
         var record = makeRecord(wanted, directory, number: takeNumbers(1), now: .now)
         (record.isFetch, record.isToDescriptor) = (isFetch, ask.descriptor != nil)
-        downloader.add(record, answer: ask.answer)
+        add(record, answer: ask.answer)
         if let descriptor = ask.descriptor {
-            downloader.descriptors.hold(descriptor, for: record.number, holder: Descriptors.holder(of: ask.answer.call))
+            descriptors.hold(descriptor, for: record.number, holder: Descriptors.holder(of: ask.answer.call))
         }
         return true
     }
 
     private func answer(_ ask: Ask, by entry: LedgerEntry) {
         switch ask.answer {
-        case .path(let reply): downloader.journal.answer(reply, BusName.path(of: entry.record))
-        case .fetch(let reply): if let download = downloader.peek(entry.number) { downloader.answerFetch(reply, by: download) }
+        case .path(let reply): journal.answer(reply, BusName.path(of: entry.record))
+        case .fetch(let reply): if let download = list.peek(entry.number) { answerFetch(reply, by: download) }
         }
     }
 
@@ -430,7 +445,7 @@ internal import TransferEngine
     private func isSameFile(_ entry: LedgerEntry, _ ask: Ask) -> Bool {
         guard let descriptor = ask.descriptor else { return !entry.record.isToDescriptor }
         guard entry.record.isToDescriptor, let asked = descriptor.identity,
-            let held = downloader.descriptors[entry.number]?.identity ?? entry.record.resume?.identity
+            let held = descriptors[entry.number]?.identity ?? entry.record.resume?.identity
         else { return false }
         return held == asked
     }
@@ -438,13 +453,13 @@ internal import TransferEngine
     /// The download that the token of `wanted` names already.
     func holder(of wanted: Wanted) -> LedgerEntry? {
         guard let token = wanted.options.token else { return nil }
-        return downloader.holder(of: BusName.path(app: wanted.options.app, token: token))
+        return list.holder(of: BusName.path(app: wanted.options.app, token: token))
     }
 
     /// Reserves `count` numbers, which nothing else will get. Returns the first.
     func takeNumbers(_ count: UInt64) -> DownloadNumber {
-        let number = downloader.journal.nextNumber
-        downloader.journal.nextNumber = DownloadNumber(number.value +| count)
+        let number = journal.nextNumber
+        journal.nextNumber = DownloadNumber(number.value +| count)
         return number
     }
 
@@ -455,30 +470,8 @@ internal import TransferEngine
         var record = DownloadRecord(
             number: number, url: wanted.url, options: options, directory: directory, state: .paused, queuedAt: now,
             position: DownloadQueue.position(of: number))
-        if !paused { record.state = record.obstacle(now: now, paused: downloader.settings.paused) }
+        if !paused { record.state = record.obstacle(now: now, paused: list.settings.paused) }
         return record
-    }
-
-    /// Sets the property `DefaultDirectory`. The empty string restores the XDG download folder.
-    func setDefaultDirectory(_ directory: String, _ reply: Reply<Void>) throws(Refusal) {
-        guard directory.isEmpty || directory.isAbsolutePath else {
-            throw Refusal(.invalidOption, "DefaultDirectory must be an absolute path, not “\(shown(directory))”.")
-        }
-        guard !directory.isEmpty else {
-            downloader.set { $0.defaultDirectory = "" }
-            return downloader.answerChange(reply)
-        }
-        let allowHidden = downloader.allowsHiddenFolders
-        DiskPool.shared.perform(at: .path(directory), within: DiskPatience.folder) {
-            Destination.check(directory, allowHidden: allowHidden, create: false)
-        } then: { [self] result in
-            switch result ?? .failure(.silentFolder(directory)) {
-            case .failure(let refusal): reply.fail(refusal)
-            case .success(let directory):
-                downloader.set { $0.defaultDirectory = directory }
-                downloader.answerChange(reply)
-            }
-        }
     }
 }
 

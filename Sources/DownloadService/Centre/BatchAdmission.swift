@@ -125,7 +125,7 @@ internal import Scheduling
                 return false
             }
             paths.append(path)
-            admission.downloader.ledger.prepare(record, in: &made)
+            admission.list.ledger.prepare(record, in: &made)
             return true
         case .failure, nil: return false
         }
@@ -142,10 +142,10 @@ internal import Scheduling
 
     /// - Returns: false when no item is left to compare.
     private func compareOne() -> Bool {
-        let generation = admission.downloader.tokens.generation
+        let generation = admission.list.tokens.generation
         if comparison?.generation != generation { comparison = TokenComparison(generation: generation) }
         guard let index = comparison?.compared, index < count else { return false }
-        comparison?.compare(wanted[index], admission.downloader.holder(of: paths[index]), in: admission.downloader)
+        comparison?.compare(wanted[index], admission.list.holder(of: paths[index]), in: admission.list)
         return true
     }
 
@@ -188,7 +188,7 @@ private struct TokenComparison {
     init(generation: UInt64) { self.generation = generation }
 
     /// - Parameter holder: the download with the token of `item`; nil: there is none.
-    @BusActor mutating func compare(_ item: Admission.Wanted, _ holder: LedgerEntry?, in downloader: Downloader) {
+    @BusActor mutating func compare(_ item: Admission.Wanted, _ holder: LedgerEntry?, in list: DownloadList) {
         let index = compared
         compared += 1
         guard !isDecided else { return }
@@ -197,7 +197,7 @@ private struct TokenComparison {
             return
         }
         taken = taken ?? index
-        let batch = holder.record.batch.flatMap { downloader.batch($0) }
+        let batch = holder.record.batch.flatMap { list.batch($0) }
         if batch == nil || held.map({ $0 !== batch }) == true || !item.isSame(as: holder.record) {
             (isRepetition, isDecided, taken) = (false, true, index)
         }
@@ -238,7 +238,7 @@ extension Admission {
         if dictionary["token"] != nil {
             throw Refusal(.invalidOption, "Option token belongs to the items of a batch: it names one download.")
         }
-        let (caller, defaultDirectory, settings) = (reply.call.caller, downloader.defaultDirectory, downloader.settings)
+        let (caller, defaultDirectory, settings) = (reply.call.caller, list.defaultDirectory, list.settings)
         let defaults = try DownloadOptions(decoding: dictionary, from: caller, defaultDirectory: defaultDirectory, settings: settings)
         // The bytes are counted once all items are read.
         let load = Load(count, bytes: 0, from: caller)
@@ -292,12 +292,12 @@ extension Admission {
         guard let first = prepared.entries.first else { return }
         defer { BusActor.spawn { members.drop() } }
         if let batch = try members.batchHeld() {
-            return downloader.journal.answer(reply, (batch.path, members.paths))
+            return journal.answer(reply, (batch.path, members.paths))
         }
         let record = BatchRecord(
             number: members.number, count: UInt32(prepared.entries.count), app: members.apps.count == 1 ? members.apps.first ?? "" : "",
             directory: defaults.directory.flatMap { try? verdicts[ByteText($0)]?.get() } ?? first.record.directory, options: defaults)
-        downloader.add(record, prepared, members.paths, members.places, reply: reply)
+        add(record, prepared, members.paths, members.places, reply: reply)
         members.areAdded()
     }
 }

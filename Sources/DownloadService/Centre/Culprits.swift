@@ -17,7 +17,7 @@ internal import EventLoop
     /// The downloads to set aside.
     var repeated: [DownloadNumber] { counts.filter { $0.value >= Self.most }.keys.sorted().map(DownloadNumber.init) }
 
-    func ended(_ download: ManagedDownload, _ downloader: Downloader) { forget(download.number) }
+    func ended(_ download: ManagedDownload) { forget(download.number) }
 
     /// Clears the crash count of a download whose end is on disk.
     private func forget(_ number: DownloadNumber) {

@@ -101,7 +101,7 @@ extension Downloader {
             held?.empty()
         } then: { [self] in
             decide(.swept(number, isGone: true))
-            peek(number)?.rewind()
+            list.peek(number)?.rewind()
         }
     }
 }

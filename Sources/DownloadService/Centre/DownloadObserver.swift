@@ -1,52 +1,74 @@
 internal import DownloadModel
 internal import EventLoop
 internal import Scheduling
+internal import TransferEngine
 
-/// A part of the service that needs to know what happens to downloads. The centre calls each observer, in the order in which it was given
-/// them, with itself as the last argument.
+/// A part of the service that needs to know what happens to downloads. The centre calls each observer, in the order in which `begin` was
+/// given them. The announcer is the first, so signals are posted before any other part acts.
 @BusActor protocol DownloadObserver: AnyObject {
     /// A turn of the ledger has changed a record. Called once for a download and turn.
-    func changed(_ change: Ledger.Change, _ downloader: Downloader)
+    func changed(_ change: Ledger.Change)
     /// The state of a download, or what the download waits for, is another.
-    func told(_ entry: LedgerEntry, _ downloader: Downloader)
+    func told(_ entry: LedgerEntry)
+    /// As `told`, even if no `changed` says so: state, wait reason or end of the wait are others.
+    func toldWait(_ entry: LedgerEntry)
     /// A transfer begins.
-    func started(_ download: ManagedDownload, _ downloader: Downloader)
+    func started(_ download: ManagedDownload)
+    /// The server is about to answer with bytes from another offset, so the object of the download will forget bytes.
+    func rewinds(_ download: ManagedDownload)
+    /// The server has answered, and the ledger knows.
+    func responded(_ download: ManagedDownload, _ facts: TransferFacts)
     /// The transfers of these downloads have more bytes, or another speed.
-    func progressed(_ downloads: [ManagedDownload], _ downloader: Downloader)
-    /// A transfer has ended.
-    func stopped(_ download: ManagedDownload, _ downloader: Downloader)
+    func progressed(_ downloads: [ManagedDownload])
+    /// A transfer has ended. The ledger does not know yet.
+    func stopped(_ download: ManagedDownload)
+    /// A download has ended. The end is not on disk yet.
+    func ends(_ download: ManagedDownload)
     /// The end of a download is on disk.
-    func ended(_ download: ManagedDownload, _ downloader: Downloader)
+    func ended(_ download: ManagedDownload)
+    /// A batch has ended. The end is not on disk yet.
+    func ends(_ batch: ManagedBatch, _ outcomes: OutcomeCounts)
     /// The end of a batch is on disk.
     ///
     /// - Parameter end: nil if no toast is owed.
-    func ended(_ batch: LedgerBatch, _ end: BatchEnd?, _ downloader: Downloader)
+    func ended(_ batch: LedgerBatch, _ end: BatchEnd?)
+    /// No unfinished download is left.
+    func allEnded(_ outcomes: OutcomeCounts)
     /// A download is off the list.
-    func removed(_ entry: LedgerEntry, _ downloader: Downloader)
+    func removed(_ entry: LedgerEntry)
     /// A batch is off the list.
-    func removed(_ batch: LedgerBatch, _ downloader: Downloader)
+    func removed(_ batch: ManagedBatch)
     /// At startup: earlier processes owed these toasts.
-    func owed(_ toasts: [Ledger.OwedToast], _ downloader: Downloader)
-    /// An application has come to the front.
-    func cameToFront(_ app: String, _ downloader: Downloader)
+    func owed(_ toasts: [Ledger.OwedToast])
     /// The actions of a turn have been performed.
-    func decided(_ downloader: Downloader)
+    func decided()
+    /// A damaged database was set aside, or is gone since.
+    func setAsideChanged()
+    /// A commit has succeeded, after failed ones.
+    func commitsSucceedAgain()
     /// The service ends.
-    func left(_ downloader: Downloader)
+    func left()
 }
 
 extension DownloadObserver {
-    func changed(_ change: Ledger.Change, _ downloader: Downloader) {}
-    func told(_ entry: LedgerEntry, _ downloader: Downloader) {}
-    func started(_ download: ManagedDownload, _ downloader: Downloader) {}
-    func progressed(_ downloads: [ManagedDownload], _ downloader: Downloader) {}
-    func stopped(_ download: ManagedDownload, _ downloader: Downloader) {}
-    func ended(_ download: ManagedDownload, _ downloader: Downloader) {}
-    func ended(_ batch: LedgerBatch, _ end: BatchEnd?, _ downloader: Downloader) {}
-    func removed(_ entry: LedgerEntry, _ downloader: Downloader) {}
-    func removed(_ batch: LedgerBatch, _ downloader: Downloader) {}
-    func owed(_ toasts: [Ledger.OwedToast], _ downloader: Downloader) {}
-    func cameToFront(_ app: String, _ downloader: Downloader) {}
-    func decided(_ downloader: Downloader) {}
-    func left(_ downloader: Downloader) {}
+    func changed(_ change: Ledger.Change) {}
+    func told(_ entry: LedgerEntry) {}
+    func toldWait(_ entry: LedgerEntry) { told(entry) }
+    func started(_ download: ManagedDownload) {}
+    func rewinds(_ download: ManagedDownload) {}
+    func responded(_ download: ManagedDownload, _ facts: TransferFacts) {}
+    func progressed(_ downloads: [ManagedDownload]) {}
+    func stopped(_ download: ManagedDownload) {}
+    func ends(_ download: ManagedDownload) {}
+    func ended(_ download: ManagedDownload) {}
+    func ends(_ batch: ManagedBatch, _ outcomes: OutcomeCounts) {}
+    func ended(_ batch: LedgerBatch, _ end: BatchEnd?) {}
+    func allEnded(_ outcomes: OutcomeCounts) {}
+    func removed(_ entry: LedgerEntry) {}
+    func removed(_ batch: ManagedBatch) {}
+    func owed(_ toasts: [Ledger.OwedToast]) {}
+    func decided() {}
+    func setAsideChanged() {}
+    func commitsSucceedAgain() {}
+    func left() {}
 }

@@ -9,20 +9,15 @@ internal import TransferEngine
 
 // Fetch: calls that are answered when their download has ended, and the cached copies that conditional requests compare with.
 
-extension Downloader {
-    /// The unfinished Fetch that a repeated call can wait for; nil: there is none.
-    func runningFetch(of key: CopyKey, like isSame: (DownloadRecord) -> Bool) -> LedgerEntry? {
-        fetches[key]?.sorted().lazy.compactMap { self.ledger[$0] }.first { !$0.state.hasEnded && isSame($0.record) }
-    }
-
+extension Admission {
     /// Removes the ended downloads of earlier Fetches of `key` from the list, so that a caller who polls does not fill it. A download stays
     /// if it has a token, or if its owner has yet to acknowledge the end.
     func removeFormerFetches(of key: CopyKey) {
-        let former = (fetches[key]?.sorted() ?? []).compactMap { ledger[$0] }.filter { entry in
+        let former = list.fetched(key).filter { entry in
             let (record, options) = (entry.record, entry.record.options)
             return entry.state.hasEnded && options.token == nil && (options.activate == nil || record.isAcknowledged)
         }
-        decide(former.map { .remove($0) })
+        executor.decide(former.map { .remove($0) })
     }
 
     /// Answers once `download` has ended.
@@ -31,18 +26,20 @@ extension Downloader {
             do throws(Refusal) { try callers.wait(reply, for: download) } catch { reply.fail(error) }
             return
         }
-        journal.post(Self.answer(reply, of: download))
+        journal.post(reply.message(endOf: download))
     }
+}
 
+extension FetchReply {
     /// The answer of a Fetch whose download has ended.
-    static func answer(_ reply: FetchReply, of download: ManagedDownload) -> Message? {
-        if let failure = download.state.endFailure { return reply.message(failing: failure) }
+    @BusActor func message(endOf download: ManagedDownload) -> Message? {
+        if let failure = download.state.endFailure { return message(failing: failure) }
         let outcome = download.record.isUnchanged ? FetchOutcome.noData : .newData
-        return reply.message((outcome.rawValue, download.record.path ?? ""))
+        return message((outcome.rawValue, download.record.path ?? ""))
     }
+}
 
-    // MARK: Copies
-
+extension Downloader {
     /// Passes on the cached copy to compare `entry` with; nil: none is known, or none is wanted.
     func findCopy(for entry: LedgerEntry, _ then: @escaping @BusActor (CachedCopy?) -> Void) {
         let record = entry.record
@@ -55,14 +52,14 @@ extension Downloader {
         let record = entry.record
         guard record.keepsCopy, let stamp, let name = path.pathComponents.last.map(String.init) else { return nil }
         return CachedCopy(
-            key: record.copyKey, name: name, stamp: stamp, validators: download(entry.number)?.validators, mediaType: record.mediaType,
+            key: record.copyKey, name: name, stamp: stamp, validators: list.download(entry.number)?.validators, mediaType: record.mediaType,
             checksum: record.options.checksum)
     }
 
     /// `copy` with what the server now says of the same bytes.
     func renewed(_ copy: CachedCopy, by entry: LedgerEntry) -> CachedCopy {
         var copy = copy
-        copy.validators = download(entry.number)?.validators
+        copy.validators = list.download(entry.number)?.validators
         copy.mediaType = entry.record.mediaType
         copy.checksum = entry.record.options.checksum ?? copy.checksum
         return copy

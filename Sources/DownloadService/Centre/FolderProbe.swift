@@ -13,14 +13,18 @@ internal import TransferEngine
     private static let longInterval: Duration = .seconds(30)
     private static let shortLooks = 20
 
-    private unowned let downloader: Downloader  // the centre outlives its observers
+    private let list: DownloadList
+    private let events: any EventSink
+    private let allowsHiddenFolders: Bool
     private var timer: Poller.Token?
     private var looks = 0
     private var looking: Set<ByteText> = []
 
-    init(_ downloader: Downloader) { self.downloader = downloader }
+    init(list: DownloadList, events: any EventSink, allowsHiddenFolders: Bool) {
+        (self.list, self.events, self.allowsHiddenFolders) = (list, events, allowsHiddenFolders)
+    }
 
-    func decided(_ downloader: Downloader) { needed(downloader.counts.awaitingFolder > 0) }
+    func decided() { needed(list.counts.awaitingFolder > 0) }
 
     /// Starts the checks if any download waits for a folder, and stops them otherwise.
     private func needed(_ isNeeded: Bool) {
@@ -34,19 +38,19 @@ internal import TransferEngine
         timer = Poller.shared.schedule(after: looks <= Self.shortLooks ? Self.interval : Self.longInterval) { [self] in
             timer = nil
             look()
-            needed(downloader.counts.awaitingFolder > 0)
+            needed(list.counts.awaitingFolder > 0)
         }
     }
 
     private func look() {
-        let (allowHidden, reserve) = (downloader.allowsHiddenFolders, downloader.settings.diskReserve)
-        for directory in downloader.ledger.awaitedFolders.subtracting(looking) {
+        let (allowHidden, reserve) = (allowsHiddenFolders, list.settings.diskReserve)
+        for directory in list.ledger.awaitedFolders.subtracting(looking) {
             looking.insert(directory)
             DiskPool.shared.perform(at: .path(directory.text)) {
                 Destination.room(in: directory.text, allowHidden: allowHidden, reserve: reserve)
             } then: { [self] free in
                 looking.remove(directory)
-                downloader.decide(.folderSeen(directory.text, free: free))
+                events.decide(.folderSeen(directory.text, free: free))
             }
         }
     }

@@ -1,6 +1,7 @@
 internal import DBus
 internal import DownloadModel
 internal import DownloadStore
+internal import DownloaderInterface
 internal import EventLoop
 internal import Logging
 internal import PartFiles
@@ -24,23 +25,33 @@ internal import Scheduling
     private var isEnded = false
     /// The number of the next download; saved with every commit.
     var nextNumber: DownloadNumber
-    private weak var owner: (any JournalOwner)?
+    private let ledger: Ledger
+    /// Where a damaged database was set aside, at startup or since; empty: none was damaged.
+    private(set) var setAside: String
+    /// What was salvaged from the damaged database at startup.
+    private(set) var salvaged = SalvageReport()
+    private weak var observer: (any JournalObserver)?
     private var owesRecovery = false
     private let unsentBytes: () -> Int
 
     /// - Parameters:
+    ///   - ledger: has all rows, for a new database if the old one is damaged.
     ///   - hold: held while a change is not on disk yet, or anything waits for it.
     ///   - unsentBytes: the bytes that the bus has not taken yet.
     init(
-        store: Store, nextNumber: DownloadNumber, hold: IdleExit.Hold, log: Logger, unsentBytes: @escaping () -> Int,
+        store: Store, _ opening: StoreOpening, ledger: Ledger, hold: IdleExit.Hold, log: Logger, unsentBytes: @escaping () -> Int,
         send: @escaping (Message) -> Void
     ) {
-        (self.store, self.nextNumber, self.hold, self.log) = (store, nextNumber, hold, log)
-        (self.unsentBytes, transmit) = (unsentBytes, send)
+        (self.store, nextNumber, self.ledger, self.hold, self.log) = (store, opening.nextNumber, ledger, hold, log)
+        (self.unsentBytes, transmit, setAside) = (unsentBytes, send, opening.setAside ?? "")
+        if opening.setAside != nil {
+            salvaged = SalvageReport(
+                downloads: opening.salvaged?.downloads ?? 0, mayHaveLost: opening.salvaged?.mayHaveLost ?? true)
+        }
     }
 
     /// Call before the first change.
-    func begin(for owner: any JournalOwner) { self.owner = owner }
+    func begin(telling observer: any JournalObserver) { self.observer = observer }
 
     /// With more unsent bytes than this, messages about many downloads wait.
     private static let manyUnsent = 32 << 10
@@ -148,7 +159,7 @@ internal import Scheduling
         gate.release()
         if gate.failures == 0, owesRecovery {
             owesRecovery = false
-            owner?.commitsSucceedAgain()
+            observer?.commitsSucceedAgain()
         }
         gate.commitIsOver()
         if !gate.isBusy { rest() }
@@ -156,11 +167,25 @@ internal import Scheduling
 
     /// Lets the store do its housekeeping now that no caller has to wait for it.
     private func rest() {
-        BusActor.spawn { [store, weak owner] in
+        BusActor.spawn { [self] in
             await store.tidy()
-            guard let aside = owner?.setAside, !aside.isEmpty, await store.isGone(aside) else { return }
-            owner?.setAsideIsGone(aside)
+            let aside = setAside
+            guard !aside.isEmpty, await store.isGone(aside), setAside == aside else { return }
+            setAside = ""
+            observer?.setAsideChanged()
         }
+    }
+
+    /// All rows, in parts. Gathered in steps, so that calls are answered in between.
+    private func allRows() async -> [[StoreChange]] {
+        var (walk, parts, step) = (ledger.walkRows(), [[StoreChange]](), StepTime())
+        while let part = ledger.nextRows(&walk) {
+            parts.append(part)
+            guard step.isOver else { continue }
+            await Task.yield()
+            step = StepTime()
+        }
+        return parts
     }
 
     /// Commits. If the database is damaged or gone, sets it aside, and saves everything that this process knows in a new one.
@@ -172,10 +197,11 @@ internal import Scheduling
             log.error("the database was damaged: writing a new one", metadata: ["cause": "\(error)"])
             gate.owesEverything = true
             // In this order: a row of `changes` may be older than the same row of `rows`, and a change since then is newer.
-            let rows = await owner?.allRows() ?? []
+            let rows = await allRows()
             let aside = try await store.startAnew([changes] + rows + [gate.extendCommit()], nextNumber: nextNumber)
             gate.owesEverything = false
-            owner?.databaseWasSetAside(aside ?? "")
+            (setAside, salvaged) = (aside ?? "", SalvageReport())
+            observer?.setAsideChanged()
         }
     }
 
@@ -213,17 +239,9 @@ extension Journal: CommitGateHost {
     func gateIsBusy(_ isBusy: Bool) { hold.isHeld = isBusy }
 }
 
-@BusActor protocol JournalOwner: AnyObject {
-    /// All rows, in parts, for a new database if the old one is damaged. Gathered in steps, so that calls are answered in between.
-    func allRows() async -> [[StoreChange]]
-    /// A new database holds everything that this process knows.
-    ///
-    /// - Parameter path: the damaged database; empty: it was gone.
-    func databaseWasSetAside(_ path: String)
-    /// The path of the damaged database; empty: there is none.
-    var setAside: String { get }
-    /// The damaged database has been deleted.
-    func setAsideIsGone(_ path: String)
+@BusActor protocol JournalObserver: AnyObject {
+    /// A damaged database was set aside, or is gone since.
+    func setAsideChanged()
     /// A commit has succeeded, the first since `gathers` or `isFull` was true.
     func commitsSucceedAgain()
 }

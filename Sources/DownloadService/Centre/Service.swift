@@ -35,10 +35,9 @@ public struct ServiceOptions: Sendable {
     private let store: Store
     private let journal: Journal
     private let engine: Engines
-    private let notifier: Notifier
     private let toaster: Toaster
     private let downloader: Downloader
-    private let applicationActions: ApplicationActions
+    private let tree: Tree
     private let culprits: Culprits
     private let observers: [any DownloadObserver]
     private let owedToasts: [Ledger.OwedToast]
@@ -112,37 +111,44 @@ public struct ServiceOptions: Sendable {
         _ culprits: Culprits
     ) {
         let log = options.logger
-        let links = Links()
         let idleExit = IdleExit(connection: connection, idle: options.idle, log: log)
+        let hidden = options.allowsHiddenFolders
+        let list = DownloadList(restored, downloadFolder: Folders.downloads())
         journal = Journal(
-            store: store, nextNumber: opening.nextNumber, hold: idleExit.makeHold(), log: log, unsentBytes: { connection.outgoingBytes },
+            store: store, opening, ledger: list.ledger, hold: idleExit.makeHold(), log: log, unsentBytes: { connection.outgoingBytes },
             send: { connection.send($0) })
         var configuration = EngineConfiguration(version: Self.version)
         let proxies = DesktopProxies(connection: connection)
         configuration.desktopProxy = { await proxies.choice(for: $0) }
-        engine = Engines(configuration: configuration, home: folder) { links.downloader?.take($0) }
-        notifier = Notifier {
-            connection
-        } report: {
-            links.toaster?.take($0)
-        }
-        let foreground = Foreground(connection: connection)
-        let opener = Opener(connection: connection)
-        let callers = Callers(connection: connection, hold: idleExit.makeHold())
+        let descriptors = Descriptors(hold: idleExit.makeHold())
+        let ownerCalls = OwnerCalls(
+            connection: connection, starts: OwnerStarts("\(folder)/starts"), hold: idleExit.makeHold(), log: log)
         downloader = Downloader(
-            journal: journal, engine: engine, announcer: Announcer(journal: journal) { connection.outgoingBytes },
-            callers: callers, foreground: foreground,
-            ownerCalls: OwnerCalls(connection: connection, starts: OwnerStarts("\(folder)/starts"), hold: idleExit.makeHold(), log: log),
-            restored: restored, opening: opening, mapFolder: "\(folder)/segments", allowsHiddenFolders: options.allowsHiddenFolders,
-            idleExit: idleExit, log: log)
-        applicationActions = ApplicationActions(downloader, opener: opener, dataHome: Folders.data(), hold: idleExit.makeHold())
+            list: list, journal: journal, descriptors: descriptors, ownerCalls: ownerCalls, configuration: configuration, home: folder,
+            partNames: opening.partNames, allowsHiddenFolders: hidden, hold: idleExit.makeHold(), log: log)
+        engine = downloader.engine
+        let executor = downloader.executor
+        let callers = Callers(connection: connection, list: list, hold: idleExit.makeHold())
+        let foreground = Foreground(connection: connection, ledger: list.ledger, events: executor, hold: idleExit.makeHold())
+        let admission = Admission(
+            list: list, executor: executor, journal: journal, callers: callers, descriptors: descriptors, allowsHiddenFolders: hidden,
+            hold: idleExit.makeHold(), log: log)
+        let commands = Commands(
+            list: list, executor: executor, journal: journal, callers: callers, admission: admission, foreground: foreground,
+            desktopWork: DesktopWork(dataHome: Folders.data(), hold: idleExit.makeHold()), engine: engine, allowsHiddenFolders: hidden)
+        let opener = Opener(connection: connection)
+        tree = Tree(commands, ApplicationActions(list: list, commands: commands, admission: admission, opener: opener))
         toaster = Toaster(
-            downloader, applicationActions: applicationActions, notifier: notifier, opener: opener,
-            lasting: LastingToasts(connection: connection, application: BusName.service), clickable: options.clickable,
+            list: list, commands: commands, foreground: foreground, session: connection, opener: opener, clickable: options.clickable,
             hold: idleExit.makeHold(), log: log)
         observers = [
-            callers, toaster, SystemEvents(downloader, session: connection), FolderProbe(downloader),
-            DockIcons(downloader, session: connection), DesktopJobs(downloader, session: connection, hold: idleExit.makeHold()), culprits,
+            Announcer(list: list, journal: journal, callers: callers, manager: commands) { connection.outgoingBytes },
+            commands, callers, foreground, toaster,
+            SystemEvents(ledger: list.ledger, events: executor, journal: journal, engine: engine, session: connection, log: log),
+            FolderProbe(list: list, events: executor, allowsHiddenFolders: hidden), DockIcons(list: list, session: connection),
+            DesktopJobs(
+                list: list, events: executor, foreground: foreground, session: connection, hold: idleExit.makeHold(), log: log),
+            culprits,
         ]
         let asking = idleExit.makeHold()
         let gate = CallerGate {
@@ -157,15 +163,6 @@ public struct ServiceOptions: Sendable {
         (self.options, self.connection, self.store) = (options, connection, store)
         owedToasts = restored.owedToasts
         self.culprits = culprits
-        links.downloader = downloader
-        links.toaster = toaster
-    }
-
-    /// The receivers of the events of engine and notifier; set when all parts exist.
-    private final class Links: Sendable {
-        @BusActor weak var downloader: Downloader?
-        @BusActor weak var toaster: Toaster?
-        nonisolated init() {}
     }
 
     private func serve() async -> Int32 {
@@ -176,9 +173,9 @@ public struct ServiceOptions: Sendable {
                 options.logger.notice("the session bus is gone: exiting")
                 end(status: 0)
             }
-            connection.export(Tree(downloader))
+            connection.export(tree)
             culprits.keep { downloader.ledger[$0].map { !$0.state.hasEnded } ?? false }
-            downloader.begin(crashed: culprits.repeated, owed: owedToasts, applicationActions: applicationActions, observers: observers)
+            downloader.begin(crashed: culprits.repeated, owed: owedToasts, observers: observers)
             idleExit.begin { [weak self] in self?.end(status: 0) }
         }
     }
@@ -199,7 +196,7 @@ public struct ServiceOptions: Sendable {
         engine.shutDown { [self] in
             journal.afterCommit { [self] in
                 // A toast that the notification server is accepting just now must not be shown again at the next start.
-                notifier.shutDown { [self] in
+                toaster.shutDown { [self] in
                     leaveBus()
                     journal.afterCommit { [self] in close(status) }
                 }

@@ -9,40 +9,42 @@ internal import TransferEngine
 
 /// Connects the ledger with the machine's network and sleep.
 @BusActor final class SystemEvents: DownloadObserver {
-    private unowned let downloader: Downloader  // the centre outlives its observers
+    private let ledger: Ledger
+    private let events: any EventSink
+    private let journal: Journal
+    private let engine: Engines
+    private let log: Logger
     private let network: NetworkState
     private var awake: Awake?
     /// The machine waits for our checkpoints before it sleeps.
     private var isExpected = false
 
-    init(_ downloader: Downloader, session: Connection) {
+    init(ledger: Ledger, events: any EventSink, journal: Journal, engine: Engines, session: Connection, log: Logger) {
         let system = SystemBus()
-        let log = downloader.log
-        self.downloader = downloader
-        network = NetworkState(system: system, session: session, hasRoute: { Engine.hasRoute() }) { [unowned downloader] condition in
+        (self.ledger, self.events, self.journal, self.engine, self.log) = (ledger, events, journal, engine, log)
+        network = NetworkState(system: system, session: session, hasRoute: { Engine.hasRoute() }) { condition in
             if let condition { log.info("network", metadata: ["reach": "\(condition.reach)", "metered": "\(condition.isMetered)"]) }
-            downloader.decide(.network(condition))
+            events.decide(.network(condition))
         }
         awake = Awake(system: system, session: session) { [weak self] in self?.sleeps($0) }
     }
 
-    func decided(_ downloader: Downloader) {
-        let ledger = downloader.ledger
+    func decided() {
         awake?.keep(ledger.isMoving || ledger.counts.verifying > 0)
         network.needed(ledger.counts.queued + ledger.counts.active + ledger.counts.waitingForTime > 0)
         guard isExpected, ledger.isAtRest else { return }
         isExpected = false
-        downloader.journal.afterCommit { [self] in if downloader.ledger.isAtRest { awake?.release() } }
+        journal.afterCommit { [self] in if ledger.isAtRest { awake?.release() } }
     }
 
     private func sleeps(_ isAsleep: Bool) {
-        downloader.log.info(isAsleep ? "the machine goes to sleep" : "the machine is awake")
+        log.info(isAsleep ? "the machine goes to sleep" : "the machine is awake")
         isExpected = isAsleep
         if isAsleep {
-            downloader.decide(.sleeps)
+            events.decide(.sleeps)
         } else {
-            downloader.engine.forgetConnections()
-            downloader.decide(.wakes)
+            engine.forgetConnections()
+            events.decide(.wakes)
         }
     }
 }

@@ -1,7 +1,5 @@
-internal import DBus
 internal import DownloadModel
 internal import DownloadStore
-internal import DownloaderInterface
 internal import EventLoop
 internal import Logging
 internal import PartFiles
@@ -13,7 +11,7 @@ extension Downloader {
     // MARK: To the engine
 
     func startTransfer(_ entry: LedgerEntry) {
-        download(entry.number)?.validators = nil
+        list.download(entry.number)?.validators = nil
         let (directory, descriptor) = (entry.record.directory, descriptors[entry.number])
         if descriptor == nil, silentFolders.contains(directory) {
             return BusActor.spawn { [self] in startTransfer(entry, nil, on: nil) }
@@ -57,7 +55,7 @@ extension Downloader {
     /// - Parameter disk: the disk that the transfer writes to; nil: the disk does not answer.
     private func startTransfer(_ entry: LedgerEntry, _ copy: CachedCopy?, on disk: DiskKey?) {
         let (record, options) = (entry.record, entry.record.options)
-        guard entry.work == .running, !ledger.conditions.isEnding, let download = download(entry.number) else {
+        guard entry.work == .running, !ledger.conditions.isEnding, let download = list.download(entry.number) else {
             return decide(.transferEnded(record.number, .stopped(record.resume)))
         }
         guard let url = try? DownloadURL(record.url) else {
@@ -83,19 +81,19 @@ extension Downloader {
         request.checksum = options.checksum
         request.speedLimit = options.speedLimit
         request.stallTimeout = options.stallTimeout
-        request.refusesPrivate = options.refusesPrivate(settings)
+        request.refusesPrivate = options.refusesPrivate(ledger.settings)
         request.allowsDowngrade = options.allowsDowngrade
         request.resume = record.resume
         request.mapPath = record.isToDescriptor ? nil : mapPath(of: record.number)
         request.ifExists = options.ifExists
-        request.diskReserve = settings.diskReserve
+        request.diskReserve = ledger.settings.diskReserve
         (request.ordinal, request.tellsSent) = (entry.request.ordinal, ledger.isPaced(entry.request))
         request.copy = copy
         request.descriptor = descriptors[record.number]
         if request.descriptor?.isInMemory == true { request.maxSize = min(options.maxSize ?? .max, Limits.memoryFileBytes) }
         download.rewind()
         download.transferStarted = .now
-        tell { $0.started(download, $1) }
+        tell { $0.started(download) }
         engine.start(request, on: disk)
     }
 
@@ -117,45 +115,37 @@ extension Downloader {
         case .progress(let progress):
             var moved: [ManagedDownload] = []
             for one in progress {
-                guard let download = download(one.number), download.entry.work == .running else { continue }
+                guard let download = list.download(one.number), download.entry.work == .running else { continue }
                 download.received = one.received
                 download.speed = one.speed
-                announcer.progress(of: download, active: counts.active)
                 moved.append(download)
             }
-            tell { $0.progressed(moved, $1) }
+            tell { $0.progressed(moved) }
         case .checkpoint(let number, let resume):
-            guard let download = download(number) else { return }
+            guard let download = list.download(number) else { return }
             decide(.checkpoint(download.entry, resume))
         case .ended(let number, let end): ended(number, end)
         }
     }
 
     private func began(_ entry: LedgerEntry, _ facts: TransferFacts) {
-        let download = entry.work == .running ? download(entry.number) : nil
+        let download = entry.work == .running ? list.download(entry.number) : nil
         if let download {
-            announcer.flushProgress(of: download)
+            tell { $0.rewinds(download) }
             download.received = facts.offset
         }
         let response = Ledger.Response(
             fileName: facts.fileName, mediaType: facts.mediaType, source: facts.source, total: facts.total, offset: facts.offset,
             isResumable: facts.isResumable)
         decide(.began(entry, response))
-        guard let download else { return }
-        download.toldReceived = facts.offset
-        if facts.offset > 0 || facts.discarded || download.hasToldBytes {
-            download.hasToldBytes = facts.offset > 0
-            journal.tell(Download.resumedAt.message(from: download.path, (facts.offset, facts.total.wireTotal)), of: download.number)
-        }
-        announcer.schedulePropertiesSoon(download)
+        if let download { tell { $0.responded(download, facts) } }
     }
 
     private func ended(_ number: DownloadNumber, _ end: TransferEnd) {
-        if let download = download(number) {
+        if let download = list.download(number) {
             download.speed = 0
             if case .complete(let part) = end, download.state == .active { download.received = part.size }
-            announcer.flushProgress(of: download)
-            tell { $0.stopped(download, $1) }
+            tell { $0.stopped(download) }
         }
         let outcome: TransferOutcome
         switch end {
@@ -163,7 +153,7 @@ extension Downloader {
             let resume =
                 part.resume ?? ResumeData(written: part.size, total: part.size, validator: nil, identity: part.identity)
             outcome = .complete(size: part.size, fileName: part.facts.fileName, resume)
-            download(number)?.validators = part.validators
+            list.download(number)?.validators = part.validators
         case .failed(let failure, let madeProgress, let resume):
             log.debug(
                 "attempt failed",
@@ -262,7 +252,7 @@ extension Downloader {
         guard let resume = record.resume else { return decide(.partLost(entry)) }
         // The file had its final name before its stamp is taken, so another program may have written it. The server's validators no longer
         // apply.
-        download(entry.number)?.validators = nil
+        list.download(entry.number)?.validators = nil
         let watch = watchEnding(of: entry)
         DiskPool.shared.perform(at: .path(record.directory)) {
             CrashMarks.working(on: record.number.value) {
@@ -299,7 +289,7 @@ extension Downloader {
             CrashMarks.working(on: number.value) { Commit.discard(directory: directory, partName: part, mapPath: map) }
         } then: { [self] isGone in
             decide(.swept(number, isGone: isGone))
-            peek(number)?.rewind()
+            list.peek(number)?.rewind()
         }
     }
 }

@@ -8,37 +8,31 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-/// What the user asks for from outside: clicks on our entry in a dock or menu, and on its actions; clicks on toasts of an earlier process;
-/// and the trash.
+/// What the user asks for from outside: clicks on our entry in a dock or menu, and on its actions; clicks on toasts of an earlier process.
 @BusActor final class ApplicationActions {
     /// How long after its end a file is opened by `Activate`, which names no download. Older toasts are seldom still on screen.
     static let freshFor: Duration = .seconds(12 * 3600)
     /// How many of the newest files are tried, in case the newest were deleted.
     private static let mostLookedFor = 16
 
-    private unowned let downloader: Downloader  // the downloader outlives all its parts
+    private let list: DownloadList
+    private let commands: Commands
+    private let admission: Admission
     private let opener: Opener
-    /// `$XDG_DATA_HOME`, which holds the home trash.
-    private let dataHome: String
-    /// The longest wait for a move to the trash, which flushes a file.
-    private static let trashPatience: Duration = .seconds(20)
     /// Toasts of downloads that ended before this time can reach this process only by `Activate`.
     private let begun = WallTime.now
-    private var underWay = 0 { didSet { hold.isHeld = underWay > 0 } }
-    private let hold: IdleExit.Hold
 
-    /// - Parameter hold: held while a program of the desktop is asked to do something.
-    init(_ downloader: Downloader, opener: Opener, dataHome: String, hold: IdleExit.Hold) {
-        (self.downloader, self.opener, self.dataHome, self.hold) = (downloader, opener, dataHome, hold)
+    init(list: DownloadList, commands: Commands, admission: Admission, opener: Opener) {
+        (self.list, self.commands, self.admission, self.opener) = (list, commands, admission, opener)
     }
 
     // MARK: org.freedesktop.Application
 
     /// Opens the file of the toast that was most likely clicked. Otherwise shows the newest file in its folder, or the default folder.
     func activate(_ token: String?, _ reply: Reply<Void>) throws(Refusal) {
-        let (newest, isLast) = downloader.newestToasted(Self.mostLookedFor)
+        let (newest, isLast) = list.newestToasted(Self.mostLookedFor)
         let now = WallTime.now
-        let folder = downloader.defaultDirectory
+        let folder = list.defaultDirectory
         try open(reply) { [self] in
             let paths = newest.map(\.path)
             guard let index = await first(of: paths) else { return await opener.openFolder(folder, activationToken: token) }
@@ -51,7 +45,7 @@ internal import TransferEngine
 
     /// Whether a call of `Activate`, which names no download, can come from the toast of this download. Its file is not opened yet.
     private func isAnswered(_ number: DownloadNumber, _ now: WallTime) -> Bool {
-        guard let record = downloader.ledger[number]?.record, let end = record.endedAt, end < begun, end > now + (.zero - Self.freshFor)
+        guard let record = list.ledger[number]?.record, let end = record.endedAt, end < begun, end > now + (.zero - Self.freshFor)
         else { return false }
         return record.batch == nil && record.options.activate == nil && !record.isAcknowledged
     }
@@ -70,7 +64,7 @@ internal import TransferEngine
                     urls.append(uri)
                     continue
                 }
-                guard let path = localPath(ofFileURI: uri), let entry = downloader.finished(at: path) else {
+                guard let path = localPath(ofFileURI: uri), let entry = list.finished(at: path) else {
                     throw Refusal(.notAllowed, "\(shown(uri)) is not the file of a finished download.")
                 }
                 files.append(entry)
@@ -79,7 +73,7 @@ internal import TransferEngine
                 }
             } catch { throw uris.count > 1 ? error.about(item: index) : error }
         }
-        if !files.isEmpty { try checkRoom() }
+        if !files.isEmpty { try commands.desktopWork.checkRoom() }
         let options: [String: Variant] = ["app": .string(BusName.service)]
         switch urls.count {
         case 0:
@@ -88,13 +82,13 @@ internal import TransferEngine
                 for entry in files { if await open(entry, token) == .failed { outcome = .failed } }
                 return outcome
             }
-        case 1: try downloader.admission.admit(url: urls[0], options: options, .path(reply.withoutValue()))
+        case 1: try admission.admit(url: urls[0], options: options, .path(reply.withoutValue()))
         default:
             var rest = urls[...]
-            try downloader.admission.admit(
+            try admission.admit(
                 urls.count, { rest.popFirst().map { ($0, [:]) } }, options: options, reply.withoutValue())
         }
-        for entry in files { start { [self] in _ = await open(entry, token) } }
+        for entry in files { commands.desktopWork.start { [self] in _ = await open(entry, token) } }
     }
 
     /// Performs an action of our entry, or of a toast.
@@ -106,29 +100,29 @@ internal import TransferEngine
         guard action.isAboutObject else {
             guard parameters.isEmpty else { throw Refusal(.invalidOption, "The action \(name) takes no parameter.") }
             switch action {
-            case .pauseAll: downloader.decide(.pauseAll)
-            case .resumeAll: downloader.decide(.resumeAll)
+            case .pauseAll: commands.events.decide(.pauseAll)
+            case .resumeAll: commands.events.decide(.resumeAll)
             default:
-                let folder = downloader.defaultDirectory
+                let folder = list.defaultDirectory
                 return try open(reply) { [self] in await opener.openFolder(folder, activationToken: token) }
             }
-            return downloader.answerChange(reply)
+            return commands.answerChange(reply)
         }
         guard parameters.count == 1, let path = objectPath(parameters[0]) else {
             throw Refusal(.invalidOption, "The action \(name) takes one parameter: the object path of a download, of the type o or s.")
         }
-        if let batch = downloader.batch(at: path, for: reply.call.caller) {
+        if let batch = list.batch(at: path, for: reply.call.caller) {
             if action == .retry {
-                guard downloader.retryByClick(batch.number) else { throw Refusal(.invalidState, "No download of the batch has failed.") }
-                return downloader.answerChange(reply)
+                guard commands.retryByClick(batch.number) else { throw Refusal(.invalidState, "No download of the batch has failed.") }
+                return commands.answerChange(reply)
             }
             let folder = batch.record.directory
             return try open(reply) { [self] in await opener.openFolder(folder, activationToken: token) }
         }
-        guard let download = downloader.download(at: path, for: reply.call.caller) else {
+        guard let download = list.download(at: path, for: reply.call.caller) else {
             throw Refusal(.noSuchObject, "There is no download \(shown(path)).")
         }
-        if action == .retry { return try DownloadFace.retry(download, reply) }
+        if action == .retry { return try commands.retry(download, reply) }
         if download.record.isToDescriptor {
             throw Refusal(.invalidState, "The file is its caller’s own descriptor; Todoku has no path to it.")
         }
@@ -160,10 +154,10 @@ internal import TransferEngine
     }
 
     private func open(_ number: DownloadNumber, _ path: String, _ token: String?) async -> Opener.Outcome {
-        let record = downloader.ledger[number]?.record
+        let record = list.ledger[number]?.record
         let (identity, isSandboxed) = (record?.resume?.identity, record?.options.isSandboxed ?? false)
         let outcome = await opener.open(path, activationToken: token, byPortal: isSandboxed) { Commit.isFinished($0, identity) }
-        if outcome != .failed { downloader.noteOpened(number) }
+        if outcome != .failed { commands.noteOpened(number) }
         return outcome
     }
 
@@ -176,41 +170,9 @@ internal import TransferEngine
         return nil
     }
 
-    // MARK: The trash
-
-    /// Moves the finished file to the trash.
-    func throwAway(_ path: String, _ identity: FileIdentity?) async throws(Refusal) {
-        let dataHome = dataHome
-        let outcome = await DiskPool.shared.value(at: .path(path), takesLong: true, within: Self.trashPatience) {
-            Trash.put(path, identity: identity, dataHome: dataHome)
-        }
-        guard let outcome else {
-            throw Refusal(.permissionDenied, "\(path) could not be moved to the trash: its disk did not answer in time.")
-        }
-        try outcome.get()
-    }
-
-    // MARK: Under way
-
-    /// - Throws: `LimitExceeded`.
-    func checkRoom() throws(Refusal) {
-        guard underWay < Limits.desktopWork else {
-            throw Refusal(.limitExceeded, "At most \(Limits.desktopWork) files are opened or moved at a time.")
-        }
-    }
-
-    /// Runs `work`, and keeps the service while it runs.
-    func start(_ work: @escaping @BusActor @Sendable () async -> Void) {
-        underWay += 1
-        BusActor.spawn { [self] in
-            await work()
-            underWay -= 1
-        }
-    }
-
     private func open(_ reply: Reply<Void>, _ work: @escaping @BusActor @Sendable () async -> Opener.Outcome) throws(Refusal) {
-        try checkRoom()
-        start {
+        try commands.desktopWork.checkRoom()
+        commands.desktopWork.start {
             if await work() == .failed {
                 reply.fail(
                     DBusError.failed(
@@ -222,14 +184,7 @@ internal import TransferEngine
     }
 }
 
-extension Downloader {
-    /// Notes that a click has opened the file of this download, so that a later `Activate` opens another one. If the download has an
-    /// owner to call (option `activate`), only the owner acknowledges it.
-    func noteOpened(_ number: DownloadNumber) {
-        guard let entry = ledger[number], entry.record.options.activate == nil else { return }
-        decide(.acknowledge(entry))
-    }
-
+extension DownloadList {
     /// The newest finished downloads that had a toast, at most `most`, newest first; and whether no later download failed with a toast.
     func newestToasted(_ most: Int) -> (newest: [(number: DownloadNumber, path: String)], isLast: Bool) {
         var newest: [(number: DownloadNumber, path: String)] = []
@@ -250,24 +205,5 @@ extension Downloader {
             if let entry = ledger[number], entry.state == .finished, entry.record.path.isSameBytes(as: path) { return entry }
         }
         return nil
-    }
-
-    /// Moves the finished file to the trash, and then removes the download from the list. Without a finished file, only removes the
-    /// download.
-    func trash(_ download: ManagedDownload, _ reply: Reply<Void>) throws {
-        let entry = download.entry
-        guard download.state == .finished, let path = download.record.path, !path.isEmpty, let applicationActions else {
-            return try remove(download, deletingFile: false, reply)
-        }
-        try applicationActions.checkRoom()
-        let identity = download.record.resume?.identity
-        applicationActions.start { [self] in
-            do throws(Refusal) {
-                try await applicationActions.throwAway(path, identity)
-                if entry.isRemoved { return reply() }
-                decide(.remove(entry))
-                journal.answer(reply, ())
-            } catch { reply.fail(error) }
-        }
     }
 }

@@ -28,7 +28,10 @@ internal import Scheduling
         var timer: Poller.Token?
     }
 
-    private unowned let downloader: Downloader  // the centre outlives its observers
+    private let list: DownloadList
+    private let events: any EventSink
+    private let foreground: Foreground
+    private let log: Logger
     private lazy var views = JobViews(session: session, icon: BusName.service) { [weak self] key, wish in
         self?.take(wish, DownloadNumber(key))
     } servedChanged: { [weak self] in
@@ -39,8 +42,11 @@ internal import Scheduling
     private var shown: [DownloadNumber: Shown] = [:] { didSet { weigh() } }
     private var catalog = Catalog(.japanese)
 
-    init(_ downloader: Downloader, session: Connection, hold: IdleExit.Hold) {
-        (self.downloader, self.session, self.hold) = (downloader, session, hold)
+    init(
+        list: DownloadList, events: any EventSink, foreground: Foreground, session: Connection, hold: IdleExit.Hold, log: Logger
+    ) {
+        (self.list, self.events, self.foreground) = (list, events, foreground)
+        (self.session, self.hold, self.log) = (session, hold, log)
     }
 
     /// The user can resume a resting download in its job. The job would vanish with the service, so the service stays.
@@ -48,13 +54,13 @@ internal import Scheduling
 
     // MARK: What is told
 
-    func started(_ download: ManagedDownload, _ downloader: Downloader) {
-        guard let batch = download.record.batch.flatMap({ downloader.batch($0) }) else { return }
+    func started(_ download: ManagedDownload) {
+        guard let batch = download.record.batch.flatMap({ list.batch($0) }) else { return }
         if batch.begun == nil { batch.begun = .now }
         progress(download)
     }
 
-    func progressed(_ downloads: [ManagedDownload], _ downloader: Downloader) { for download in downloads { progress(download) } }
+    func progressed(_ downloads: [ManagedDownload]) { for download in downloads { progress(download) } }
 
     private func progress(_ download: ManagedDownload) {
         let number = download.record.batch ?? download.number
@@ -64,7 +70,7 @@ internal import Scheduling
             if now - one.updated >= Self.interval { update(number) }
             return
         }
-        let begun = download.record.batch.map { downloader.batch($0)?.begun } ?? download.transferStarted
+        let begun = download.record.batch.map { list.batch($0)?.begun } ?? download.transferStarted
         guard let begun, now - begun > Self.delay else { return }
         views.watch()
         guard views.isServed, makeRoom() else { return }
@@ -72,27 +78,30 @@ internal import Scheduling
         update(number)
     }
 
-    func decided(_ downloader: Downloader) {
+    /// The next transfer of a batch that ended and is retried begins anew.
+    func ends(_ batch: ManagedBatch, _ outcomes: OutcomeCounts) { batch.begun = nil }
+
+    func decided() {
         for (number, one) in shown where one.phase != phase(number) { update(number) }
     }
 
-    func left(_ downloader: Downloader) { views.end() }
+    func left() { views.end() }
 
     // MARK: Jobs
 
     private func isWanted(_ download: ManagedDownload) -> Bool {
         let batch = download.entry.batch?.record
         return download.record.options.showProgress
-            && downloader.foreground.allows(
+            && foreground.allows(
                 batch?.notify ?? download.record.options.notify, of: batch?.app ?? download.record.options.app)
     }
 
     /// The phase of a download or batch; nil: it has ended or is off the list.
     private func phase(_ number: DownloadNumber) -> Phase? {
-        if let batch = downloader.ledger.batch(number) {
+        if let batch = list.ledger.batch(number) {
             return batch.hasEnded ? nil : batch.resting == batch.remaining ? .resting : .running
         }
-        guard let state = downloader.ledger[number]?.state, !state.hasEnded else { return nil }
+        guard let state = list.ledger[number]?.state, !state.hasEnded else { return nil }
         switch state {
         case _ where state.rests: return .resting
         case .waiting: return .waiting
@@ -129,7 +138,7 @@ internal import Scheduling
         }
         (one.phase, one.updated) = (phase, .now)
         shown[number] = one
-        if catalog.language != downloader.settings.language { catalog = Catalog(downloader.settings.language) }
+        if catalog.language != list.settings.language { catalog = Catalog(list.settings.language) }
         views.applicationName = catalog.text("Todoku")
         var content = JobContent()
         content.isSuspended = phase == .resting
@@ -139,17 +148,17 @@ internal import Scheduling
         case .running, .resting: break
         }
         content.elapsed = .now - one.begun
-        if let batch = downloader.batch(number) { describe(batch, &content) } else { describe(number, &content) }
+        if let batch = list.batch(number) { describe(batch, &content) } else { describe(number, &content) }
         views.show(number.value, content)
     }
 
     private func hasFinished(_ number: DownloadNumber) -> Bool {
-        if let batch = downloader.ledger.batch(number) { return batch.outcomes.allFinished }
-        return downloader.ledger[number]?.state == .finished
+        if let batch = list.ledger.batch(number) { return batch.outcomes.allFinished }
+        return list.ledger[number]?.state == .finished
     }
 
     private func describe(_ number: DownloadNumber, _ content: inout JobContent) {
-        guard let download = downloader.peek(number) else { return }
+        guard let download = list.peek(number) else { return }
         let record = download.record
         content.title = catalog.text("Downloading")
         (content.received, content.total, content.speed) = (download.received, download.total, download.speed)
@@ -163,7 +172,7 @@ internal import Scheduling
 
     private func describe(_ batch: ManagedBatch, _ content: inout JobContent) {
         var tally = batch.entry.progress
-        for download in downloader.lively where download.entry.batch === batch.entry && download.showsProgress {
+        for download in list.lively where download.entry.batch === batch.entry && download.showsProgress {
             content.speed +|= download.speed
             if download.received != download.record.received { tally.take(received: download.received, of: download.record) }
         }
@@ -188,13 +197,13 @@ internal import Scheduling
             case .resume: .resume
             case .cancel: .cancel
             }
-        downloader.log.debug("job clicked", metadata: ["download": "\(number)", "wish": "\(wish)"])
+        log.debug("job clicked", metadata: ["download": "\(number)", "wish": "\(wish)"])
         // PauseAll holds all downloads, and only ResumeAll releases one of them.
-        if event == .resume, downloader.settings.paused { downloader.decide(.resumeAll) }
-        if let batch = downloader.ledger.batch(number) {
-            downloader.decide(.steerBatch(batch, event))
-        } else if let entry = downloader.ledger[number] {
-            downloader.decide(.steer(entry, event))  // a click that comes too late is refused; nobody waits for an answer
+        if event == .resume, list.settings.paused { events.decide(.resumeAll) }
+        if let batch = list.ledger.batch(number) {
+            events.decide(.steerBatch(batch, event))
+        } else if let entry = list.ledger[number] {
+            events.decide(.steer(entry, event))  // a click that comes too late is refused; nobody waits for an answer
         }
         update(number)
     }

@@ -13,7 +13,7 @@ internal import Scheduling
     /// How long downloads must be unfinished before an icon shows them: short downloads mark no icon.
     private static let patience: Duration = .milliseconds(500)
 
-    private unowned let downloader: Downloader  // the centre outlives its observers
+    private let list: DownloadList
     private lazy var entries = LauncherEntries(session: session) { [weak self] in self?.dockChanged() }
     private let session: Connection
     private var begun: ContinuousClock.Instant?
@@ -23,15 +23,15 @@ internal import Scheduling
     /// Icons whose progress has been shown by downloads, not by bytes. They stay with downloads, so that the progress does not jump.
     private var countedByDownloads: Set<String> = []
 
-    init(_ downloader: Downloader, session: Connection) { (self.downloader, self.session) = (downloader, session) }
+    init(list: DownloadList, session: Connection) { (self.list, self.session) = (list, session) }
 
-    func decided(_ downloader: Downloader) { changed() }
-    func progressed(_ downloads: [ManagedDownload], _ downloader: Downloader) { changed() }
-    func left(_ downloader: Downloader) { entries.end() }
+    func decided() { changed() }
+    func progressed(_ downloads: [ManagedDownload]) { changed() }
+    func left() { entries.end() }
 
     /// Called after each decision of the ledger, and with progress. Cheap without a dock.
     private func changed() {
-        if !downloader.ledger.hasIcons {
+        if !list.ledger.hasIcons {
             begun = nil
             if shown.isEmpty { return stopLooking() }
         } else if begun == nil {
@@ -61,14 +61,14 @@ internal import Scheduling
     private func look() {
         guard entries.hasDock else { return }
         looked = .now
-        let icons = downloader.ledger.icons
+        let icons = list.ledger.icons
         // Marked icons keep their mark. Others get one if there is room.
         shown = shown.filter { icons[$0] != nil }
         if shown.count < Limits.dockIcons {
             shown.formUnion(icons.keys.lazy.filter { [shown] icon in !shown.contains(icon) }.prefix(Limits.dockIcons - shown.count))
         }
         var tallies = icons.filter { shown.contains($0.key) }
-        for download in downloader.lively where download.received != download.record.received && download.showsProgress {
+        for download in list.lively where download.received != download.record.received && download.showsProgress {
             tallies[download.record.options.desktopID]?.take(received: download.received, of: download.record)
         }
         // Downloads may name our own icon, or no icon.
@@ -84,7 +84,7 @@ internal import Scheduling
             if fraction != nil { countedByDownloads.insert(icon) }
         }
         let count: Int64 =
-            switch downloader.settings.badge {
+            switch list.settings.badge {
             case .remaining: Int64(tally.remaining)
             case .percent: Int64(clamping: (fraction ?? 0) * 100)
             }

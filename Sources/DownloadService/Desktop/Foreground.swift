@@ -2,24 +2,30 @@ internal import DBus
 internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
+internal import Scheduling
 
 /// Which applications are in front, as they say themselves. A connection's word holds until it says otherwise or leaves the bus.
 ///
 /// Kept in memory only: after a restart of the service, the apps say it again.
-@BusActor final class Foreground {
+@BusActor final class Foreground: DownloadObserver {
     private let connection: Connection
     private var callers: [String: (subscription: Connection.Subscription, apps: Set<String>)] = [:]
     /// How many connections say that an app is in front.
-    private var counts: [String: Int] = [:] { didSet { owner?.appsInFrontChanged() } }
-    private weak var owner: (any ForegroundOwner)?
+    private var counts: [String: Int] = [:] { didSet { events.decide(.inFront(apps)) } }
+    private let ledger: Ledger
+    private let events: any EventSink
+    private let hold: IdleExit.Hold
 
-    init(connection: Connection) { self.connection = connection }
+    /// - Parameter hold: held while an app in front has unfinished downloads, because after a restart the service would not know that the
+    ///   app is in front.
+    init(connection: Connection, ledger: Ledger, events: any EventSink, hold: IdleExit.Hold) {
+        (self.connection, self.ledger, self.events, self.hold) = (connection, ledger, events, hold)
+    }
 
-    /// Tells `owner` of every change from now on.
-    func begin(for owner: any ForegroundOwner) { self.owner = owner }
+    func decided() { hold.isHeld = counts.keys.contains { ledger.holdings(of: $0).remaining > 0 } }
 
     /// The apps that are in front.
-    var apps: some Collection<String> { counts.keys }
+    var apps: Set<String> { Set(counts.keys) }
 
     /// Whether any connection on the bus says that `app` is in front.
     func isInFront(_ app: String) -> Bool { counts[app] != nil }
@@ -51,10 +57,8 @@ internal import EventLoop
             throw Refusal(
                 .limitExceeded, "One connection may report at most \(Limits.foregroundAppsPerConnection) apps as being in front.")
         }
-        let isFirst = counts[app] == nil
         if caller.apps.insert(app).inserted { counts[app, default: 0] += 1 }
         callers[sender] = caller
-        if isFirst { owner?.cameToFront(app) }
     }
 
     private func drop(_ app: String) {
@@ -69,11 +73,4 @@ internal import EventLoop
     private func forget(_ sender: String) {
         if let caller = callers.removeValue(forKey: sender) { connection.unsubscribe(caller.subscription) }
     }
-}
-
-@BusActor protocol ForegroundOwner: AnyObject {
-    /// Other apps may be in front now.
-    func appsInFrontChanged()
-    /// `app` is in front, and was not before by the word of any connection.
-    func cameToFront(_ app: String)
 }

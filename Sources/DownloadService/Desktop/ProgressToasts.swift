@@ -9,33 +9,33 @@ internal import Scheduling
 /// A batch counts with its unfinished downloads, and with the bytes of all its members.
 @BusActor final class ProgressToasts {
     private let notifier: Notifier
+    private let list: DownloadList
     private var group = ProgressGroup()
     /// Batches whose member's transfer has ended. Until `settle`, it is unknown whether another member runs next.
     private var resting: Set<BatchNumber> = []
 
-    init(notifier: Notifier) { self.notifier = notifier }
+    init(notifier: Notifier, list: DownloadList) { (self.notifier, self.list) = (notifier, list) }
 
     /// Bytes of `download` have arrived.
     func take(_ download: ManagedDownload) {
         guard download.record.options.showProgress, notifier.wantsProgress, let started = download.transferStarted else { return }
         let now = ContinuousClock.now
         guard group.isDue(download.record.batch ?? download.number, since: started, at: now) else { return }
-        let downloader = download.downloader
-        notifier.show(ProgressToast(group.tell(at: now).compactMap { part($0, downloader) }, round: group.round))
+        notifier.show(ProgressToast(group.tell(at: now).compactMap { part($0) }, round: group.round))
     }
 
-    private func part(_ number: DownloadNumber, _ downloader: Downloader) -> ProgressToast.Part? {
-        if let batch = downloader.batch(number) {
-            let (received, total) = batch.sums
+    private func part(_ number: DownloadNumber) -> ProgressToast.Part? {
+        if let batch = list.batch(number) {
+            let (received, total) = list.sums(of: batch)
             let count = batch.record.count
             var part = ProgressToast.Part(
                 name: "", count: batch.entry.remaining, received: received, total: total,
                 ended: (count - min(count, batch.entry.remaining), of: count), icon: batch.record.icon)
             // All members of a batch have one owner, or none of them is in a sandbox.
-            part.sandboxedApp = batch.record.numbers.lazy.compactMap { downloader.ledger[$0] }.first?.record.sandboxedApp
+            part.sandboxedApp = batch.record.numbers.lazy.compactMap { [list] in list.ledger[$0] }.first?.record.sandboxedApp
             return part
         }
-        return downloader.lively(number).map {
+        return list.lively(number).map {
             var part = ProgressToast.Part(
                 name: $0.record.fileName ?? "", received: $0.received, total: $0.total, icon: $0.record.options.icon)
             part.sandboxedApp = $0.record.sandboxedApp
@@ -50,9 +50,9 @@ internal import Scheduling
     }
 
     /// Removes each resting batch that has no running member and no member that starts by itself. Called after each turn of the ledger.
-    func settle(_ downloader: Downloader) {
+    func settle() {
         guard !resting.isEmpty else { return }
-        for number in resting where downloader.batch(number)?.entry.underWay ?? 0 == 0 { leave(number) }
+        for number in resting where list.batch(number)?.entry.underWay ?? 0 == 0 { leave(number) }
         resting = []
     }
 

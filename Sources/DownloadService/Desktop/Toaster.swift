@@ -33,13 +33,18 @@ internal import TransferEngine
 
     /// How long, at most, a clickable toast keeps the service running.
     private let clickable: Duration
-    private let notifier: Notifier
+    private let session: Connection
+    private lazy var notifier = Notifier { [session] in
+        session
+    } report: { [weak self] in
+        self?.take($0)
+    }
     private var texts = ToastTexts.japanese
     private let opener: Opener
     private let foreground: Foreground
     private let sound: Sound
     private let log: Logger
-    private let progress: ProgressToasts
+    private lazy var progress = ProgressToasts(notifier: notifier, list: list)
     /// The toasts on screen; clickable toasts with a timer.
     private var shown: [DownloadNumber: (toast: EndToast, timer: Poller.Token?)] = [:]
     /// The toasts on screen that keep the service running. Clicks on older toasts are answered while the service runs for another reason.
@@ -58,32 +63,31 @@ internal import TransferEngine
     private let hold: IdleExit.Hold
     /// Called once the desktop has answered for all toasts offered at the end, or after `moment`.
     private var handedOn: (() -> Void)?
-    private unowned let downloader: Downloader  // the centre outlives its observers
-    /// Runs the work of a click, and keeps the service while the work runs.
-    private let applicationActions: ApplicationActions
+    private let list: DownloadList
+    private let commands: Commands
+    /// The apps that were in front at the last look at delayed toasts.
+    private var inFront: Set<String> = []
 
     init(
-        _ downloader: Downloader, applicationActions: ApplicationActions, notifier: Notifier, opener: Opener, lasting: LastingToasts,
-        clickable: Duration,
-        hold: IdleExit.Hold,
-        log: Logger
+        list: DownloadList, commands: Commands, foreground: Foreground, session: Connection, opener: Opener, clickable: Duration,
+        hold: IdleExit.Hold, log: Logger
     ) {
-        (self.downloader, self.applicationActions, foreground) = (downloader, applicationActions, downloader.foreground)
-        (self.notifier, self.opener, self.lasting, self.hold) = (notifier, opener, lasting, hold)
+        (self.list, self.commands, self.foreground, self.session) = (list, commands, foreground, session)
+        (self.opener, self.hold) = (opener, hold)
+        lasting = LastingToasts(connection: session, application: BusName.service)
         (self.clickable, self.log) = (clickable, log)
         sound = Sound { log.debug("a sound was not played", metadata: ["error": "\($0)"]) }
-        progress = ProgressToasts(notifier: notifier)
         // An earlier process may have handed over toasts of downloads that ended before this one began, and nothing records which. So the
         // newest of these toasts are withdrawn with their downloads. Desktops keep few (GNOME Shell three for an application).
-        bequeathed = Set(downloader.lastTold(most: 16))
+        bequeathed = Set(list.lastTold(most: 16))
         setLanguage()
     }
 
     private var language = Language.japanese
 
     private func setLanguage() {
-        guard downloader.settings.language != language else { return }
-        language = downloader.settings.language
+        guard list.settings.language != language else { return }
+        language = list.settings.language
         texts = ToastTexts(language)
         notifier.use(texts)
     }
@@ -99,7 +103,7 @@ internal import TransferEngine
 
     // MARK: While it lasts
 
-    func progressed(_ downloads: [ManagedDownload], _ downloader: Downloader) { for download in downloads { progressed(download) } }
+    func progressed(_ downloads: [ManagedDownload]) { for download in downloads { progressed(download) } }
 
     private func progressed(_ download: ManagedDownload) {
         let number = download.record.batch ?? download.number
@@ -108,15 +112,16 @@ internal import TransferEngine
     }
 
     /// The transfer of `download` has ended.
-    func stopped(_ download: ManagedDownload, _ downloader: Downloader) { progress.stopped(download) }
+    func stopped(_ download: ManagedDownload) { progress.stopped(download) }
 
-    func decided(_ downloader: Downloader) {
+    func decided() {
         setLanguage()
-        progress.settle(downloader)
+        progress.settle()
+        settleDelayed()
     }
 
     /// The download has a new state. If it waits for its user, one toast says so.
-    func told(_ entry: LedgerEntry, _ downloader: Downloader) {
+    func told(_ entry: LedgerEntry) {
         guard case .waiting(let reason, _) = entry.state, reason == .needsUrl || reason == .diskSpace else {
             if waiting[entry.number] != nil, !waitsStill(entry) { goesOn(entry.number) }
             return
@@ -169,7 +174,7 @@ internal import TransferEngine
         if bequeathed.remove(number) != nil { lasting.take(away: "\(number)") }
     }
 
-    func changed(_ change: Ledger.Change, _ downloader: Downloader) {
+    func changed(_ change: Ledger.Change) {
         // The toast of an end is no longer true once the download has been restarted.
         let entry = change.entry
         guard change.before.state.hasEnded, !entry.state.hasEnded else { return }
@@ -179,7 +184,7 @@ internal import TransferEngine
 
     // MARK: Ends
 
-    func ended(_ download: ManagedDownload, _ downloader: Downloader) {
+    func ended(_ download: ManagedDownload) {
         progress.ended(download.number)
         goesOn(download.number)
         if let owed = download.entry.owedToast { show(owed, of: download.entry, after: download.record.options.notifyDelay) }
@@ -206,7 +211,7 @@ internal import TransferEngine
             icon: options.icon, sound: options.sound.isEmpty ? "" : nil, host: entry.host)
     }
 
-    func ended(_ batch: LedgerBatch, _ end: BatchEnd?, _ downloader: Downloader) {
+    func ended(_ batch: LedgerBatch, _ end: BatchEnd?) {
         progress.ended(batch.number)
         // The batch may have been restarted or removed before its end was on disk.
         if let end, end.owed == batch.owedToast { show(end, after: end.delay) }
@@ -244,28 +249,30 @@ internal import TransferEngine
     }
 
     private func settle(_ owed: Ledger.OwedToast) {
-        downloader.decide(.toastSettled(owed))
+        commands.events.decide(.toastSettled(owed))
     }
 
     /// Shows the toasts that an earlier process owes. A delayed toast waits for the rest of its delay.
-    func owed(_ all: [Ledger.OwedToast], _ downloader: Downloader) {
+    func owed(_ all: [Ledger.OwedToast]) {
         let now = WallTime.now
         for owed in all {
             func rest(of delay: Duration, _ app: String, _ policy: NotifyPolicy) -> Duration {
                 // If the clock was set back, the rest must not exceed the whole delay.
                 max(min(delay - (now - owed.end), delay), policy == .background && !app.isEmpty ? Self.firstWords : .zero)
             }
-            if let entry = downloader.ledger[owed.number], entry.owedToast == owed {
+            if let entry = list.ledger[owed.number], entry.owedToast == owed {
                 let options = entry.record.options
                 show(owed, of: entry, after: rest(of: options.notifyDelay, options.app, options.notify))
-            } else if let batch = downloader.batch(owed.number), let end = BatchEnd(batch, batch.entry.outcomes), end.owed == owed {
+            } else if let batch = list.batch(owed.number), let end = BatchEnd(batch, batch.entry.outcomes, in: list.ledger),
+                end.owed == owed
+            {
                 show(end, after: rest(of: end.delay, end.record.app, end.record.notify))
             }
         }
     }
 
-    func removed(_ entry: LedgerEntry, _ downloader: Downloader) { removed(entry.number) }
-    func removed(_ batch: LedgerBatch, _ downloader: Downloader) { removed(batch.number) }
+    func removed(_ entry: LedgerEntry) { removed(entry.number) }
+    func removed(_ batch: ManagedBatch) { removed(batch.number) }
 
     /// The download or batch has left the list.
     private func removed(_ number: DownloadNumber) {
@@ -276,9 +283,13 @@ internal import TransferEngine
         Poller.shared.cancel(waiting.timer)
     }
 
-    /// The app has come to the front, and shows itself what its delayed toasts would say.
-    func cameToFront(_ app: String, _ downloader: Downloader) {
-        for (number, waiting) in delayed where waiting.app == app && waiting.policy == .background {
+    /// An app that has come to the front shows itself what its delayed toasts would say.
+    private func settleDelayed() {
+        guard !delayed.isEmpty else { return }
+        let apps = foreground.apps
+        guard apps != inFront else { return }
+        inFront = apps
+        for (number, waiting) in delayed where waiting.policy == .background && apps.contains(waiting.app) {
             delayed[number] = nil
             Poller.shared.cancel(waiting.timer)
             settle(waiting.owed)
@@ -304,7 +315,7 @@ internal import TransferEngine
         case .closed(let number): forget(number)
         case .failed(let number):
             log.debug("toast not shown", metadata: ["download": "\(number)"])
-            if let owed = handedOver(number)?.owed, !downloader.ledger.conditions.isEnding { settle(owed) }
+            if let owed = handedOver(number)?.owed, !list.ledger.conditions.isEnding { settle(owed) }
         case .progressDismissed: progress.dismissed()
         case .sounds(let name): sound.play(name)
         }
@@ -355,6 +366,9 @@ internal import TransferEngine
         for number in keeping.sorted() { bequeath(number) }
     }
 
+    /// Takes progress toasts away, and waits for the answer about the toast in flight.
+    func shutDown(then: @escaping @BusActor @Sendable () -> Void) { notifier.shutDown(finished: then) }
+
     private func endHandingOn() {
         let then = handedOn
         handedOn = nil
@@ -366,8 +380,8 @@ internal import TransferEngine
         let isSandboxed = toast.sandboxedApp != nil
         switch (toast.kind, action) {
         case (.finished(let path), .open):
-            downloader.noteOpened(number)
-            let identity = downloader.ledger[number]?.record.resume?.identity
+            commands.noteOpened(number)
+            let identity = list.ledger[number]?.record.resume?.identity
             work = { [opener] in
                 await opener.open(path, activationToken: token, byPortal: isSandboxed) { Commit.isFinished($0, identity) }
             }
@@ -377,18 +391,18 @@ internal import TransferEngine
         case (.failed(.newLink(let page)), _), (.waiting(.newLink(let page)), _):
             work = { [opener] in await opener.openPage(page, activationToken: token, byPortal: isSandboxed) }
         case (.failed(.retry), _):
-            downloader.retryByClick(number)
+            commands.retryByClick(number)
             return
         default: return
         }
-        applicationActions.start { [log] in
+        commands.desktopWork.start { [log] in
             guard await work() == .failed else { return }
             log.notice("a click opened nothing: no program could be started", metadata: ["download": "\(number)", "action": "\(action)"])
         }
     }
 
     /// The object of a download or batch; nil: it is off the list.
-    private func path(of number: DownloadNumber) -> ObjectPath? { downloader.peek(number)?.path ?? downloader.batch(number)?.path }
+    private func path(of number: DownloadNumber) -> ObjectPath? { list.peek(number)?.path ?? list.batch(number)?.path }
 
     private func handedOver(_ number: DownloadNumber) -> (toast: EndToast, owed: Ledger.OwedToast?)? {
         guard var toasts = handed.removeValue(forKey: number) else { return nil }
@@ -406,17 +420,7 @@ internal import TransferEngine
     private static func lastPart(_ path: String) -> String { path.pathComponents.last.map(String.init) ?? path }
 }
 
-extension Downloader {
-    /// Retries, after a click on the toast of its failure, a failed download or all failed members of a batch.
-    ///
-    /// - Returns: false if nothing is left to retry, because somebody else was faster.
-    @discardableResult func retryByClick(_ number: DownloadNumber) -> Bool {
-        let entries = ledger[number].map { [$0] } ?? ledger.batch(number).map { ledger.members(of: $0) } ?? []
-        let failed = entries.filter { $0.state.failure.map { $0.name != .storage } ?? false }
-        decide(failed.map { .steer($0, .retry) })
-        return !failed.isEmpty
-    }
-
+extension DownloadList {
     /// The newest downloads and batches whose end may have had a toast, at most `most` of each.
     func lastTold(most: Int) -> [DownloadNumber] {
         let downloads = ledger.ended.ordered.reversed().prefix(16 * most).filter { number in

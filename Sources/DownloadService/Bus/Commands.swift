@@ -1,0 +1,216 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+internal import PartFiles
+internal import Scheduling
+internal import TransferEngine
+
+/// What a caller, or a click of the user, may make the service do with what is on the list. The rows of the faces act on it.
+@BusActor final class Commands: DownloadObserver {
+    let list: DownloadList
+    let executor: ServiceExecutor
+    let journal: Journal
+    let callers: Callers
+    let admission: Admission
+    let foreground: Foreground
+    let desktopWork: DesktopWork
+    private let engine: Engines
+    private let allowsHiddenFolders: Bool
+
+    init(
+        list: DownloadList, executor: ServiceExecutor, journal: Journal, callers: Callers, admission: Admission, foreground: Foreground,
+        desktopWork: DesktopWork, engine: Engines, allowsHiddenFolders: Bool
+    ) {
+        (self.list, self.executor, self.journal, self.callers) = (list, executor, journal, callers)
+        (self.admission, self.foreground, self.desktopWork) = (admission, foreground, desktopWork)
+        (self.engine, self.allowsHiddenFolders) = (engine, allowsHiddenFolders)
+    }
+
+    var events: any EventSink { executor }
+
+    /// Answers a call that has changed something, when the change is on disk.
+    func answerChange(_ reply: Reply<Void>) { journal.answer(reply, ()) }
+
+    // MARK: Settings
+
+    func set(_ change: (inout Settings) -> Void) {
+        var settings = list.settings
+        let before = settings.speedLimit
+        change(&settings)
+        events.decide(.set(settings))
+        if settings.speedLimit != before { engine.setTotalSpeedLimit(settings.speedLimit == 0 ? nil : settings.speedLimit) }
+    }
+
+    /// Sets the property `DefaultDirectory`. The empty string restores the XDG download folder.
+    func setDefaultDirectory(_ directory: String, _ reply: Reply<Void>) throws(Refusal) {
+        guard directory.isEmpty || directory.isAbsolutePath else {
+            throw Refusal(.invalidOption, "DefaultDirectory must be an absolute path, not “\(shown(directory))”.")
+        }
+        guard !directory.isEmpty else {
+            set { $0.defaultDirectory = "" }
+            return answerChange(reply)
+        }
+        let allowHidden = allowsHiddenFolders
+        DiskPool.shared.perform(at: .path(directory), within: DiskPatience.folder) {
+            Destination.check(directory, allowHidden: allowHidden, create: false)
+        } then: { [self] result in
+            switch result ?? .failure(.silentFolder(directory)) {
+            case .failure(let refusal): reply.fail(refusal)
+            case .success(let directory):
+                set { $0.defaultDirectory = directory }
+                answerChange(reply)
+            }
+        }
+    }
+
+    // MARK: One download
+
+    func steer(_ download: ManagedDownload, _ event: DownloadEvent, _ reply: Reply<Void>) throws(IllegalTransition) {
+        try executor.ask(.steer(download.entry, event))
+        answerChange(reply)
+    }
+
+    func retry(_ download: ManagedDownload, _ reply: Reply<Void>) throws {
+        try reply.refuseWithoutNetwork()
+        try download.refuseUnreadable()
+        try download.refuseWithoutDescriptor()
+        try reply.refuseSandboxedPlace(of: download, default: list.defaultDirectory)
+        try steer(download, .retry, reply)
+    }
+
+    /// Moves `download` to `place` among those of its priority, 0 = next. `takesTurn`: also ahead of the downloads of other applications.
+    func move(_ download: ManagedDownload, to place: UInt32, takesTurn: Bool) throws(Refusal) {
+        guard !download.state.hasEnded else {
+            throw Refusal(.invalidState, "A download that is \(download.state.name) has no place in the queue.")
+        }
+        events.decide(.move(download.entry, to: place, takesTurn: takesTurn))
+    }
+
+    func setSpeedLimit(_ download: ManagedDownload, _ limit: Speed?) {
+        engine.setSpeedLimit(download.number, limit)
+        events.decide(.setSpeedLimit(download.entry, limit))
+    }
+
+    /// Removes `download` from the list; cancels it first if it has not ended. `deletingFile`: also deletes the finished file.
+    func remove(_ download: ManagedDownload, deletingFile: Bool, _ reply: Reply<Void>) throws(IllegalTransition) {
+        let entry = download.entry
+        try executor.ask(.remove(entry))
+        let record = entry.record
+        guard deletingFile, record.state == .finished, let path = record.path else { return journal.answer(reply, ()) }
+        let identity = record.resume?.identity
+        journal.afterCommit {
+            DiskPool.shared.perform(at: .path(path), within: DiskPatience.file) {
+                Commit.deleteFinished(path, identity: identity)
+            } then: { result in
+                switch result ?? .failure(.silentDisk(of: path)) {
+                case .success: reply()
+                case .failure(let refusal): reply.fail(refusal)
+                }
+            }
+        }
+    }
+
+    /// Moves the finished file to the trash, and then removes the download from the list. Without a finished file, only removes the
+    /// download.
+    func trash(_ download: ManagedDownload, _ reply: Reply<Void>) throws {
+        let entry = download.entry
+        guard download.state == .finished, let path = download.record.path, !path.isEmpty else {
+            return try remove(download, deletingFile: false, reply)
+        }
+        try desktopWork.checkRoom()
+        let identity = download.record.resume?.identity
+        desktopWork.start { [self] in
+            do throws(Refusal) {
+                try await desktopWork.moveToTrash(path, identity)
+                if entry.isRemoved { return reply() }
+                events.decide(.remove(entry))
+                journal.answer(reply, ())
+            } catch { reply.fail(error) }
+        }
+    }
+
+    /// Notes that a click has opened the file of this download, so that a later `Activate` opens another one. If the download has an
+    /// owner to call (option `activate`), only the owner acknowledges it.
+    func noteOpened(_ number: DownloadNumber) {
+        guard let entry = list.ledger[number], entry.record.options.activate == nil else { return }
+        events.decide(.acknowledge(entry))
+    }
+
+    // MARK: Many downloads
+
+    func clearEnded(_ reply: Reply<UInt32>) {
+        let count = list.ledger.ended.count
+        executor.decideOnMany {
+            .clearEnded(answering: $0)
+        } answer: { [self] in
+            journal.answer(reply, UInt32(clamping: count))
+        }
+    }
+
+    /// Retries, after a click on the toast of its failure, a failed download or all failed members of a batch.
+    ///
+    /// - Returns: false if nothing is left to retry, because somebody else was faster.
+    @discardableResult func retryByClick(_ number: DownloadNumber) -> Bool {
+        let ledger = list.ledger
+        let entries = ledger[number].map { [$0] } ?? ledger.batch(number).map { ledger.members(of: $0) } ?? []
+        let failed = entries.filter { $0.state.failure.map { $0.name != .storage } ?? false }
+        events.decide(failed.map { .steer($0, .retry) })
+        return !failed.isEmpty
+    }
+
+    /// Removes `batch` and all its members from the list. `deletingFiles`: also deletes the files of finished members.
+    func remove(_ batch: ManagedBatch, deletingFiles: Bool, _ reply: Reply<Void>) throws(Refusal) {
+        batch.removing.append((reply, false))
+        if deletingFiles { batch.deletesFiles = true }
+        events.decide(.removeBatch(batch.entry))
+        guard !batch.entry.isRemoved else { return }
+        let last = batch.removing.removeLast()
+        try callers.wait(last.reply, forRemovalOf: batch)
+        batch.removing.append((last.reply, true))
+    }
+
+    /// Notes the file of a member that leaves the list, if the files of its batch are to be deleted.
+    func removed(_ entry: LedgerEntry) {
+        guard let batch = entry.batch.flatMap({ list.batch($0.number) }), batch.deletesFiles, entry.state == .finished,
+            let path = entry.record.path
+        else { return }
+        batch.filesToDelete.append((path, entry.record.resume?.identity))
+    }
+
+    /// The last member of the batch has left the list.
+    func removed(_ batch: ManagedBatch) {
+        callers.answered(batch.removing.filter(\.isCounted).map(\.reply.call.sender), batch.number)
+        let (replies, files) = (batch.removing.map(\.reply), batch.filesToDelete)
+        guard !files.isEmpty else {
+            for reply in replies { journal.answer(reply, ()) }
+            return
+        }
+        journal.afterCommit {
+            // One disk job for each folder: most files of a batch lie in one folder, and each folder may be on another disk.
+            BusActor.spawn {
+                var refusals: [Refusal] = []
+                for group in Dictionary(grouping: files, by: { $0.path[..<($0.path.lastIndex(of: "/") ?? $0.path.startIndex)] }).values {
+                    let failed = await DiskPool.shared.value(at: .path(group[0].path), within: DiskPatience.files(group.count)) {
+                        group.map { Commit.deleteFinished($0.path, identity: $0.identity) }.compactMap { result -> Refusal? in
+                            if case .failure(let refusal) = result { refusal } else { nil }
+                        }
+                    }
+                    refusals += failed ?? group.map { .silentDisk(of: $0.path) }
+                }
+                Self.answer(replies, refusals, of: files.count)
+            }
+        }
+    }
+
+    private static func answer(_ replies: [Reply<Void>], _ refusals: [Refusal], of count: Int) {
+        for reply in replies {
+            if let first = refusals.first {
+                let others = refusals.count > 1 ? " \(refusals.count) files of \(count) are still there." : ""
+                reply.fail(Refusal(first.name, first.message + others))
+            } else {
+                reply()
+            }
+        }
+    }
+}

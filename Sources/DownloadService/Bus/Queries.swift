@@ -1,0 +1,206 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+internal import Scheduling
+
+/// What a caller may ask about what is on the list.
+extension Commands {
+    /// Answers `reply` when all downloads have ended that `filter` matches at the call and that the caller may see. Downloads queued later
+    /// do not count.
+    func waitAll(_ filter: DownloadFilter, _ reply: Reply<(UInt32, UInt32, UInt32)>) throws(Refusal) {
+        let batch = try filter.batch.map { (path) throws(Refusal) in try list.named(path, for: reply.call.caller) }
+        let group = WaitGroup(filter, callers.nextTick(), reply)
+        try callers.wait(group)
+        var walk: Ledger.Walk
+        var (app, tag): (String?, String?) = (nil, nil)
+        if let batch {
+            walk = list.ledger.walk(batch)
+        } else if filter == DownloadFilter(), reply.call.caller == .user {
+            // The count is known without a look at each of a hundred thousand downloads.
+            group.gather(open: list.ledger.order.count)
+            walk = list.ledger.walkOfEnded()
+        } else {
+            (app, tag) = (filter.app ?? reply.call.caller.app, filter.tag)
+            walk = list.ledger.walk(app: app, tag: tag)
+        }
+        do throws(Refusal) {
+            try journal.write { [self] in
+                let step = StepTime()
+                repeat {
+                    for _ in 0..<Self.portion {
+                        guard let number = walk.next() else {
+                            finish(group, reply)
+                            return true
+                        }
+                        guard let entry = list.ledger.listed(number, app: app, tag: tag),
+                            entry.state.hasEnded || filter.mayMatch(entry, in: list.ledger), let download = list.peek(number)
+                        else { continue }
+                        group.gather(download, liveSince: callers.liveTick(of: number))
+                    }
+                } while !step.isOver
+                return false
+            }
+        } catch {
+            callers.forget(group)
+            throw error
+        }
+    }
+
+    /// How many downloads are looked at between two looks at the clock.
+    fileprivate static let portion = 100
+
+    private func finish(_ group: WaitGroup, _ reply: Reply<(UInt32, UInt32, UInt32)>) {
+        do throws(Refusal) {
+            // Through the journal: an end that is not on disk yet has not been announced.
+            if try callers.endGathering(group) { journal.post(group.answer) }
+        } catch { reply.fail(error) }
+    }
+
+    /// Answers with the downloads that `filter` matches.
+    func list(_ filter: DownloadFilter, _ reply: Reply<[ObjectPath]>) throws(Refusal) {
+        let search = try DownloadSearch(filter, in: list, for: reply.call.caller)
+        try journal.write {
+            guard search.goOn(StepTime()) else { return false }
+            reply(search.found.map(\.path))
+            return true
+        }
+    }
+
+    /// Answers with the origins that refused requests.
+    func listSlowedHosts(_ reply: Reply<[String: [String: Variant]]>) throws(Refusal) {
+        let paces = list.ledger.slowedOrigins(now: .now)
+        var rest = paces.keys.sorted(by: >)
+        let answer = LongAnswer(reply)
+        try journal.write {
+            let step = StepTime()
+            while let origin = rest.popLast() {
+                if let pace = paces[origin] { answer.append(origin, SlowedHost(pace).dictionary) }
+                if step.isOver { return false }
+            }
+            answer.send()
+            return true
+        }
+    }
+
+    /// Answers with the downloads that `filter` matches, each with those of its properties that are in `rows`.
+    func describe(
+        _ filter: DownloadFilter, _ rows: [PropertyRow<ManagedDownload>], _ reply: Reply<[Structure<ObjectPath, [String: Variant]>]>
+    ) throws(Refusal) {
+        let search = try DownloadSearch(filter, in: list, for: reply.call.caller)
+        var described = 0
+        let answer = LongAnswer(reply)
+        try journal.write {
+            let step = StepTime()
+            guard search.goOn(step) else { return false }
+            while described < search.found.count {
+                if step.isOver { return false }
+                DownloadFace.readable.describe(search.found[described], at: search.found[described].path, rows, in: answer)
+                described += 1
+            }
+            answer.send()
+            return true
+        }
+    }
+
+    /// Answers with the object paths of the batches that match and that the caller may see: oldest first, or newest first if the filter
+    /// says so. Looks at them in steps.
+    ///
+    /// - Throws: `NoSuchObject` if `after` is no batch that the caller may see.
+    func listBatches(_ filter: BatchFilter, _ reply: Reply<[ObjectPath]>) throws(Refusal) {
+        let caller = reply.call.caller
+        var last: BatchNumber?
+        if let after = filter.after {
+            guard let batch = list.batch(at: after.value, for: caller) else {
+                throw Refusal(.noSuchObject, "Filter key after: there is no batch \(shown(after.value)).")
+            }
+            last = batch.number
+        }
+        var walk = list.batches.walk(isReversed: filter.isNewestFirst)
+        var found: [ObjectPath] = []
+        try journal.write { [self] in
+            let step = StepTime()
+            while found.count < filter.limit, let number = walk.next() {
+                if let batch = list.batch(number), caller.owns(batch), (filter.app ?? batch.record.app) == batch.record.app,
+                    (filter.hasEnded ?? batch.entry.hasEnded) == batch.entry.hasEnded,
+                    last.map({ filter.isNewestFirst ? number < $0 : number > $0 }) ?? true
+                {
+                    found.append(BusName.path(ofBatch: number))
+                }
+                if step.isOver { return false }
+            }
+            reply(found)
+            return true
+        }
+    }
+}
+
+extension DownloadList {
+    /// The batch that a filter names.
+    fileprivate func named(_ path: ObjectPath, for caller: CallerIdentity) throws(Refusal) -> LedgerBatch {
+        guard let batch = batch(at: path.value, for: caller) else {
+            throw Refusal(.noSuchObject, "Filter key batch: there is no batch \(shown(path.value)).")
+        }
+        return batch.entry
+    }
+}
+
+/// Looks in steps for the downloads that a filter matches and that a caller may see: unfinished ones in queue order, then ended ones,
+/// oldest first. Or all of these in reverse.
+@BusActor private final class DownloadSearch {
+    private let filter: DownloadFilter
+    private let list: DownloadList
+    private let caller: CallerIdentity
+    private let (app, tag): (String?, String?)
+    private var walk: Ledger.Walk
+    /// The number in the key `after`, until the search has passed it.
+    private var after: DownloadNumber?
+    private(set) var found: [ManagedDownload] = []
+    private var isOver = false
+
+    /// - Throws: `NoSuchObject` for the key `after` or `batch`.
+    init(_ filter: DownloadFilter, in list: DownloadList, for caller: CallerIdentity) throws(Refusal) {
+        (self.filter, self.list, self.caller) = (filter, list, caller)
+        var after: DownloadRecord?
+        if let path = filter.after {
+            guard let download = list.download(at: path.value, for: caller) else {
+                throw Refusal(.noSuchObject, "Filter key after: there is no download \(path).")
+            }
+            after = download.record
+        }
+        self.after = after?.number
+        let batch = try filter.batch.map { (path) throws(Refusal) in try list.named(path, for: caller) }
+        // The download in the key `after` may belong to another app or batch, or to none. Then the narrower list does not contain it.
+        if let batch, after == nil || after?.batch == batch.number {
+            (app, tag) = (nil, nil)
+            walk = list.ledger.walk(batch, isReversed: filter.isNewestFirst)
+        } else {
+            app = filter.app == after?.options.app ?? filter.app ? filter.app : nil
+            tag = filter.tag == after?.options.tag ?? filter.tag ? filter.tag : nil
+            walk = list.ledger.walk(app: app, tag: tag, isReversed: filter.isNewestFirst)
+        }
+    }
+
+    /// - Returns: whether the search is over.
+    func goOn(_ step: StepTime) -> Bool {
+        while !isOver {
+            if step.isOver { return false }
+            for _ in 0..<Commands.portion where !isOver { look() }
+        }
+        return true
+    }
+
+    private func look() {
+        guard let number = walk.next() else { return isOver = true }
+        guard let entry = list.ledger.listed(number, app: app, tag: tag) else { return }
+        if let after {
+            if number == after { self.after = nil }
+            return
+        }
+        guard filter.mayMatch(entry, in: list.ledger), let download = list.peek(number), caller.owns(download),
+            filter.matches(download)
+        else { return }
+        found.append(download)
+        isOver = found.count == filter.limit
+    }
+}

@@ -1,0 +1,44 @@
+internal import DownloadModel
+internal import EventLoop
+internal import PartFiles
+
+/// Work that the desktop does for a click: files are opened, or moved to the trash. The service stays while any is under way.
+@BusActor final class DesktopWork {
+    /// The longest wait for a move to the trash, which flushes a file.
+    private static let trashPatience: Duration = .seconds(20)
+    /// `$XDG_DATA_HOME`, which holds the home trash.
+    private let dataHome: String
+    private let hold: IdleExit.Hold
+    private var underWay = 0 { didSet { hold.isHeld = underWay > 0 } }
+
+    /// - Parameter hold: held while any work is under way.
+    init(dataHome: String, hold: IdleExit.Hold) { (self.dataHome, self.hold) = (dataHome, hold) }
+
+    /// - Throws: `LimitExceeded`.
+    func checkRoom() throws(Refusal) {
+        guard underWay < Limits.desktopWork else {
+            throw Refusal(.limitExceeded, "At most \(Limits.desktopWork) files are opened or moved at a time.")
+        }
+    }
+
+    /// Runs `work`, and keeps the service while it runs.
+    func start(_ work: @escaping @BusActor @Sendable () async -> Void) {
+        underWay += 1
+        BusActor.spawn { [self] in
+            await work()
+            underWay -= 1
+        }
+    }
+
+    /// Moves the finished file to the trash.
+    func moveToTrash(_ path: String, _ identity: FileIdentity?) async throws(Refusal) {
+        let dataHome = dataHome
+        let outcome = await DiskPool.shared.value(at: .path(path), takesLong: true, within: Self.trashPatience) {
+            Trash.put(path, identity: identity, dataHome: dataHome)
+        }
+        guard let outcome else {
+            throw Refusal(.permissionDenied, "\(path) could not be moved to the trash: its disk did not answer in time.")
+        }
+        try outcome.get()
+    }
+}
