@@ -14,7 +14,7 @@ internal import TransferEngine
     let callers: Callers
     let admission: Admission
     let foreground: Foreground
-    let desktopWork: DesktopWork
+    private let desktopWork: DesktopWork
     private let engine: Engines
     private let allowsHiddenFolders: Bool
 

@@ -133,14 +133,17 @@ public struct ServiceOptions: Sendable {
         let admission = Admission(
             list: list, executor: executor, journal: journal, callers: callers, descriptors: descriptors, allowsHiddenFolders: hidden,
             hold: idleExit.makeHold(), log: log)
+        let desktopWork = DesktopWork(dataHome: Folders.data(), hold: idleExit.makeHold())
         let commands = Commands(
             list: list, executor: executor, journal: journal, callers: callers, admission: admission, foreground: foreground,
-            desktopWork: DesktopWork(dataHome: Folders.data(), hold: idleExit.makeHold()), engine: engine, allowsHiddenFolders: hidden)
+            desktopWork: desktopWork, engine: engine, allowsHiddenFolders: hidden)
         let opener = Opener(connection: connection)
-        tree = Tree(commands, ApplicationActions(list: list, commands: commands, admission: admission, opener: opener))
+        let actions = ApplicationActions(
+            list: list, commands: commands, admission: admission, desktopWork: desktopWork, opener: opener)
+        tree = Tree(commands, actions)
         toaster = Toaster(
-            list: list, commands: commands, foreground: foreground, session: connection, opener: opener, clickable: options.clickable,
-            hold: idleExit.makeHold(), log: log)
+            list: list, events: executor, commands: commands, desktopWork: desktopWork, foreground: foreground, session: connection,
+            opener: opener, clickable: options.clickable, hold: idleExit.makeHold(), log: log)
         observers = [
             Announcer(list: list, journal: journal, callers: callers, manager: commands) { connection.outgoingBytes },
             commands, callers, foreground, toaster,

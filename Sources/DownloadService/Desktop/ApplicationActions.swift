@@ -18,12 +18,14 @@ internal import TransferEngine
     private let list: DownloadList
     private let commands: Commands
     private let admission: Admission
+    private let desktopWork: DesktopWork
     private let opener: Opener
     /// Toasts of downloads that ended before this time can reach this process only by `Activate`.
     private let begun = WallTime.now
 
-    init(list: DownloadList, commands: Commands, admission: Admission, opener: Opener) {
-        (self.list, self.commands, self.admission, self.opener) = (list, commands, admission, opener)
+    init(list: DownloadList, commands: Commands, admission: Admission, desktopWork: DesktopWork, opener: Opener) {
+        (self.list, self.commands, self.admission) = (list, commands, admission)
+        (self.desktopWork, self.opener) = (desktopWork, opener)
     }
 
     // MARK: org.freedesktop.Application
@@ -73,7 +75,7 @@ internal import TransferEngine
                 }
             } catch { throw uris.count > 1 ? error.about(item: index) : error }
         }
-        if !files.isEmpty { try commands.desktopWork.checkRoom() }
+        if !files.isEmpty { try desktopWork.checkRoom() }
         let options: [String: Variant] = ["app": .string(BusName.service)]
         switch urls.count {
         case 0:
@@ -88,7 +90,7 @@ internal import TransferEngine
             try admission.admit(
                 urls.count, { rest.popFirst().map { ($0, [:]) } }, options: options, reply.withoutValue())
         }
-        for entry in files { commands.desktopWork.start { [self] in _ = await open(entry, token) } }
+        for entry in files { desktopWork.start { [self] in _ = await open(entry, token) } }
     }
 
     /// Performs an action of our entry, or of a toast.
@@ -171,8 +173,8 @@ internal import TransferEngine
     }
 
     private func open(_ reply: Reply<Void>, _ work: @escaping @BusActor @Sendable () async -> Opener.Outcome) throws(Refusal) {
-        try commands.desktopWork.checkRoom()
-        commands.desktopWork.start {
+        try desktopWork.checkRoom()
+        desktopWork.start {
             if await work() == .failed {
                 reply.fail(
                     DBusError.failed(

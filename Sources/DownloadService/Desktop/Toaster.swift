@@ -64,15 +64,18 @@ internal import TransferEngine
     /// Called once the desktop has answered for all toasts offered at the end, or after `moment`.
     private var handedOn: (() -> Void)?
     private let list: DownloadList
+    private let events: any EventSink
     private let commands: Commands
+    private let desktopWork: DesktopWork
     /// The apps that were in front at the last look at delayed toasts.
     private var inFront: Set<String> = []
 
     init(
-        list: DownloadList, commands: Commands, foreground: Foreground, session: Connection, opener: Opener, clickable: Duration,
-        hold: IdleExit.Hold, log: Logger
+        list: DownloadList, events: any EventSink, commands: Commands, desktopWork: DesktopWork, foreground: Foreground,
+        session: Connection, opener: Opener, clickable: Duration, hold: IdleExit.Hold, log: Logger
     ) {
-        (self.list, self.commands, self.foreground, self.session) = (list, commands, foreground, session)
+        (self.list, self.events, self.commands, self.desktopWork) = (list, events, commands, desktopWork)
+        (self.foreground, self.session) = (foreground, session)
         (self.opener, self.hold) = (opener, hold)
         lasting = LastingToasts(connection: session, application: BusName.service)
         (self.clickable, self.log) = (clickable, log)
@@ -249,7 +252,7 @@ internal import TransferEngine
     }
 
     private func settle(_ owed: Ledger.OwedToast) {
-        commands.events.decide(.toastSettled(owed))
+        events.decide(.toastSettled(owed))
     }
 
     /// Shows the toasts that an earlier process owes. A delayed toast waits for the rest of its delay.
@@ -395,7 +398,7 @@ internal import TransferEngine
             return
         default: return
         }
-        commands.desktopWork.start { [log] in
+        desktopWork.start { [log] in
             guard await work() == .failed else { return }
             log.notice("a click opened nothing: no program could be started", metadata: ["download": "\(number)", "action": "\(action)"])
         }
