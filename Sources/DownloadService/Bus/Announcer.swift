@@ -28,7 +28,7 @@ internal import TransferEngine
     private let unsentBytes: () -> Int
     private var managerTold: [String: Variant]
     /// The sources of the manager's announced properties, as of the last look.
-    private var managerSeen: (StateCounts, Settings, String)
+    private var managerSeen: (StateCounts, Settings, String, SalvageReport)
     private var managerToldAt: ContinuousClock.Instant?
     private var managerTimer: Poller.Token?
     /// Downloads whose changed properties are announced when commits succeed again.
@@ -43,7 +43,7 @@ internal import TransferEngine
     init(list: DownloadList, journal: Journal, callers: Callers, manager: Commands, unsentBytes: @escaping () -> Int) {
         (self.list, self.journal, self.callers) = (list, journal, callers)
         (self.manager, self.unsentBytes) = (manager, unsentBytes)
-        managerSeen = (list.counts, list.settings, journal.setAside)
+        managerSeen = (list.counts, list.settings, journal.setAside, journal.salvaged)
         managerTold = ManagerFace.told(manager)
     }
 
@@ -156,7 +156,7 @@ internal import TransferEngine
     /// Sends the manager's changed properties, at most four times a second unless `now`.
     private func flushManager(now: Bool = false) {
         if !now, journal.gathers() { return }
-        if managerSeen == (list.counts, list.settings, journal.setAside) { return }
+        if managerSeen == (list.counts, list.settings, journal.setAside, journal.salvaged) { return }
         if !now, let told = managerToldAt, .now - told < Self.propertiesInterval {
             guard managerTimer == nil else { return }
             managerTimer = Poller.shared.schedule(at: told + Self.propertiesInterval) { [self] in
@@ -165,7 +165,7 @@ internal import TransferEngine
             }
             return
         }
-        managerSeen = (list.counts, list.settings, journal.setAside)
+        managerSeen = (list.counts, list.settings, journal.setAside, journal.salvaged)
         let values = ManagerFace.told(manager)
         let changed = values.filter { managerTold[$0.key] != $0.value }
         guard !changed.isEmpty else { return }
