@@ -288,7 +288,6 @@ internal import TransferEngine
 
     /// An app that has come to the front shows itself what its delayed toasts would say.
     private func settleDelayed() {
-        guard !delayed.isEmpty else { return }
         let apps = foreground.apps
         guard apps != inFront else { return }
         inFront = apps

@@ -263,6 +263,22 @@ private let failed = "ダウンロードに失敗しました"
         #expect(await running.daemon.stop().isClean)
     }
 
+    @Test func `shows no toast each time that its app comes to the front`() async throws {
+        let running = try await Running.start()
+        let toasts = try await OddServer(name: "Plasma", at: running.world.bus.address)
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
+        for round in ["first", "second"] {
+            let path = try await running.download(
+                server.url("/\(round)"), options(10_000, ["title": .string(round), "app": .string("org.example.App")]))
+            _ = try await running.client.wait(path)
+            for isInFront in [true, false] { try await running.client.call(Manager.setForeground, ("org.example.App", isInFront)) }
+        }
+        let last = try await running.download(server.url("/last"), options(11_000, ["title": .string("last")]))
+        _ = try await running.client.wait(last)
+        #expect(await eventually { await toasts.isShown("last") })
+        #expect(await toasts.received.map(\.summary) == ["last"])
+    }
+
     @Test func `survives a restart of the service`() async throws {
         let world = await ServiceWorld()
         let client = try await world.client()
