@@ -32,9 +32,9 @@ internal import TransferEngine
     private var managerToldAt: ContinuousClock.Instant?
     private var managerTimer: Poller.Token?
     /// Downloads whose changed properties are announced when commits succeed again.
-    private var owed: Set<DownloadNumber> = []
-    /// The downloads being announced after a recovery, and whether the next turn of the loop continues with them.
-    private var recovering: [DownloadNumber] = []
+    private var owed = NumberSet()
+    /// The downloads being announced after each recovery, and whether the next turn of the loop continues with them.
+    private var recovering: [NumberTable<Void>.Walk] = []
     private var isRecovering = false
 
     /// Takes the manager's properties as announced, because clients read them when they start.
@@ -176,8 +176,8 @@ internal import TransferEngine
 
     /// Announces the gathered changes: of each object, its values of now.
     func commitsSucceedAgain() {
-        recovering = owed.sorted()
-        owed = []
+        recovering.append(owed.walk())
+        owed = NumberSet()
         recoverSome()
         flushManager()
         var rest = Array(list.batches.values)
@@ -191,9 +191,13 @@ internal import TransferEngine
     private static let recoveredAtOnce = 100
 
     private func recoverSome() {
-        let some = recovering.prefix(Self.recoveredAtOnce)
-        recovering.removeFirst(some.count)
-        for number in some { if let download = list.lively(number) { flushProperties(of: download) } }
+        for _ in 0..<Self.recoveredAtOnce where !recovering.isEmpty {
+            if let number = recovering[0].next() {
+                if let download = list.lively(number) { flushProperties(of: download) }
+            } else {
+                recovering.removeFirst()
+            }
+        }
         guard !recovering.isEmpty, !isRecovering else { return }
         isRecovering = true
         let more: @BusActor @Sendable () -> Void = { [self] in

@@ -87,4 +87,6 @@ public struct NumberSet: Sequence, Sendable {
     /// - Returns: whether the number was present.
     @discardableResult public mutating func remove(_ number: DownloadNumber) -> Bool { table.removeValue(for: number) != nil }
     public func makeIterator() -> some IteratorProtocol<DownloadNumber> { table.numbers.makeIterator() }
+    /// The numbers that are in the set now, in ascending order. One page is sorted at a time.
+    public func walk() -> NumberTable<Void>.Walk { table.walk() }
 }
