@@ -570,7 +570,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
             (1, 1, false, true), (6 * 24 + 23, 4, false, true), (7 * 24 + 1, 4, false, false), (7 * 24 + 1, 0, false, true),
             (1, 0, true, false), (1, 1, true, false),
         ] as [(Int, UInt32, Bool, Bool)])
-    func `is true for an owner that is to be called, as in the ledger`(
+    func `is true for an owner that is to be called, as in the scheduler`(
         hours: Int, activations: UInt32, isAcknowledged: Bool, isPending: Bool
     ) async throws {
         let now = WallTime(microseconds: UInt64(time(nil)) * 1_000_000)

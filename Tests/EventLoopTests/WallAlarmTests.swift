@@ -11,7 +11,7 @@ private func microseconds(_ later: Duration = .zero) -> UInt64 {
     return UInt64(Int64(now.tv_sec) * 1_000_000 + Int64(now.tv_nsec) / 1000 + Int64(later / .microseconds(1)))
 }
 
-// That the clock is set cannot be shown without setting the machine's; what follows from it is shown by the ledger's tests.
+// That the clock is set cannot be shown without setting the machine's; what follows from it is shown by the scheduler's tests.
 @Suite(.timeLimit(.minutes(5))) struct `An alarm on the wall clock` {
     @BusActor private final class Bell {
         var rings: [UInt64] = []

@@ -11,11 +11,11 @@ extension World {
     }
 
     /// The rules for the start of a transfer.
-    func checkStart(_ entry: LedgerEntry) {
+    func checkStart(_ entry: ScheduledDownload) {
         let number = entry.number
-        let limits = ledger.settings
+        let limits = scheduler.settings
         let idle = transfers.values.count { ($0.awaits || $0.isStalled) && !$0.isStopping }
-        if limits.maxActive > 0, Int(ledger.counts.active) > Int(limits.maxActive) + idle { fail("\(number) starts beyond MaxActive") }
+        if limits.maxActive > 0, Int(scheduler.counts.active) > Int(limits.maxActive) + idle { fail("\(number) starts beyond MaxActive") }
         checkRequest(entry, at: origin(of: entry.record))
         checkTurn(entry, at: host(of: entry.record))
         if sweeping.contains(number) { fail("\(number) starts while its part file is still to be deleted") }
@@ -27,7 +27,7 @@ extension World {
     }
 
     /// The reason why the network hinders `entry`; nil: none.
-    func hindrance(_ entry: LedgerEntry) -> String? {
+    func hindrance(_ entry: ScheduledDownload) -> String? {
         if host(of: entry.record) == "127.0.0.1" { return nil }
         guard let network else { return "unknown" }
         if network.reach == .offline || network.reach == .captive, !defying.contains(entry.number) { return "offline" }
@@ -38,18 +38,18 @@ extension World {
     func origin(of record: DownloadRecord) -> String { (try? DownloadURL(record.url).origin) ?? "" }
 
     /// The origin of the request that `entry` waits for or has sent.
-    func requestOrigin(of entry: LedgerEntry) -> String {
-        ledger.isHeld(entry) ? transfers[entry.number]?.origin ?? "" : origin(of: entry.record)
+    func requestOrigin(of entry: ScheduledDownload) -> String {
+        scheduler.isHeld(entry) ? transfers[entry.number]?.origin ?? "" : origin(of: entry.record)
     }
 
     /// The rules for a request to `origin`.
-    func checkRequest(_ entry: LedgerEntry, at origin: String) {
+    func checkRequest(_ entry: ScheduledDownload, at origin: String) {
         let (number, host) = (entry.number, DownloadURL.host(of: origin))
-        let (name, rule) = ledger.settings.hostRules.governing(host)
-        let limit = rule.connections ?? ledger.settings.maxPerHost
-        let there = ledger.entries.values.count { other in
-            guard other.state == .active, !ledger.isHeld(other) else { return false }
-            return ledger.settings.hostRules.governing(transfers[other.number]?.host ?? self.host(of: other.record)).name == name
+        let (name, rule) = scheduler.settings.hostRules.governing(host)
+        let limit = rule.connections ?? scheduler.settings.maxPerHost
+        let there = scheduler.entries.values.count { other in
+            guard other.state == .active, !scheduler.isHeld(other) else { return false }
+            return scheduler.settings.hostRules.governing(transfers[other.number]?.host ?? self.host(of: other.record)).name == name
         }
         if limit > 0, there > limit { fail("\(number) goes to \(host), where \(there) of \(limit) are") }
         // An urgent request is allowed during a pause, and its answer may end the pause for all.
@@ -64,31 +64,31 @@ extension World {
         if let own = entry.record.options.requestInterval { check("\(name) \(own)", own) }
         let isUnsent = transfers.contains { other, transfer in
             other != number && !transfer.awaits && !transfer.hasSent && !transfer.isStopping && transfer.isPaced
-                && ledger.settings.hostRules.governing(transfer.host).name == name
+                && scheduler.settings.hostRules.governing(transfer.host).name == name
         }
         if isUnsent, rule.requestInterval ?? .zero > .zero { fail("\(number) goes to \(host) while another request has not gone out") }
     }
 
     /// A request goes to `host`. An application that waits there only for its turn must not see many requests of one other application.
-    func checkTurn(_ entry: LedgerEntry, at host: String) {
-        let (name, rule) = ledger.settings.hostRules.governing(host)
+    func checkTurn(_ entry: ScheduledDownload, at host: String) {
+        let (name, rule) = scheduler.settings.hostRules.governing(host)
         let isPlain = entry.record.options.requestInterval == nil && !urgent.contains(entry.number)
         let app = entry.record.options.app
         passes[name]?[app] = nil
         guard rule.requestInterval ?? .zero > .zero, isPlain else { return }
-        let slowed = ledger.slowedOrigins(now: now)
-        func waits(_ other: LedgerEntry) -> Bool {
+        let slowed = scheduler.slowedOrigins(now: now)
+        func waits(_ other: ScheduledDownload) -> Bool {
             let origin = requestOrigin(of: other)
-            guard ledger.settings.hostRules.governing(DownloadURL.host(of: origin)).name == name, slowed[origin] == nil,
+            guard scheduler.settings.hostRules.governing(DownloadURL.host(of: origin)).name == name, slowed[origin] == nil,
                 other.record.options.requestInterval == nil
             else { return false }
             // A queued download may also wait for a slot, or behind a higher priority.
-            return ledger.isHeld(other)
-                || ledger.settings.maxActive == 0 && hindrance(other) == nil
+            return scheduler.isHeld(other)
+                || scheduler.settings.maxActive == 0 && hindrance(other) == nil
                     && other.record.options.priority >= entry.record.options.priority && !other.record.isWhole
-                    && other.state == .queued && ledger.hold(of: other, now: now)?.reason == .rateLimit
+                    && other.state == .queued && scheduler.hold(of: other, now: now)?.reason == .rateLimit
         }
-        let waiting = Set(ledger.entries.values.filter(waits).map(\.record.options.app)).subtracting([app])
+        let waiting = Set(scheduler.entries.values.filter(waits).map(\.record.options.app)).subtracting([app])
         var passes = passes[name, default: [:]].filter { waiting.contains($0.key) }
         for other in waiting {
             passes[other, default: [:]][app, default: 0] += 1
@@ -97,8 +97,8 @@ extension World {
         self.passes[name] = passes
     }
 
-    private func send(_ entry: LedgerEntry, _ transfer: Transfer) {
-        let name = ledger.settings.hostRules.governing(transfer.host).name
+    private func send(_ entry: ScheduledDownload, _ transfer: Transfer) {
+        let name = scheduler.settings.hostRules.governing(transfer.host).name
         transfers[entry.number]?.hasSent = true
         tell("the request of \(entry.number) goes out to \(transfer.origin)")
         guard transfer.isPaced else { return }
@@ -107,20 +107,20 @@ extension World {
         decide(.sent(transfer.id, at: now))
     }
 
-    func start(_ entry: LedgerEntry) {
+    func start(_ entry: ScheduledDownload) {
         let number = entry.number
         if transfers[number] != nil { fail("\(number) has two transfers") }
         if pool.contains(where: { $0.touches(number) }) { fail("\(number) starts while the pool works on its files") }
         tell("start \(number)")
         transfers[number] = Transfer(
-            id: entry.request, origin: origin(of: entry.record), isPaced: ledger.isPaced(entry.request) && unpaced.remove(number) == nil)
+            id: entry.request, origin: origin(of: entry.record), isPaced: scheduler.isPaced(entry.request) && unpaced.remove(number) == nil)
     }
 
     /// One step of a transfer.
     func transfer(_ a: Int, _ b: Int, _ which: DownloadNumber? = nil) {
         let numbers = transfers.keys.sorted()
         guard let number = which ?? (numbers.isEmpty ? nil : numbers[a % numbers.count]), let transfer = transfers[number] else { return }
-        guard let entry = ledger[number] ?? ledger.leaving[number] else { return fail("a transfer of \(number), which nobody knows") }
+        guard let entry = scheduler[number] ?? scheduler.leaving[number] else { return fail("a transfer of \(number), which nobody knows") }
         if transfer.isUntold { return tellBegan(entry, transfer) }
         if transfer.isStopping {
             return stop(entry, transfer, b)
@@ -160,7 +160,7 @@ extension World {
     }
 
     /// The order to stop has reached the engine: in mid-transfer, after the last byte, or after the connection was lost.
-    private func stop(_ entry: LedgerEntry, _ transfer: Transfer, _ b: Int) {
+    private func stop(_ entry: ScheduledDownload, _ transfer: Transfer, _ b: Int) {
         let number = entry.number
         guard transfer.hasBegun, disk.parts[number] != nil else {
             return end(number, .stopped(transfer.hasBegun ? resume(number) : entry.record.resume))
@@ -174,7 +174,7 @@ extension World {
         }
     }
 
-    private func complete(_ entry: LedgerEntry, _ transfer: Transfer, name: String) {
+    private func complete(_ entry: ScheduledDownload, _ transfer: Transfer, name: String) {
         let number = entry.number
         grow(number, by: transfer.total)
         guard let file = disk.parts[number] else { return fail("the part file of \(number) is gone under its transfer") }
@@ -185,7 +185,7 @@ extension World {
     }
 
     /// A redirect to another origin, or to the same origin. No redirect leads from https to http.
-    private func hop(_ entry: LedgerEntry, _ transfer: Transfer, _ b: Int) {
+    private func hop(_ entry: ScheduledDownload, _ transfer: Transfer, _ b: Int) {
         let number = entry.number
         let (host, isSecure) = ("h\(b / 7 % 2)", transfer.origin.hasPrefix("https:"))
         let origin =
@@ -207,7 +207,7 @@ extension World {
     }
 
     /// The option `filename`, else the server's name, which differs from the URL's.
-    func name(_ entry: LedgerEntry) -> String { entry.record.options.fileName ?? "f\(entry.number)" }
+    func name(_ entry: ScheduledDownload) -> String { entry.record.options.fileName ?? "f\(entry.number)" }
     static let mediaType = "application/x-told"
 
     private func grow(_ number: DownloadNumber, by bytes: ByteCount) {
@@ -223,7 +223,7 @@ extension World {
 
     /// The engine's resume data for the bytes on disk; nil if no later transfer could resume from them.
     private func resume(_ number: DownloadNumber) -> ResumeData? {
-        guard let transfer = transfers[number], let file = disk.parts[number], let entry = ledger[number] ?? ledger.leaving[number],
+        guard let transfer = transfers[number], let file = disk.parts[number], let entry = scheduler[number] ?? scheduler.leaving[number],
             transfer.validator != nil || entry.record.options.checksum != nil || plant == .trusting
         else { return nil }
         return ResumeData(
@@ -231,7 +231,7 @@ extension World {
     }
 
     /// The server answers, or does not.
-    private func respond(_ entry: LedgerEntry, _ b: Int) {
+    private func respond(_ entry: ScheduledDownload, _ b: Int) {
         let number = entry.number
         let resource = resources[resource(of: entry.record)]
         guard let transfer = transfers[number] else { return }
@@ -286,7 +286,7 @@ extension World {
         transfers[number] = begun
     }
 
-    private func refused(_ entry: LedgerEntry, at origin: String, for pause: Duration) {
+    private func refused(_ entry: ScheduledDownload, at origin: String, for pause: Duration) {
         let (app, until) = (entry.record.options.app, now + pause)
         originFloors[origin, default: [:]][app] = max(originFloors[origin]?[app] ?? until, until)
         slowness[origin, default: Slowness()].refused(until: until, by: app, now: now)
@@ -297,29 +297,29 @@ extension World {
         hastened = []
     }
 
-    /// An answer may end the pauses. The ledger keeps them if the request was older than the refusal.
+    /// An answer may end the pauses. The scheduler keeps them if the request was older than the refusal.
     private func answered(_ origin: String) { (originFloors[origin], commonFloors[origin]) = (nil, nil) }
 
-    /// The ledger hears of an answer that is no refusal.
-    private func hearsAnswer(_ entry: LedgerEntry, _ transfer: Transfer) {
+    /// The scheduler hears of an answer that is no refusal.
+    private func hearsAnswer(_ entry: ScheduledDownload, _ transfer: Transfer) {
         guard entry.work == .running, !entry.isRemoved, let time = requestedAt[entry.number] else { return }
-        let ruled = ledger.settings.hostRules.governing(transfer.host).rule.requestInterval ?? .zero
+        let ruled = scheduler.settings.hostRules.governing(transfer.host).rule.requestInterval ?? .zero
         slowness[transfer.origin]?.answered(requestedAt: time, ruled: ruled, now: now)
     }
 
-    /// The ledger hears of an accepted response later than the engine, because the service and the engine have separate event loops.
-    private func tellBegan(_ entry: LedgerEntry, _ transfer: Transfer) {
+    /// The scheduler hears of an accepted response later than the engine, because the service and the engine have separate event loops.
+    private func tellBegan(_ entry: ScheduledDownload, _ transfer: Transfer) {
         transfers[entry.number]?.isUntold = false
         if plant == .nameless, transfer.isStopping { return }
         hearsAnswer(entry, transfer)
         let isResumable = transfer.validator != nil || entry.record.options.checksum != nil || plant == .trusting
-        let response = Ledger.Response(
+        let response = Scheduler.Response(
             fileName: name(entry), mediaType: Self.mediaType, source: nil, total: transfer.total, offset: transfer.heldAtStart,
             isResumable: isResumable)
         decide(.began(entry, response))
     }
 
-    private func copy(of entry: LedgerEntry) -> CachedCopy? {
+    private func copy(of entry: ScheduledDownload) -> CachedCopy? {
         entry.record.options.onlyIfChanged && !entry.record.isToDescriptor ? saved.copies[entry.record.copyKey] : nil
     }
 
@@ -329,10 +329,10 @@ extension World {
         return file.inode == copy.stamp.identity.inode && file.modified == copy.stamp.modified
     }
 
-    private func path(_ entry: LedgerEntry) -> String { "\(Self.directory)/\(name(entry))" }
+    private func path(_ entry: ScheduledDownload) -> String { "\(Self.directory)/\(name(entry))" }
 
     /// The bytes to resume from: those of the written map in the same boot, else those of the checkpoint.
-    private func held(_ entry: LedgerEntry) -> ByteCount? {
+    private func held(_ entry: ScheduledDownload) -> ByteCount? {
         guard let resume = entry.record.resume, let file = disk.parts[entry.number], file.inode == resume.identity.inode,
             resume.validator != nil || entry.record.options.checksum != nil || plant == .trusting
         else { return nil }
@@ -354,7 +354,9 @@ extension World {
             hastened.remove(number)
         }
         tell("transfer of \(number) ends: \(outcome.word)")
-        if case .failed(let failure, _, _) = outcome, failure.name == .network, ledger[number]?.state == .active { defying.remove(number) }
+        if case .failed(let failure, _, _) = outcome, failure.name == .network, scheduler[number]?.state == .active {
+            defying.remove(number)
+        }
         decide(.transferEnded(number, outcome))
     }
 
@@ -388,10 +390,10 @@ extension World {
 
     private func reportSwept(_ number: DownloadNumber, isGone: Bool) { pool.append(.swept(number, isGone: isGone)) }
 
-    private func report(_ event: Ledger.Event) { pool.append(.tell(event)) }
+    private func report(_ event: Scheduler.Event) { pool.append(.tell(event)) }
 
     private func verify(_ number: DownloadNumber) {
-        guard let entry = ledger[number] ?? ledger.leaving[number] else { return fail("\(number) is verified, and nobody knows it") }
+        guard let entry = scheduler[number] ?? scheduler.leaving[number] else { return fail("\(number) is verified, and nobody knows it") }
         guard let file = disk.parts[number], let resume = entry.record.resume, resume.identity == identity(file.inode),
             file.content.length == entry.record.received
         else { return report(.partLost(entry)) }
@@ -414,7 +416,7 @@ extension World {
     }
 
     private func commitFile(_ number: DownloadNumber, _ b: Int) {
-        guard let entry = ledger[number], entry.state == .committing else { return }
+        guard let entry = scheduler[number], entry.state == .committing else { return }
         if entry.record.isToDescriptor {
             disk.parts[number] = nil  // the file belongs to the caller
             return report(.committed(entry, path: ""))
@@ -447,7 +449,7 @@ extension World {
     }
 
     private func reportCommitted(_ number: DownloadNumber, _ path: String) {
-        guard let entry = ledger[number] else { return }
+        guard let entry = scheduler[number] else { return }
         var copy: CachedCopy?
         if entry.record.keepsCopy, let file = disk.finals[path] {
             let now = FileStamp(identity: identity(file.inode), size: file.content.length, modified: file.modified)
@@ -460,7 +462,7 @@ extension World {
     }
 
     private func find(_ number: DownloadNumber) {
-        guard let entry = ledger[number], let inode = entry.record.resume?.identity.inode else { return }
+        guard let entry = scheduler[number], let inode = entry.record.resume?.identity.inode else { return }
         if let path = disk.finals.first(where: { $0.value.inode == inode })?.key {
             reportCommitted(number, path)
         } else if disk.parts[number]?.inode == inode {

@@ -4,8 +4,8 @@ import Scheduling
 
 /// The events of a step.
 extension World {
-    func pick(_ index: Int, _ isWanted: (LedgerEntry) -> Bool = { _ in true }) -> LedgerEntry? {
-        let all = ledger.entries.values.filter { $0.isEntered && isWanted($0) }.sorted { $0.number < $1.number }
+    func pick(_ index: Int, _ isWanted: (ScheduledDownload) -> Bool = { _ in true }) -> ScheduledDownload? {
+        let all = scheduler.entries.values.filter { $0.isEntered && isWanted($0) }.sorted { $0.number < $1.number }
         return all.isEmpty ? nil : all[index % all.count]
     }
 
@@ -78,7 +78,7 @@ extension World {
     }
 
     func probe() {
-        for directory in ledger.awaitedFolders {
+        for directory in scheduler.awaitedFolders {
             decide(.folderSeen(directory.text, free: disk.isFolderThere ? (disk.isFull ? 10 : 1 << 40) : nil))
         }
     }
@@ -118,7 +118,7 @@ extension World {
         var record = BatchRecord(number: number, count: UInt32(count))
         record.notify = [.background, .never][b / 8 % 2]
         var prepared = PreparedMembers()
-        for member in members { ledger.prepare(member, in: &prepared) }
+        for member in members { scheduler.prepare(member, in: &prepared) }
         let entries = prepared.entries
         executor.add(record, prepared) { [self] batch in
             if saved.batches[batch.number] == nil { fail("batch \(batch.number) is acknowledged and not on disk") }
@@ -131,7 +131,7 @@ extension World {
         }
     }
 
-    private func checkSaved(_ entry: LedgerEntry) {
+    private func checkSaved(_ entry: ScheduledDownload) {
         if saved.records[entry.number] == nil { fail("\(entry.number) is acknowledged and not on disk") }
         acknowledged.insert(entry.number)
     }
@@ -170,22 +170,22 @@ extension World {
             record.directory = ""
             descriptors.insert(number)
         }
-        if b % 19 != 0 { record.state = record.obstacle(now: now, paused: ledger.settings.paused) }
+        if b % 19 != 0 { record.state = record.obstacle(now: now, paused: scheduler.settings.paused) }
         tell("add \(number): \(record.url)\(options.checksum == nil ? "" : ", checksum")")
         wanted[number] = resources[resource].version
         return record
     }
 
     /// A person resumes the download: its servers' pauses and the state of the network no longer delay it.
-    private func isResumed(_ entry: LedgerEntry) {
+    private func isResumed(_ entry: ScheduledDownload) {
         if !entry.state.hasEnded { isWantedAtOnce(entry.number) }
         // Nothing delays an active download, so a resume has no effect, not even on a later redirect.
-        if entry.state == .active, !ledger.isHeld(entry) { hastened.remove(entry.number) }
+        if entry.state == .active, !scheduler.isHeld(entry) { hastened.remove(entry.number) }
         // The same of a queued download that no server's pause delays now.
-        let isSlowed = ledger.slowedOrigins(now: now)[origin(of: entry.record)] != nil
+        let isSlowed = scheduler.slowedOrigins(now: now)[origin(of: entry.record)] != nil
         if entry.state == .queued, !isSlowed { hastened.remove(entry.number) }
         // PauseAll may not have reached the download yet.
-        switch ledger.upcoming(entry, now: now) ?? entry.state {
+        switch scheduler.upcoming(entry, now: now) ?? entry.state {
         case .waiting(.retry, _): floors[entry.number] = nil
         case .waiting(.offline, _):
             floors[entry.number] = nil
@@ -245,31 +245,31 @@ extension World {
     }
 
     private func revive(_ number: DownloadNumber) {
-        if let batch = ledger[number]?.batch { batchRevivals[batch.number, default: 0] += 1 }
+        if let batch = scheduler[number]?.batch { batchRevivals[batch.number, default: 0] += 1 }
         revivals[number, default: 0] += 1
         cancelledByAll.remove(number)
         (floors[number], finishedPaths[number]) = (nil, nil)
     }
 
     private func steerBatch(_ a: Int, _ b: Int) {
-        let all = ledger.batches.values.filter(\.isEntered).sorted { $0.number < $1.number }
+        let all = scheduler.batches.values.filter(\.isEntered).sorted { $0.number < $1.number }
         guard !all.isEmpty else { return }
         let batch = all[a % all.count]
         tell("\(["pause", "resume", "cancel", "remove"][b % 4]) batch \(batch.number)")
         switch b % 4 {
         case 0:
-            hastened.subtract(ledger.members(of: batch).map(\.number))
+            hastened.subtract(scheduler.members(of: batch).map(\.number))
             decide(.steerBatch(batch, .pause))
         case 1:
-            for entry in ledger.members(of: batch) { isResumed(entry) }
+            for entry in scheduler.members(of: batch) { isResumed(entry) }
             decide(.steerBatch(batch, .resume))
             // By the time of its slice, a member may wait for nothing that a Resume ends.
-            if ledger.hasSlices { hastened.subtract(ledger.members(of: batch).map(\.number)) }
+            if scheduler.hasSlices { hastened.subtract(scheduler.members(of: batch).map(\.number)) }
         case 2:
-            let members = ledger.members(of: batch).map(\.number)
+            let members = scheduler.members(of: batch).map(\.number)
             call(.cancels, members) { .steerBatch(batch, .cancel, answering: $0) }
         default:
-            removals.formUnion(ledger.members(of: batch).map(\.number))
+            removals.formUnion(scheduler.members(of: batch).map(\.number))
             decide(.removeBatch(batch))
         }
     }
@@ -283,10 +283,10 @@ extension World {
         case 1, 2:
             isPausedForGood = false
             decide(.resumeAll)
-        case 3: call(.cancelsAll, ledger.order.ordered) { .cancelAll(answering: $0) }
+        case 3: call(.cancelsAll, scheduler.order.ordered) { .cancelAll(answering: $0) }
         default:
-            removals.formUnion(ledger.ended.ordered)
-            call(.clears, ledger.ended.ordered) { .clearEnded(answering: $0) }
+            removals.formUnion(scheduler.ended.ordered)
+            call(.clears, scheduler.ended.ordered) { .clearEnded(answering: $0) }
         }
     }
 
@@ -311,12 +311,12 @@ extension World {
     }
 
     private func set(_ change: (inout Settings) -> Void) {
-        var settings = ledger.settings
+        var settings = scheduler.settings
         change(&settings)
         decide(.set(settings))
     }
 
-    private func move(_ entry: LedgerEntry, to place: UInt32) {
+    private func move(_ entry: ScheduledDownload, to place: UInt32) {
         passes = [:]  // a download moved to the front gets an extra turn
         decide(.move(entry, to: place))
     }
@@ -332,7 +332,7 @@ extension World {
         if anew == nil, gate.owesEverything || b % 40 == 2 {
             tell("the database is lost")
             gate.owesEverything = true
-            anew = NewDatabase(ledger.walkRows(), changes)
+            anew = NewDatabase(scheduler.walkRows(), changes)
         }
         if anew?.isWhole == false { return gatherRows() }
         if b % 40 == 1, !isEnding {
@@ -361,7 +361,7 @@ extension World {
 
     /// One part of the rows for the new database. Calls and transfers go on between two parts.
     private func gatherRows() {
-        if let part = ledger.nextRows(&anew!.walk) {
+        if let part = scheduler.nextRows(&anew!.walk) {
             anew?.rows += part.filter { plant != .partial || !isWithoutPlace($0) }
         } else {
             anew?.rows += gate.extendCommit()
@@ -371,7 +371,7 @@ extension World {
 
     /// Whether the row is of a download that has no place in the queue yet.
     private func isWithoutPlace(_ row: StoreChange) -> Bool {
-        if case .put(let record) = row { ledger[record.number]?.isEntered == false } else { false }
+        if case .put(let record) = row { scheduler[record.number]?.isEntered == false } else { false }
     }
 
     /// From now on, server, disk and network work: everything must come to its end.
@@ -418,7 +418,7 @@ extension World {
 
     /// Resumes every download that waits for a person.
     private func goOn() {
-        for entry in ledger.entries.values.sorted(by: { $0.number < $1.number }) where entry.isEntered {
+        for entry in scheduler.entries.values.sorted(by: { $0.number < $1.number }) where entry.isEntered {
             if entry.state == .paused {
                 isWantedAtOnce(entry.number)
                 decide(.steer(entry, .resume))

@@ -6,8 +6,8 @@ import Scheduling
 extension World: TurnHost, CommitGateHost {
     typealias GateHost = World
 
-    func makeExecutor(_ ledger: Ledger) -> TurnExecutor<World> {
-        if plant?.isOfExecutor == true { FaultyExecutor(ledger, gate, host: self) } else { TurnExecutor(ledger, gate, host: self) }
+    func makeExecutor(_ scheduler: Scheduler) -> TurnExecutor<World> {
+        if plant?.isOfExecutor == true { FaultyExecutor(scheduler, gate, host: self) } else { TurnExecutor(scheduler, gate, host: self) }
     }
 
     // MARK: The clock and the loop
@@ -37,7 +37,7 @@ extension World: TurnHost, CommitGateHost {
 
     // MARK: The engine
 
-    func startTransfer(_ entry: LedgerEntry) {
+    func startTransfer(_ entry: ScheduledDownload) {
         delayed.remove(entry.number)
         if entry.work == .running {
             start(entry)
@@ -54,19 +54,19 @@ extension World: TurnHost, CommitGateHost {
         transfers[number]?.hasSent = false
     }
 
-    func stopTransfer(_ entry: LedgerEntry) { transfers[entry.number]?.isStopping = true }
+    func stopTransfer(_ entry: ScheduledDownload) { transfers[entry.number]?.isStopping = true }
 
     // MARK: The pool
 
     /// A caller's descriptor may be lost. That is known at once, in the middle of a turn.
-    func verify(_ entry: LedgerEntry) {
+    func verify(_ entry: ScheduledDownload) {
         let isLost = entry.record.isToDescriptor && random.below(8) == 0
         if isLost { decide(.descriptorLost(entry)) } else { pool.append(.verify(entry.number)) }
     }
 
-    func commit(_ entry: LedgerEntry) {
+    func commit(_ entry: ScheduledDownload) {
         let number = entry.number
-        if saved.records[number]?.state != .committing, ledger[number]?.state == .committing {
+        if saved.records[number]?.state != .committing, scheduler[number]?.state == .committing {
             fail("\(number) is given its name before that is on disk")
         }
         pool.append(.commit(number))
@@ -83,44 +83,44 @@ extension World: TurnHost, CommitGateHost {
 
     // MARK: Those who hear of changes
 
-    func changed(_ change: Ledger.Change) {}
-    func tell(_ entry: LedgerEntry) {}
-    func tellWait(_ entry: LedgerEntry) {}
+    func changed(_ change: Scheduler.Change) {}
+    func tell(_ entry: ScheduledDownload) {}
+    func tellWait(_ entry: ScheduledDownload) {}
 
-    func announceEnd(_ entry: LedgerEntry) -> () -> Void {
+    func announceEnd(_ entry: ScheduledDownload) -> () -> Void {
         endsUntold += 1
         checkTold(entry)
         let number = entry.number
         post(.end(number, entry.state.name, path: entry.record.path))
-        return { [self] in if let toast = ledger[number]?.owedToast { toasts.append(toast) } }
+        return { [self] in if let toast = scheduler[number]?.owedToast { toasts.append(toast) } }
     }
 
-    func announceEnd(_ batch: LedgerBatch, _ outcomes: OutcomeCounts) -> (() -> Void)? {
+    func announceEnd(_ batch: ScheduledBatch, _ outcomes: OutcomeCounts) -> (() -> Void)? {
         post(.batchEnd(batch, outcomes))
         return { [self] in if let toast = batch.owedToast { toasts.append(toast) } }
     }
 
     func allEnded(_ outcomes: OutcomeCounts) {
         endsUntold = 0
-        if ledger.counts.remaining != 0 { fail("AllEnded while \(ledger.counts.remaining) remain") }
+        if scheduler.counts.remaining != 0 { fail("AllEnded while \(scheduler.counts.remaining) remain") }
     }
 
-    func showOwed(_ owed: [Ledger.OwedToast]) { toasts = owed }
-    func removed(_ entry: LedgerEntry) { post(.removed(entry.number)) }
+    func showOwed(_ owed: [Scheduler.OwedToast]) { toasts = owed }
+    func removed(_ entry: ScheduledDownload) { post(.removed(entry.number)) }
 
-    func removed(_ batch: LedgerBatch) {
-        if ledger.entries.values.contains(where: { $0.batch === batch }) { fail("batch \(batch.number) goes before its members") }
+    func removed(_ batch: ScheduledBatch) {
+        if scheduler.entries.values.contains(where: { $0.batch === batch }) { fail("batch \(batch.number) goes before its members") }
         post(.batchRemoved(batch))
     }
 
     /// With few calls under way, the next is made at once.
-    func callOwner(_ entry: LedgerEntry) {
+    func callOwner(_ entry: ScheduledDownload) {
         asked.append(entry)
         if random.below(2) == 0 { callOwner() }
     }
 
     /// The rules of the decision. Its action may follow only after a commit.
-    func willPerform(_ action: Ledger.Action) {
+    func willPerform(_ action: Scheduler.Action) {
         switch action {
         case .startTransfer(let entry, let afterSave):
             requestedAt[entry.number] = now
@@ -129,7 +129,7 @@ extension World: TurnHost, CommitGateHost {
             if afterSave { delayed.insert(entry.number) }
         case .permit(let id, let afterSave):
             requestedAt[id.download] = now
-            if let entry = ledger[id.download], let transfer = transfers[id.download] {
+            if let entry = scheduler[id.download], let transfer = transfers[id.download] {
                 checkRequest(entry, at: transfer.origin)
                 checkTurn(entry, at: transfer.host)
             }
@@ -141,7 +141,7 @@ extension World: TurnHost, CommitGateHost {
 
     func carriedOut() {}
 
-    func failed(_ fault: Ledger.Fault) { fail("the ledger asks for the impossible: \(fault)") }
+    func failed(_ fault: Scheduler.Fault) { fail("the scheduler asks for the impossible: \(fault)") }
 
     // MARK: The bus
 
@@ -180,7 +180,7 @@ extension World: TurnHost, CommitGateHost {
             acknowledged.remove(number)
             if saved.records[number] != nil { fail("\(number) is told as removed, and is on disk") }
         case .manyDone(let call): checkDone(call)
-        case .allPaused: if ledger.settings.paused { isPausedForGood = true }
+        case .allPaused: if scheduler.settings.paused { isPausedForGood = true }
         case .taken(let number, let revival):
             tell("told: \(number) is acknowledged")
             taken[number] = revival
@@ -201,7 +201,7 @@ final class RandomLimit: StepLimit {
 
 /// An executor with a deliberate mistake.
 final class FaultyExecutor: TurnExecutor<World> {
-    override func enqueue(_ actions: [Ledger.Action]) {
+    override func enqueue(_ actions: [Scheduler.Action]) {
         switch host.plant {
         case .mute where !actions.contains(where: \.isEnd): super.enqueue(actions.filter { if case .allEnded = $0 { false } else { true } })
         case .backwards: super.enqueue(actions.reversed())
@@ -215,6 +215,6 @@ final class FaultyExecutor: TurnExecutor<World> {
     }
 }
 
-extension Ledger.Action {
+extension Scheduler.Action {
     fileprivate var isEnd: Bool { if case .announceEnd = self { true } else { false } }
 }

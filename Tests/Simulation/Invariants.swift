@@ -7,7 +7,7 @@ extension World {
     func check() {
         var counts = StateCounts()
         var wake: WallTime?
-        for entry in ledger.entries.values {
+        for entry in scheduler.entries.values {
             counts.insert(entry.state)
             let number = entry.number
             if (entry.work != .idle) != (transfers[number] != nil || delayed.contains(number)) {
@@ -19,7 +19,7 @@ extension World {
             if case .waiting(let reason, nil) = entry.state {
                 switch reason {
                 case .needsUrl, .pausedAll, .diskSpace, .destination: break
-                case .offline where ledger.hasSlices, .metered where ledger.hasSlices: break
+                case .offline where scheduler.hasSlices, .metered where scheduler.hasSlices: break
                 case .offline, .metered:
                     if hindrance(entry) != reason.rawValue { fail("\(number) waits for \(reason), and the network is \(network as Any)") }
                 default: fail("\(number) waits for \(reason) without an end")
@@ -31,21 +31,21 @@ extension World {
             if entry.isEntered { checkNetwork(entry) }
             if entry.isEntered { checkPause(entry) }
             if entry.isEntered, let time = nextWake(entry) { wake = min(wake ?? time, time) }
-            if entry.isEntered, entry.state.hasEnded == ledger.order.contains(number) { fail("\(number) is in the wrong order") }
-            if entry.isEntered, entry.state.hasEnded != ledger.ended.contains(number) { fail("\(number) is not among the ended") }
+            if entry.isEntered, entry.state.hasEnded == scheduler.order.contains(number) { fail("\(number) is in the wrong order") }
+            if entry.isEntered, entry.state.hasEnded != scheduler.ended.contains(number) { fail("\(number) is not among the ended") }
         }
         checkSlowness()
         checkBatches()
         checkToasts()
         checkMany()
         if isHeld != gate.isBusy { fail("the gate is \(gate.isBusy ? "busy" : "idle"), and the service does not know it") }
-        if ledger.counts.remaining == 0, endsUntold > 0 { fail("all have ended, and nobody was told") }
+        if scheduler.counts.remaining == 0, endsUntold > 0 { fail("all have ended, and nobody was told") }
         for record in saved.records.values where record.state == .cancelled && record.resume != nil {
             fail("\(record.number) is cancelled, and its row tells of bytes that are gone")
         }
-        let folders = Set(ledger.entries.values.lazy.filter { $0.state.awaitsFolder }.map { ByteText($0.record.directory) })
-        if folders != ledger.awaitedFolders { fail("the folders waited for are \(ledger.awaitedFolders), and should be \(folders)") }
-        if counts != ledger.counts { fail("the counts are \(ledger.counts), and should be \(counts)") }
+        let folders = Set(scheduler.entries.values.lazy.filter { $0.state.awaitsFolder }.map { ByteText($0.record.directory) })
+        if folders != scheduler.awaitedFolders { fail("the folders waited for are \(scheduler.awaitedFolders), and should be \(folders)") }
+        if counts != scheduler.counts { fail("the counts are \(scheduler.counts), and should be \(counts)") }
         checkSums()
         checkIcons()
         checkIndex()
@@ -54,9 +54,9 @@ extension World {
         }
 
         for number in acknowledged where saved.records[number] == nil && !removals.contains(number) {
-            if !ledgerPruned(number) { fail("\(number) was acknowledged, and is not on disk any more") }
+            fail("\(number) was acknowledged, and is not on disk any more")
         }
-        for number in acknowledged where ledger[number] == nil && !removals.contains(number) {
+        for number in acknowledged where scheduler[number] == nil && !removals.contains(number) {
             fail("\(number) was acknowledged, and is not on the list any more")
         }
         for (number, (path, version)) in finishedPaths where !removals.contains(number) {
@@ -64,7 +64,7 @@ extension World {
                 fail("\(number) was told as finished, and its file is not there")
                 continue
             }
-            if ledger[number]?.record.options.ifExists == .skip { continue }
+            if scheduler[number]?.record.options.ifExists == .skip { continue }
             guard let version, file.content.version != nil else {
                 fail("the file of \(number) is a mixture: \(file.content.stretches)")
                 continue
@@ -80,12 +80,12 @@ extension World {
     }
 
     /// No download waits for a server's pause longer than the server may delay it.
-    private func checkPause(_ entry: LedgerEntry) {
+    private func checkPause(_ entry: ScheduledDownload) {
         // In the slices after a change of the rules, a download is still told the wait of an earlier rule.
-        guard !ledger.hasSlices, entry.state == .queued || ledger.isHeld(entry), let hold = ledger.hold(of: entry, now: now),
+        guard !scheduler.hasSlices, entry.state == .queued || scheduler.isHeld(entry), let hold = scheduler.hold(of: entry, now: now),
             hold.reason == .rateLimit
         else { return }
-        let hosts = ledger.settings.hostRules
+        let hosts = scheduler.settings.hostRules
         let origin = requestOrigin(of: entry)
         let rule = hosts.governing(DownloadURL.host(of: origin)).rule.requestInterval ?? .zero
         let own = entry.record.options.requestInterval ?? .zero
@@ -98,14 +98,14 @@ extension World {
         let pause = slowness[origin]?.pause(of: app, now: now) ?? .zero
         // The longest interval between requests: the pace of the origin, three intervals of a rule and two of the download's own.
         let interval: Duration = .seconds(1) + (slowness[origin]?.interval ?? .zero) + rule * 3 + own * 2
-        if until - now > pause + interval * (ledger.entries.count + 2) {
+        if until - now > pause + interval * (scheduler.entries.count + 2) {
             fail("\(entry.number) of \(app) waits \(until - now) for \(origin), and its pause is \(pause)")
         }
     }
 
     /// Only an origin that refused a request is slowed, and no longer or more than its answers since then allow.
     private func checkSlowness() {
-        for (origin, pace) in ledger.slowedOrigins(now: now) {
+        for (origin, pace) in scheduler.slowedOrigins(now: now) {
             guard let slowness = slowness[origin] else {
                 fail("\(origin) is slowed, and has refused nothing")
                 continue
@@ -121,7 +121,7 @@ extension World {
     }
 
     /// A finished file is announced with the facts from its server.
-    func checkTold(_ entry: LedgerEntry) {
+    func checkTold(_ entry: ScheduledDownload) {
         let record = entry.record
         guard record.state == .finished, !record.isUnchanged else { return }
         if record.fileName != name(entry) { fail("\(entry.number) is told to be \(record.fileName ?? "nameless"), and is \(name(entry))") }
@@ -136,13 +136,13 @@ extension World {
 
     /// The counts of each batch include the members on the list and the removed ones.
     private func checkBatches() {
-        for batch in ledger.batches.values {
-            let members = ledger.entries.values.filter { $0.record.batch == batch.number }
+        for batch in scheduler.batches.values {
+            let members = scheduler.entries.values.filter { $0.record.batch == batch.number }
             let remaining = members.count { !$0.state.hasEnded }
             let (number, outcomes) = (batch.number, batch.outcomes)
             if members.isEmpty { fail("batch \(number) has no members") }
             if !members.allSatisfy({ $0.batch === batch }) { fail("a member of batch \(number) does not know it") }
-            if Set(ledger.members(of: batch).map(\.number)) != Set(members.map(\.number)) {
+            if Set(scheduler.members(of: batch).map(\.number)) != Set(members.map(\.number)) {
                 fail("batch \(number) does not find its members")
             }
             if Int(batch.remaining) != remaining { fail("\(batch.remaining) of batch \(number) remain, and should be \(remaining)") }
@@ -163,18 +163,18 @@ extension World {
             if batch.progress.open != ProgressTally(of: open.map(\.record)) { fail("batch \(number) has come to \(batch.progress)") }
             if open.isEmpty, batch.progress != ProgressTally() { fail("batch \(number) begins anew with \(batch.progress)") }
             if Int(batch.resting) != members.count(where: \.state.rests) { fail("\(batch.resting) of batch \(number) rest") }
-            if batch.isLeaving, !ledger.hasSlices, !members.contains(where: { $0.state == .committing }) {
+            if batch.isLeaving, !scheduler.hasSlices, !members.contains(where: { $0.state == .committing }) {
                 fail("batch \(number) should be gone")
             }
         }
-        for entry in ledger.entries.values {
-            if let number = entry.record.batch, ledger.batch(number) == nil { fail("batch \(number) of \(entry.number) is not there") }
+        for entry in scheduler.entries.values {
+            if let number = entry.record.batch, scheduler.batch(number) == nil { fail("batch \(number) of \(entry.number) is not there") }
         }
     }
 
     /// Every owed toast is about to be shown, and every other toast was shown.
     private func checkToasts() {
-        for entry in ledger.entries.values where entry.isEntered {
+        for entry in scheduler.entries.values where entry.isEntered {
             let (number, record) = (entry.number, entry.record)
             if let toast = entry.owedToast {
                 if !gate.isBusy, !toasts.contains(toast) { fail("the toast of \(number) is owed, and nobody is about to show it") }
@@ -185,14 +185,14 @@ extension World {
             }
         }
         // A batch that a person removes owes no toast for it, also between its slices, and if a kill has cut the removal short.
-        for batch in ledger.batches.values where batch.hasEnded && batch.isEntered && !batch.isLeaving {
-            if ledger.members(of: batch).allSatisfy({ removals.contains($0.number) }) { continue }
+        for batch in scheduler.batches.values where batch.hasEnded && batch.isEntered && !batch.isLeaving {
+            if scheduler.members(of: batch).allSatisfy({ removals.contains($0.number) }) { continue }
             if let toast = batch.owedToast {
                 if !gate.isBusy, !toasts.contains(toast) {
                     fail("the toast of batch \(batch.number) is owed, and nobody is about to show it")
                 }
             } else if batch.record.notify != .never, batch.record.removed == OutcomeCounts(), toasted[batch.number] == nil,
-                stale[batch.number] == nil, ledger.members(of: batch).contains(where: { isNews($0.record) || $0.state.failure != nil })
+                stale[batch.number] == nil, scheduler.members(of: batch).contains(where: { isNews($0.record) || $0.state.failure != nil })
             {
                 fail("the end of batch \(batch.number) was never shown")
             }
@@ -204,13 +204,13 @@ extension World {
     }
 
     /// No download goes on that sleep or the network forbids.
-    private func checkNetwork(_ entry: LedgerEntry) {
+    private func checkNetwork(_ entry: ScheduledDownload) {
         switch (entry.state, hindrance(entry)) {
         case (.active, _) where isAsleep: fail("\(entry.number) is active while the machine sleeps")
         case (.active, "metered"): fail("\(entry.number) goes on over a metered link")
         case (.active, "offline") where network?.reach == .captive: fail("\(entry.number) goes on behind a captive portal")
         // The pass has not reached the download yet.
-        case (.queued, _) where ledger.hasPass, (.waiting(.retry, _), _) where ledger.hasPass: break
+        case (.queued, _) where scheduler.hasPass, (.waiting(.retry, _), _) where scheduler.hasPass: break
         case (.queued, "offline"), (.queued, "metered"): fail("\(entry.number) is queued, and should say what it waits for")
         case (.waiting(.retry, _), "offline"?): fail("\(entry.number) waits for a retry without a network")
         default: break
@@ -220,36 +220,34 @@ extension World {
     private func checkSums() {
         var received: ByteCount = 0
         var total: ByteCount? = 0
-        for number in ledger.order.ordered {
-            guard let record = ledger[number]?.record else { continue }
+        for number in scheduler.order.ordered {
+            guard let record = scheduler[number]?.record else { continue }
             received += record.received
             total = total.flatMap { sum in (record.total ?? record.options.size).map { sum + $0 } }
         }
-        if (ledger.received, ledger.total) != (received, total) {
-            fail("the sums are \(ledger.received) of \(ledger.total as Any), and should be \(received) of \(total as Any)")
+        if (scheduler.received, scheduler.total) != (received, total) {
+            fail("the sums are \(scheduler.received) of \(scheduler.total as Any), and should be \(received) of \(total as Any)")
         }
     }
 
     /// The sums of each icon equal a sum over all downloads.
     private func checkIcons() {
-        let open = ledger.order.ordered.compactMap { ledger[$0]?.record }.filter(\.options.showProgress)
+        let open = scheduler.order.ordered.compactMap { scheduler[$0]?.record }.filter(\.options.showProgress)
         let expected = Dictionary(grouping: open, by: \.options.desktopID).mapValues(ProgressTally.init)
-        if ledger.icons.mapValues(\.open) != expected { fail("the icons have \(ledger.icons), and should have \(expected)") }
+        if scheduler.icons.mapValues(\.open) != expected { fail("the icons have \(scheduler.icons), and should have \(expected)") }
     }
 
     /// The index of each app finds the same downloads as a search through all.
     private func checkIndex() {
-        let all = (ledger.order.ordered + ledger.ended.ordered).compactMap { ledger[$0] }
+        let all = (scheduler.order.ordered + scheduler.ended.ordered).compactMap { scheduler[$0] }
         for app in Set(all.map(\.record.options.app)) {
-            let found = ledger.some(.max, app: app).map(\.number)
+            let found = scheduler.some(.max, app: app).map(\.number)
             let expected = all.filter { $0.record.options.app == app }.map(\.number)
             if found != expected { fail("of the app \(app), \(found) are found, and should be \(expected)") }
         }
     }
 
-    private func ledgerPruned(_ number: DownloadNumber) -> Bool { false }
-
-    private func nextWake(_ entry: LedgerEntry) -> WallTime? {
+    private func nextWake(_ entry: ScheduledDownload) -> WallTime? {
         switch entry.state {
         case .waiting(.pausedAll, _): nil
         case .waiting(_, let until): [until, entry.record.expiresAt].compactMap { $0 }.min()
@@ -261,31 +259,31 @@ extension World {
 
     /// Everything has ended, nothing is left behind, and disk and process agree.
     func checkEnd() {
-        for entry in ledger.entries.values {
+        for entry in scheduler.entries.values {
             if !entry.state.hasEnded { fail("\(entry.number) never ends: \(entry.state), \(entry.work)") }
             if saved.records[entry.number]?.state != entry.state { fail("\(entry.number) is \(entry.state.name), and on disk it is not") }
         }
-        for entry in ledger.entries.values where entry.record.options.activate != nil && !entry.record.isAcknowledged {
+        for entry in scheduler.entries.values where entry.record.options.activate != nil && !entry.record.isAcknowledged {
             if called[entry.number] != entry.record.endedAt { fail("the owner of \(entry.number) never hears of its end") }
         }
         for record in saved.records.values where record.owesToast { fail("the toast of \(record.number) is owed for ever") }
-        let batches = Dictionary(uniqueKeysWithValues: ledger.batches.values.map { ($0.number, $0.record) })
+        let batches = Dictionary(uniqueKeysWithValues: scheduler.batches.values.map { ($0.number, $0.record) })
         if saved.batches != batches { fail("the batches on disk are not those on the list") }
-        for number in saved.records.keys where ledger[number] == nil { fail("\(number) is on disk, and not on the list") }
+        for number in saved.records.keys where scheduler[number] == nil { fail("\(number) is on disk, and not on the list") }
         if !saved.sweeps.isEmpty { fail("part files are still to be deleted: \(saved.sweeps.keys.sorted())") }
         for number in disk.parts.keys {
-            guard let entry = ledger[number], entry.state.failure != nil, entry.record.resume != nil else {
-                fail("the part file of \(number) lies about; it is \(ledger[number]?.state.name ?? "off the list")")
+            guard let entry = scheduler[number], entry.state.failure != nil, entry.record.resume != nil else {
+                fail("the part file of \(number) lies about; it is \(scheduler[number]?.state.name ?? "off the list")")
                 continue
             }
         }
-        for entry in ledger.entries.values where entry.state == .finished {
+        for entry in scheduler.entries.values where entry.state == .finished {
             if entry.record.isToDescriptor || entry.record.path.map(strangers.contains) == true { continue }
             guard let path = entry.record.path, disk.finals[path] != nil else {
                 fail("\(entry.number) finished without a file")
                 continue
             }
         }
-        if ledger.hasWork { fail("the ledger has work, though everything has ended") }
+        if scheduler.hasWork { fail("the scheduler has work, though everything has ended") }
     }
 }

@@ -21,7 +21,7 @@ extension World {
         sliceSize.cost = [1, 1, 3, 101, 250, 10_000][random.below(6)]
         sliceSize.hosts = [1, 1, 2, 400][random.below(4)]
         sliceSize.starts = [1, 1, 2, 50][random.below(4)]
-        ledger.sliceSize = sliceSize
+        scheduler.sliceSize = sliceSize
         executor.enteredAtOnce = sliceSize.portion
         isBehind = random.below(6) == 0
     }
@@ -51,7 +51,7 @@ extension World {
     }
 
     /// A call that changes many downloads.
-    func call(_ deed: DoneToMany.Deed, _ numbers: [DownloadNumber], _ event: (Ledger.CallNumber) -> Ledger.Event) {
+    func call(_ deed: DoneToMany.Deed, _ numbers: [DownloadNumber], _ event: (Scheduler.CallNumber) -> Scheduler.Event) {
         lastCall += 1
         let (call, pairs) = (lastCall, numbers.map { ($0, revivals[$0, default: 0]) })
         many[call] = DoneToMany(deed: deed, members: Dictionary(uniqueKeysWithValues: pairs))
@@ -61,14 +61,14 @@ extension World {
     /// Drops the downloads that the call must leave alone: those being committed, and those revived since.
     func spareSome() {
         for (call, done) in many {
-            for (number, revival) in done.members where revivals[number, default: 0] != revival || ledger[number]?.state == .committing {
+            for (number, revival) in done.members where revivals[number, default: 0] != revival || scheduler[number]?.state == .committing {
                 many[call]?.members[number] = nil
             }
         }
     }
 
     /// The call is answered: its changes must be on disk.
-    func checkDone(_ call: Ledger.CallNumber) {
+    func checkDone(_ call: Scheduler.CallNumber) {
         spareSome()
         guard let done = many.removeValue(forKey: call) else { return }
         for number in done.members.keys {
@@ -97,23 +97,23 @@ extension World {
         spareSome()
         for done in many.values where done.deed == .cancelsAll {
             // A row that was cancelled before the call and revived since does not say that the call has begun.
-            for number in done.members.keys where ledger[number]?.state == .cancelled && saved.records[number]?.state != .cancelled {
+            for number in done.members.keys where scheduler[number]?.state == .cancelled && saved.records[number]?.state != .cancelled {
                 cancelledByAll.insert(number)
             }
         }
-        if ledger.settings.paused {
-            for entry in ledger.entries.values where entry.isEntered {
-                switch ledger.upcoming(entry, now: now) ?? entry.state {
+        if scheduler.settings.paused {
+            for entry in scheduler.entries.values where entry.isEntered {
+                switch scheduler.upcoming(entry, now: now) ?? entry.state {
                 case .queued, .active: fail("\(entry.number) is \(entry.state.name) while all is paused")
                 case .waiting(let reason, _) where reason != .pausedAll: fail("\(entry.number) waits for \(reason) while all is paused")
                 default: break
                 }
             }
         }
-        guard !ledger.hasSlices else { return }
+        guard !scheduler.hasSlices else { return }
         for (call, done) in many where done.mustEnd {
             for number in done.members.keys {
-                if let entry = ledger[number], !entry.state.hasEnded, entry.state != .committing {
+                if let entry = scheduler[number], !entry.state.hasEnded, entry.state != .committing {
                     fail("CancelAll was done to some, and \(number) is \(entry.state.name)")
                 }
             }

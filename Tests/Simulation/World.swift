@@ -7,13 +7,13 @@ enum Message {
     /// The answer to the call that added the download, or `DownloadAdded`.
     case added(DownloadNumber)
     /// The answer to the call that added the batch, or `BatchAdded`.
-    case batchAdded(LedgerBatch)
-    case batchEnd(LedgerBatch, OutcomeCounts)
-    case batchRemoved(LedgerBatch)
+    case batchAdded(ScheduledBatch)
+    case batchEnd(ScheduledBatch, OutcomeCounts)
+    case batchRemoved(ScheduledBatch)
     case end(DownloadNumber, String, path: String?)
     case removed(DownloadNumber)
     /// The answer to a call that changed many downloads.
-    case manyDone(Ledger.CallNumber)
+    case manyDone(Scheduler.CallNumber)
     /// The answer to PauseAll.
     case allPaused
     /// The answer to the owner's Acknowledge, for the end after that many revivals.
@@ -66,12 +66,12 @@ struct Saved {
 
 /// A database that is written anew, from the rows that the process knows.
 struct NewDatabase {
-    var walk: Ledger.RowWalk
+    var walk: Scheduler.RowWalk
     var rows: [StoreChange]
     /// The walk has ended, and the changes since its begin are among the rows.
     var isWhole = false
 
-    init(_ walk: Ledger.RowWalk, _ changes: [StoreChange]) { (self.walk, rows) = (walk, changes) }
+    init(_ walk: Scheduler.RowWalk, _ changes: [StoreChange]) { (self.walk, rows) = (walk, changes) }
 }
 
 /// A transfer in the engine.
@@ -87,7 +87,7 @@ struct Transfer {
     var isStalled = false
     var hops = 0
     var hasBegun = false
-    /// The response was accepted and the part file created; the ledger does not know yet.
+    /// The response was accepted and the part file created; the scheduler does not know yet.
     var isUntold = false
     var version = 0
     var total: ByteCount = 0
@@ -127,8 +127,8 @@ struct Slowness {
         refusedAt = now
     }
 
-    /// The ledger has heard of an answer that is no refusal. An answer to a request after the last refusal ends all pauses and restores the
-    /// first interval.
+    /// The scheduler has heard of an answer that is no refusal. An answer to a request after the last refusal ends all pauses and restores
+    /// the first interval.
     mutating func answered(requestedAt: WallTime, ruled: Duration, now: WallTime) {
         hasAnswered = true
         guard let refusedAt, requestedAt > refusedAt else { return }
@@ -158,7 +158,7 @@ enum Work {
     case renamed(DownloadNumber, path: String, was: File?)
     case unlinked(DownloadNumber, File)
     case swept(DownloadNumber, isGone: Bool)
-    case tell(Ledger.Event)
+    case tell(Scheduler.Event)
 }
 
 /// One process and its machine, with a seeded clock, network and disk.
@@ -182,9 +182,9 @@ final class World {
     // The process
     private(set) lazy var gate = CommitGate(host: self)
     private(set) lazy var executor: TurnExecutor<World> = makeExecutor(
-        Ledger(settings: saved.settings, jitter: .fixed(0.5)))
-    /// The ledger of `executor`.
-    private(set) lazy var ledger: Ledger = executor.ledger
+        Scheduler(settings: saved.settings, jitter: .fixed(0.5)))
+    /// The scheduler of `executor`.
+    private(set) lazy var scheduler: Scheduler = executor.scheduler
     /// The work of the loop, in order; whether a commit is to begin; the alarm.
     var loop: [LoopWork] = []
     var isCommitDue = false
@@ -196,8 +196,8 @@ final class World {
     /// A long answer is being written.
     var isAnswering = false
     /// The last batch that was saved. Its members take their places in slices.
-    var entering: LedgerBatch?
-    /// The commit in flight does not return; the ledger is to hear once commits succeed again.
+    var entering: ScheduledBatch?
+    /// The commit in flight does not return; the scheduler is to hear once commits succeed again.
     var isHanging = false
     var owesRecovery = false
     var inFlight: [StoreChange]?
@@ -232,7 +232,7 @@ final class World {
     var commonFloors: [String: (since: WallTime, until: WallTime)] = [:]
     /// What each origin may delay. An origin that has refused nothing may delay nothing.
     var slowness: [String: Slowness] = [:]
-    /// When the ledger let the last request of each download go.
+    /// When the scheduler let the last request of each download go.
     var requestedAt: [DownloadNumber: WallTime] = [:]
     /// For each application that waits for its turn at a paced host: the turns that each other application has had meanwhile.
     var passes: [String: [String: [String: Int]]] = [:]
@@ -250,22 +250,22 @@ final class World {
     /// Downloads into descriptors, which are lost with the process.
     var descriptors: Set<DownloadNumber> = []
     /// Calls to owners, waiting for their turn.
-    var asked: [LedgerEntry] = []
+    var asked: [ScheduledDownload] = []
     /// The end that the last call told the owner.
     var called: [DownloadNumber: WallTime] = [:]
     /// The number of revivals before the end whose Acknowledge was answered.
     var taken: [DownloadNumber: Int] = [:]
     /// Toasts that wait for the notification server; the last shown end of each download or batch, and the last end too old for a toast.
-    var toasts: [Ledger.OwedToast] = []
+    var toasts: [Scheduler.OwedToast] = []
     var toasted: [DownloadNumber: WallTime] = [:]
     var stale: [DownloadNumber: WallTime] = [:]
-    /// The network and sleep as reported to the ledger, and the downloads resumed in spite of the network.
+    /// The network and sleep as reported to the scheduler, and the downloads resumed in spite of the network.
     var network: NetworkCondition? = .open
     var isAsleep = false
     var defying: Set<DownloadNumber> = []
     /// Calls that change many downloads, until they are answered or known to be lost.
-    var many: [Ledger.CallNumber: DoneToMany] = [:]
-    var lastCall: Ledger.CallNumber = 0
+    var many: [Scheduler.CallNumber: DoneToMany] = [:]
+    var lastCall: Scheduler.CallNumber = 0
     /// Downloads cancelled while a CancelAll was under way, and by no other call.
     var cancelledByAll: Set<DownloadNumber> = []
     /// PauseAll was answered, and ResumeAll has not been called since.
@@ -303,10 +303,10 @@ final class World {
         return problem
     }
 
-    /// Lets the ledger decide on `events`; the executor performs its actions.
+    /// Lets the scheduler decide on `events`; the executor performs its actions.
     ///
     /// - Returns: the reason of a refusal.
-    @discardableResult func decide(_ events: Ledger.Event...) -> IllegalTransition? { executor.decide(events) }
+    @discardableResult func decide(_ events: Scheduler.Event...) -> IllegalTransition? { executor.decide(events) }
 
     /// The alarm rings if it is due.
     func ring() {
@@ -350,7 +350,9 @@ final class World {
         decide(.toastSettled(toast))
     }
 
-    private func owed(_ number: DownloadNumber) -> Ledger.OwedToast? { ledger[number]?.owedToast ?? ledger.batch(number)?.owedToast }
+    private func owed(_ number: DownloadNumber) -> Scheduler.OwedToast? {
+        scheduler[number]?.owedToast ?? scheduler.batch(number)?.owedToast
+    }
 
     /// The end on disk, and whether its toast is owed.
     private func end(_ saved: Saved, _ number: DownloadNumber) -> (end: WallTime, isOwed: Bool)? {
@@ -402,12 +404,12 @@ final class World {
         (network, isAsleep, defying) = (random.below(4) == 0 ? nil : .open, false, [])
         gate.abandon()
         gate = CommitGate(host: self)
-        executor = makeExecutor(Ledger(settings: saved.settings, network: network, jitter: .fixed(0.5)))
-        ledger = executor.ledger
+        executor = makeExecutor(Scheduler(settings: saved.settings, network: network, jitter: .fixed(0.5)))
+        scheduler = executor.scheduler
         executor.enteredAtOnce = sliceSize.portion
-        ledger.sliceSize = sliceSize
+        scheduler.sliceSize = sliceSize
         let restoration = Restoration(
-            into: ledger, batches: Array(saved.batches.values), sweeps: saved.sweeps, requests: Array(saved.requests.values), now: now)
+            into: scheduler, batches: Array(saved.batches.values), sweeps: saved.sweeps, requests: Array(saved.requests.values), now: now)
         var rest = Array(saved.records.values)[...]
         while !rest.isEmpty {
             let piece = rest.prefix(1 + random.below(rest.count))
@@ -415,7 +417,7 @@ final class World {
             rest = rest.dropFirst(piece.count)
         }
         let restored = restoration.finish(now: now)
-        for entry in ledger.entries.values where entry.state == .committing {
+        for entry in scheduler.entries.values where entry.state == .committing {
             pool.append(.find(entry.number))
             if plant == .twice { post(.end(entry.number, "finished", path: entry.record.path)) }
         }

@@ -85,7 +85,7 @@ internal import TransferEngine
 
     // MARK: Properties
 
-    func changed(_ change: Ledger.Change) {
+    func changed(_ change: Scheduler.Change) {
         let entry = change.entry
         guard let download = list.download(entry.number) else { return }
         // Send the last `Progress` before the state change that ends the transfer.
@@ -94,12 +94,12 @@ internal import TransferEngine
         compare(download, with: change)
     }
 
-    func told(_ entry: LedgerEntry) {
+    func told(_ entry: ScheduledDownload) {
         if let download = list.lively(entry.number) { flushProperties(of: download) }
         if let batch = entry.batch { flushCounts(of: batch) }
     }
 
-    func toldWait(_ entry: LedgerEntry) {
+    func toldWait(_ entry: ScheduledDownload) {
         if let batch = entry.batch { flushCounts(of: batch) }
         guard let download = list.download(entry.number) else { return }
         download.changedProperties.formUnion(Self.ofState)
@@ -107,9 +107,9 @@ internal import TransferEngine
     }
 
     /// Notes which announced properties of `download` a change of its record has changed.
-    private func compare(_ download: ManagedDownload, with change: Ledger.Change) {
+    private func compare(_ download: ManagedDownload, with change: Scheduler.Change) {
         let face = DownloadFace.readable
-        let (before, now) = (ManagedDownload(before: change, in: list.ledger), download)
+        let (before, now) = (ManagedDownload(before: change, in: list.scheduler), download)
         let isSameState = change.shownBefore == nil && change.before.state == now.state
         for (property, (before, now)) in zip(face.told, zip(face.toldValues(of: before), face.toldValues(of: now)))
         where !before.isSameBytes(as: now) {
@@ -207,7 +207,7 @@ internal import TransferEngine
         if journal.isBehind { Poller.shared.schedule(after: .milliseconds(2), more) } else { BusActor.spawn { more() } }
     }
 
-    private func flushCounts(of batch: LedgerBatch) { if let batch = list.batch(batch.number) { flushCounts(of: batch) } }
+    private func flushCounts(of batch: ScheduledBatch) { if let batch = list.batch(batch.number) { flushCounts(of: batch) } }
 
     /// Announces changed counts of a batch as soon as the rate allows, and at once if the batch has ended.
     private func flushCounts(of batch: ManagedBatch, isEnd: Bool = false) {
@@ -274,7 +274,7 @@ internal import TransferEngine
         journal.post(Manager.allEnded.message(from: BusName.managerPath, (outcomes.finished, outcomes.failed, outcomes.cancelled)))
     }
 
-    func removed(_ entry: LedgerEntry) {
+    func removed(_ entry: ScheduledDownload) {
         journal.post(Manager.downloadRemoved.message(from: BusName.managerPath, BusName.path(of: entry.record)))
     }
 

@@ -26,7 +26,7 @@ enum BatchFace {
         Row(Batch.resume) { object, _, reply in
             try reply.refuseWithoutNetwork()
             let list = object.commands.list
-            let members = list.ledger.members(of: object.batch.entry).filter { !$0.state.hasEnded }
+            let members = list.scheduler.members(of: object.batch.entry).filter { !$0.state.hasEnded }
             try reply.refuseSandboxedPlace(of: members, default: list.defaultDirectory)
             try apply(.resume, "resumed", object, reply)
         },

@@ -133,14 +133,14 @@ internal import TransferEngine
     /// Notes that a click has opened the file of this download, so that a later `Activate` opens another one. If the download has an
     /// owner to call (option `activate`), only the owner acknowledges it.
     func noteOpened(_ number: DownloadNumber) {
-        guard let entry = list.ledger[number], entry.record.options.activate == nil else { return }
+        guard let entry = list.scheduler[number], entry.record.options.activate == nil else { return }
         events.decide(.acknowledge(entry))
     }
 
     // MARK: Many downloads
 
     func clearEnded(_ reply: Reply<UInt32>) {
-        let count = list.ledger.ended.count
+        let count = list.scheduler.ended.count
         executor.decideOnMany {
             .clearEnded(answering: $0)
         } answer: { [self] in
@@ -152,8 +152,8 @@ internal import TransferEngine
     ///
     /// - Returns: false if nothing is left to retry, because somebody else was faster.
     @discardableResult func retryByClick(_ number: DownloadNumber) -> Bool {
-        let ledger = list.ledger
-        let entries = ledger[number].map { [$0] } ?? ledger.batch(number).map { ledger.members(of: $0) } ?? []
+        let scheduler = list.scheduler
+        let entries = scheduler[number].map { [$0] } ?? scheduler.batch(number).map { scheduler.members(of: $0) } ?? []
         let failed = entries.filter { $0.state.failure.map { $0.name != .storage } ?? false }
         events.decide(failed.map { .steer($0, .retry) })
         return !failed.isEmpty
@@ -171,7 +171,7 @@ internal import TransferEngine
     }
 
     /// Notes the file of a member that leaves the list, if the files of its batch are to be deleted.
-    func removed(_ entry: LedgerEntry) {
+    func removed(_ entry: ScheduledDownload) {
         guard let batch = entry.batch.flatMap({ list.batch($0.number) }), batch.deletesFiles, entry.state == .finished,
             let path = entry.record.path
         else { return }

@@ -4,9 +4,9 @@ internal import DownloaderInterface
 internal import EventLoop
 internal import Scheduling
 
-/// A batch on the bus: its ledger entry, the counts last announced, and the calls that wait for it.
+/// A batch on the bus: its entry in the scheduler, the counts last announced, and the calls that wait for it.
 @BusActor final class ManagedBatch {
-    let entry: LedgerBatch
+    let entry: ScheduledBatch
 
     /// Calls of `Wait` that have not been answered.
     var waiting: [Reply<(UInt32, UInt32, UInt32)>] = []
@@ -24,7 +24,7 @@ internal import Scheduling
     var toldAt: ContinuousClock.Instant?
     var timer: Poller.Token?
 
-    init(_ entry: LedgerBatch) {
+    init(_ entry: ScheduledBatch) {
         self.entry = entry
         told = (entry.remaining, entry.outcomes)
     }

@@ -6,11 +6,11 @@ internal import Scheduling
 
 typealias FetchReply = Reply<(String, String)>
 
-/// A download on the bus: its ledger entry, what was last announced, and the calls that wait for it. Most objects are made only when they
-/// are needed (`DownloadList.download`).
+/// A download on the bus: its entry in the scheduler, what was last announced, and the calls that wait for it. Most objects are made only
+/// when they are needed (`DownloadList.download`).
 @BusActor final class ManagedDownload {
-    let entry: LedgerEntry
-    private let ledger: Ledger
+    let entry: ScheduledDownload
+    private let scheduler: Scheduler
     /// When the running transfer, or the last one, was started.
     var transferStarted: ContinuousClock.Instant?
 
@@ -43,15 +43,15 @@ typealias FetchReply = Reply<(String, String)>
     private var shownUrl = (of: "", text: "")
 
     /// The change before which this object shows the download; nil: the object shows the download as it is.
-    private let past: Ledger.Change?
+    private let past: Scheduler.Change?
 
-    convenience init(_ entry: LedgerEntry, in ledger: Ledger) { self.init(entry, nil, in: ledger) }
+    convenience init(_ entry: ScheduledDownload, in scheduler: Scheduler) { self.init(entry, nil, in: scheduler) }
 
     /// The download as it was before `change`, for its announced properties only.
-    convenience init(before change: Ledger.Change, in ledger: Ledger) { self.init(change.entry, change, in: ledger) }
+    convenience init(before change: Scheduler.Change, in scheduler: Scheduler) { self.init(change.entry, change, in: scheduler) }
 
-    private init(_ entry: LedgerEntry, _ past: Ledger.Change?, in ledger: Ledger) {
-        (self.entry, self.past, self.ledger) = (entry, past, ledger)
+    private init(_ entry: ScheduledDownload, _ past: Scheduler.Change?, in scheduler: Scheduler) {
+        (self.entry, self.past, self.scheduler) = (entry, past, scheduler)
         received = entry.record.received
         toldReceived = entry.record.received
         hasToldBytes = entry.record.fileName != nil  // known since a first response
@@ -61,10 +61,10 @@ typealias FetchReply = Reply<(String, String)>
     var record: DownloadRecord { past?.before ?? entry.record }
     var number: DownloadNumber { entry.number }
     var state: DownloadState { record.state }
-    /// The state as the bus shows it: see `Ledger.shownState`.
-    var shownState: DownloadState { past.map { $0.shownBefore ?? $0.before.state } ?? ledger.shownState(of: entry, now: .now) }
+    /// The state as the bus shows it: see `Scheduler.shownState`.
+    var shownState: DownloadState { past.map { $0.shownBefore ?? $0.before.state } ?? scheduler.shownState(of: entry, now: .now) }
     /// How many downloads are ahead in the queue.
-    var ahead: Int { ledger.ahead(of: entry, now: .now) }
+    var ahead: Int { scheduler.ahead(of: entry, now: .now) }
     var isRemoved: Bool { entry.isRemoved }
     var path: ObjectPath { BusName.path(of: record) }
     /// The URL without credentials and query. Once known, the URL that the bytes come from.
@@ -76,7 +76,7 @@ typealias FetchReply = Reply<(String, String)>
     /// The complete size as far as it is known; before the end, the size that the caller expects will do.
     var total: ByteCount? { record.total ?? (state.hasEnded ? nil : record.options.size) }
 
-    /// Whether an object made anew from the ledger would equal this one.
+    /// Whether an object made anew from the scheduler would equal this one.
     var isDispensable: Bool {
         entry.work == .idle && waiting.isEmpty && fetching.isEmpty && (validators == nil || state.hasEnded) && propertiesTimer == nil
             && changedProperties.isEmpty && speed == 0

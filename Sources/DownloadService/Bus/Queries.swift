@@ -12,17 +12,17 @@ extension Commands {
         let batch = try filter.batch.map { (path) throws(Refusal) in try list.named(path, for: reply.call.caller) }
         let group = WaitGroup(filter, callers.nextTick(), reply)
         try callers.wait(group)
-        var walk: Ledger.Walk
+        var walk: Scheduler.Walk
         var (app, tag): (String?, String?) = (nil, nil)
         if let batch {
-            walk = list.ledger.walk(batch)
+            walk = list.scheduler.walk(batch)
         } else if filter == DownloadFilter(), reply.call.caller == .user {
             // The count is known without a look at each of a hundred thousand downloads.
-            group.gather(open: list.ledger.order.count)
-            walk = list.ledger.walkOfEnded()
+            group.gather(open: list.scheduler.order.count)
+            walk = list.scheduler.walkOfEnded()
         } else {
             (app, tag) = (filter.app ?? reply.call.caller.app, filter.tag)
-            walk = list.ledger.walk(app: app, tag: tag)
+            walk = list.scheduler.walk(app: app, tag: tag)
         }
         do throws(Refusal) {
             try journal.write { [self] in
@@ -33,8 +33,8 @@ extension Commands {
                             finish(group, reply)
                             return true
                         }
-                        guard let entry = list.ledger.listed(number, app: app, tag: tag),
-                            entry.state.hasEnded || filter.mayMatch(entry, in: list.ledger), let download = list.peek(number)
+                        guard let entry = list.scheduler.listed(number, app: app, tag: tag),
+                            entry.state.hasEnded || filter.mayMatch(entry, in: list.scheduler), let download = list.peek(number)
                         else { continue }
                         group.gather(download, liveSince: callers.liveTick(of: number))
                     }
@@ -69,7 +69,7 @@ extension Commands {
 
     /// Answers with the origins that refused requests.
     func listSlowedHosts(_ reply: Reply<[String: [String: Variant]]>) throws(Refusal) {
-        let paces = list.ledger.slowedOrigins(now: .now)
+        let paces = list.scheduler.slowedOrigins(now: .now)
         var rest = paces.keys.sorted(by: >)
         let answer = LongAnswer(reply)
         try journal.write {
@@ -137,7 +137,7 @@ extension Commands {
 
 extension DownloadList {
     /// The batch that a filter names.
-    fileprivate func named(_ path: ObjectPath, for caller: CallerIdentity) throws(Refusal) -> LedgerBatch {
+    fileprivate func named(_ path: ObjectPath, for caller: CallerIdentity) throws(Refusal) -> ScheduledBatch {
         guard let batch = batch(at: path.value, for: caller) else {
             throw Refusal(.noSuchObject, "Filter key batch: there is no batch \(shown(path.value)).")
         }
@@ -152,7 +152,7 @@ extension DownloadList {
     private let list: DownloadList
     private let caller: CallerIdentity
     private let (app, tag): (String?, String?)
-    private var walk: Ledger.Walk
+    private var walk: Scheduler.Walk
     /// The number in the key `after`, until the search has passed it.
     private var after: DownloadNumber?
     private(set) var found: [ManagedDownload] = []
@@ -173,11 +173,11 @@ extension DownloadList {
         // The download in the key `after` may belong to another app or batch, or to none. Then the narrower list does not contain it.
         if let batch, after == nil || after?.batch == batch.number {
             (app, tag) = (nil, nil)
-            walk = list.ledger.walk(batch, isReversed: filter.isNewestFirst)
+            walk = list.scheduler.walk(batch, isReversed: filter.isNewestFirst)
         } else {
             app = filter.app == after?.options.app ?? filter.app ? filter.app : nil
             tag = filter.tag == after?.options.tag ?? filter.tag ? filter.tag : nil
-            walk = list.ledger.walk(app: app, tag: tag, isReversed: filter.isNewestFirst)
+            walk = list.scheduler.walk(app: app, tag: tag, isReversed: filter.isNewestFirst)
         }
     }
 
@@ -192,12 +192,12 @@ extension DownloadList {
 
     private func look() {
         guard let number = walk.next() else { return isOver = true }
-        guard let entry = list.ledger.listed(number, app: app, tag: tag) else { return }
+        guard let entry = list.scheduler.listed(number, app: app, tag: tag) else { return }
         if let after {
             if number == after { self.after = nil }
             return
         }
-        guard filter.mayMatch(entry, in: list.ledger), let download = list.peek(number), caller.owns(download),
+        guard filter.mayMatch(entry, in: list.scheduler), let download = list.peek(number), caller.owns(download),
             filter.matches(download)
         else { return }
         found.append(download)

@@ -28,7 +28,7 @@ internal import Scheduling
 
     func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] {
         if path == BusName.downloadsPath {
-            let names = list.ledger.some(Self.mostLooks, app: caller.app).lazy.filter { $0.record.options.token == nil }
+            let names = list.scheduler.some(Self.mostLooks, app: caller.app).lazy.filter { $0.record.options.token == nil }
             return (tokenApps(for: caller, limit: 1).isEmpty ? [] : ["by_token"]) + names.prefix(limit - 1).map { "\($0.number)" }
         }
         let batches = list.batches.values.lazy.prefix(Self.mostLooks).filter { caller.owns($0) }
@@ -40,7 +40,7 @@ internal import Scheduling
             guard let numbers = list.tokens.numbers(of: app), caller.app.map({ ObjectPath.escape($0) == app }) ?? true else {
                 return []
             }
-            return numbers.prefix(limit).compactMap { list.ledger[$0]?.record.options.token.map(ObjectPath.escape) }.sorted()
+            return numbers.prefix(limit).compactMap { list.scheduler[$0]?.record.options.token.map(ObjectPath.escape) }.sorted()
         }
         // The nodes above the manager.
         let prefix = path == "/" ? "/" : path + "/"

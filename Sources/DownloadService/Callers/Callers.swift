@@ -96,11 +96,11 @@ internal import Scheduling
         return tick
     }
 
-    func changed(_ change: Ledger.Change) {
+    func changed(_ change: Scheduler.Change) {
         if change.before.state.hasEnded, !change.entry.state.hasEnded { began(change.entry.number) }
     }
 
-    func removed(_ entry: LedgerEntry) { forget(entry.number) }
+    func removed(_ entry: ScheduledDownload) { forget(entry.number) }
 
     /// A download was listed, or restarted after an end.
     func began(_ number: DownloadNumber) { if !groups.isEmpty { liveSince[number] = tick } }

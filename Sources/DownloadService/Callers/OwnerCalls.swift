@@ -7,7 +7,7 @@ internal import Logging
 /// Calls the owners of ended downloads (option `activate`): `org.freedesktop.Application.ActivateAction`. The call starts an owner that
 /// does not run.
 ///
-/// The ledger decides whether and when to call. At most `Limits.ownerCalls` calls are in flight, and one for each owner. So the owner of
+/// The scheduler decides whether and when to call. At most `Limits.ownerCalls` calls are in flight, and one for each owner. So the owner of
 /// 10,000 downloads hears of their ends one by one, and an owner that hangs delays no other.
 ///
 /// A sandboxed app must not be able to start itself at will, by a dead URL or at a chosen time (`not-before`). Only a download that brought

@@ -31,7 +31,7 @@ extension Reply {
     }
 
     /// Checks all downloads that a call on a batch would make run. One refused download refuses the call.
-    @BusActor func refuseSandboxedPlace(of entries: [LedgerEntry], default folder: String) throws(Refusal) {
+    @BusActor func refuseSandboxedPlace(of entries: [ScheduledDownload], default folder: String) throws(Refusal) {
         guard call.caller != .user else { return }
         var allowed = folder
         for entry in entries {

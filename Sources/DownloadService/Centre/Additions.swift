@@ -29,7 +29,7 @@ extension Admission {
     }
 
     /// Drops a download whose row could not be saved, and answers the calls that wait for it.
-    private func giveUp(_ entry: LedgerEntry, _ refusal: Refusal) {
+    private func giveUp(_ entry: ScheduledDownload, _ refusal: Refusal) {
         if let download = list.lively(entry.number) {
             for reply in callers.release(download) { reply.fail(refusal) }
             let waiting = download.waiting
@@ -51,7 +51,7 @@ extension Admission {
     /// Adds a batch. The answer, and a `DownloadAdded` for each member, follow when the whole batch is on disk.
     ///
     /// - Parameters:
-    ///   - members: made by `Ledger.prepare`.
+    ///   - members: made by `Scheduler.prepare`.
     ///   - paths: of the members, in the same order.
     ///   - places: of the members with a token, by path.
     func add(
@@ -82,7 +82,7 @@ extension Admission {
             BusActor.inSteps { undone.popLast() }
             return reply.message(failing: refusal)
         }
-        guard let batch = list.ledger.batch(record.number) else { return }
+        guard let batch = list.scheduler.batch(record.number) else { return }
         list.track(batch, places)
     }
 }

@@ -245,7 +245,7 @@ internal import TransferEngine
             throw Refusal(.limitExceeded, "At most \(Limits.downloadsNotEnded) downloads may be queued at a time.")
         }
         guard let app = load.app else { return }
-        let (held, atDoor) = (list.ledger.holdings(of: app), waitingOf[app] ?? (0, 0))
+        let (held, atDoor) = (list.scheduler.holdings(of: app), waitingOf[app] ?? (0, 0))
         guard held.remaining + atDoor.count + load.count <= Limits.downloadsNotEndedOfSandboxedApp else {
             throw Refusal(
                 .limitExceeded, "An app in a sandbox may have at most \(Limits.downloadsNotEndedOfSandboxedApp) downloads queued at a time."
@@ -434,7 +434,7 @@ internal import TransferEngine
         return true
     }
 
-    private func answer(_ ask: Ask, by entry: LedgerEntry) {
+    private func answer(_ ask: Ask, by entry: ScheduledDownload) {
         switch ask.answer {
         case .path(let reply): journal.answer(reply, BusName.path(of: entry.record))
         case .fetch(let reply): if let download = list.peek(entry.number) { answerFetch(reply, by: download) }
@@ -442,7 +442,7 @@ internal import TransferEngine
     }
 
     /// Whether a repeated call passes a descriptor of the file that `entry` writes, or wrote, into; true also if neither has a descriptor.
-    private func isSameFile(_ entry: LedgerEntry, _ ask: Ask) -> Bool {
+    private func isSameFile(_ entry: ScheduledDownload, _ ask: Ask) -> Bool {
         guard let descriptor = ask.descriptor else { return !entry.record.isToDescriptor }
         guard entry.record.isToDescriptor, let asked = descriptor.identity,
             let held = descriptors[entry.number]?.identity ?? entry.record.resume?.identity
@@ -451,7 +451,7 @@ internal import TransferEngine
     }
 
     /// The download that the token of `wanted` names already.
-    func holder(of wanted: Wanted) -> LedgerEntry? {
+    func holder(of wanted: Wanted) -> ScheduledDownload? {
         guard let token = wanted.options.token else { return nil }
         return list.holder(of: BusName.path(app: wanted.options.app, token: token))
     }

@@ -125,13 +125,13 @@ internal import Scheduling
                 return false
             }
             paths.append(path)
-            admission.list.ledger.prepare(record, in: &made)
+            admission.list.scheduler.prepare(record, in: &made)
             return true
         case .failure, nil: return false
         }
     }
 
-    /// The ledger has the members now.
+    /// The scheduler has the members now.
     func areAdded() { members = .success(PreparedMembers()) }
 
     /// Releases items and members, which are not needed any more, in slices.
@@ -188,7 +188,7 @@ private struct TokenComparison {
     init(generation: UInt64) { self.generation = generation }
 
     /// - Parameter holder: the download with the token of `item`; nil: there is none.
-    @BusActor mutating func compare(_ item: Admission.Wanted, _ holder: LedgerEntry?, in list: DownloadList) {
+    @BusActor mutating func compare(_ item: Admission.Wanted, _ holder: ScheduledDownload?, in list: DownloadList) {
         let index = compared
         compared += 1
         guard !isDecided else { return }

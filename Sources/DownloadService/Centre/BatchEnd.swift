@@ -5,7 +5,7 @@ internal import Scheduling
 
 /// The facts for the toast of a batch, as of its end.
 struct BatchEnd {
-    let owed: Ledger.OwedToast
+    let owed: Scheduler.OwedToast
     let record: BatchRecord
     let outcomes: OutcomeCounts
     /// The size of the finished files.
@@ -20,10 +20,10 @@ struct BatchEnd {
     let sandboxedApp: String?
 
     /// nil if no toast is owed.
-    @BusActor init?(_ batch: ManagedBatch, _ outcomes: OutcomeCounts, in ledger: Ledger) {
+    @BusActor init?(_ batch: ManagedBatch, _ outcomes: OutcomeCounts, in scheduler: Scheduler) {
         guard let owed = batch.entry.owedToast else { return nil }
         (self.owed, record, self.outcomes) = (owed, batch.record, outcomes)
-        let members = ledger.members(of: batch.entry)
+        let members = scheduler.members(of: batch.entry)
         size = members.lazy.filter { $0.state == .finished }.reduce(record.removedBytes) {
             $0 &+ ($1.record.total ?? $1.record.received)
         }

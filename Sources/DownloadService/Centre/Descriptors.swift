@@ -82,7 +82,7 @@ internal import TransferEngine
 
 extension Downloader {
     /// Verifies what was written into the descriptor of `entry`.
-    func verifyDescriptor(_ entry: LedgerEntry) {
+    func verifyDescriptor(_ entry: ScheduledDownload) {
         let record = entry.record
         guard let held = descriptors[entry.number] else { return decide(.descriptorLost(entry)) }
         DiskPool.shared.perform(at: .descriptor(held.number), takesLong: true) {

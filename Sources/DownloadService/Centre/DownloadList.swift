@@ -4,15 +4,15 @@ internal import DownloaderInterface
 internal import EventLoop
 internal import Scheduling
 
-/// The downloads and batches on the list: their ledger, their objects on the bus, and the paths, tokens and fetches that name them.
+/// The downloads and batches on the list: their scheduler, their objects on the bus, and the paths, tokens and fetches that name them.
 ///
-/// Every part of the service may look things up here. Only the executor changes the ledger. Only its host, and those who add downloads,
+/// Every part of the service may look things up here. Only the executor changes the scheduler. Only its host, and those who add downloads,
 /// track and untrack objects.
 @BusActor final class DownloadList {
-    let ledger: Ledger
+    let scheduler: Scheduler
     /// The XDG download folder.
     private let downloadFolder: String
-    /// The objects of downloads that know more than the ledger: running downloads, and those with waiting calls or unsent signals. For
+    /// The objects of downloads that know more than the scheduler: running downloads, and those with waiting calls or unsent signals. For
     /// other downloads, an object is made when needed and then released.
     private var downloads: [DownloadNumber: ManagedDownload] = [:]
     private(set) var batches = NumberTable<ManagedBatch>()
@@ -24,15 +24,15 @@ internal import Scheduling
 
     /// - Parameter downloadFolder: the XDG download folder, read once at startup, because the bus thread must not wait for a disk.
     init(_ restored: Restored, downloadFolder: String) {
-        (ledger, self.downloadFolder) = (restored.ledger, downloadFolder)
+        (scheduler, self.downloadFolder) = (restored.scheduler, downloadFolder)
         for entry in restored.sought { track(entry.record) }
-        for batch in ledger.batches.values { track(batch) }
+        for batch in scheduler.batches.values { track(batch) }
     }
 
     // MARK: Looking
 
-    var settings: Settings { ledger.settings }
-    var counts: StateCounts { ledger.counts }
+    var settings: Settings { scheduler.settings }
+    var counts: StateCounts { scheduler.counts }
 
     /// The folder of downloads that name none.
     var defaultDirectory: String { settings.defaultDirectory.isEmpty ? downloadFolder : settings.defaultDirectory }
@@ -45,7 +45,7 @@ internal import Scheduling
         return download
     }
 
-    /// The kept object of a download; nil: the ledger knows everything about the download.
+    /// The kept object of a download; nil: the scheduler knows everything about the download.
     func lively(_ number: DownloadNumber) -> ManagedDownload? { downloads[number] }
 
     /// The kept objects.
@@ -53,18 +53,18 @@ internal import Scheduling
 
     /// The object of a download to read from, or to announce. It may not be kept: other changes of it may be lost.
     func peek(_ number: DownloadNumber) -> ManagedDownload? {
-        downloads[number] ?? ledger[number].map { ManagedDownload($0, in: ledger) }
+        downloads[number] ?? scheduler[number].map { ManagedDownload($0, in: scheduler) }
     }
 
     /// As `peek`, of a download that may be off the list.
-    func object(of entry: LedgerEntry) -> ManagedDownload { downloads[entry.number] ?? ManagedDownload(entry, in: ledger) }
+    func object(of entry: ScheduledDownload) -> ManagedDownload { downloads[entry.number] ?? ManagedDownload(entry, in: scheduler) }
 
     func batch(_ number: BatchNumber) -> ManagedBatch? { batches[number] }
 
-    /// Sums over the unfinished downloads. The total is known only if the total of each download is. The ledger sums up the saved bytes;
+    /// Sums over the unfinished downloads. The total is known only if the total of each download is. The scheduler sums up the saved bytes;
     /// running downloads may have more.
     var sums: (received: ByteCount, total: ByteCount?, speed: Speed) {
-        var sums = (received: ledger.received, total: ledger.total, speed: Speed(0))
+        var sums = (received: scheduler.received, total: scheduler.total, speed: Speed(0))
         for download in lively where !download.state.hasEnded {
             sums.received = sums.received &+ download.received &- download.record.received
             sums.speed +|= download.speed
@@ -76,7 +76,7 @@ internal import Scheduling
     /// arrive.
     func sums(of batch: ManagedBatch) -> (received: ByteCount, total: ByteCount?) {
         var sums = (received: batch.record.removedBytes, total: ByteCount?(batch.record.removedBytes))
-        for member in ledger.members(of: batch.entry) {
+        for member in scheduler.members(of: batch.entry) {
             let record = member.record
             let held = lively(member.number)?.received ?? record.received
             let received = member.state == .finished ? record.total ?? held : held
@@ -122,35 +122,35 @@ internal import Scheduling
     }
 
     /// The download whose token makes this path.
-    func holder(of path: ObjectPath) -> LedgerEntry? { tokens[path.value].flatMap { ledger[$0] } }
+    func holder(of path: ObjectPath) -> ScheduledDownload? { tokens[path.value].flatMap { scheduler[$0] } }
 
     // MARK: By what is fetched
 
     /// The unfinished Fetch that a repeated call can wait for; nil: there is none.
-    func runningFetch(of key: CopyKey, like isSame: (DownloadRecord) -> Bool) -> LedgerEntry? {
+    func runningFetch(of key: CopyKey, like isSame: (DownloadRecord) -> Bool) -> ScheduledDownload? {
         fetched(key).first { !$0.state.hasEnded && isSame($0.record) }
     }
 
     /// The downloads that `Fetch` has added for `key`, oldest first.
-    func fetched(_ key: CopyKey) -> [LedgerEntry] { (fetches[key]?.sorted() ?? []).compactMap { ledger[$0] } }
+    func fetched(_ key: CopyKey) -> [ScheduledDownload] { (fetches[key]?.sorted() ?? []).compactMap { scheduler[$0] } }
 
     // MARK: Changing
 
-    /// Indexes a download of the ledger by its path, if that contains a token, and by what it fetches.
+    /// Indexes a download of the scheduler by its path, if that contains a token, and by what it fetches.
     func track(_ record: DownloadRecord) {
-        guard record.options.token != nil || record.isFetch, ledger[record.number] != nil else { return }
+        guard record.options.token != nil || record.isFetch, scheduler[record.number] != nil else { return }
         tokens.insert(record)
         guard record.isFetch else { return }
         fetchKeys[record.number] = record.copyKey
         fetches.insert(record.number, at: record.copyKey)
     }
 
-    private func track(_ batch: LedgerBatch) { batches[batch.number] = ManagedBatch(batch) }
+    private func track(_ batch: ScheduledBatch) { batches[batch.number] = ManagedBatch(batch) }
 
     /// Makes the object of a new batch. Its members are tracked in slices, before `settle`.
     ///
     /// - Parameter places: of the members with a token, by path.
-    func track(_ batch: LedgerBatch, _ places: [String: Int]) {
+    func track(_ batch: ScheduledBatch, _ places: [String: Int]) {
         track(batch)
         tokens.insert(batch.number, places)
     }
@@ -163,7 +163,7 @@ internal import Scheduling
         return batch
     }
 
-    func untrack(_ entry: LedgerEntry) {
+    func untrack(_ entry: ScheduledDownload) {
         tokens.remove(entry.record)
         if entry.record.isFetch, let key = fetchKeys.removeValue(for: entry.number) { fetches.remove(entry.number, at: key) }
         guard let download = downloads.removeValue(forKey: entry.number) else { return }
@@ -171,7 +171,7 @@ internal import Scheduling
         download.propertiesTimer = nil
     }
 
-    /// Releases the object if the ledger knows everything about its download.
+    /// Releases the object if the scheduler knows everything about its download.
     func forget(_ number: DownloadNumber) {
         if let download = downloads[number], download.isDispensable { downloads[number] = nil }
     }

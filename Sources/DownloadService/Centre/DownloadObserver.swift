@@ -6,21 +6,21 @@ internal import TransferEngine
 /// A part of the service that needs to know what happens to downloads. The centre calls each observer, in the order in which `begin` was
 /// given them. The announcer is the first, so signals are posted before any other part acts.
 @BusActor protocol DownloadObserver: AnyObject {
-    /// A turn of the ledger has changed a record. Called once for a download and turn.
-    func changed(_ change: Ledger.Change)
+    /// A turn of the scheduler has changed a record. Called once for a download and turn.
+    func changed(_ change: Scheduler.Change)
     /// The state of a download, or what the download waits for, is another.
-    func told(_ entry: LedgerEntry)
+    func told(_ entry: ScheduledDownload)
     /// As `told`, even if no `changed` says so: state, wait reason or end of the wait are others.
-    func toldWait(_ entry: LedgerEntry)
+    func toldWait(_ entry: ScheduledDownload)
     /// A transfer begins.
     func started(_ download: ManagedDownload)
     /// The server is about to answer with bytes from another offset, so the object of the download will forget bytes.
     func rewinds(_ download: ManagedDownload)
-    /// The server has answered, and the ledger knows.
+    /// The server has answered, and the scheduler knows.
     func responded(_ download: ManagedDownload, _ facts: TransferFacts)
     /// The transfers of these downloads have more bytes, or another speed.
     func progressed(_ downloads: [ManagedDownload])
-    /// A transfer has ended. The ledger does not know yet.
+    /// A transfer has ended. The scheduler does not know yet.
     func stopped(_ download: ManagedDownload)
     /// A download has ended. The end is not on disk yet.
     func ends(_ download: ManagedDownload)
@@ -31,15 +31,15 @@ internal import TransferEngine
     /// The end of a batch is on disk.
     ///
     /// - Parameter end: nil if no toast is owed.
-    func ended(_ batch: LedgerBatch, _ end: BatchEnd?)
+    func ended(_ batch: ScheduledBatch, _ end: BatchEnd?)
     /// No unfinished download is left.
     func allEnded(_ outcomes: OutcomeCounts)
     /// A download is off the list.
-    func removed(_ entry: LedgerEntry)
+    func removed(_ entry: ScheduledDownload)
     /// A batch is off the list.
     func removed(_ batch: ManagedBatch)
     /// At startup: earlier processes owed these toasts.
-    func owed(_ toasts: [Ledger.OwedToast])
+    func owed(_ toasts: [Scheduler.OwedToast])
     /// The actions of a turn have been performed.
     func decided()
     /// A damaged database was set aside, or is gone since.
@@ -51,9 +51,9 @@ internal import TransferEngine
 }
 
 extension DownloadObserver {
-    func changed(_ change: Ledger.Change) {}
-    func told(_ entry: LedgerEntry) {}
-    func toldWait(_ entry: LedgerEntry) { told(entry) }
+    func changed(_ change: Scheduler.Change) {}
+    func told(_ entry: ScheduledDownload) {}
+    func toldWait(_ entry: ScheduledDownload) { told(entry) }
     func started(_ download: ManagedDownload) {}
     func rewinds(_ download: ManagedDownload) {}
     func responded(_ download: ManagedDownload, _ facts: TransferFacts) {}
@@ -62,11 +62,11 @@ extension DownloadObserver {
     func ends(_ download: ManagedDownload) {}
     func ended(_ download: ManagedDownload) {}
     func ends(_ batch: ManagedBatch, _ outcomes: OutcomeCounts) {}
-    func ended(_ batch: LedgerBatch, _ end: BatchEnd?) {}
+    func ended(_ batch: ScheduledBatch, _ end: BatchEnd?) {}
     func allEnded(_ outcomes: OutcomeCounts) {}
-    func removed(_ entry: LedgerEntry) {}
+    func removed(_ entry: ScheduledDownload) {}
     func removed(_ batch: ManagedBatch) {}
-    func owed(_ toasts: [Ledger.OwedToast]) {}
+    func owed(_ toasts: [Scheduler.OwedToast]) {}
     func decided() {}
     func setAsideChanged() {}
     func commitsSucceedAgain() {}

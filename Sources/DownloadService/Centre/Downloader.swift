@@ -6,8 +6,8 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-/// The centre: what `TurnExecutor` carries out the decisions of the ledger on. It tells the executor what the engine, the disk pool and the
-/// clock report, and tells the observers what happens to downloads.
+/// The centre: what `TurnExecutor` carries out the decisions of the scheduler on. It tells the executor what the engine, the disk pool and
+/// the clock report, and tells the observers what happens to downloads.
 ///
 /// All of this happens synchronously on the bus thread. A change goes through the journal, and so do its consequences, behind the change.
 @BusActor final class Downloader {
@@ -16,7 +16,7 @@ internal import TransferEngine
     let descriptors: Descriptors
     let log: Logger
     private let ownerCalls: OwnerCalls
-    private(set) lazy var executor = ServiceExecutor(ledger, journal.gate, host: self)
+    private(set) lazy var executor = ServiceExecutor(scheduler, journal.gate, host: self)
     private(set) lazy var engine = Engines(configuration: configuration, home: home) { [weak self] in self?.take($0) }
     private lazy var alarm = WallAlarm { [weak self] in
         self?.decide(.time)
@@ -47,7 +47,7 @@ internal import TransferEngine
         (self.allowsHiddenFolders, self.hold, self.log) = (allowsHiddenFolders, hold, log)
     }
 
-    var ledger: Ledger { list.ledger }
+    var scheduler: Scheduler { list.scheduler }
     /// The folder of the written maps.
     var mapFolder: String { "\(home)/segments" }
 
@@ -57,12 +57,14 @@ internal import TransferEngine
     ///   - crashed: the downloads at which earlier processes crashed again and again.
     ///   - owed: the toasts that earlier processes owed.
     ///   - observers: in the order in which they are called.
-    func begin(crashed: [DownloadNumber], owed: [Ledger.OwedToast], observers: [any DownloadObserver]) {
+    func begin(crashed: [DownloadNumber], owed: [Scheduler.OwedToast], observers: [any DownloadObserver]) {
         self.observers = observers
         journal.begin(telling: self)
-        if ledger.settings.speedLimit > 0 { engine.setTotalSpeedLimit(ledger.settings.speedLimit) }
+        if scheduler.settings.speedLimit > 0 { engine.setTotalSpeedLimit(scheduler.settings.speedLimit) }
         decide(.begins(crashed: crashed, owed: owed))
-        if ledger.counts.verifying > 0 { for entry in ledger.entries.values where entry.state == .committing { findCommitted(entry) } }
+        if scheduler.counts.verifying > 0 {
+            for entry in scheduler.entries.values where entry.state == .committing { findCommitted(entry) }
+        }
     }
 
     /// Starts nothing more, because the program ends.
@@ -71,8 +73,8 @@ internal import TransferEngine
     /// The service exits: removes its dock marks and its jobs.
     func leave() { tell { $0.left() } }
 
-    /// Lets the ledger decide by what happened, and carries out its decisions.
-    func decide(_ events: Ledger.Event...) { executor.decide(events) }
+    /// Lets the scheduler decide by what happened, and carries out its decisions.
+    func decide(_ events: Scheduler.Event...) { executor.decide(events) }
 
     /// Calls every observer.
     func tell(_ body: (any DownloadObserver) -> Void) { for observer in observers { body(observer) } }
@@ -97,40 +99,40 @@ extension Downloader: TurnHost {
         if journal.isBehind { Poller.shared.schedule(after: Self.breath, next) } else { BusActor.spawn { next() } }
     }
 
-    func failed(_ fault: Ledger.Fault) {
-        log.critical("the ledger has made a mistake", metadata: ["fault": "\(fault)"])
+    func failed(_ fault: Scheduler.Fault) {
+        log.critical("the scheduler has made a mistake", metadata: ["fault": "\(fault)"])
         assertionFailure("\(fault)")
     }
 
     func carriedOut() {
-        if descriptors.isHolding { descriptors.release(where: ledger.isDone) }
+        if descriptors.isHolding { descriptors.release(where: scheduler.isDone) }
         tell { $0.decided() }
-        hold.isHeld = ledger.hasWork || ledger.hasSlices
+        hold.isHeld = scheduler.hasWork || scheduler.hasSlices
     }
 
     // MARK: The engine. The pool is in Transfers.swift.
 
     func permit(_ id: RequestID, tellsSent: Bool) { engine.permit(id, tellsSent: tellsSent) }
-    func stopTransfer(_ entry: LedgerEntry) { engine.stop(entry.number) }
+    func stopTransfer(_ entry: ScheduledDownload) { engine.stop(entry.number) }
 
     // MARK: Those who hear of changes
 
-    func changed(_ change: Ledger.Change) {
+    func changed(_ change: Scheduler.Change) {
         tell { $0.changed(change) }
         list.forget(change.entry.number)
     }
 
-    func tell(_ entry: LedgerEntry) {
+    func tell(_ entry: ScheduledDownload) {
         tell { $0.told(entry) }
         list.forget(entry.number)
     }
 
-    func tellWait(_ entry: LedgerEntry) {
+    func tellWait(_ entry: ScheduledDownload) {
         tell { $0.toldWait(entry) }
         list.forget(entry.number)
     }
 
-    func announceEnd(_ entry: LedgerEntry) -> () -> Void {
+    func announceEnd(_ entry: ScheduledDownload) -> () -> Void {
         let download = list.download(entry.number) ?? list.object(of: entry)
         tell { $0.ends(download) }
         log.info(
@@ -145,7 +147,7 @@ extension Downloader: TurnHost {
         }
     }
 
-    func announceEnd(_ entry: LedgerBatch, _ outcomes: OutcomeCounts) -> (() -> Void)? {
+    func announceEnd(_ entry: ScheduledBatch, _ outcomes: OutcomeCounts) -> (() -> Void)? {
         guard let batch = list.batch(entry.number) else { return nil }
         tell { $0.ends(batch, outcomes) }
         log.info(
@@ -154,21 +156,21 @@ extension Downloader: TurnHost {
                 "batch": "\(batch.number)", "finished": "\(outcomes.finished)", "failed": "\(outcomes.failed)",
                 "cancelled": "\(outcomes.cancelled)",
             ])
-        let end = BatchEnd(batch, outcomes, in: ledger)
+        let end = BatchEnd(batch, outcomes, in: scheduler)
         return { [self] in tell { $0.ended(entry, end) } }
     }
 
     func allEnded(_ outcomes: OutcomeCounts) { tell { $0.allEnded(outcomes) } }
-    func showOwed(_ toasts: [Ledger.OwedToast]) { tell { $0.owed(toasts) } }
+    func showOwed(_ toasts: [Scheduler.OwedToast]) { tell { $0.owed(toasts) } }
 
-    func removed(_ entry: LedgerEntry) {
+    func removed(_ entry: ScheduledDownload) {
         list.untrack(entry)
         tell { $0.removed(entry) }
     }
 
-    func removed(_ entry: LedgerBatch) { if let batch = list.untrack(entry.number) { tell { $0.removed(batch) } } }
+    func removed(_ entry: ScheduledBatch) { if let batch = list.untrack(entry.number) { tell { $0.removed(batch) } } }
 
-    func callOwner(_ entry: LedgerEntry) { ownerCalls.ask(for: list.object(of: entry)) { [self] in executor.beginOwnerCall(entry) } }
+    func callOwner(_ entry: ScheduledDownload) { ownerCalls.ask(for: list.object(of: entry)) { [self] in executor.beginOwnerCall(entry) } }
 }
 
 extension Downloader: JournalObserver {

@@ -41,14 +41,14 @@ extension FetchReply {
 
 extension Downloader {
     /// Passes on the cached copy to compare `entry` with; nil: none is known, or none is wanted.
-    func findCopy(for entry: LedgerEntry, _ then: @escaping @BusActor (CachedCopy?) -> Void) {
+    func findCopy(for entry: ScheduledDownload, _ then: @escaping @BusActor (CachedCopy?) -> Void) {
         let record = entry.record
         guard record.options.onlyIfChanged else { return then(nil) }
         BusActor.spawn { [self] in then(await journal.copy(for: record.copyKey)) }
     }
 
     /// What to remember of the file that `entry` ends with: its stamp, and the server's validators if this process received them.
-    func copy(of entry: LedgerEntry, at path: String, _ stamp: FileStamp?) -> CachedCopy? {
+    func copy(of entry: ScheduledDownload, at path: String, _ stamp: FileStamp?) -> CachedCopy? {
         let record = entry.record
         guard record.keepsCopy, let stamp, let name = path.pathComponents.last.map(String.init) else { return nil }
         return CachedCopy(
@@ -57,7 +57,7 @@ extension Downloader {
     }
 
     /// `copy` with what the server now says of the same bytes.
-    func renewed(_ copy: CachedCopy, by entry: LedgerEntry) -> CachedCopy {
+    func renewed(_ copy: CachedCopy, by entry: ScheduledDownload) -> CachedCopy {
         var copy = copy
         copy.validators = list.download(entry.number)?.validators
         copy.mediaType = entry.record.mediaType

@@ -44,7 +44,7 @@ internal import TransferEngine
 
     private func look() {
         let (allowHidden, reserve) = (allowsHiddenFolders, list.settings.diskReserve)
-        for directory in list.ledger.awaitedFolders.subtracting(looking) {
+        for directory in list.scheduler.awaitedFolders.subtracting(looking) {
             looking.insert(directory)
             DiskPool.shared.perform(at: .path(directory.text)) {
                 Destination.room(in: directory.text, allowHidden: allowHidden, reserve: reserve)

@@ -3,7 +3,7 @@ internal import DownloadStore
 internal import EventLoop
 internal import Scheduling
 
-/// Adds the rows to a ledger while the store reads on. So a start with a hundred thousand downloads takes the longer of both times, not
+/// Adds the rows to a scheduler while the store reads on. So a start with a hundred thousand downloads takes the longer of both times, not
 /// their sum.
 @BusActor final class Intake {
     private var restoration = Intake.restoration(StoredQueue())
@@ -11,7 +11,7 @@ internal import Scheduling
     /// Call from the store's thread.
     nonisolated func take(_ part: StoredPart) { BusActor.spawn { self.takeIn(part) } }
 
-    /// The ledger, once all parts passed so far are added. A call to the store may return sooner, because only spawned bodies keep their
+    /// The scheduler, once all parts passed so far are added. A call to the store may return sooner, because only spawned bodies keep their
     /// order.
     func finish() async -> Restored {
         await withCheckedContinuation { added in BusActor.spawn { added.resume() } }
@@ -27,7 +27,7 @@ internal import Scheduling
 
     /// The state of the network is unknown at first. Until it is known, no download starts that needs the network.
     private static func restoration(_ queue: StoredQueue) -> Restoration {
-        let ledger = Ledger(settings: queue.settings, network: nil, jitter: .seeded(.random(in: 0 ... .max)))
-        return Restoration(into: ledger, batches: queue.batches, sweeps: queue.sweeps, requests: queue.requests, now: .now)
+        let scheduler = Scheduler(settings: queue.settings, network: nil, jitter: .seeded(.random(in: 0 ... .max)))
+        return Restoration(into: scheduler, batches: queue.batches, sweeps: queue.sweeps, requests: queue.requests, now: .now)
     }
 }

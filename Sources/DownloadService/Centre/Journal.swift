@@ -25,7 +25,7 @@ internal import Scheduling
     private var isEnded = false
     /// The number of the next download; saved with every commit.
     var nextNumber: DownloadNumber
-    private let ledger: Ledger
+    private let scheduler: Scheduler
     /// Where a damaged database was set aside, at startup or since; empty: none was damaged.
     private(set) var setAside: String
     /// What was salvaged from the damaged database at startup.
@@ -35,14 +35,14 @@ internal import Scheduling
     private let unsentBytes: () -> Int
 
     /// - Parameters:
-    ///   - ledger: has all rows, for a new database if the old one is damaged.
+    ///   - scheduler: has all rows, for a new database if the old one is damaged.
     ///   - hold: held while a change is not on disk yet, or anything waits for it.
     ///   - unsentBytes: the bytes that the bus has not taken yet.
     init(
-        store: Store, _ opening: StoreOpening, ledger: Ledger, hold: IdleExit.Hold, log: Logger, unsentBytes: @escaping () -> Int,
+        store: Store, _ opening: StoreOpening, scheduler: Scheduler, hold: IdleExit.Hold, log: Logger, unsentBytes: @escaping () -> Int,
         send: @escaping (Message) -> Void
     ) {
-        (self.store, nextNumber, self.ledger, self.hold, self.log) = (store, opening.nextNumber, ledger, hold, log)
+        (self.store, nextNumber, self.scheduler, self.hold, self.log) = (store, opening.nextNumber, scheduler, hold, log)
         (self.unsentBytes, transmit, setAside) = (unsentBytes, send, opening.setAside ?? "")
         if opening.setAside != nil {
             salvaged = SalvageReport(
@@ -178,8 +178,8 @@ internal import Scheduling
 
     /// All rows, in parts. Gathered in steps, so that calls are answered in between.
     private func allRows() async -> [[StoreChange]] {
-        var (walk, parts, step) = (ledger.walkRows(), [[StoreChange]](), StepTime())
-        while let part = ledger.nextRows(&walk) {
+        var (walk, parts, step) = (scheduler.walkRows(), [[StoreChange]](), StepTime())
+        while let part = scheduler.nextRows(&walk) {
             parts.append(part)
             guard step.isOver else { continue }
             await Task.yield()

@@ -40,7 +40,7 @@ public struct ServiceOptions: Sendable {
     private let tree: Tree
     private let culprits: Culprits
     private let observers: [any DownloadObserver]
-    private let owedToasts: [Ledger.OwedToast]
+    private let owedToasts: [Scheduler.OwedToast]
     private let idleExit: IdleExit
     private var signals: SignalSource?
     private var isEnding = false
@@ -101,7 +101,7 @@ public struct ServiceOptions: Sendable {
             }
             guard name.first?.isNumber == true else { continue }
             // A map is named NUMBER, or NUMBER.next while it replaces another.
-            let state = UInt64(name.prefix { $0.isNumber }).flatMap { downloader.ledger[DownloadNumber($0)]?.state }
+            let state = UInt64(name.prefix { $0.isNumber }).flatMap { downloader.scheduler[DownloadNumber($0)]?.state }
             if state.map({ $0.hasEnded && $0.failure == nil }) ?? true { unlink("\(folder)/\(name)") }
         }
     }
@@ -115,7 +115,8 @@ public struct ServiceOptions: Sendable {
         let hidden = options.allowsHiddenFolders
         let list = DownloadList(restored, downloadFolder: Folders.downloads())
         journal = Journal(
-            store: store, opening, ledger: list.ledger, hold: idleExit.makeHold(), log: log, unsentBytes: { connection.outgoingBytes },
+            store: store, opening, scheduler: list.scheduler, hold: idleExit.makeHold(), log: log,
+            unsentBytes: { connection.outgoingBytes },
             send: { connection.send($0) })
         var configuration = EngineConfiguration(version: Self.version)
         let proxies = DesktopProxies(connection: connection)
@@ -129,7 +130,7 @@ public struct ServiceOptions: Sendable {
         engine = downloader.engine
         let executor = downloader.executor
         let callers = Callers(connection: connection, list: list, hold: idleExit.makeHold())
-        let foreground = Foreground(connection: connection, ledger: list.ledger, events: executor, hold: idleExit.makeHold())
+        let foreground = Foreground(connection: connection, scheduler: list.scheduler, events: executor, hold: idleExit.makeHold())
         let admission = Admission(
             list: list, executor: executor, journal: journal, callers: callers, descriptors: descriptors, allowsHiddenFolders: hidden,
             hold: idleExit.makeHold(), log: log)
@@ -147,7 +148,7 @@ public struct ServiceOptions: Sendable {
         observers = [
             Announcer(list: list, journal: journal, callers: callers, manager: commands) { connection.outgoingBytes },
             commands, callers, foreground, toaster,
-            SystemEvents(ledger: list.ledger, events: executor, journal: journal, engine: engine, session: connection, log: log),
+            SystemEvents(scheduler: list.scheduler, events: executor, journal: journal, engine: engine, session: connection, log: log),
             FolderProbe(list: list, events: executor, allowsHiddenFolders: hidden), DockIcons(list: list, session: connection),
             DesktopJobs(
                 list: list, events: executor, foreground: foreground, session: connection, hold: idleExit.makeHold(), log: log),
@@ -177,7 +178,7 @@ public struct ServiceOptions: Sendable {
                 end(status: 0)
             }
             connection.export(tree)
-            culprits.keep { downloader.ledger[$0].map { !$0.state.hasEnded } ?? false }
+            culprits.keep { downloader.scheduler[$0].map { !$0.state.hasEnded } ?? false }
             downloader.begin(crashed: culprits.repeated, owed: owedToasts, observers: observers)
             idleExit.begin { [weak self] in self?.end(status: 0) }
         }

@@ -7,9 +7,9 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-/// Connects the ledger with the machine's network and sleep.
+/// Connects the scheduler with the machine's network and sleep.
 @BusActor final class SystemEvents: DownloadObserver {
-    private let ledger: Ledger
+    private let scheduler: Scheduler
     private let events: any EventSink
     private let journal: Journal
     private let engine: Engines
@@ -19,9 +19,9 @@ internal import TransferEngine
     /// The machine waits for our checkpoints before it sleeps.
     private var isExpected = false
 
-    init(ledger: Ledger, events: any EventSink, journal: Journal, engine: Engines, session: Connection, log: Logger) {
+    init(scheduler: Scheduler, events: any EventSink, journal: Journal, engine: Engines, session: Connection, log: Logger) {
         let system = SystemBus()
-        (self.ledger, self.events, self.journal, self.engine, self.log) = (ledger, events, journal, engine, log)
+        (self.scheduler, self.events, self.journal, self.engine, self.log) = (scheduler, events, journal, engine, log)
         network = NetworkState(system: system, session: session, hasRoute: { Engine.hasRoute() }) { condition in
             if let condition { log.info("network", metadata: ["reach": "\(condition.reach)", "metered": "\(condition.isMetered)"]) }
             events.decide(.network(condition))
@@ -30,11 +30,11 @@ internal import TransferEngine
     }
 
     func decided() {
-        awake?.keep(ledger.isMoving || ledger.counts.verifying > 0)
-        network.needed(ledger.counts.queued + ledger.counts.active + ledger.counts.waitingForTime > 0)
-        guard isExpected, ledger.isAtRest else { return }
+        awake?.keep(scheduler.isMoving || scheduler.counts.verifying > 0)
+        network.needed(scheduler.counts.queued + scheduler.counts.active + scheduler.counts.waitingForTime > 0)
+        guard isExpected, scheduler.isAtRest else { return }
         isExpected = false
-        journal.afterCommit { [self] in if ledger.isAtRest { awake?.release() } }
+        journal.afterCommit { [self] in if scheduler.isAtRest { awake?.release() } }
     }
 
     private func sleeps(_ isAsleep: Bool) {

@@ -13,7 +13,7 @@ struct TokenTable {
     /// Counts the changes.
     private(set) var generation: UInt64 = 0
 
-    /// The number of the download with this path. It may have left the ledger.
+    /// The number of the download with this path. It may have left the scheduler.
     subscript(path: String) -> DownloadNumber? {
         if let number = numbers[path] { return number }
         for (batch, places) in batches {

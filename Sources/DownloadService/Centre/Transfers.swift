@@ -6,11 +6,11 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-/// Connects the decisions of the ledger with the engine and the disk pool.
+/// Connects the decisions of the scheduler with the engine and the disk pool.
 extension Downloader {
     // MARK: To the engine
 
-    func startTransfer(_ entry: LedgerEntry) {
+    func startTransfer(_ entry: ScheduledDownload) {
         list.download(entry.number)?.validators = nil
         let (directory, descriptor) = (entry.record.directory, descriptors[entry.number])
         if descriptor == nil, silentFolders.contains(directory) {
@@ -28,7 +28,7 @@ extension Downloader {
     }
 
     /// Gives `done` why the download of a sandboxed app may not use the network; nil: it may.
-    private func checkNetwork(of entry: LedgerEntry, then done: @escaping @BusActor @Sendable (DownloadFailure?) -> Void) {
+    private func checkNetwork(of entry: ScheduledDownload, then done: @escaping @BusActor @Sendable (DownloadFailure?) -> Void) {
         let (options, folders) = (entry.record.options, FlatpakOverrides.folders)
         guard options.isSandboxed, FlatpakInfo.isId(options.app) else { return done(nil) }
         let app = options.app
@@ -53,9 +53,9 @@ extension Downloader {
     }
 
     /// - Parameter disk: the disk that the transfer writes to; nil: the disk does not answer.
-    private func startTransfer(_ entry: LedgerEntry, _ copy: CachedCopy?, on disk: DiskKey?) {
+    private func startTransfer(_ entry: ScheduledDownload, _ copy: CachedCopy?, on disk: DiskKey?) {
         let (record, options) = (entry.record, entry.record.options)
-        guard entry.work == .running, !ledger.conditions.isEnding, let download = list.download(entry.number) else {
+        guard entry.work == .running, !scheduler.conditions.isEnding, let download = list.download(entry.number) else {
             return decide(.transferEnded(record.number, .stopped(record.resume)))
         }
         guard let url = try? DownloadURL(record.url) else {
@@ -81,13 +81,13 @@ extension Downloader {
         request.checksum = options.checksum
         request.speedLimit = options.speedLimit
         request.stallTimeout = options.stallTimeout
-        request.refusesPrivate = options.refusesPrivate(ledger.settings)
+        request.refusesPrivate = options.refusesPrivate(scheduler.settings)
         request.allowsDowngrade = options.allowsDowngrade
         request.resume = record.resume
         request.mapPath = record.isToDescriptor ? nil : mapPath(of: record.number)
         request.ifExists = options.ifExists
-        request.diskReserve = ledger.settings.diskReserve
-        (request.ordinal, request.tellsSent) = (entry.request.ordinal, ledger.isPaced(entry.request))
+        request.diskReserve = scheduler.settings.diskReserve
+        (request.ordinal, request.tellsSent) = (entry.request.ordinal, scheduler.isPaced(entry.request))
         request.copy = copy
         request.descriptor = descriptors[record.number]
         if request.descriptor?.isInMemory == true { request.maxSize = min(options.maxSize ?? .max, Limits.memoryFileBytes) }
@@ -110,7 +110,7 @@ extension Downloader {
         case .stalled(let id, let isStalled): decide(.stalled(id, isStalled))
         case .diskStalled(let number, let isStalled): decide(.diskStalled(number, isStalled))
         case .began(let number, let facts):
-            guard let entry = ledger[number] ?? ledger.leaving[number] else { return }
+            guard let entry = scheduler[number] ?? scheduler.leaving[number] else { return }
             began(entry, facts)
         case .progress(let progress):
             var moved: [ManagedDownload] = []
@@ -128,13 +128,13 @@ extension Downloader {
         }
     }
 
-    private func began(_ entry: LedgerEntry, _ facts: TransferFacts) {
+    private func began(_ entry: ScheduledDownload, _ facts: TransferFacts) {
         let download = entry.work == .running ? list.download(entry.number) : nil
         if let download {
             tell { $0.rewinds(download) }
             download.received = facts.offset
         }
-        let response = Ledger.Response(
+        let response = Scheduler.Response(
             fileName: facts.fileName, mediaType: facts.mediaType, source: facts.source, total: facts.total, offset: facts.offset,
             isResumable: facts.isResumable)
         decide(.began(entry, response))
@@ -168,12 +168,12 @@ extension Downloader {
 
     // MARK: In the pool
 
-    func verify(_ entry: LedgerEntry) {
+    func verify(_ entry: ScheduledDownload) {
         if entry.record.isToDescriptor { return verifyDescriptor(entry) }
         findCopy(for: entry) { [self] in verify(entry, $0) }
     }
 
-    private func verify(_ entry: LedgerEntry, _ copy: CachedCopy?) {
+    private func verify(_ entry: ScheduledDownload, _ copy: CachedCopy?) {
         let record = entry.record
         guard let expected = record.resume?.identity else { return decide(.partLost(entry)) }
         let (map, allowHidden, part) = (mapPath(of: entry.number), allowsHiddenFolders, partNames.name(of: entry.number))
@@ -192,7 +192,7 @@ extension Downloader {
         }
     }
 
-    private func watchEnding(of entry: LedgerEntry) -> EndingWatch {
+    private func watchEnding(of entry: ScheduledDownload) -> EndingWatch {
         let directory = entry.record.directory
         return EndingWatch(directory) { [self] in
             let words = "The disk of \(directory) does not answer; the download ends when it does."
@@ -200,7 +200,7 @@ extension Downloader {
         }
     }
 
-    func verified(_ entry: LedgerEntry, _ verification: Verification) {
+    func verified(_ entry: ScheduledDownload, _ verification: Verification) {
         switch verification {
         case .proved(let identity): decide(.verified(entry, identity))
         case .unchanged(let copy): decide(.foundUnchanged(entry, renewed(copy, by: entry)))
@@ -209,7 +209,7 @@ extension Downloader {
         }
     }
 
-    func commit(_ entry: LedgerEntry) {
+    func commit(_ entry: ScheduledDownload) {
         let (record, origin, map) = (entry.record, entry.record.source ?? redacted(entry.record.url), mapPath(of: entry.number))
         if record.isToDescriptor { return decide(.committed(entry, path: "")) }
         guard let identity = record.resume?.identity else { return decide(.partLost(entry)) }
@@ -230,7 +230,7 @@ extension Downloader {
         }
     }
 
-    private func finishCommit(_ entry: LedgerEntry, _ outcome: CommitOutcome, _ stamp: FileStamp?) {
+    private func finishCommit(_ entry: ScheduledDownload, _ outcome: CommitOutcome, _ stamp: FileStamp?) {
         switch outcome {
         case .committed(let path): decide(.committed(entry, path: path, copy: copy(of: entry, at: path, stamp)))
         case .skipped(let path): decide(.committed(entry, path: path, skipped: true))
@@ -241,13 +241,13 @@ extension Downloader {
     }
 
     /// The file has its name, but the disk could not save the folder. The download is neither finished nor failed until the disk can.
-    private func settleCommit(_ entry: LedgerEntry, _ path: String) {
+    private func settleCommit(_ entry: ScheduledDownload, _ path: String) {
         log.warning("the folder of a finished file could not be flushed: trying again", metadata: ["download": "\(entry.number)"])
         Poller.shared.schedule(after: .seconds(2)) { [self] in findCommitted(entry) }
     }
 
     /// After an interrupted commit: the rename has happened, or has not, or somebody has taken the part file away.
-    func findCommitted(_ entry: LedgerEntry) {
+    func findCommitted(_ entry: ScheduledDownload) {
         let (record, map, part) = (entry.record, mapPath(of: entry.number), partNames.name(of: entry.number))
         guard let resume = record.resume else { return decide(.partLost(entry)) }
         // The file had its final name before its stamp is taken, so another program may have written it. The server's validators no longer
@@ -275,7 +275,7 @@ extension Downloader {
     }
 
     /// The folder of the final name is missing. Whether the rename has happened shows when the folder is back.
-    private func unreachable(_ entry: LedgerEntry, _ failure: DownloadFailure) {
+    private func unreachable(_ entry: ScheduledDownload, _ failure: DownloadFailure) {
         if failure.wait == nil { return decide(.endingFailed(entry, failure)) }
         Poller.shared.schedule(after: .seconds(10)) { [self] in findCommitted(entry) }
     }

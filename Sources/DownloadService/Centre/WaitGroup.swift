@@ -110,8 +110,8 @@ extension DownloadFilter {
 
     /// False if `matches` is certainly false, judged by the entry alone. So no object is made, and no wait is computed, for each of a
     /// hundred thousand downloads.
-    @BusActor func mayMatch(_ entry: LedgerEntry, in ledger: Ledger) -> Bool {
-        guard let states, !ledger.hasPass else { return true }
+    @BusActor func mayMatch(_ entry: ScheduledDownload, in scheduler: Scheduler) -> Bool {
+        guard let states, !scheduler.hasPass else { return true }
         switch entry.state {
         // The bus may show such a download as waiting: for its host, or for a rule of the host.
         case .queued, .active: return states.contains(entry.state.name) || states.contains("waiting")

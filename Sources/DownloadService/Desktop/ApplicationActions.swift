@@ -47,7 +47,7 @@ internal import TransferEngine
 
     /// Whether a call of `Activate`, which names no download, can come from the toast of this download. Its file is not opened yet.
     private func isAnswered(_ number: DownloadNumber, _ now: WallTime) -> Bool {
-        guard let record = list.ledger[number]?.record, let end = record.endedAt, end < begun, end > now + (.zero - Self.freshFor)
+        guard let record = list.scheduler[number]?.record, let end = record.endedAt, end < begun, end > now + (.zero - Self.freshFor)
         else { return false }
         return record.batch == nil && record.options.activate == nil && !record.isAcknowledged
     }
@@ -58,7 +58,7 @@ internal import TransferEngine
         guard uris.count <= Limits.batchItems else {
             throw Refusal(.limitExceeded, "Open takes at most \(Limits.batchItems) URIs, not \(uris.count).")
         }
-        var (urls, files): ([String], [LedgerEntry]) = ([], [])
+        var (urls, files): ([String], [ScheduledDownload]) = ([], [])
         for (index, uri) in uris.enumerated() {
             do throws(Refusal) {
                 guard uri.prefix(5).lowercased() == "file:" else {
@@ -150,13 +150,13 @@ internal import TransferEngine
         }
     }
 
-    private func open(_ entry: LedgerEntry, _ token: String?) async -> Opener.Outcome {
+    private func open(_ entry: ScheduledDownload, _ token: String?) async -> Opener.Outcome {
         guard let path = entry.record.path, !path.isEmpty else { return .failed }
         return await open(entry.number, path, token)
     }
 
     private func open(_ number: DownloadNumber, _ path: String, _ token: String?) async -> Opener.Outcome {
-        let record = list.ledger[number]?.record
+        let record = list.scheduler[number]?.record
         let (identity, isSandboxed) = (record?.resume?.identity, record?.options.isSandboxed ?? false)
         let outcome = await opener.open(path, activationToken: token, byPortal: isSandboxed) { Commit.isFinished($0, identity) }
         if outcome != .failed { commands.noteOpened(number) }
@@ -191,8 +191,8 @@ extension DownloadList {
     func newestToasted(_ most: Int) -> (newest: [(number: DownloadNumber, path: String)], isLast: Bool) {
         var newest: [(number: DownloadNumber, path: String)] = []
         var isLast = true
-        for number in ledger.ended.ordered.reversed() {
-            guard let record = ledger[number]?.record, record.options.notify != .never else { continue }
+        for number in scheduler.ended.ordered.reversed() {
+            guard let record = scheduler[number]?.record, record.options.notify != .never else { continue }
             if newest.isEmpty, record.state.failure != nil { isLast = false }
             guard record.state == .finished, !record.isUnchanged, let path = record.path, !path.isEmpty else { continue }
             newest.append((number, path))
@@ -202,9 +202,9 @@ extension DownloadList {
     }
 
     /// The newest finished download whose file is at `path`.
-    func finished(at path: String) -> LedgerEntry? {
-        for number in ledger.ended.ordered.reversed() {
-            if let entry = ledger[number], entry.state == .finished, entry.record.path.isSameBytes(as: path) { return entry }
+    func finished(at path: String) -> ScheduledDownload? {
+        for number in scheduler.ended.ordered.reversed() {
+            if let entry = scheduler[number], entry.state == .finished, entry.record.path.isSameBytes(as: path) { return entry }
         }
         return nil
     }

@@ -98,10 +98,10 @@ internal import Scheduling
 
     /// The phase of a download or batch; nil: it has ended or is off the list.
     private func phase(_ number: DownloadNumber) -> Phase? {
-        if let batch = list.ledger.batch(number) {
+        if let batch = list.scheduler.batch(number) {
             return batch.hasEnded ? nil : batch.resting == batch.remaining ? .resting : .running
         }
-        guard let state = list.ledger[number]?.state, !state.hasEnded else { return nil }
+        guard let state = list.scheduler[number]?.state, !state.hasEnded else { return nil }
         switch state {
         case _ where state.rests: return .resting
         case .waiting: return .waiting
@@ -153,8 +153,8 @@ internal import Scheduling
     }
 
     private func hasFinished(_ number: DownloadNumber) -> Bool {
-        if let batch = list.ledger.batch(number) { return batch.outcomes.allFinished }
-        return list.ledger[number]?.state == .finished
+        if let batch = list.scheduler.batch(number) { return batch.outcomes.allFinished }
+        return list.scheduler[number]?.state == .finished
     }
 
     private func describe(_ number: DownloadNumber, _ content: inout JobContent) {
@@ -200,9 +200,9 @@ internal import Scheduling
         log.debug("job clicked", metadata: ["download": "\(number)", "wish": "\(wish)"])
         // PauseAll holds all downloads, and only ResumeAll releases one of them.
         if event == .resume, list.settings.paused { events.decide(.resumeAll) }
-        if let batch = list.ledger.batch(number) {
+        if let batch = list.scheduler.batch(number) {
             events.decide(.steerBatch(batch, event))
-        } else if let entry = list.ledger[number] {
+        } else if let entry = list.scheduler[number] {
             events.decide(.steer(entry, event))  // a click that comes too late is refused; nobody waits for an answer
         }
         update(number)

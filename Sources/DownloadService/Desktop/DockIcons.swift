@@ -5,7 +5,7 @@ internal import DownloaderInterface
 internal import EventLoop
 internal import Scheduling
 
-/// Decides what icons in docks show (option `desktop-id`, property `Badge`): count and progress, as the ledger sums them up by icon.
+/// Decides what icons in docks show (option `desktop-id`, property `Badge`): count and progress, as the scheduler sums them up by icon.
 ///
 /// Looks at most twice a second, and only while a download has not ended and a dock is there.
 @BusActor final class DockIcons: DownloadObserver {
@@ -29,9 +29,9 @@ internal import Scheduling
     func progressed(_ downloads: [ManagedDownload]) { changed() }
     func left() { entries.end() }
 
-    /// Called after each decision of the ledger, and with progress. Cheap without a dock.
+    /// Called after each decision of the scheduler, and with progress. Cheap without a dock.
     private func changed() {
-        if !list.ledger.hasIcons {
+        if !list.scheduler.hasIcons {
             begun = nil
             if shown.isEmpty { return stopLooking() }
         } else if begun == nil {
@@ -61,7 +61,7 @@ internal import Scheduling
     private func look() {
         guard entries.hasDock else { return }
         looked = .now
-        let icons = list.ledger.icons
+        let icons = list.scheduler.icons
         // Marked icons keep their mark. Others get one if there is room.
         shown = shown.filter { icons[$0] != nil }
         if shown.count < Limits.dockIcons {
@@ -93,6 +93,6 @@ internal import Scheduling
 }
 
 extension ManagedDownload {
-    /// Whether the tallies of the ledger include this download.
+    /// Whether the tallies of the scheduler include this download.
     var showsProgress: Bool { record.options.showProgress && entry.isEntered && !state.hasEnded }
 }

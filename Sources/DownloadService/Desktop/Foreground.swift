@@ -12,17 +12,17 @@ internal import Scheduling
     private var callers: [String: (subscription: Connection.Subscription, apps: Set<String>)] = [:]
     /// How many connections say that an app is in front.
     private var counts: [String: Int] = [:] { didSet { events.decide(.inFront(apps)) } }
-    private let ledger: Ledger
+    private let scheduler: Scheduler
     private let events: any EventSink
     private let hold: IdleExit.Hold
 
     /// - Parameter hold: held while an app in front has unfinished downloads, because after a restart the service would not know that the
     ///   app is in front.
-    init(connection: Connection, ledger: Ledger, events: any EventSink, hold: IdleExit.Hold) {
-        (self.connection, self.ledger, self.events, self.hold) = (connection, ledger, events, hold)
+    init(connection: Connection, scheduler: Scheduler, events: any EventSink, hold: IdleExit.Hold) {
+        (self.connection, self.scheduler, self.events, self.hold) = (connection, scheduler, events, hold)
     }
 
-    func decided() { hold.isHeld = counts.keys.contains { ledger.holdings(of: $0).remaining > 0 } }
+    func decided() { hold.isHeld = counts.keys.contains { scheduler.holdings(of: $0).remaining > 0 } }
 
     /// The apps that are in front.
     var apps: Set<String> { Set(counts.keys) }

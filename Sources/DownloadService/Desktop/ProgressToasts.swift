@@ -32,7 +32,7 @@ internal import Scheduling
                 name: "", count: batch.entry.remaining, received: received, total: total,
                 ended: (count - min(count, batch.entry.remaining), of: count), icon: batch.record.icon)
             // All members of a batch have one owner, or none of them is in a sandbox.
-            part.sandboxedApp = batch.record.numbers.lazy.compactMap { [list] in list.ledger[$0] }.first?.record.sandboxedApp
+            part.sandboxedApp = batch.record.numbers.lazy.compactMap { [list] in list.scheduler[$0] }.first?.record.sandboxedApp
             return part
         }
         return list.lively(number).map {
@@ -49,7 +49,7 @@ internal import Scheduling
         if group.contains(batch) { resting.insert(batch) }
     }
 
-    /// Removes each resting batch that has no running member and no member that starts by itself. Called after each turn of the ledger.
+    /// Removes each resting batch that has no running member and no member that starts by itself. Called after each turn of the scheduler.
     func settle() {
         guard !resting.isEmpty else { return }
         for number in resting where list.batch(number)?.entry.underWay ?? 0 == 0 { leave(number) }

@@ -14,7 +14,7 @@ internal import TransferEngine
     /// A toast that is due some time after the end (option `notify-delay`).
     private struct Delayed {
         let toast: EndToast
-        let owed: Ledger.OwedToast
+        let owed: Scheduler.OwedToast
         let app: String
         let policy: NotifyPolicy
         let timer: Poller.Token
@@ -50,7 +50,7 @@ internal import TransferEngine
     /// The toasts on screen that keep the service running. Clicks on older toasts are answered while the service runs for another reason.
     private var keeping: Set<DownloadNumber> = [] { didSet { weigh() } }
     /// The toasts that the notifier has neither shown nor refused, in order; these keep the service running too. Toasts of ends are owed.
-    private var handed: [DownloadNumber: [(toast: EndToast, owed: Ledger.OwedToast?)]] = [:] { didSet { weigh() } }
+    private var handed: [DownloadNumber: [(toast: EndToast, owed: Scheduler.OwedToast?)]] = [:] { didSet { weigh() } }
     private let lasting: LastingToasts
     /// The toasts that the desktop has taken over, as far as known.
     private var bequeathed: Set<DownloadNumber> = []
@@ -99,7 +99,7 @@ internal import TransferEngine
     private func weigh() { hold.isHeld = !keeping.isEmpty || !handed.isEmpty || !delayed.isEmpty }
 
     /// The option `notify` of a batch overrides those of its members.
-    private func isWanted(_ entry: LedgerEntry) -> Bool {
+    private func isWanted(_ entry: ScheduledDownload) -> Bool {
         if let batch = entry.batch?.record { return foreground.allows(batch.notify, of: batch.app) }
         return foreground.allows(entry.record.options.notify, of: entry.record.options.app)
     }
@@ -124,7 +124,7 @@ internal import TransferEngine
     }
 
     /// The download has a new state. If it waits for its user, one toast says so.
-    func told(_ entry: LedgerEntry) {
+    func told(_ entry: ScheduledDownload) {
         guard case .waiting(let reason, _) = entry.state, reason == .needsUrl || reason == .diskSpace else {
             if waiting[entry.number] != nil, !waitsStill(entry) { goesOn(entry.number) }
             return
@@ -154,7 +154,7 @@ internal import TransferEngine
     }
 
     /// Whether the download still waits for its user. A check for room interrupts that wait for a moment; a pause does not bring a link.
-    private func waitsStill(_ entry: LedgerEntry) -> Bool {
+    private func waitsStill(_ entry: ScheduledDownload) -> Bool {
         waiting[entry.number] == room(for: entry.record.sandboxedApp)
             ? entry.state == .queued || entry.state == .active : entry.record.awaitsUrl
     }
@@ -177,7 +177,7 @@ internal import TransferEngine
         if bequeathed.remove(number) != nil { lasting.take(away: "\(number)") }
     }
 
-    func changed(_ change: Ledger.Change) {
+    func changed(_ change: Scheduler.Change) {
         // The toast of an end is no longer true once the download has been restarted.
         let entry = change.entry
         guard change.before.state.hasEnded, !entry.state.hasEnded else { return }
@@ -193,13 +193,13 @@ internal import TransferEngine
         if let owed = download.entry.owedToast { show(owed, of: download.entry, after: download.record.options.notifyDelay) }
     }
 
-    private func show(_ owed: Ledger.OwedToast, of entry: LedgerEntry, after delay: Duration) {
+    private func show(_ owed: Scheduler.OwedToast, of entry: ScheduledDownload, after delay: Duration) {
         var toast = endToast(of: entry)
         toast.sandboxedApp = entry.record.sandboxedApp
         show(owed, toast, after: delay, of: entry.record.options.app, entry.record.options.notify)
     }
 
-    private func endToast(of entry: LedgerEntry) -> EndToast {
+    private func endToast(of entry: ScheduledDownload) -> EndToast {
         let (record, options) = (entry.record, entry.record.options)
         guard let failure = entry.state.failure else {
             let path = record.path ?? ""
@@ -214,7 +214,7 @@ internal import TransferEngine
             icon: options.icon, sound: options.sound.isEmpty ? "" : nil, host: entry.host)
     }
 
-    func ended(_ batch: LedgerBatch, _ end: BatchEnd?) {
+    func ended(_ batch: ScheduledBatch, _ end: BatchEnd?) {
         progress.ended(batch.number)
         // The batch may have been restarted or removed before its end was on disk.
         if let end, end.owed == batch.owedToast { show(end, after: end.delay) }
@@ -234,7 +234,7 @@ internal import TransferEngine
         show(end.owed, toast, after: delay, of: record.app, record.notify)
     }
 
-    private func show(_ owed: Ledger.OwedToast, _ toast: EndToast, after delay: Duration, of app: String, _ policy: NotifyPolicy) {
+    private func show(_ owed: Scheduler.OwedToast, _ toast: EndToast, after delay: Duration, of app: String, _ policy: NotifyPolicy) {
         // The app may have come to the front while the end was being saved.
         guard foreground.allows(policy, of: app) else { return settle(owed) }
         guard delay > .zero else { return hand(toast, owed) }
@@ -246,27 +246,27 @@ internal import TransferEngine
         delayed[number] = Delayed(toast: toast, owed: owed, app: app, policy: policy, timer: timer)
     }
 
-    private func hand(_ toast: EndToast, _ owed: Ledger.OwedToast? = nil) {
+    private func hand(_ toast: EndToast, _ owed: Scheduler.OwedToast? = nil) {
         handed[toast.number, default: []].append((toast, owed))
         notifier.show(toast)
     }
 
-    private func settle(_ owed: Ledger.OwedToast) {
+    private func settle(_ owed: Scheduler.OwedToast) {
         events.decide(.toastSettled(owed))
     }
 
     /// Shows the toasts that an earlier process owes. A delayed toast waits for the rest of its delay.
-    func owed(_ all: [Ledger.OwedToast]) {
+    func owed(_ all: [Scheduler.OwedToast]) {
         let now = WallTime.now
         for owed in all {
             func rest(of delay: Duration, _ app: String, _ policy: NotifyPolicy) -> Duration {
                 // If the clock was set back, the rest must not exceed the whole delay.
                 max(min(delay - (now - owed.end), delay), policy == .background && !app.isEmpty ? Self.firstWords : .zero)
             }
-            if let entry = list.ledger[owed.number], entry.owedToast == owed {
+            if let entry = list.scheduler[owed.number], entry.owedToast == owed {
                 let options = entry.record.options
                 show(owed, of: entry, after: rest(of: options.notifyDelay, options.app, options.notify))
-            } else if let batch = list.batch(owed.number), let end = BatchEnd(batch, batch.entry.outcomes, in: list.ledger),
+            } else if let batch = list.batch(owed.number), let end = BatchEnd(batch, batch.entry.outcomes, in: list.scheduler),
                 end.owed == owed
             {
                 show(end, after: rest(of: end.delay, end.record.app, end.record.notify))
@@ -274,7 +274,7 @@ internal import TransferEngine
         }
     }
 
-    func removed(_ entry: LedgerEntry) { removed(entry.number) }
+    func removed(_ entry: ScheduledDownload) { removed(entry.number) }
     func removed(_ batch: ManagedBatch) { removed(batch.number) }
 
     /// The download or batch has left the list.
@@ -317,7 +317,7 @@ internal import TransferEngine
         case .closed(let number): forget(number)
         case .failed(let number):
             log.debug("toast not shown", metadata: ["download": "\(number)"])
-            if let owed = handedOver(number)?.owed, !list.ledger.conditions.isEnding { settle(owed) }
+            if let owed = handedOver(number)?.owed, !list.scheduler.conditions.isEnding { settle(owed) }
         case .progressDismissed: progress.dismissed()
         case .sounds(let name): sound.play(name)
         }
@@ -383,7 +383,7 @@ internal import TransferEngine
         switch (toast.kind, action) {
         case (.finished(let path), .open):
             commands.noteOpened(number)
-            let identity = list.ledger[number]?.record.resume?.identity
+            let identity = list.scheduler[number]?.record.resume?.identity
             work = { [opener] in
                 await opener.open(path, activationToken: token, byPortal: isSandboxed) { Commit.isFinished($0, identity) }
             }
@@ -406,7 +406,7 @@ internal import TransferEngine
     /// The object of a download or batch; nil: it is off the list.
     private func path(of number: DownloadNumber) -> ObjectPath? { list.peek(number)?.path ?? list.batch(number)?.path }
 
-    private func handedOver(_ number: DownloadNumber) -> (toast: EndToast, owed: Ledger.OwedToast?)? {
+    private func handedOver(_ number: DownloadNumber) -> (toast: EndToast, owed: Scheduler.OwedToast?)? {
         guard var toasts = handed.removeValue(forKey: number) else { return nil }
         let first = toasts.removeFirst()
         if !toasts.isEmpty { handed[number] = toasts }
@@ -425,8 +425,8 @@ internal import TransferEngine
 extension DownloadList {
     /// The newest downloads and batches whose end may have had a toast, at most `most` of each.
     func lastTold(most: Int) -> [DownloadNumber] {
-        let downloads = ledger.ended.ordered.reversed().prefix(16 * most).filter { number in
-            ledger[number].map { $0.batch == nil && $0.record.options.notify != .never } ?? false
+        let downloads = scheduler.ended.ordered.reversed().prefix(16 * most).filter { number in
+            scheduler[number].map { $0.batch == nil && $0.record.options.notify != .never } ?? false
         }
         var walk = batches.walk(isReversed: true)
         let newest = (0..<16 * most).compactMap { _ in walk.next() }

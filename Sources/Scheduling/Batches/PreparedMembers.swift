@@ -1,13 +1,13 @@
 public import DownloadModel
 
-/// The members of a new batch, made one by one. The ledger does not know them before the batch is added.
+/// The members of a new batch, made one by one. The scheduler does not know them before the batch is added.
 ///
 /// What the addition needs of each member is collected here, because the addition itself is one step of the thread.
 public struct PreparedMembers {
     /// In the order of their numbers.
-    public private(set) var entries: [LedgerEntry] = []
+    public private(set) var entries: [ScheduledDownload] = []
     private(set) var records: [DownloadRecord] = []
-    private(set) var runs = LedgerIndex.Runs()
+    private(set) var runs = DownloadIndex.Runs()
 
     public init() {}
 
@@ -16,7 +16,7 @@ public struct PreparedMembers {
         records.reserveCapacity(count)
     }
 
-    fileprivate mutating func append(_ entry: LedgerEntry) {
+    fileprivate mutating func append(_ entry: ScheduledDownload) {
         let record = entry.record
         runs.append(record)
         entries.append(entry)
@@ -27,19 +27,19 @@ public struct PreparedMembers {
     ///
     /// - Returns: false if none is left.
     public mutating func popLast() -> Bool {
-        runs = LedgerIndex.Runs()
+        runs = DownloadIndex.Runs()
         records.removeLast(min(1, records.count))
         return entries.popLast() != nil
     }
 }
 
-extension Ledger {
+extension Scheduler {
     /// Makes a member of a new batch.
     ///
     /// - Precondition: its number is higher than those of `members`, and it names the batch.
     public func prepare(_ record: consuming DownloadRecord, in members: inout PreparedMembers) {
         sharing.join(&record)
-        let entry = LedgerEntry(record, sums: sums)
+        let entry = ScheduledDownload(record, sums: sums)
         entry.mayHavePart = false
         sharing.joinHost(of: entry)
         members.append(entry)

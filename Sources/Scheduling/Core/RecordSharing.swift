@@ -18,7 +18,7 @@ struct RecordSharing {
     }
 
     /// Makes `entry` share the texts of its host and origin with the last entry, if they are equal.
-    mutating func joinHost(of entry: LedgerEntry) {
+    mutating func joinHost(of entry: ScheduledDownload) {
         if let host = authority.host(of: entry.record.url) { (entry.host, entry.origin) = (host, authority.origin) }
     }
 }

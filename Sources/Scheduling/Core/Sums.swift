@@ -11,7 +11,7 @@ final class Sums {
     private var others: [DesktopID: ProgressTally] = [:]
 
     /// `entry` counts from now on, with the values of its record.
-    func add(_ entry: LedgerEntry) {
+    func add(_ entry: ScheduledDownload) {
         remove(entry)
         let summand = Self.summand(of: entry.record)
         entry.summand = summand
@@ -19,7 +19,7 @@ final class Sums {
         tally(entry) { $0.add(summand) }
     }
 
-    func remove(_ entry: LedgerEntry) {
+    func remove(_ entry: ScheduledDownload) {
         guard let summand = entry.summand else { return }
         entry.summand = nil
         all.remove(summand)
@@ -27,7 +27,7 @@ final class Sums {
     }
 
     /// A counted `entry` has ended. A cancelled download counts as if it had never been queued.
-    func end(_ entry: LedgerEntry) {
+    func end(_ entry: ScheduledDownload) {
         guard let summand = entry.summand else { return }
         entry.summand = nil
         all.remove(summand)
@@ -39,7 +39,7 @@ final class Sums {
     }
 
     /// `entry` had ended in `state`, and counts again from the next `add` on.
-    func revive(_ entry: LedgerEntry, from state: DownloadState) {
+    func revive(_ entry: ScheduledDownload, from state: DownloadState) {
         guard entry.record.options.showProgress, state != .cancelled else { return }
         if let id = entry.record.options.desktopID {
             others[id]?.revive(bytes: entry.record.received)
@@ -49,7 +49,7 @@ final class Sums {
         entry.batch?.progress.revive(bytes: entry.record.received)
     }
 
-    func update(_ entry: LedgerEntry) {
+    func update(_ entry: ScheduledDownload) {
         guard let before = entry.summand else { return }
         let now = Self.summand(of: entry.record)
         guard now != before else { return }
@@ -59,7 +59,7 @@ final class Sums {
     }
 
     /// A tally without unfinished downloads starts again from zero.
-    private func tally(_ entry: LedgerEntry, _ change: (inout ProgressTally) -> Void) {
+    private func tally(_ entry: ScheduledDownload, _ change: (inout ProgressTally) -> Void) {
         guard entry.record.options.showProgress else { return }
         if let id = entry.record.options.desktopID {
             change(&others[id, default: ProgressTally()])
@@ -86,7 +86,7 @@ final class Sums {
     }
 }
 
-extension Ledger {
+extension Scheduler {
     /// Bytes of all unfinished downloads, as of their last saved checkpoints.
     public var received: ByteCount { sums.all.bytes.received }
 

@@ -1,6 +1,6 @@
 public import DownloadModel
 
-/// Carries out the turns of a ledger: every action once, in the ledger's order, and none before what it follows is on disk.
+/// Carries out the turns of a scheduler: every action once, in the scheduler's order, and none before what it follows is on disk.
 ///
 /// The service and the simulation use the same executor. They differ in the host: engine, store, pool, clock, loop and bus. Use from one
 /// thread only.
@@ -10,37 +10,37 @@ open class TurnExecutor<Host: TurnHost> {
     public typealias Gate = CommitGate<Host.GateHost>
     public typealias Message = Host.GateHost.Message
 
-    public let ledger: Ledger
+    public let scheduler: Scheduler
     public let gate: Gate
     public unowned let host: Host
-    /// The actions that the ledger has decided and that are still to be performed, by turn.
-    private var todo: [[Ledger.Action]] = []
+    /// The actions that the scheduler has decided and that are still to be performed, by turn.
+    private var todo: [[Scheduler.Action]] = []
     /// Whether the actions of a turn are being performed: another turn is nested in this one, and its actions come after.
     public private(set) var isPerforming = false
     private var isContinuing = false
     /// The answers to the calls that change many downloads.
-    private var answers: [Ledger.CallNumber: () -> Void] = [:]
-    private var lastCall: Ledger.CallNumber = 0
+    private var answers: [Scheduler.CallNumber: () -> Void] = [:]
+    private var lastCall: Scheduler.CallNumber = 0
 
-    public init(_ ledger: Ledger, _ gate: Gate, host: Host) { (self.ledger, self.gate, self.host) = (ledger, gate, host) }
+    public init(_ scheduler: Scheduler, _ gate: Gate, host: Host) { (self.scheduler, self.gate, self.host) = (scheduler, gate, host) }
 
     // MARK: Events
 
-    /// Lets the ledger decide by what happened, and performs the actions.
+    /// Lets the scheduler decide by what happened, and performs the actions.
     ///
     /// - Returns: the reason why the state of a download does not allow what a caller asks for.
-    @discardableResult public func decide(_ events: [Ledger.Event]) -> IllegalTransition? {
-        let turn = ledger.turn([[.journalFull(host.isJournalFull)], events].flatMap { $0 }, at: host.now)
+    @discardableResult public func decide(_ events: [Scheduler.Event]) -> IllegalTransition? {
+        let turn = scheduler.turn([[.journalFull(host.isJournalFull)], events].flatMap { $0 }, at: host.now)
         for fault in turn.faults { host.failed(fault) }
         enqueue(turn.actions)
         carryOut()
         return turn.refusal
     }
 
-    @discardableResult public func decide(_ events: Ledger.Event...) -> IllegalTransition? { decide(events) }
+    @discardableResult public func decide(_ events: Scheduler.Event...) -> IllegalTransition? { decide(events) }
 
-    /// Lets the ledger change many downloads in slices. Calls `answer` after the last slice.
-    public func decideOnMany(_ event: (Ledger.CallNumber) -> Ledger.Event, answer: @escaping () -> Void) {
+    /// Lets the scheduler change many downloads in slices. Calls `answer` after the last slice.
+    public func decideOnMany(_ event: (Scheduler.CallNumber) -> Scheduler.Event, answer: @escaping () -> Void) {
         lastCall += 1
         answers[lastCall] = answer
         decide(event(lastCall))
@@ -53,11 +53,11 @@ open class TurnExecutor<Host: TurnHost> {
     ///   - entered: called when the download has its place in the queue.
     ///   - undone: called if the row could not be saved; returns the answer to the call. The download is still on the list.
     public func add(
-        _ record: DownloadRecord, saved: @escaping (LedgerEntry) -> Void, entered: @escaping (LedgerEntry) -> Void = { _ in },
-        undone: @escaping (LedgerEntry, Refusal) -> Message?
+        _ record: DownloadRecord, saved: @escaping (ScheduledDownload) -> Void, entered: @escaping (ScheduledDownload) -> Void = { _ in },
+        undone: @escaping (ScheduledDownload, Refusal) -> Message?
     ) {
         decide(.add(record))
-        guard let entry = ledger[record.number] else { return }
+        guard let entry = scheduler[record.number] else { return }
         gate.append(.put(record))
         gate.addition(of: [record.number]) { [self] in
             saved(entry)
@@ -78,19 +78,19 @@ open class TurnExecutor<Host: TurnHost> {
     /// nothing starts before the last one has its place.
     ///
     /// - Parameters:
-    ///   - members: made by `Ledger.prepare`.
+    ///   - members: made by `Scheduler.prepare`.
     ///   - saved: called when all rows are on disk.
     ///   - entering: called for each member before it takes its place.
     ///   - entered: called when all members have their places.
     ///   - undone: called if the rows could not be saved; returns the answer to the call. The batch is still on the list.
     public func add(
-        _ record: BatchRecord, _ members: PreparedMembers, saved: @escaping (LedgerBatch) -> Void,
-        entering: @escaping (LedgerEntry) -> Void = { _ in }, entered: @escaping () -> Void = {},
-        undone: @escaping (LedgerBatch, Refusal) -> Message?
+        _ record: BatchRecord, _ members: PreparedMembers, saved: @escaping (ScheduledBatch) -> Void,
+        entering: @escaping (ScheduledDownload) -> Void = { _ in }, entered: @escaping () -> Void = {},
+        undone: @escaping (ScheduledBatch, Refusal) -> Message?
     ) {
         let entries = members.entries
         decide(.addBatch(record, members))
-        guard let batch = ledger.batch(record.number) else { return }
+        guard let batch = scheduler.batch(record.number) else { return }
         gate.append(.addBatch(record, members.records))
         var rest = entries[...]
         gate.addition(of: [record.number] + entries.map { $0.number }) {
@@ -114,32 +114,32 @@ open class TurnExecutor<Host: TurnHost> {
         }
     }
 
-    /// Whether the owner of `entry` is to be called now. If so, the ledger takes it that the call is made.
-    public func beginOwnerCall(_ entry: LedgerEntry) -> Bool {
-        let isDue = ledger.owesCall(entry, now: host.now)
+    /// Whether the owner of `entry` is to be called now. If so, the scheduler takes it that the call is made.
+    public func beginOwnerCall(_ entry: ScheduledDownload) -> Bool {
+        let isDue = scheduler.owesCall(entry, now: host.now)
         decide(.ownerCalled(entry))
         return isDue
     }
 
     // MARK: Actions
 
-    open func enqueue(_ actions: [Ledger.Action]) { todo.append(actions) }
+    open func enqueue(_ actions: [Scheduler.Action]) { todo.append(actions) }
 
     /// Runs `effect` after all changes decided so far are on disk.
     open func afterCommit(_ effect: @escaping () -> Void) { gate.afterCommit(effect) }
 
-    /// Performs the actions that the ledger has decided, in order, and then those that these have caused.
+    /// Performs the actions that the scheduler has decided, in order, and then those that these have caused.
     private func carryOut() {
         guard !isPerforming else { return }
         isPerforming = true
         while !todo.isEmpty { for action in todo.removeFirst() { perform(action) } }
         isPerforming = false
-        if ledger.hasSlices { continueSoon() }
-        host.setAlarm(ledger.nextWake)
+        if scheduler.hasSlices { continueSoon() }
+        host.setAlarm(scheduler.nextWake)
         host.carriedOut()
     }
 
-    private func perform(_ action: Ledger.Action) {
+    private func perform(_ action: Scheduler.Action) {
         host.willPerform(action)
         switch action {
         case .save(let change): gate.append(change)
@@ -161,9 +161,9 @@ open class TurnExecutor<Host: TurnHost> {
         case .showOwed(let toasts): host.showOwed(toasts)
         case .removed(let entry): host.removed(entry)
         case .batchRemoved(let batch): host.removed(batch)
-        case .stretchEnded(let call): answers.removeValue(forKey: call)?()
+        case .bulkChangeEnded(let call): answers.removeValue(forKey: call)?()
         case .callOwner(let entry):
-            guard ledger[entry.number] != nil else { return }
+            guard scheduler[entry.number] != nil else { return }
             afterCommit { [self] in host.callOwner(entry) }
         }
     }
@@ -181,9 +181,9 @@ open class TurnExecutor<Host: TurnHost> {
     /// queue behind those.
     public func continueSlices() {
         let step = gate.host.beginStep()
-        while !ledger.conditions.isEnding, ledger.hasSlices, !gate.host.isBehind, !step.isOver { decide(.slice) }
+        while !scheduler.conditions.isEnding, scheduler.hasSlices, !gate.host.isBehind, !step.isOver { decide(.slice) }
         isContinuing = false
-        if !ledger.conditions.isEnding, ledger.hasSlices { continueSoon() }
+        if !scheduler.conditions.isEnding, scheduler.hasSlices { continueSoon() }
     }
 }
 
@@ -201,41 +201,41 @@ public protocol TurnHost: AnyObject {
     var isJournalFull: Bool { get }
 
     // The engine. What comes of it are events.
-    func startTransfer(_ entry: LedgerEntry)
+    func startTransfer(_ entry: ScheduledDownload)
     func permit(_ id: RequestID, tellsSent: Bool)
-    func stopTransfer(_ entry: LedgerEntry)
+    func stopTransfer(_ entry: ScheduledDownload)
 
     // The pool. What comes of it are events.
-    func verify(_ entry: LedgerEntry)
-    func commit(_ entry: LedgerEntry)
+    func verify(_ entry: ScheduledDownload)
+    func commit(_ entry: ScheduledDownload)
     func sweep(_ number: DownloadNumber, _ directory: String)
     /// Truncates the caller's file after an unfinished download.
     func emptyDescriptor(_ number: DownloadNumber)
 
     // Those who hear of changes. Messages go through the gate.
-    func changed(_ change: Ledger.Change)
-    func tell(_ entry: LedgerEntry)
-    func tellWait(_ entry: LedgerEntry)
+    func changed(_ change: Scheduler.Change)
+    func tell(_ entry: ScheduledDownload)
+    func tellWait(_ entry: ScheduledDownload)
     /// Posts the messages about the end.
     ///
     /// - Returns: what follows once the end is on disk and told.
-    func announceEnd(_ entry: LedgerEntry) -> () -> Void
-    func announceEnd(_ batch: LedgerBatch, _ outcomes: OutcomeCounts) -> (() -> Void)?
+    func announceEnd(_ entry: ScheduledDownload) -> () -> Void
+    func announceEnd(_ batch: ScheduledBatch, _ outcomes: OutcomeCounts) -> (() -> Void)?
     func allEnded(_ outcomes: OutcomeCounts)
-    func showOwed(_ toasts: [Ledger.OwedToast])
-    func removed(_ entry: LedgerEntry)
-    func removed(_ batch: LedgerBatch)
+    func showOwed(_ toasts: [Scheduler.OwedToast])
+    func removed(_ entry: ScheduledDownload)
+    func removed(_ batch: ScheduledBatch)
     /// Asks for a call of the owner. When its turn comes, `beginOwnerCall` says whether it is still due.
-    func callOwner(_ entry: LedgerEntry)
+    func callOwner(_ entry: ScheduledDownload)
 
-    /// The ledger has made a mistake.
-    func failed(_ fault: Ledger.Fault)
+    /// The scheduler has made a mistake.
+    func failed(_ fault: Scheduler.Fault)
     /// The next action.
-    func willPerform(_ action: Ledger.Action)
+    func willPerform(_ action: Scheduler.Action)
     /// All actions of a turn have been performed, and those of the turns nested in it.
     func carriedOut()
 }
 
 extension TurnHost {
-    public func willPerform(_ action: Ledger.Action) {}
+    public func willPerform(_ action: Scheduler.Action) {}
 }

@@ -34,7 +34,7 @@ final class HostLoad {
     /// At most this many intervals of downloads are distinguished. A further interval is rounded up, to a known interval or a power of two.
     private static let mostRequestIntervals = 64
     private static let mostOrigins = 64
-    /// The regime under which the waits of the queued downloads were announced last: see `Ledger.review`.
+    /// The regime under which the waits of the queued downloads were announced last: see `Scheduler.review`.
     var regime: Regime?
 
     struct Regime: Equatable {

@@ -1,33 +1,33 @@
 public import DownloadModel
 
-/// Startup: restores the stored rows into a new ledger, in parts, while the store still reads the rest.
+/// Startup: restores the stored rows into a new scheduler, in parts, while the store still reads the rest.
 ///
-/// Nothing starts before the first turn of the ledger. For each download in state `committing`, the caller must find out whether the file
-/// was renamed, and report `committed`, `endingFailed` or `partLost`.
+/// Nothing starts before the first turn of the scheduler. For each download in state `committing`, the caller must find out whether the
+/// file was renamed, and report `committed`, `endingFailed` or `partLost`.
 public final class Restoration {
-    private let ledger: Ledger
+    private let scheduler: Scheduler
     /// Ended records. They are listed in the order of their ends, so they wait for the last part.
     private var ended: [DownloadRecord] = []
     /// Restored, unfinished downloads that had already started.
-    private var courses: [LedgerEntry] = []
-    private var sought: [LedgerEntry] = []
-    private var toasts: [Ledger.OwedToast] = []
+    private var courses: [ScheduledDownload] = []
+    private var sought: [ScheduledDownload] = []
+    private var toasts: [Scheduler.OwedToast] = []
     /// The lane of the last restored download, and the wait reason of its downloads.
     private var lastLane: (lane: Lane, reason: WaitReason?)?
 
     /// - Parameters:
-    ///   - ledger: a new one.
+    ///   - scheduler: a new one.
     ///   - sweeps: the folders of part files that must be deleted.
     ///   - requests: the last request to each host with a request interval.
     public init(
-        into ledger: Ledger, batches: [BatchRecord] = [], sweeps: [DownloadNumber: String] = [:], requests: [HostRequest] = [],
+        into scheduler: Scheduler, batches: [BatchRecord] = [], sweeps: [DownloadNumber: String] = [:], requests: [HostRequest] = [],
         now: WallTime
     ) {
-        self.ledger = ledger
-        ledger.restore(batches)
-        for (number, directory) in sweeps { ledger.sweeps[number] = PartFileSweeps.Sweep(directory: directory) }
+        self.scheduler = scheduler
+        scheduler.restore(batches)
+        for (number, directory) in sweeps { scheduler.sweeps[number] = PartFileSweeps.Sweep(directory: directory) }
         // A request not known to have gone out may have gone out just now. So may a request in the future, since the clock was set back.
-        ledger.gate.restore(
+        scheduler.gate.restore(
             requests.map { request in
                 request.isSent && request.at <= now
                     ? request : HostRequest(host: request.host, requestInterval: request.requestInterval, at: now, isSent: true)
@@ -51,27 +51,27 @@ public final class Restoration {
     public func finish(now: WallTime) -> Restored {
         ended.sort { ($0.endedAt?.microseconds ?? 0, $0.number) < ($1.endedAt?.microseconds ?? 0, $1.number) }
         for record in ended { add(record, isShared: false, now: now) }
-        ledger.gate.touchAll()
-        ledger.dropEmptyBatches()
-        toasts += ledger.restoreOwedToasts()
-        for number in ledger.sweeps.numbers {
-            guard let sweep = ledger.sweeps[number], !sweep.isUnderWay else { continue }
-            if !(ledger.entries[number].map(ledger.isAtWork) ?? false) { ledger.begin(sweep, of: number) }
+        scheduler.gate.touchAll()
+        scheduler.dropEmptyBatches()
+        toasts += scheduler.restoreOwedToasts()
+        for number in scheduler.sweeps.numbers {
+            guard let sweep = scheduler.sweeps[number], !sweep.isUnderWay else { continue }
+            if !(scheduler.entries[number].map(scheduler.isAtWork) ?? false) { scheduler.begin(sweep, of: number) }
         }
-        ledger.recallPauses(courses, now: now)
-        ledger.interruptDescriptors(among: courses, now: now)
-        ledger.prune(now: now)
-        return Restored(ledger: ledger, sought: sought, owedToasts: toasts)
+        scheduler.recallPauses(courses, now: now)
+        scheduler.interruptDescriptors(among: courses, now: now)
+        scheduler.prune(now: now)
+        return Restored(scheduler: scheduler, sought: sought, owedToasts: toasts)
     }
 
     private func add(_ record: consuming DownloadRecord, isShared: Bool, now: WallTime) {
         let (isUntouched, isSought) = (record.isUntouched, record.isFetch || record.options.token != nil)
-        let entry = isShared ? ledger.add(record) : ledger.take(record)
-        ledger.sharing.joinHost(of: entry)
+        let entry = isShared ? scheduler.add(record) : scheduler.take(record)
+        scheduler.sharing.joinHost(of: entry)
         if !isUntouched { resumeCourse(of: entry, now: now) }
         switch entry.state {
         case .queued, .active, .verifying, .waiting:
-            let obstacle = ledger.obstacle(of: entry, now: now)
+            let obstacle = scheduler.obstacle(of: entry, now: now)
             if obstacle != entry.state { entry.record.state = obstacle }
         case .committing, .paused, .finished, .failed, .cancelled: break
         }
@@ -79,20 +79,20 @@ public final class Restoration {
         if entry.state == .cancelled, entry.record.resume != nil { entry.record.forgetBytes() }
         entry.isEntered = true
         entry.isInPool = entry.state == .committing && !entry.record.isToDescriptor
-        ledger.count(entry, in: entry.state)
-        ledger.joinBatch(entry)
-        ledger.place(entry)
+        scheduler.count(entry, in: entry.state)
+        scheduler.joinBatch(entry)
+        scheduler.place(entry)
         if isSought { sought.append(entry) }
         if let lane = entry.lane {
-            if lane !== lastLane?.lane { lastLane = (lane, ledger.gate.reasonAtStart(lane, now: now)) }
+            if lane !== lastLane?.lane { lastLane = (lane, scheduler.gate.reasonAtStart(lane, now: now)) }
             entry.toldHold = lastLane?.reason
         }
         guard entry.state.hasEnded else { return }
-        ledger.resumeCalls(entry, now: now)
+        scheduler.resumeCalls(entry, now: now)
         if let toast = entry.owedToast { toasts.append(toast) }
     }
 
-    private func resumeCourse(of entry: LedgerEntry, now: WallTime) {
+    private func resumeCourse(of entry: ScheduledDownload, now: WallTime) {
         if !entry.state.hasEnded { courses.append(entry) }
         if let expiresAt = entry.record.expiresAt, let deadline = entry.record.options.deadline, expiresAt - now > deadline {
             entry.record.expiresAt = now + deadline  // the clock was set back while the service was not running
@@ -100,16 +100,16 @@ public final class Restoration {
     }
 }
 
-/// A ledger with the stored rows.
+/// A scheduler with the stored rows.
 public struct Restored {
-    public let ledger: Ledger
+    public let scheduler: Scheduler
     /// The downloads that callers look up by token or by `Fetch`.
-    public let sought: [LedgerEntry]
+    public let sought: [ScheduledDownload]
     /// The toasts that earlier processes owed, for the event `begins`.
-    public let owedToasts: [Ledger.OwedToast]
+    public let owedToasts: [Scheduler.OwedToast]
 }
 
-extension Ledger {
+extension Scheduler {
     /// Restores the stored rows at once (`Restoration`).
     @discardableResult public func restore(
         _ records: [DownloadRecord], batches: [BatchRecord] = [], sweeps: [DownloadNumber: String], requests: [HostRequest] = [],

@@ -1,5 +1,5 @@
 /// Random numbers for the delays of retries, so that the clients of a failed server do not all return at once. A value, so that a turn of
-/// the ledger depends on nothing outside.
+/// the scheduler depends on nothing outside.
 public struct Jitter: Sendable {
     /// The state of splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014); nil: always `constant`.
     private var state: UInt64?

@@ -6,16 +6,16 @@ internal import Testing
 private func makeDesk() -> Desk { Desk { $0.maxActive = 2 } }
 
 extension Desk {
-    fileprivate func addBatch(_ number: UInt64, _ count: Int) -> (LedgerBatch, [LedgerEntry]) {
+    fileprivate func addBatch(_ number: UInt64, _ count: Int) -> (ScheduledBatch, [ScheduledDownload]) {
         let (batch, entries) = addUnsavedBatch(number, count)
         saved(batch, entries)
         return (batch, entries)
     }
 
     /// The transfer fails for good.
-    fileprivate func fail(_ entry: LedgerEntry) { fails(entry, DownloadFailure(.httpStatus, "404", httpStatus: 404)) }
+    fileprivate func fail(_ entry: ScheduledDownload) { fails(entry, DownloadFailure(.httpStatus, "404", httpStatus: 404)) }
 
-    fileprivate func finish(_ entry: LedgerEntry) {
+    fileprivate func finish(_ entry: ScheduledDownload) {
         bringToCommit(entry)
         committed(entry, path: "/d/f\(entry.number)")
     }
@@ -25,7 +25,7 @@ extension Desk {
     fileprivate var removed: [BatchNumber] { history.compactMap { if case .batchRemoved(let batch) = $0 { batch.number } else { nil } } }
 }
 
-extension [Ledger.Action] {
+extension [Scheduler.Action] {
     /// The announced ends and removals.
     fileprivate var announced: [String] {
         compactMap { action in
@@ -41,21 +41,21 @@ extension [Ledger.Action] {
     }
 }
 
-@Suite struct `A batch in the ledger` {
+@Suite struct `A batch in the scheduler` {
     @Test func `starts nothing before it is on disk, and then as much as may run`() {
         let desk = makeDesk()
         let (batch, entries) = desk.addUnsavedBatch(1, 5)
-        #expect(desk.ledger.counts.active == 0 && batch.remaining == 5 && !batch.hasEnded)
+        #expect(desk.scheduler.counts.active == 0 && batch.remaining == 5 && !batch.hasEnded)
         desk.saved(batch, entries)
-        #expect(desk.ledger.counts.active == 2)
-        #expect(desk.ledger.orderedMembers(of: batch).map(\.value) == [2, 3, 4, 5, 6])
+        #expect(desk.scheduler.counts.active == 2)
+        #expect(desk.scheduler.orderedMembers(of: batch).map(\.value) == [2, 3, 4, 5, 6])
     }
 
     @Test func `leaves no trace if it could not be saved`() {
         let desk = makeDesk()
         let (batch, entries) = desk.addUnsavedBatch(1, 5)
         desk.unsaved(batch, entries)
-        #expect(desk.ledger.entries.isEmpty && desk.ledger.batches.isEmpty && desk.ledger.counts == StateCounts())
+        #expect(desk.scheduler.entries.isEmpty && desk.scheduler.batches.isEmpty && desk.scheduler.counts == StateCounts())
         #expect(desk.history.saves == [])
     }
 
@@ -87,7 +87,7 @@ extension [Ledger.Action] {
         try desk.steer(entries[2], .cancel)
         try desk.remove(entries[2])
         #expect(desk.ends == [OutcomeCounts(finished: 1, failed: 1, cancelled: 1)] && desk.removed == [BatchNumber(1)])
-        #expect(desk.actions.saves.contains(.removeBatch(BatchNumber(1))) && desk.ledger.batches.isEmpty && batch.isRemoved)
+        #expect(desk.actions.saves.contains(.removeBatch(BatchNumber(1))) && desk.scheduler.batches.isEmpty && batch.isRemoved)
     }
 
     @Test func `is removed once a member's commit has succeeded`() {
@@ -101,17 +101,17 @@ extension [Ledger.Action] {
         #expect(desk.actions.saves.contains(.putBatch(batch.record)) && batch.record.removed == OutcomeCounts(cancelled: 2))
         desk.committed(entries[0], path: "/d/f")
         #expect(desk.actions.announced == ["end 2", "batch 1", "all", "removed 2", "batch 1 removed"])
-        #expect(desk.ends == [OutcomeCounts(finished: 1, cancelled: 2)] && batch.isRemoved && desk.ledger.entries.isEmpty)
+        #expect(desk.ends == [OutcomeCounts(finished: 1, cancelled: 2)] && batch.isRemoved && desk.scheduler.entries.isEmpty)
     }
 
     @Test func `starts no member before all members have their places`() {
         let desk = makeDesk()
         let (batch, entries) = desk.addUnsavedBatch(1, 3)
         desk.savedMembers([entries[0], entries[1]], of: batch)
-        #expect(entries.map(\.isEntered) == [true, true, false] && desk.ledger.counts.active == 0 && !batch.isEntered)
+        #expect(entries.map(\.isEntered) == [true, true, false] && desk.scheduler.counts.active == 0 && !batch.isEntered)
         desk.saved(batch, entries)
         #expect(entries.map(\.state) == [.active, .active, .queued] && batch.isEntered)
-        #expect(desk.ledger.orderedMembers(of: batch) == entries.map(\.number))
+        #expect(desk.scheduler.orderedMembers(of: batch) == entries.map(\.number))
     }
 
     /// The Resume had no effect on downloads that only PauseAll held. So after ResumeAll, none of these defies the missing network.
@@ -121,7 +121,7 @@ extension [Ledger.Action] {
         try desk.steer(entries[2], .pause)
         desk.pauseAll()
         desk.network(NetworkCondition(reach: .captive))
-        desk.ledger.sliceSize.portion = 1
+        desk.scheduler.sliceSize.portion = 1
         desk.steer(batch, .resume)
         desk.resumeAll()
         desk.slices()
@@ -131,12 +131,12 @@ extension [Ledger.Action] {
     @Test func `is removed with a member that was retried meanwhile`() throws {
         let desk = makeDesk()
         let (batch, entries) = desk.addBatch(1, 3)
-        desk.ledger.sliceSize.portion = 1
+        desk.scheduler.sliceSize.portion = 1
         desk.remove(batch)
         #expect(entries[0].state == .cancelled && entries[2].state == .queued)
         try desk.steer(entries[0], .retry)
         desk.slices()
-        #expect(batch.isRemoved && desk.ledger.entries.isEmpty && desk.removed == [BatchNumber(1)])
+        #expect(batch.isRemoved && desk.scheduler.entries.isEmpty && desk.removed == [BatchNumber(1)])
     }
 
     @Test func `is removed if a member's commit has failed`() {
@@ -146,7 +146,7 @@ extension [Ledger.Action] {
             desk.bringToCommit(entries[0])
             desk.remove(batch)
             desk.endingFailed(entries[0], failure)
-            #expect(batch.isRemoved && desk.ledger.entries.isEmpty && desk.removed == [BatchNumber(1)])
+            #expect(batch.isRemoved && desk.scheduler.entries.isEmpty && desk.removed == [BatchNumber(1)])
         }
     }
 
@@ -157,25 +157,25 @@ extension [Ledger.Action] {
         try desk.remove(entries[0])
         desk.fail(entries[1])
         var records: [DownloadNumber: DownloadRecord] = [:]
-        for change in desk.ledger.allRows { if case .put(let record) = change { records[record.number] = record } }
-        let batches = desk.ledger.allRows.compactMap { change in if case .putBatch(let record) = change { record } else { nil } }
+        for change in desk.scheduler.allRows { if case .put(let record) = change { records[record.number] = record } }
+        let batches = desk.scheduler.allRows.compactMap { change in if case .putBatch(let record) = change { record } else { nil } }
         var stray = records[entries[2].number]!
         stray.batch = BatchNumber(77)
         let next = Desk(Array(records.values), batches: batches + [BatchRecord(number: BatchNumber(50), count: 4)])
-        let batch = next.ledger.batch(BatchNumber(1))
+        let batch = next.scheduler.batch(BatchNumber(1))
         #expect(batch?.remaining == 1 && batch?.outcomes == OutcomeCounts(finished: 1, failed: 1))
-        #expect(batch.map { next.ledger.members(of: $0).map(\.number.value) } == [3, 4])
+        #expect(batch.map { next.scheduler.members(of: $0).map(\.number.value) } == [3, 4])
         // A batch without members is removed, and a member of an unknown batch loses its batch.
-        #expect(next.ledger.batches.count == 1 && next.actions.saves.contains(.removeBatch(BatchNumber(50))))
+        #expect(next.scheduler.batches.count == 1 && next.actions.saves.contains(.removeBatch(BatchNumber(50))))
         let another = Desk([stray])
-        #expect(another.ledger[stray.number]?.record.batch == nil)
+        #expect(another.scheduler[stray.number]?.record.batch == nil)
     }
 
     @Test func `is in a new database with all members while they take their places`() {
         let desk = makeDesk()
         let (batch, entries) = desk.addUnsavedBatch(1, 2000)
         desk.savedMembers(Array(entries.prefix(7)), of: batch)
-        let rows = desk.ledger.allRows
+        let rows = desk.scheduler.allRows
         #expect(rows.compactMap { if case .put(let record) = $0 { record.number } else { nil } } == entries.map(\.number))
         #expect(rows.contains(.putBatch(batch.record)))
     }
@@ -183,6 +183,6 @@ extension [Ledger.Action] {
     @Test func `with an impossible row has at most 10,000 members`() {
         #expect(BatchRecord(number: BatchNumber(UInt64.max - 5), count: .max).numbers.count == 10_000)
         let desk = Desk(batches: [BatchRecord(number: BatchNumber(.max), count: .max)])
-        #expect(desk.ledger.batches.isEmpty)
+        #expect(desk.scheduler.batches.isEmpty)
     }
 }

@@ -7,38 +7,38 @@ private func makeDesk() -> Desk { Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) 
 
 extension Desk {
     @discardableResult
-    fileprivate func add(size: ByteCount? = nil, id: String? = nil, showsProgress: Bool = true) -> LedgerEntry {
-        add(UInt64(ledger.entries.count + 1)) {
+    fileprivate func add(size: ByteCount? = nil, id: String? = nil, showsProgress: Bool = true) -> ScheduledDownload {
+        add(UInt64(scheduler.entries.count + 1)) {
             $0.options.size = size
             $0.options.desktopID = id.flatMap { DesktopID($0) }
             $0.options.showProgress = showsProgress
         }
     }
 
-    fileprivate func receive(_ entry: LedgerEntry, _ bytes: ByteCount, of total: ByteCount?) {
+    fileprivate func receive(_ entry: ScheduledDownload, _ bytes: ByteCount, of total: ByteCount?) {
         began(entry, total: total)
         let identity = FileIdentity(device: 1, inode: entry.number.value, mount: 1, boot: "b")
         checkpoint(entry, ResumeData(written: bytes, total: total, validator: nil, identity: identity))
     }
 
-    fileprivate func fail(_ entry: LedgerEntry) {
+    fileprivate func fail(_ entry: ScheduledDownload) {
         fails(entry, DownloadFailure(.httpStatus, "404", httpStatus: 404), entry.record.resume)
     }
 
-    fileprivate func icon(_ id: String? = nil) -> ProgressTally? { ledger.icons[id.flatMap { DesktopID($0) }] }
+    fileprivate func icon(_ id: String? = nil) -> ProgressTally? { scheduler.icons[id.flatMap { DesktopID($0) }] }
 }
 
 @Suite struct `An icon's downloads` {
     @Test func `are grouped by desktop entry, without hidden ones, and forgotten with the last`() throws {
         let desk = makeDesk()
-        #expect(desk.ledger.icons.isEmpty)
+        #expect(desk.scheduler.icons.isEmpty)
         let ours = desk.add()
         let other = desk.add(id: "org.example.App")
         desk.add(id: "org.example.App")
         let hidden = desk.add(showsProgress: false)
         #expect(desk.icon()?.remaining == 1)
         #expect(desk.icon("org.example.App")?.remaining == 2)
-        #expect(desk.ledger.icons.count == 2)
+        #expect(desk.scheduler.icons.count == 2)
         try desk.steer(ours, .pause)
         #expect(desk.icon()?.remaining == 1, "a paused one remains")
         try desk.steer(ours, .cancel)
@@ -46,7 +46,7 @@ extension Desk {
         desk.fail(other)
         #expect(desk.icon("org.example.App")?.remaining == 1)
         desk.fail(hidden)
-        #expect(desk.ledger.icons.count == 1)
+        #expect(desk.scheduler.icons.count == 1)
     }
 
     @Test func `are measured by bytes if all sizes are known, and progress stays when one ends`() throws {
@@ -111,6 +111,6 @@ extension Desk {
         desk.steer(batch, .resume)
         #expect(batch.resting == 0)
         desk.steer(batch, .cancel)
-        #expect(batch.progress == ProgressTally() && batch.resting == 0 && desk.ledger.icons.isEmpty)
+        #expect(batch.progress == ProgressTally() && batch.resting == 0 && desk.scheduler.icons.isEmpty)
     }
 }

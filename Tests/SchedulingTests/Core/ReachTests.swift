@@ -53,7 +53,7 @@ import Testing
         }
         _ = desk.addUnsaved(Self.record(count + 1, app: "org.example.A"))  // not on disk yet, so not listed
         for _ in 0..<60 {
-            guard let entry = desk.ledger[DownloadNumber(.random(in: 1...count, using: &random))] else { continue }
+            guard let entry = desk.scheduler[DownloadNumber(.random(in: 1...count, using: &random))] else { continue }
             switch Int.random(in: 0...3, using: &random) {
             case 0:
                 if !entry.state.hasEnded {
@@ -66,16 +66,16 @@ import Testing
             default: if entry.state == .cancelled { try desk.steer(entry, .retry) }
             }
         }
-        let all = (desk.ledger.order.ordered + desk.ledger.ended.ordered).compactMap { desk.ledger[$0] }
+        let all = (desk.scheduler.order.ordered + desk.scheduler.ended.ordered).compactMap { desk.scheduler[$0] }
         for app in [nil, "", "org.example.A", "org.example.B", "org.example.None"] {
             for tag in [nil, "", "x", "z"] {
                 let expected = all.filter {
                     (app ?? $0.record.options.app, tag ?? $0.record.options.tag) == ($0.record.options.app, $0.record.options.tag)
                 }
-                var (walk, found) = (desk.ledger.walk(app: app, tag: tag), [DownloadNumber]())
-                while let number = walk.next() { if desk.ledger.listed(number, app: app, tag: tag) != nil { found.append(number) } }
+                var (walk, found) = (desk.scheduler.walk(app: app, tag: tag), [DownloadNumber]())
+                while let number = walk.next() { if desk.scheduler.listed(number, app: app, tag: tag) != nil { found.append(number) } }
                 #expect(found == expected.map(\.number))
-                if tag == nil { #expect(desk.ledger.some(3, app: app).map(\.number) == Array(found.prefix(3))) }
+                if tag == nil { #expect(desk.scheduler.some(3, app: app).map(\.number) == Array(found.prefix(3))) }
             }
         }
     }
@@ -92,9 +92,9 @@ import Testing
         for entry in entries { desk.saved(entry) }
         for number in stride(from: 10, to: 4000, by: 10) { try? desk.steer(entries[number], .cancel) }
         var ahead = 0
-        for number in desk.ledger.order.ordered {
-            guard let entry = desk.ledger[number], entry.state == .queued else { continue }
-            #expect(desk.ledger.ahead(of: entry, now: desk.now) == ahead)
+        for number in desk.scheduler.order.ordered {
+            guard let entry = desk.scheduler[number], entry.state == .queued else { continue }
+            #expect(desk.scheduler.ahead(of: entry, now: desk.now) == ahead)
             ahead += 1
         }
         #expect(ahead > 3000)
@@ -110,13 +110,14 @@ import Testing
         let many = (4...10_001 as ClosedRange<UInt64>).map { ended($0, "org.example.Many") }
         let desk = Desk(
             [ended(1, "org.example.One"), ended(2, "org.example.Other"), ended(3, "org.example.Many", activate: true)] + many)
-        #expect(desk.ledger.ended.count == 10_000)
-        for number in [1, 2, 3, 5] as [UInt64] { #expect(desk.ledger[DownloadNumber(number)] != nil) }
-        #expect(desk.ledger[DownloadNumber(4)] == nil)
+        #expect(desk.scheduler.ended.count == 10_000)
+        for number in [1, 2, 3, 5] as [UInt64] { #expect(desk.scheduler[DownloadNumber(number)] != nil) }
+        #expect(desk.scheduler[DownloadNumber(4)] == nil)
         // The most recent end, too.
         let entry = desk.add(20_000, app: "org.example.One")
         try desk.steer(entry, .cancel)
-        #expect(desk.ledger.ended.count == 10_000 && desk.ledger[DownloadNumber(1)] != nil && desk.ledger[DownloadNumber(5)] == nil)
+        #expect(
+            desk.scheduler.ended.count == 10_000 && desk.scheduler[DownloadNumber(1)] != nil && desk.scheduler[DownloadNumber(5)] == nil)
     }
 
     @Test func `of an app are counted with their sizes in every state`() throws {
@@ -135,7 +136,8 @@ import Testing
         for entry in entries { desk.saved(entry) }
         func expect(_ remaining: Int, _ bytes: Int) {
             #expect(
-                desk.ledger.holdings(of: "org.example.A").remaining == remaining && desk.ledger.holdings(of: "org.example.A").bytes == bytes
+                desk.scheduler.holdings(of: "org.example.A").remaining == remaining
+                    && desk.scheduler.holdings(of: "org.example.A").bytes == bytes
             )
         }
         expect(4, 3 * one)
@@ -153,23 +155,23 @@ import Testing
     @Test func `are summed up as they change, whatever servers announce`() throws {
         let desk = Desk()
         let entries = (1...3).map { desk.addUnsaved(Self.record($0)) }
-        #expect(desk.ledger.received == 0 && desk.ledger.total == 0, "what is not on disk does not count yet")
+        #expect(desk.scheduler.received == 0 && desk.scheduler.total == 0, "what is not on disk does not count yet")
         for entry in entries { desk.saved(entry) }
-        #expect(desk.ledger.total == nil)
+        #expect(desk.scheduler.total == nil)
         for entry in entries {
             desk.began(entry, total: entry.number.value == 1 ? .max : 1000)
         }
-        #expect(desk.ledger.total == nil, "more than 2⁶⁴")
+        #expect(desk.scheduler.total == nil, "more than 2⁶⁴")
         let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
         desk.checkpoint(entries[1], ResumeData(written: 300, total: 1000, validator: nil, identity: identity))
         desk.checkpoint(entries[2], ResumeData(written: 400, total: 1000, validator: nil, identity: identity))
-        #expect(desk.ledger.received == 700)
+        #expect(desk.scheduler.received == 700)
         try desk.steer(entries[0], .cancel)
-        #expect(desk.ledger.total == 2000)
+        #expect(desk.scheduler.total == 2000)
         try desk.steer(entries[1], .cancel)
-        #expect(desk.ledger.received == 400 && desk.ledger.total == 1000)
+        #expect(desk.scheduler.received == 400 && desk.scheduler.total == 1000)
         try desk.remove(entries[1])
         try desk.steer(entries[0], .retry)
-        #expect(desk.ledger.received == 400 && desk.ledger.total == nil)
+        #expect(desk.scheduler.received == 400 && desk.scheduler.total == nil)
     }
 }

@@ -6,7 +6,7 @@ import Testing
 private enum Stop: String, CaseIterable {
     case pause, pauseAll, sleep, metered, renewed
 
-    func stop(_ desk: Desk, _ entry: LedgerEntry) throws {
+    func stop(_ desk: Desk, _ entry: ScheduledDownload) throws {
         switch self {
         case .pause: try desk.steer(entry, .pause)
         case .pauseAll: desk.pauseAll()
@@ -16,7 +16,7 @@ private enum Stop: String, CaseIterable {
         }
     }
 
-    func goOn(_ desk: Desk, _ entry: LedgerEntry) throws {
+    func goOn(_ desk: Desk, _ entry: ScheduledDownload) throws {
         switch self {
         case .pause: try desk.steer(entry, .resume)
         case .pauseAll: desk.resumeAll()
@@ -30,7 +30,7 @@ private enum Stop: String, CaseIterable {
 @Suite struct `A stop during the last bytes` {
     private let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
 
-    private func active(_ change: (inout DownloadRecord) -> Void = { _ in }) -> (Desk, LedgerEntry) {
+    private func active(_ change: (inout DownloadRecord) -> Void = { _ in }) -> (Desk, ScheduledDownload) {
         let desk = Desk()
         let entry = desk.add(1, "http://h/of%20url") {
             $0.options.allowsMetered = false
@@ -54,7 +54,7 @@ private enum Stop: String, CaseIterable {
         #expect(row.isSpliced, "only a checksum proves that its pieces belong together")
         #expect(row.isWhole || entry.state == .verifying)
 
-        let later = Desk([row]) { $0 = desk.ledger.settings }
+        let later = Desk([row]) { $0 = desk.scheduler.settings }
         for (desk, entry) in [(desk, entry), (later, later[1])] {
             try stop.goOn(desk, entry)
             #expect(entry.state == .verifying, "\(entry.state)")

@@ -81,7 +81,7 @@ private func makeDesk(state: DownloadState = .queued, _ change: (inout DownloadR
 }
 
 extension Desk {
-    fileprivate var entry: LedgerEntry { self[1] }
+    fileprivate var entry: ScheduledDownload { self[1] }
 
     fileprivate var copy: CachedCopy {
         CachedCopy(
@@ -92,7 +92,7 @@ extension Desk {
 
 private let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
 
-@Suite struct `The ledger, about copies and descriptors` {
+@Suite struct `The scheduler, about copies and descriptors` {
     @Test func `ends a download with the copy after a 304, and keeps the copy as the newest`() {
         let desk = makeDesk()
         desk.ends(desk.entry, .unchanged(desk.copy))
@@ -137,7 +137,7 @@ private let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
             #expect(throws: IllegalTransition.self) { try desk.steer(desk.entry, event) }
         }
         #expect(desk.entry.state.failure?.name == .interrupted)
-        #expect(desk.ledger.counts.remaining == 0)
+        #expect(desk.scheduler.counts.remaining == 0)
     }
 
     @Test func `holds a descriptor until nothing uses it any more`() throws {
@@ -145,13 +145,13 @@ private let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
         desk.add(1, source) { ($0.isToDescriptor, $0.directory) = (true, "") }
         let number = desk.entry.number
         desk.began(desk.entry, fileName: "b", mediaType: nil, total: 10, offset: 0)
-        #expect(!desk.ledger.isDone(number))
+        #expect(!desk.scheduler.isDone(number))
         try desk.steer(desk.entry, .cancel)
-        #expect(!desk.ledger.isDone(number), "the transfer writes still")
+        #expect(!desk.scheduler.isDone(number), "the transfer writes still")
         desk.ends(desk.entry, .stopped(nil))
-        #expect(!desk.ledger.isDone(number), "the file is to be emptied")
+        #expect(!desk.scheduler.isDone(number), "the file is to be emptied")
         desk.swept(number)
-        #expect(desk.ledger.isDone(number) && desk.ledger.isDone(DownloadNumber(77)))
-        #expect(!desk.ledger.allRows.contains { if case .sweep = $0 { true } else { false } })
+        #expect(desk.scheduler.isDone(number) && desk.scheduler.isDone(DownloadNumber(77)))
+        #expect(!desk.scheduler.allRows.contains { if case .sweep = $0 { true } else { false } })
     }
 }

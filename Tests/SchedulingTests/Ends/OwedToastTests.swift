@@ -84,7 +84,7 @@ extension Desk {
 
     fileprivate func row(_ number: UInt64) -> DownloadRecord? { rows.downloads[DownloadNumber(number)] }
     fileprivate var batchRow: BatchRecord? { rows.batches[BatchNumber(1)] }
-    fileprivate var batch: LedgerBatch? { ledger.batch(BatchNumber(1)) }
+    fileprivate var batch: ScheduledBatch? { scheduler.batch(BatchNumber(1)) }
 }
 
 private let failure = DownloadFailure(.network, "No route.")

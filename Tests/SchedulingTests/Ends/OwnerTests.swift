@@ -8,7 +8,7 @@ private func makeDesk(_ state: DownloadState = .active, activate: String? = "org
 }
 
 extension Desk {
-    fileprivate var entry: LedgerEntry { self[1] }
+    fileprivate var entry: ScheduledDownload { self[1] }
 
     /// The row on disk.
     fileprivate var row: DownloadRecord {
@@ -29,7 +29,7 @@ extension Desk {
             for action in actions {
                 switch action {
                 case .callOwner(let entry):
-                    if ledger.owesCall(entry, now: now) { count += 1 }
+                    if scheduler.owesCall(entry, now: now) { count += 1 }
                     ownerCalled(entry)
                 case .stopTransfer(let entry): ends(entry, .stopped(nil))
                 case .sweep(let number, _): swept(number)
@@ -39,8 +39,8 @@ extension Desk {
         }
     }
 
-    /// The time until the ledger is due without an event, in seconds.
-    fileprivate var due: Int64? { ledger.nextWake.map { ($0 - now).components.seconds } }
+    /// The time until the scheduler is due without an event, in seconds.
+    fileprivate var due: Int64? { scheduler.nextWake.map { ($0 - now).components.seconds } }
 }
 
 @Suite struct `An owner` {
@@ -48,7 +48,7 @@ extension Desk {
         let desk = makeDesk()
         #expect(desk.calls() == 0)
         try desk.end()
-        #expect(desk.ledger.nextWake == nil, "the call is on its way")
+        #expect(desk.scheduler.nextWake == nil, "the call is on its way")
         #expect(desk.calls() == 1)
         var at: [Int64] = []
         while desk.due != nil {
@@ -57,7 +57,7 @@ extension Desk {
             at.append((desk.now - Desk.start).components.seconds)
         }
         #expect(at == [60, 600, 3600])
-        #expect(!desk.ledger.hasWork && desk.row.activations == 4)
+        #expect(!desk.scheduler.hasWork && desk.row.activations == 4)
     }
 
     @Test func `is called at each startup for seven days, and its schedule continues`() throws {
@@ -73,9 +73,9 @@ extension Desk {
         desk.wait(.seconds(3000))
         #expect(desk.calls() == 1 && desk.due == nil)
         desk.restart(after: .seconds(23 * 3600 - 3120))
-        #expect(desk.calls() == 1 && !desk.ledger.hasWork)
+        #expect(desk.calls() == 1 && !desk.scheduler.hasWork)
         desk.restart(after: .seconds(3600))
-        #expect(desk.calls() == 0 && !desk.ledger.hasWork, "seven days")
+        #expect(desk.calls() == 0 && !desk.scheduler.hasWork, "seven days")
     }
 
     @Test func `that has not been called yet is called at the next startup, however late`() throws {
@@ -97,9 +97,9 @@ extension Desk {
         desk.acknowledge(desk.entry)
         desk.acknowledge(desk.entry)
         #expect(desk.actions.saves == [], "it is known already")
-        #expect(desk.calls() == 0 && !desk.ledger.hasWork && desk.row.isAcknowledged)
+        #expect(desk.calls() == 0 && !desk.scheduler.hasWork && desk.row.isAcknowledged)
         desk.restart()
-        #expect(desk.calls() == 0 && !desk.ledger.hasWork)
+        #expect(desk.calls() == 0 && !desk.scheduler.hasWork)
         // An owner that acknowledges before its call is not called.
         desk = makeDesk()
         try desk.end()
@@ -131,10 +131,10 @@ extension Desk {
         var desk = makeDesk()
         try desk.end()
         try desk.remove(desk.entry)
-        #expect(desk.calls() == 0 && desk.ledger.nextWake == nil)
+        #expect(desk.calls() == 0 && desk.scheduler.nextWake == nil)
         desk = makeDesk(activate: nil)
         try desk.end()
-        #expect(desk.calls() == 0 && desk.ledger.nextWake == nil)
+        #expect(desk.calls() == 0 && desk.scheduler.nextWake == nil)
         desk.restart()
         #expect(desk.calls() == 0)
     }

@@ -13,7 +13,7 @@ private let failure = DownloadFailure(.httpStatus, "The server answered 404.", h
     }
 
     /// A desk with an active download.
-    private func begun(toDescriptor: Bool = false, activate: String? = nil) -> (Desk, LedgerEntry) {
+    private func begun(toDescriptor: Bool = false, activate: String? = nil) -> (Desk, ScheduledDownload) {
         let desk = Desk()
         var record = Self.record(1, activate: activate)
         record.isToDescriptor = toDescriptor
@@ -46,11 +46,11 @@ private let failure = DownloadFailure(.httpStatus, "The server answered 404.", h
         desk.wait(.microseconds(1))
         #expect(entry.record.options.holdsSecrets)
         if activate != nil { desk.acknowledge(entry) }
-        #expect(desk.ledger.nextWake == last + Limits.secretsAge)
+        #expect(desk.scheduler.nextWake == last + Limits.secretsAge)
         desk.waitUntilDue()
         #expect(!entry.record.options.holdsSecrets)
         #expect(desk.actions.saves.contains(.put(entry.record)) && desk.actions.saves.contains(.scrubLog))
-        #expect(desk.ledger.nextWake == nil)
+        #expect(desk.scheduler.nextWake == nil)
     }
 
     @Test func `are deleted at once if no retry is possible`() {
@@ -65,9 +65,9 @@ private let failure = DownloadFailure(.httpStatus, "The server answered 404.", h
         (young.state, young.endedAt) = (.cancelled, Desk.start + .seconds(-3600))
         (finished.state, finished.endedAt) = (.finished, Desk.start)
         let desk = Desk([old, young, finished])
-        #expect(desk.ledger.nextWake == WallTime(microseconds: 0))
+        #expect(desk.scheduler.nextWake == WallTime(microseconds: 0))
         desk.wait(.zero)
         #expect((1...3).map { desk[$0].record.options.holdsSecrets } == [false, true, false])
-        #expect(desk.ledger.nextWake == desk.now + .seconds(82_800))
+        #expect(desk.scheduler.nextWake == desk.now + .seconds(82_800))
     }
 }

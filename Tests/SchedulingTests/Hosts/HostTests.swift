@@ -99,13 +99,13 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1], "the first has not gone out yet")
         desk.sent(1)
         let first = desk.now
-        #expect(desk.ledger.nextWake == first + interval)
+        #expect(desk.scheduler.nextWake == first + interval)
         desk.wait(.milliseconds(1000))
         #expect(desk.started == [1])
         desk.waitUntilDue()
         #expect(desk.started == [1, 2])
         desk.sent(2, after: .milliseconds(3))
-        #expect(desk.ledger.nextWake == first + interval * 2 + .milliseconds(3))
+        #expect(desk.scheduler.nextWake == first + interval * 2 + .milliseconds(3))
         desk.waitUntilDue()
         #expect(desk.started == [1, 2, 3])
     }
@@ -129,7 +129,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.sent(1)
         let start = desk.now
         for number in 2...4 {
-            let hold = desk.ledger.hold(of: desk[UInt64(number)], now: desk.now)
+            let hold = desk.scheduler.hold(of: desk[UInt64(number)], now: desk.now)
             #expect(hold?.reason == .rateLimit)
             #expect(hold?.until.map { $0 - start >= .seconds(number - 1) && $0 - start < .seconds(number) } == true)
             #expect(desk.ahead(UInt64(number)) == number - 2)
@@ -157,7 +157,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1, 2, 3, 4])
         #expect(desk.hold(25) == nil && desk.ahead(25) == 20)
         for number in 26...27 {
-            let hold = try #require(desk.ledger.hold(of: desk[UInt64(number)], now: desk.now))
+            let hold = try #require(desk.scheduler.hold(of: desk[UInt64(number)], now: desk.now))
             let turns = number - 25
             #expect(hold.reason == .rateLimit && hold.until.map { $0 - desk.now == .seconds(60 * turns) } == true)
             #expect(desk.ahead(UInt64(number)) == turns)
@@ -166,7 +166,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         for number in UInt64(1)...21 { desk.finish(number) }
         #expect(desk.started.last == 25)
         desk.sent(25)
-        let hold = try #require(desk.ledger.hold(of: desk[26], now: desk.now))
+        let hold = try #require(desk.scheduler.hold(of: desk[26], now: desk.now))
         #expect(hold.reason == .rateLimit && hold.until.map { $0 - desk.now >= .seconds(60) && $0 - desk.now <= .seconds(61) } == true)
         #expect(desk.ahead(26) == 0)
     }
@@ -210,7 +210,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
             let after = Desk(requests: [before.requests.last!], at: before.now + .milliseconds(900)) { try? $0.hostRules.set("h", second) }
             after.add(2)
             #expect(after.started == [])
-            #expect(after.ledger.nextWake == (isSent ? before.now : after.now) + interval)
+            #expect(after.scheduler.nextWake == (isSent ? before.now : after.now) + interval)
             after.waitUntilDue()
             #expect(after.started == [2])
         }
@@ -224,7 +224,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         for jump in [-7200, 7200] {
             desk.clockJumps(by: .seconds(jump))
             #expect(desk.started == [1])
-            #expect(desk.ledger.nextWake == desk.now + interval)
+            #expect(desk.scheduler.nextWake == desk.now + interval)
         }
     }
 
@@ -248,7 +248,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.rule("org", second)
         for host in ["a.org", "b.org"] { desk.rule(host, HostRule()) }
         desk.add(3, "http://a.org/3")
-        #expect(desk.ledger.nextWake == desk.now + interval)
+        #expect(desk.scheduler.nextWake == desk.now + interval)
     }
 
     @Test func `applies from the moment it is set until it is removed`() {
@@ -552,11 +552,11 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.add(1)
         desk.fail(1, 503, retryAfter: .seconds(3600))
         desk.add(2)
-        #expect(desk.ledger.slowedOrigins(now: desk.now).keys.sorted() == ["http://h:80"])
+        #expect(desk.scheduler.slowedOrigins(now: desk.now).keys.sorted() == ["http://h:80"])
         desk.resetHost("other")
-        #expect(desk.ledger.slowedOrigins(now: desk.now).count == 1)
+        #expect(desk.scheduler.slowedOrigins(now: desk.now).count == 1)
         desk.resetHost("h")
-        #expect(desk.ledger.slowedOrigins(now: desk.now).isEmpty && desk.started == [1, 2])
+        #expect(desk.scheduler.slowedOrigins(now: desk.now).isEmpty && desk.started == [1, 2])
     }
 
     @Test(arguments: [404, 403, 301, 500, 408] as [UInt32])
@@ -568,14 +568,14 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
             desk.wait(.milliseconds(1))
             desk.fail(UInt64(number), 503)
         }
-        let slow = desk.ledger.slowedOrigins(now: desk.now)["http://h:80"]?.interval
+        let slow = desk.scheduler.slowedOrigins(now: desk.now)["http://h:80"]?.interval
         #expect(slow == .seconds(8))
         desk.add(5)
         desk.live { desk.started.contains(5) }
         desk.wait(.milliseconds(1))
         desk.fail(5, status)
         let isAnswer = status < 500 && status != 408
-        #expect(desk.ledger.slowedOrigins(now: desk.now)["http://h:80"]?.interval == (isAnswer ? .seconds(1) : slow))
+        #expect(desk.scheduler.slowedOrigins(now: desk.now)["http://h:80"]?.interval == (isAnswer ? .seconds(1) : slow))
     }
 
     @Test func `of another kind slows nothing`() {
@@ -591,7 +591,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     @Test func `is forgotten when no download needs it, however many hosts there were`() throws {
         let desk = Desk { try? $0.hostRules.set("*", second) }
         func remembered() -> Int {
-            desk.ledger.allRows.count { if case .requested = $0 { true } else { false } }
+            desk.scheduler.allRows.count { if case .requested = $0 { true } else { false } }
         }
         for number in 1...6000 {
             desk.add(UInt64(number), "http://h\(number)/f")
@@ -815,11 +815,11 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk[100].state == .queued)
         for _ in 0..<4 {
             desk.wait(.seconds(6))
-            let stopping = desk.ledger.entries.values.filter { $0.work == .stopping }
+            let stopping = desk.scheduler.entries.values.filter { $0.work == .stopping }
             for entry in stopping { desk.ends(entry, .stopped(nil)) }
         }
         #expect(desk.started.contains(100))
-        #expect(desk.ledger.nextWake == nil || desk.ledger.nextWake! > desk.now)
+        #expect(desk.scheduler.nextWake == nil || desk.scheduler.nextWake! > desk.now)
         let before = desk.started
         for _ in 0..<20 { desk.wait(.seconds(6)) }
         #expect(desk.started == before, "it has its place; and in its own queue A may wait for itself")
@@ -928,7 +928,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
             try? settings.hostRules.set("slow", HostRule(requestInterval: .seconds(60)))
         }
         desk.redirect(100...165, to: "slow", app: "greedy")
-        #expect(desk.ledger.counts.active == 66)
+        #expect(desk.scheduler.counts.active == 66)
         desk.add(2, "http://other/2", app: "modest")
         desk.add(3, "http://other/3", app: "modest")
         for _ in 0..<4 { desk.wait(.seconds(6)) }
@@ -982,7 +982,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     private func slices(_ desk: Desk, keep isKept: () -> Bool) {
         #expect(isKept())
         var count = 0
-        while desk.ledger.hasSlices, count < 1000 {
+        while desk.scheduler.hasSlices, count < 1000 {
             desk.slice()
             #expect(isKept())
             count += 1
@@ -999,7 +999,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         let desk = Desk { ($0.maxActive, $0.maxPerHost) = (1, 8) }
         for number in UInt64(1)...40 { desk.add(number, "http://h\(number % 10)/\(number)") }
         #expect(desk.started == [1])
-        (desk.ledger.sliceSize.hosts, desk.ledger.sliceSize.starts) = (hosts, 2)
+        (desk.scheduler.sliceSize.hosts, desk.scheduler.sliceSize.starts) = (hosts, 2)
         // Each host offers a download; the limits of hosts fall while the number of slots rises.
         desk.set { ($0.maxActive, $0.maxPerHost) = (100, 1) }
         slices(desk) { most(desk) <= 1 }
@@ -1013,7 +1013,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         let desk = Desk { $0.maxActive = 1 }
         for number in UInt64(1)...20 { desk.add(number, "http://h\(number % 5).example.org/\(number)") }
         for number in UInt64(21)...24 { desk.add(number, "http://example.com/\(number)") }
-        desk.ledger.sliceSize.cost = cost
+        desk.scheduler.sliceSize.cost = cost
         desk.set {
             $0.maxActive = 100
             try? $0.hostRules.set("example.org", HostRule(connections: 2))

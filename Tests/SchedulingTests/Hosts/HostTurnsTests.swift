@@ -34,7 +34,7 @@ import Testing
         let claims = (0..<3000).map { claim("app \($0)") }
         var had = [Int](repeating: 0, count: claims.count)
         for _ in 0..<6000 {
-            // Among claims that waited equally long, the one with the fewest turns; in the ledger, the one queued first.
+            // Among claims that waited equally long, the one with the fewest turns; in the scheduler, the one queued first.
             let next = claims.indices.min { (turns.last(claims[$0]), had[$0]) < (turns.last(claims[$1]), had[$1]) } ?? 0
             turns.took(claims[next])
             had[next] += 1

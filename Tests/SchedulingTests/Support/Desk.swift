@@ -2,18 +2,18 @@ internal import DownloadModel
 internal import Scheduling
 internal import Testing
 
-/// A ledger as the service uses it: events in, actions out. Each verb is one turn with one event, at the instant `now`. Everything that the
-/// ledger saves is on disk at once. Only the test performs the other actions.
+/// A scheduler as the service uses it: events in, actions out. Each verb is one turn with one event, at the instant `now`. Everything that
+/// the scheduler saves is on disk at once. Only the test performs the other actions.
 final class Desk {
     static let start = WallTime(microseconds: 1_000_000_000_000_000)
 
-    private(set) var ledger: Ledger
+    private(set) var scheduler: Scheduler
     var now: WallTime
     private let jitter: Jitter
     /// The actions of the last turn.
-    private(set) var actions: [Ledger.Action] = []
+    private(set) var actions: [Scheduler.Action] = []
     /// The actions of all turns.
-    private(set) var history: [Ledger.Action] = []
+    private(set) var history: [Scheduler.Action] = []
     /// How many of these `newActions` has returned.
     private var seen = 0
     /// The numbers of the started transfers, permitted redirects and announced waits so far, in order.
@@ -33,7 +33,7 @@ final class Desk {
     ) {
         var settings = Settings()
         change(&settings)
-        (ledger, self.now, self.jitter) = (Ledger(settings: settings, network: network, jitter: jitter), now, jitter)
+        (scheduler, self.now, self.jitter) = (Scheduler(settings: settings, network: network, jitter: jitter), now, jitter)
         for record in records { rows.take(.put(record)) }
         for batch in batches { rows.take(.putBatch(batch)) }
         for (number, directory) in sweeps { rows.take(.sweep(number, directory: directory)) }
@@ -44,12 +44,12 @@ final class Desk {
     /// The process dies, and after `pause` another one begins with the rows on disk.
     func restart(after pause: Duration = .zero) {
         (now, seen) = (now + pause, history.count)
-        ledger = Ledger(settings: ledger.settings, jitter: jitter)
+        scheduler = Scheduler(settings: scheduler.settings, jitter: jitter)
         begin()
     }
 
     private func begin() {
-        let restored = ledger.restore(
+        let restored = scheduler.restore(
             rows.downloads.values.sorted { $0.number < $1.number }, batches: rows.batches.values.sorted { $0.number < $1.number },
             sweeps: rows.sweeps, requests: Array(rows.requests.values), now: now)
         happens(.begins(crashed: [], owed: restored.owedToasts))
@@ -71,27 +71,27 @@ final class Desk {
 
     // MARK: Questions
 
-    subscript(_ number: UInt64) -> LedgerEntry { ledger[DownloadNumber(number)]! }
+    subscript(_ number: UInt64) -> ScheduledDownload { scheduler[DownloadNumber(number)]! }
     func state(_ number: UInt64) -> DownloadState { self[number].state }
-    func hold(_ number: UInt64) -> WaitReason? { ledger.hold(of: self[number], now: now)?.reason }
+    func hold(_ number: UInt64) -> WaitReason? { scheduler.hold(of: self[number], now: now)?.reason }
     /// The end of the wait that `hold` gives a reason for.
-    func holdEnd(_ number: UInt64) -> WallTime? { ledger.hold(of: self[number], now: now)?.until }
-    func ahead(_ number: UInt64) -> Int { ledger.ahead(of: self[number], now: now) }
+    func holdEnd(_ number: UInt64) -> WallTime? { scheduler.hold(of: self[number], now: now)?.until }
+    func ahead(_ number: UInt64) -> Int { scheduler.ahead(of: self[number], now: now) }
 
     /// The actions of all turns of this process since the last call.
-    func newActions() -> ArraySlice<Ledger.Action> {
+    func newActions() -> ArraySlice<Scheduler.Action> {
         defer { seen = history.count }
         return history[seen...]
     }
 
     // MARK: Turns
 
-    /// One turn. A fault of the ledger fails the test, unless `mayFail`.
+    /// One turn. A fault of the scheduler fails the test, unless `mayFail`.
     ///
     /// - Throws: the refusal of the first refused event.
     @discardableResult
-    func turn(_ events: [Ledger.Event], mayFail: Bool = false) throws(IllegalTransition) -> Ledger.Turn {
-        let turn = ledger.turn(events, at: now)
+    func turn(_ events: [Scheduler.Event], mayFail: Bool = false) throws(IllegalTransition) -> Scheduler.Turn {
+        let turn = scheduler.turn(events, at: now)
         actions = turn.actions
         history += actions
         for action in actions {
@@ -103,13 +103,13 @@ final class Desk {
             default: break
             }
         }
-        if !mayFail { for fault in turn.faults { Issue.record("a fault of the ledger: \(fault)") } }
+        if !mayFail { for fault in turn.faults { Issue.record("a fault of the scheduler: \(fault)") } }
         if let refusal = turn.refusal { throw refusal }
         return turn
     }
 
     /// One turn with a fact, which no state refuses.
-    private func happens(_ event: Ledger.Event) {
+    private func happens(_ event: Scheduler.Event) {
         do throws(IllegalTransition) { try turn([event]) } catch { Issue.record("a refused fact: \(error)") }
     }
 
@@ -119,99 +119,105 @@ final class Desk {
     @discardableResult
     func add(
         _ number: UInt64, _ url: String? = nil, app: String = "", _ change: (inout DownloadRecord) -> Void = { _ in }
-    ) -> LedgerEntry {
+    ) -> ScheduledDownload {
         let entry = addUnsaved(Desk.record(number, url, app: app, change))
         saved(entry)
         return entry
     }
 
     /// Adds a download whose row is not on disk yet: `saved` or `unsaved` follows.
-    func addUnsaved(_ record: DownloadRecord) -> LedgerEntry {
+    func addUnsaved(_ record: DownloadRecord) -> ScheduledDownload {
         happens(.add(record))
         return self[record.number.value]
     }
 
-    func saved(_ entry: LedgerEntry) {
+    func saved(_ entry: ScheduledDownload) {
         rows.take(.put(entry.record))
         happens(.saved(entry))
     }
 
-    func unsaved(_ entry: LedgerEntry) { happens(.unsaved(entry)) }
+    func unsaved(_ entry: ScheduledDownload) { happens(.unsaved(entry)) }
 
     /// As `addUnsaved`, for a batch. The numbers of its `count` members follow its own.
-    func addUnsavedBatch(_ number: UInt64, _ count: Int) -> (LedgerBatch, [LedgerEntry]) {
+    func addUnsavedBatch(_ number: UInt64, _ count: Int) -> (ScheduledBatch, [ScheduledDownload]) {
         var members = PreparedMembers()
         for index in 1...UInt64(count) {
-            ledger.prepare(Desk.record(number + index) { $0.batch = BatchNumber(number) }, in: &members)
+            scheduler.prepare(Desk.record(number + index) { $0.batch = BatchNumber(number) }, in: &members)
         }
         happens(.addBatch(BatchRecord(number: BatchNumber(number), count: UInt32(count)), members))
-        return (ledger.batch(BatchNumber(number))!, members.entries)
+        return (scheduler.batch(BatchNumber(number))!, members.entries)
     }
 
-    func saved(_ batch: LedgerBatch, _ members: [LedgerEntry]) {
+    func saved(_ batch: ScheduledBatch, _ members: [ScheduledDownload]) {
         rows.take(.addBatch(batch.record, members.map(\.record)))
         happens(.savedBatch(batch, members))
     }
 
     /// Some members take their places in the queue. `saved` follows with all of them.
-    func savedMembers(_ members: [LedgerEntry], of batch: LedgerBatch) { happens(.savedMembers(batch, members)) }
-    func unsaved(_ batch: LedgerBatch, _ members: [LedgerEntry]) { happens(.unsavedBatch(batch, members)) }
+    func savedMembers(_ members: [ScheduledDownload], of batch: ScheduledBatch) { happens(.savedMembers(batch, members)) }
+    func unsaved(_ batch: ScheduledBatch, _ members: [ScheduledDownload]) { happens(.unsavedBatch(batch, members)) }
 
-    func steer(_ entry: LedgerEntry, _ event: DownloadEvent) throws(IllegalTransition) { try turn([.steer(entry, event)]) }
-    func replaceUrl(_ entry: LedgerEntry, _ url: DownloadURL) throws(IllegalTransition) { try turn([.replaceUrl(entry, FreshLink(url))]) }
-    func remove(_ entry: LedgerEntry) throws(IllegalTransition) { try turn([.remove(entry)]) }
-    func steer(_ batch: LedgerBatch, _ event: DownloadEvent) { happens(.steerBatch(batch, event)) }
-    func remove(_ batch: LedgerBatch) { happens(.removeBatch(batch)) }
+    func steer(_ entry: ScheduledDownload, _ event: DownloadEvent) throws(IllegalTransition) { try turn([.steer(entry, event)]) }
+    func replaceUrl(_ entry: ScheduledDownload, _ url: DownloadURL) throws(IllegalTransition) {
+        try turn([.replaceUrl(entry, FreshLink(url))])
+    }
+    func remove(_ entry: ScheduledDownload) throws(IllegalTransition) { try turn([.remove(entry)]) }
+    func steer(_ batch: ScheduledBatch, _ event: DownloadEvent) { happens(.steerBatch(batch, event)) }
+    func remove(_ batch: ScheduledBatch) { happens(.removeBatch(batch)) }
     func pauseAll() { happens(.pauseAll) }
     func resumeAll() { happens(.resumeAll) }
-    func move(_ entry: LedgerEntry, to place: UInt32) { happens(.move(entry, to: place)) }
-    func setPriority(_ entry: LedgerEntry, _ priority: Int32) { happens(.setPriority(entry, priority)) }
-    func setSpeedLimit(_ entry: LedgerEntry, _ limit: Speed?) { happens(.setSpeedLimit(entry, limit)) }
+    func move(_ entry: ScheduledDownload, to place: UInt32) { happens(.move(entry, to: place)) }
+    func setPriority(_ entry: ScheduledDownload, _ priority: Int32) { happens(.setPriority(entry, priority)) }
+    func setSpeedLimit(_ entry: ScheduledDownload, _ limit: Speed?) { happens(.setSpeedLimit(entry, limit)) }
 
     func set(_ change: (inout Settings) -> Void) {
-        var settings = ledger.settings
+        var settings = scheduler.settings
         change(&settings)
         happens(.set(settings))
     }
 
     func resetHost(_ host: String) { happens(.resetHost(host)) }
-    func acknowledge(_ entry: LedgerEntry) { happens(.acknowledge(entry)) }
+    func acknowledge(_ entry: ScheduledDownload) { happens(.acknowledge(entry)) }
     func inFront(_ apps: Set<String>) { happens(.inFront(apps)) }
 
     // MARK: The engine
 
     /// The next request of the transfer goes to `host`, by a redirect or again.
-    func hop(_ entry: LedgerEntry, to host: String, origin: String? = nil) { happens(.asks(entry.request, host: host, origin: origin)) }
+    func hop(_ entry: ScheduledDownload, to host: String, origin: String? = nil) {
+        happens(.asks(entry.request, host: host, origin: origin))
+    }
     /// The request has gone out now.
-    func sent(_ entry: LedgerEntry) { happens(.sent(entry.request, at: now)) }
-    func stalled(_ entry: LedgerEntry, _ isStalled: Bool) { happens(.stalled(entry.request, isStalled)) }
+    func sent(_ entry: ScheduledDownload) { happens(.sent(entry.request, at: now)) }
+    func stalled(_ entry: ScheduledDownload, _ isStalled: Bool) { happens(.stalled(entry.request, isStalled)) }
 
     func began(
-        _ entry: LedgerEntry, fileName: String = "f", mediaType: String? = nil, source: String? = nil, total: ByteCount? = nil,
+        _ entry: ScheduledDownload, fileName: String = "f", mediaType: String? = nil, source: String? = nil, total: ByteCount? = nil,
         offset: ByteCount = 0, isResumable: Bool = true
     ) {
-        let response = Ledger.Response(
+        let response = Scheduler.Response(
             fileName: fileName, mediaType: mediaType, source: source, total: total, offset: offset, isResumable: isResumable)
         happens(.began(entry, response))
     }
 
-    func checkpoint(_ entry: LedgerEntry, _ resume: ResumeData) { happens(.checkpoint(entry, resume)) }
-    func ends(_ entry: LedgerEntry, _ outcome: TransferOutcome) { happens(.transferEnded(entry.number, outcome)) }
+    func checkpoint(_ entry: ScheduledDownload, _ resume: ResumeData) { happens(.checkpoint(entry, resume)) }
+    func ends(_ entry: ScheduledDownload, _ outcome: TransferOutcome) { happens(.transferEnded(entry.number, outcome)) }
 
-    func fails(_ entry: LedgerEntry, _ failure: DownloadFailure, madeProgress: Bool = false, _ resume: ResumeData? = nil) {
+    func fails(_ entry: ScheduledDownload, _ failure: DownloadFailure, madeProgress: Bool = false, _ resume: ResumeData? = nil) {
         ends(entry, .failed(failure, madeProgress: madeProgress, resume))
     }
 
     // MARK: The pool
 
-    func verified(_ entry: LedgerEntry, _ identity: FileIdentity) { happens(.verified(entry, identity)) }
-    func endingFailed(_ entry: LedgerEntry, _ failure: DownloadFailure) { happens(.endingFailed(entry, failure)) }
-    func committed(_ entry: LedgerEntry, path: String, skipped: Bool = false) { happens(.committed(entry, path: path, skipped: skipped)) }
-    func foundUnchanged(_ entry: LedgerEntry, _ copy: CachedCopy) { happens(.foundUnchanged(entry, copy)) }
+    func verified(_ entry: ScheduledDownload, _ identity: FileIdentity) { happens(.verified(entry, identity)) }
+    func endingFailed(_ entry: ScheduledDownload, _ failure: DownloadFailure) { happens(.endingFailed(entry, failure)) }
+    func committed(_ entry: ScheduledDownload, path: String, skipped: Bool = false) {
+        happens(.committed(entry, path: path, skipped: skipped))
+    }
+    func foundUnchanged(_ entry: ScheduledDownload, _ copy: CachedCopy) { happens(.foundUnchanged(entry, copy)) }
     func swept(_ number: DownloadNumber, isGone: Bool = true) { happens(.swept(number, isGone: isGone)) }
 
     /// The whole body of a running transfer is received and verified: the commit follows.
-    func bringToCommit(_ entry: LedgerEntry) {
+    func bringToCommit(_ entry: ScheduledDownload) {
         let identity = FileIdentity(device: 1, inode: entry.number.value, mount: 1, boot: "b")
         began(entry, total: 10)
         ends(entry, .complete(size: 10, fileName: "f", ResumeData(written: 10, total: 10, validator: nil, identity: identity)))
@@ -220,7 +226,7 @@ final class Desk {
 
     // MARK: The system
 
-    /// The clock goes on, and the ledger looks at it.
+    /// The clock goes on, and the scheduler looks at it.
     func wait(_ duration: Duration) {
         now = now + duration
         happens(.time)
@@ -228,7 +234,7 @@ final class Desk {
 
     /// As `wait`, until something is due.
     func waitUntilDue() {
-        guard let time = ledger.nextWake else {
+        guard let time = scheduler.nextWake else {
             Issue.record("nothing is due")
             return
         }
@@ -248,17 +254,17 @@ final class Desk {
 
     // MARK: The announcements and the process
 
-    func toastSettled(_ toast: Ledger.OwedToast) { happens(.toastSettled(toast)) }
-    func ownerCalled(_ entry: LedgerEntry) { happens(.ownerCalled(entry)) }
-    func crashed(_ entry: LedgerEntry) { happens(.begins(crashed: [entry.number], owed: [])) }
+    func toastSettled(_ toast: Scheduler.OwedToast) { happens(.toastSettled(toast)) }
+    func ownerCalled(_ entry: ScheduledDownload) { happens(.ownerCalled(entry)) }
+    func crashed(_ entry: ScheduledDownload) { happens(.begins(crashed: [entry.number], owed: [])) }
     func exits() { happens(.ends) }
     func slice() { happens(.slice) }
 
     /// Performs all slices.
-    func slices() { while ledger.hasSlices { slice() } }
+    func slices() { while scheduler.hasSlices { slice() } }
 }
 
-extension Sequence<Ledger.Action> {
+extension Sequence<Scheduler.Action> {
     var saves: [StoreChange] { compactMap { if case .save(let change) = $0 { change } else { nil } } }
     /// The saved rows of downloads.
     var rows: [DownloadRecord] { saves.compactMap { if case .put(let record) = $0 { record } else { nil } } }

@@ -26,13 +26,13 @@ struct StoredRows {
         case .swept(let number): sweeps[number] = nil
         case .requested(let request): requests[RequestKey(host: request.host, requestInterval: request.requestInterval)] = request
         case .requestOver(let host, let interval): requests[RequestKey(host: host, requestInterval: interval)] = nil
-        // `Ledger.settings` has the settings; nobody reads the copies.
+        // `Scheduler.settings` has the settings; nobody reads the copies.
         case .set, .keepCopy, .scrubLog: break
         }
     }
 }
 
-extension Ledger {
+extension Scheduler {
     /// All rows, as a new database would hold them.
     var allRows: [StoreChange] {
         var (walk, rows) = (walkRows(), [StoreChange]())

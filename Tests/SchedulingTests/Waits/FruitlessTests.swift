@@ -10,7 +10,7 @@ private func makeDesk(_ change: (inout DownloadRecord) -> Void = { _ in }) -> De
 }
 
 extension Desk {
-    fileprivate var entry: LedgerEntry { self[1] }
+    fileprivate var entry: ScheduledDownload { self[1] }
     fileprivate func begin(isResumable: Bool) { began(entry, isResumable: isResumable) }
 
     fileprivate func fail(_ failure: DownloadFailure, madeProgress: Bool = true, _ resume: ResumeData? = nil) {

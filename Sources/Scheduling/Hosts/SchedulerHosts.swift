@@ -1,7 +1,7 @@
 public import DownloadModel
 
 /// The load of each host: limits and intervals of host rules, turns, the next requests of transfers, refusals.
-extension Ledger {
+extension Scheduler {
     /// Refreshes hosts that are due, and hosts that have changed.
     func openHosts(now: WallTime) {
         // The rest is due in the next slice.
@@ -51,7 +51,7 @@ extension Ledger {
     // MARK: Active downloads
 
     /// `entry` becomes active, with its first request at its own host.
-    func enterSlot(_ entry: LedgerEntry, now: WallTime) {
+    func enterSlot(_ entry: ScheduledDownload, now: WallTime) {
         entry.requestCount &+= 1
         let request = PlacedRequest(
             host: entry.host, origin: entry.origin, app: entry.record.options.app, requestInterval: entry.requestInterval,
@@ -60,7 +60,7 @@ extension Ledger {
     }
 
     /// Whether the active download waits for its next request, and takes no slot.
-    public func isHeld(_ entry: LedgerEntry) -> Bool { gate.requests[entry.request]?.isWaiting ?? false }
+    public func isHeld(_ entry: ScheduledDownload) -> Bool { gate.requests[entry.request]?.isWaiting ?? false }
     /// Whether the request keeps an interval: the engine must report when the request has gone out.
     public func isPaced(_ id: RequestID) -> Bool { gate.requests[id]?.isPaced ?? false }
 
@@ -89,7 +89,7 @@ extension Ledger {
     // MARK: Refusals
 
     /// Notes what `failure` says about the origin: a refusal, an answer, or nothing.
-    func note(_ failure: DownloadFailure, of entry: LedgerEntry, now: WallTime) {
+    func note(_ failure: DownloadFailure, of entry: ScheduledDownload, now: WallTime) {
         guard let status = failure.httpStatus else { return }
         switch status {
         case 429, 503: gate.refused(entry.request, status, failure.retryAfter, now: now)
@@ -99,7 +99,7 @@ extension Ledger {
     }
 
     /// A caller resumed `entry`, which is queued or waits for its next request: try at once, whatever pause or pace its origin has.
-    func defyPace(_ entry: LedgerEntry) {
+    func defyPace(_ entry: ScheduledDownload) {
         let isQueued = entry.state == .queued
         guard isQueued || isHeld(entry), !(entry.lane?.isUrgent ?? entry.isUrgent),
             gate.paces[isQueued ? entry.origin : gate.origin(of: entry.request)] != nil
@@ -135,7 +135,7 @@ extension Ledger {
     /// Puts a queued download into a lane of its host of now.
     ///
     /// - Returns: whether it was in another.
-    func regroup(_ entry: LedgerEntry) -> Bool {
+    func regroup(_ entry: ScheduledDownload) -> Bool {
         guard let lane = entry.lane, !entry.record.isWhole, settings.hostRules.governing(entry.host).name != lane.host.name else {
             return false
         }
@@ -144,7 +144,7 @@ extension Ledger {
     }
 
     /// Restores the pauses that servers requested. A pause longer than any possible one is from a clock that was set back since.
-    func recallPauses(_ entries: [LedgerEntry], now: WallTime) {
+    func recallPauses(_ entries: [ScheduledDownload], now: WallTime) {
         for entry in entries {
             guard let failure = entry.record.lastFailure, let status = failure.httpStatus, [429, 503].contains(status),
                 let pause = failure.retryAfter, let until = entry.record.retryAt, until < now + DownloadRecord.longestRetry

@@ -1,7 +1,7 @@
 internal import DownloadModel
 
 /// The effects of the network and of the machine's sleep. Downloads from this machine itself never wait for a network.
-extension Ledger {
+extension Scheduler {
     // MARK: Network
 
     /// Applies a new condition of the network; nil: unknown, because nobody watches the network or the answer is pending.
@@ -21,7 +21,7 @@ extension Ledger {
         beginPass(now: now) { ($0.isOfNetwork, $0.isBack) = (true, isBack || $0.isBack && condition?.reach ?? .online == .online) }
     }
 
-    func reconsider(_ entry: LedgerEntry, isBack: Bool, now: WallTime) {
+    func reconsider(_ entry: ScheduledDownload, isBack: Bool, now: WallTime) {
         let hindrance = hindrance(of: entry)
         switch (entry.state, hindrance) {
         case (.queued, .some): settle(entry, now: now)
@@ -38,7 +38,7 @@ extension Ledger {
 
     /// Clears the back-off of a download that failed because of the network, so that the retry is immediate.
     @discardableResult
-    private func hasten(_ entry: LedgerEntry) -> Bool {
+    private func hasten(_ entry: ScheduledDownload) -> Bool {
         guard let failure = entry.record.lastFailure, failure.retryAfter == nil, failure.isLostConnection || failure.wait == .offline else {
             return false
         }
@@ -47,14 +47,14 @@ extension Ledger {
     }
 
     /// The reason why the network hinders `entry`; nil: none.
-    private func hindrance(of entry: LedgerEntry) -> WaitReason? {
+    private func hindrance(of entry: ScheduledDownload) -> WaitReason? {
         // Asking for the options costs more than the rest: only of a network that hinders some.
         guard let network = conditions.network, network != .open, !entry.isLocal else { return nil }
         return conditions.hindrance(defiedReach: entry.defiedReach, allowsMetered: entry.record.options.allowsMetered)
     }
 
     /// The state in which `entry` may go on, by its record and by the network. A wait that somebody must end comes first.
-    func obstacle(of entry: LedgerEntry, now: WallTime) -> DownloadState {
+    func obstacle(of entry: ScheduledDownload, now: WallTime) -> DownloadState {
         let own = entry.record.obstacle(now: now, paused: settings.paused)
         switch own {
         case .queued, .waiting(.retry, _): return hindrance(of: entry).map { .waiting($0, until: nil) } ?? own
@@ -63,7 +63,7 @@ extension Ledger {
     }
 
     /// Does not count an attempt that was lost without a network, and delays the retry until there is a network.
-    func excuse(_ entry: LedgerEntry, madeProgress: Bool, _ verdict: inout RetryPolicy.Verdict, _ used: inout UInt32) {
+    func excuse(_ entry: ScheduledDownload, madeProgress: Bool, _ verdict: inout RetryPolicy.Verdict, _ used: inout UInt32) {
         entry.defiedReach = nil
         guard hindrance(of: entry) == .offline else { return }
         (verdict, used) = (.wait(.offline, until: nil), madeProgress ? 0 : entry.record.retriesUsed)

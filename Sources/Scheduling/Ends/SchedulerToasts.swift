@@ -1,7 +1,7 @@
 public import DownloadModel
 
 /// Toasts of outcomes. A toast is owed from the commit of the outcome until the toast is shown or dropped, across restarts, too.
-extension Ledger {
+extension Scheduler {
     /// The toast of an outcome, of a download or of a batch.
     public struct OwedToast: Equatable, Sendable {
         public let number: DownloadNumber
@@ -9,7 +9,7 @@ extension Ledger {
     }
 
     /// Notes whether the outcome of the just ended `entry` needs a toast. The members of a batch get no toasts of their own.
-    func oweToast(of entry: LedgerEntry) {
+    func oweToast(of entry: ScheduledDownload) {
         guard entry.batch == nil, entry.record.hasNews, wantsToast(entry.record.options.notify, entry.record.options.app) else { return }
         entry.record.owesToast = true
     }
@@ -24,7 +24,7 @@ extension Ledger {
     }
 
     /// Notes whether the outcome of `batch`, whose last member has just ended, needs a toast.
-    func oweToast(of batch: LedgerBatch, now: WallTime) {
+    func oweToast(of batch: ScheduledBatch, now: WallTime) {
         guard !batch.isLeaving, wantsToast(batch.record.notify, batch.record.app), batch.outcomes.failed > 0 || hasNews(batch) else {
             return
         }
@@ -33,13 +33,13 @@ extension Ledger {
     }
 
     /// Whether the batch fetched any file that was not there before.
-    private func hasNews(_ batch: LedgerBatch) -> Bool {
+    private func hasNews(_ batch: ScheduledBatch) -> Bool {
         let unchanged = members(of: batch).lazy.filter { $0.state == .finished && $0.record.isUnchanged }.count
         return batch.outcomes.finished > unchanged
     }
 
     /// An ended member of `batch` was retried: the batch owes no toast now.
-    func forgiveToast(of batch: LedgerBatch) {
+    func forgiveToast(of batch: ScheduledBatch) {
         guard batch.record.toastOwedSince != nil else { return }
         batch.record.toastOwedSince = nil
         output.append(.save(.putBatch(batch.record)))
@@ -71,16 +71,16 @@ extension Ledger {
     }
 }
 
-extension LedgerEntry {
+extension ScheduledDownload {
     /// nil: none. A removed download owes no toast, nor does a member: its batch does.
-    public var owedToast: Ledger.OwedToast? {
-        isRemoved || batch != nil ? nil : record.toastOwedSince.map { Ledger.OwedToast(number: number, end: $0) }
+    public var owedToast: Scheduler.OwedToast? {
+        isRemoved || batch != nil ? nil : record.toastOwedSince.map { Scheduler.OwedToast(number: number, end: $0) }
     }
 }
 
-extension LedgerBatch {
-    public var owedToast: Ledger.OwedToast? {
-        isRemoved ? nil : record.toastOwedSince.map { Ledger.OwedToast(number: number, end: $0) }
+extension ScheduledBatch {
+    public var owedToast: Scheduler.OwedToast? {
+        isRemoved ? nil : record.toastOwedSince.map { Scheduler.OwedToast(number: number, end: $0) }
     }
 }
 

@@ -1,11 +1,11 @@
 public import DownloadModel
 
 /// Calls, and so starts, the owner of an ended download (option `activate`), until the owner acknowledges the outcome.
-extension Ledger {
+extension Scheduler {
     /// The delays after the first, second and third call of an owner: 1, 10 and 60 minutes after the end.
     static let reminders: [Duration] = [.seconds(60), .seconds(540), .seconds(3000)]
     /// Requests a call of the owner, if one is still due.
-    func callOwner(_ entry: LedgerEntry, now: WallTime) {
+    func callOwner(_ entry: ScheduledDownload, now: WallTime) {
         guard entry.record.remindsOwner(at: now) else {
             entry.record.activateAt = nil
             return arm(entry)
@@ -16,7 +16,7 @@ extension Ledger {
     }
 
     /// At startup, calls the owner at once, whatever the schedule. The remaining calls of the first hour follow on schedule.
-    func resumeCalls(_ entry: LedgerEntry, now: WallTime) {
+    func resumeCalls(_ entry: ScheduledDownload, now: WallTime) {
         let longest = Self.reminders.max() ?? .zero
         // Longer than any delay of ours: the clock was set back while the service was not running.
         if let time = entry.record.activateAt, time > now + longest { entry.record.activateAt = now + longest }
@@ -24,14 +24,14 @@ extension Ledger {
     }
 
     /// Whether the call that `Action.callOwner` requested must still be made.
-    public func owesCall(_ entry: LedgerEntry, now: WallTime) -> Bool {
+    public func owesCall(_ entry: ScheduledDownload, now: WallTime) -> Bool {
         entry.isCallDue && !entry.isRemoved && entry.record.remindsOwner(at: now)
     }
 
     /// The requested call is about to be made.
     ///
     /// - Returns: whether it must still be made.
-    @discardableResult func takeOwnerCall(_ entry: LedgerEntry, now: WallTime) -> Bool {
+    @discardableResult func takeOwnerCall(_ entry: ScheduledDownload, now: WallTime) -> Bool {
         guard entry.isCallDue else { return false }
         entry.isCallDue = false
         guard !entry.isRemoved, entry.record.remindsOwner(at: now) else { return false }
@@ -46,7 +46,7 @@ extension Ledger {
     }
 
     /// The owner has acknowledged the outcome and is not called again. Returns false if the download has not ended.
-    @discardableResult func acknowledge(_ entry: LedgerEntry) -> Bool {
+    @discardableResult func acknowledge(_ entry: ScheduledDownload) -> Bool {
         guard entry.state.hasEnded else { return false }
         guard !entry.record.isAcknowledged else { return true }
         (entry.record.isAcknowledged, entry.record.activateAt, entry.isCallDue) = (true, nil, false)

@@ -1,7 +1,7 @@
 internal import DownloadModel
 
 /// The work of one call on many downloads, done in slices, so that other calls are answered in between.
-struct LedgerStretch {
+struct BulkChange {
     enum Deed {
         case take(DownloadEvent)
         /// `Resume` under PauseAll. It affects only the downloads that a person paused, even if ResumeAll comes before their slice.
@@ -18,16 +18,16 @@ struct LedgerStretch {
     let numbers: [DownloadNumber]
     var next = 0
     /// The call to answer at the end.
-    let call: Ledger.CallNumber?
+    let call: Scheduler.CallNumber?
 
     var isCancelAll: Bool { if case .cancelAll = deed { true } else { false } }
 }
 
 /// The work of one slice on many downloads. Small, because the caller may send further `slice` events while it has time.
 public struct SliceSize: Sendable {
-    /// Downloads of a stretch.
+    /// Downloads of a bulk change.
     public var portion = 10
-    /// Cost of a pass; `LedgerPass.swift` has the cost of each download.
+    /// Cost of a pass; `QueuePass.swift` has the cost of each download.
     public var cost = 500
     /// Hosts that are refreshed, and queued downloads that are reviewed at them.
     public var hosts = 200
@@ -36,17 +36,17 @@ public struct SliceSize: Sendable {
     public init() {}
 }
 
-extension Ledger {
-    /// Names a call that `stretchEnded` answers. The caller chooses the number.
+extension Scheduler {
+    /// Names a call that `bulkChangeEnded` answers. The caller chooses the number.
     public typealias CallNumber = UInt64
 
     /// Whether the caller must send the event `slice`.
-    public var hasSlices: Bool { hasPass || !stretches.isEmpty || isCut }
+    public var hasSlices: Bool { hasPass || !bulkChanges.isEmpty || isCut }
 
-    /// Performs one slice. Stretches come before the pass.
+    /// Performs one slice. Bulk changes come before the pass.
     func continueSlices(now: WallTime) {
-        if !stretches.isEmpty {
-            continueStretch(now: now)
+        if !bulkChanges.isEmpty {
+            continueBulkChange(now: now)
         } else if pass != nil {
             continuePass(now: now)
         }
@@ -55,17 +55,17 @@ extension Ledger {
     /// Cancels all unfinished downloads, except a download that is being committed, because it has all but ended.
     func cancelAll(answering call: CallNumber, now: WallTime) {
         let numbers = order.ordered
-        guard let last = numbers.max() else { return output.append(.stretchEnded(call)) }
+        guard let last = numbers.max() else { return output.append(.bulkChangeEnded(call)) }
         // One row cancels all downloads; without this row, a crash would leave some of them uncancelled.
         // This call also cancels the downloads that were retried since an earlier call.
         set(now: now) { ($0.cancelsThrough, $0.spared) = (last, []) }
-        begin(LedgerStretch(deed: .cancelAll(through: last), numbers: numbers, call: call), now: now)
+        begin(BulkChange(deed: .cancelAll(through: last), numbers: numbers, call: call), now: now)
     }
 
     /// Continues the CancelAll of an earlier process, answered or not.
     func goOnCancelling(now: WallTime) {
         guard let last = settings.cancelsThrough else { return }
-        begin(LedgerStretch(deed: .cancelAll(through: last), numbers: order.ordered.filter { $0 <= last }, call: nil), now: now)
+        begin(BulkChange(deed: .cancelAll(through: last), numbers: order.ordered.filter { $0 <= last }, call: nil), now: now)
     }
 
     /// Removes all ended downloads from the list.
@@ -73,52 +73,52 @@ extension Ledger {
     /// - Returns: their number.
     @discardableResult func clearEnded(answering call: CallNumber, now: WallTime) -> Int {
         let numbers = ended.ordered
-        begin(LedgerStretch(deed: .remove, numbers: numbers, call: call), now: now)
+        begin(BulkChange(deed: .remove, numbers: numbers, call: call), now: now)
         return numbers.count
     }
 
     /// Applies `event` to all unfinished members, except a member that is being committed, because it has all but ended. Nothing starts
     /// before the end.
-    func apply(_ event: DownloadEvent, to batch: LedgerBatch, answering call: CallNumber? = nil, now: WallTime) {
-        let deed = event == .resume && settings.paused ? LedgerStretch.Deed.resumePaused : .take(event)
-        begin(LedgerStretch(deed: deed, numbers: members(of: batch).map(\.number), call: call), now: now)
+    func apply(_ event: DownloadEvent, to batch: ScheduledBatch, answering call: CallNumber? = nil, now: WallTime) {
+        let deed = event == .resume && settings.paused ? BulkChange.Deed.resumePaused : .take(event)
+        begin(BulkChange(deed: deed, numbers: members(of: batch).map(\.number), call: call), now: now)
     }
 
     /// Removes `batch` and all its members from the list. Unfinished members are cancelled first. A member that is being committed follows
     /// once its commit is over; `batchRemoved` comes with the last member.
-    func remove(_ batch: LedgerBatch, now: WallTime) {
+    func remove(_ batch: ScheduledBatch, now: WallTime) {
         batch.isLeaving = true
         let numbers = members(of: batch).map(\.number)
-        stretches.append(LedgerStretch(deed: .take(.cancel), numbers: numbers, call: nil))
-        stretches.append(LedgerStretch(deed: .leaveBatch, numbers: numbers, call: nil))
-        if stretches.count == 2 { continueStretch(now: now) }
+        bulkChanges.append(BulkChange(deed: .take(.cancel), numbers: numbers, call: nil))
+        bulkChanges.append(BulkChange(deed: .leaveBatch, numbers: numbers, call: nil))
+        if bulkChanges.count == 2 { continueBulkChange(now: now) }
     }
 
-    /// Earlier calls come first. Nothing starts meanwhile, because the stretch may cancel or pause the downloads that would start.
-    private func begin(_ stretch: LedgerStretch, now: WallTime) {
-        stretches.append(stretch)
-        if stretches.count == 1 { continueStretch(now: now) }
+    /// Earlier calls come first. Nothing starts meanwhile, because the change may cancel or pause the downloads that would start.
+    private func begin(_ change: BulkChange, now: WallTime) {
+        bulkChanges.append(change)
+        if bulkChanges.count == 1 { continueBulkChange(now: now) }
     }
 
-    private func continueStretch(now: WallTime) {
+    private func continueBulkChange(now: WallTime) {
         var left = sliceSize.portion
-        while let stretch = stretches.first {
-            let end = min(stretch.next + left, stretch.numbers.count)
-            for number in stretch.numbers[stretch.next..<end] {
-                if let entry = entries[number] { take(stretch.deed, to: entry, now: now) }
+        while let change = bulkChanges.first {
+            let end = min(change.next + left, change.numbers.count)
+            for number in change.numbers[change.next..<end] {
+                if let entry = entries[number] { take(change.deed, to: entry, now: now) }
             }
-            left -= end - stretch.next
-            stretches[0].next = end
-            guard end == stretch.numbers.count else { return }
-            stretches.removeFirst()
-            if case .cancelAll = stretch.deed, !stretches.contains(where: \.isCancelAll) {
+            left -= end - change.next
+            bulkChanges[0].next = end
+            guard end == change.numbers.count else { return }
+            bulkChanges.removeFirst()
+            if case .cancelAll = change.deed, !bulkChanges.contains(where: \.isCancelAll) {
                 set(now: now) { ($0.cancelsThrough, $0.spared) = (nil, []) }
             }
-            if let call = stretch.call { output.appendLast(.stretchEnded(call)) }
+            if let call = change.call { output.appendLast(.bulkChangeEnded(call)) }
         }
     }
 
-    private func take(_ deed: LedgerStretch.Deed, to entry: LedgerEntry, now: WallTime) {
+    private func take(_ deed: BulkChange.Deed, to entry: ScheduledDownload, now: WallTime) {
         switch deed {
         case .remove: if entry.state.hasEnded { remove(entry, now: now) }
         case .leaveBatch: if entry.state != .committing { leave(entry, now: now) }

@@ -1,7 +1,7 @@
 public import DownloadModel
 
-/// One batch in the ledger.
-public final class LedgerBatch {
+/// One batch in the scheduler.
+public final class ScheduledBatch {
     public internal(set) var record: BatchRecord
     /// The number of unfinished members.
     public internal(set) var remaining: UInt32 = 0
@@ -58,16 +58,16 @@ public final class LedgerBatch {
 }
 
 /// Batches. The members are ordinary downloads; this part decides only their joint outcome.
-extension Ledger {
-    public func batch(_ number: BatchNumber) -> LedgerBatch? { batches[number] }
+extension Scheduler {
+    public func batch(_ number: BatchNumber) -> ScheduledBatch? { batches[number] }
 
     /// The members on the list, by number.
-    public func members(of batch: LedgerBatch) -> [LedgerEntry] {
+    public func members(of batch: ScheduledBatch) -> [ScheduledDownload] {
         batch.record.numbers.compactMap { number in entries[number].flatMap { $0.batch === batch ? $0 : nil } }
     }
 
     /// The members in queue order: unfinished ones, then ended ones, oldest end first. Without members whose rows are not on disk yet.
-    public func orderedMembers(of batch: LedgerBatch) -> [DownloadNumber] {
+    public func orderedMembers(of batch: ScheduledBatch) -> [DownloadNumber] {
         let all = members(of: batch).filter(\.isEntered)
         let open = all.lazy.filter { !$0.state.hasEnded }.map { ($0.number, -Int64($0.record.options.priority), $0.record.position) }
         let ended = all.lazy.filter(\.state.hasEnded).map { ($0.number, $0.ending) }
@@ -79,15 +79,15 @@ extension Ledger {
     /// Adds a batch whose rows are not on disk yet: the members count, but do not run before `enter`.
     ///
     /// - Precondition: the members' numbers follow the batch's number, and each member names the batch.
-    func insert(_ record: BatchRecord, _ members: some Collection<DownloadRecord>) -> (LedgerBatch, [LedgerEntry]) {
+    func insert(_ record: BatchRecord, _ members: some Collection<DownloadRecord>) -> (ScheduledBatch, [ScheduledDownload]) {
         var prepared = PreparedMembers()
         for member in members { prepare(member, in: &prepared) }
         return (insert(record, prepared), prepared.entries)
     }
 
     /// As above, with members that `prepare` made.
-    func insert(_ record: BatchRecord, _ members: PreparedMembers) -> LedgerBatch {
-        let batch = LedgerBatch(record)
+    func insert(_ record: BatchRecord, _ members: PreparedMembers) -> ScheduledBatch {
+        let batch = ScheduledBatch(record)
         batches[record.number] = batch
         index.insert(members.runs)
         for entry in members.entries {
@@ -101,21 +101,21 @@ extension Ledger {
     }
 
     /// The rows of `batch` and of `members` are on disk.
-    func enter(_ batch: LedgerBatch, _ members: [LedgerEntry], now: WallTime) {
+    func enter(_ batch: ScheduledBatch, _ members: [ScheduledDownload], now: WallTime) {
         batch.isEntered = true
         entering.remove(batch.number)
         enter(members, now: now)
     }
 
     /// Gives some members their places in the queue, before `enter` is called with all members.
-    func enter(_ members: [LedgerEntry], of batch: LedgerBatch, now: WallTime) {
+    func enter(_ members: [ScheduledDownload], of batch: ScheduledBatch, now: WallTime) {
         entering.insert(batch.number)
         for entry in members where !entry.isRemoved && !entry.isEntered { takePlace(entry, now: now) }
     }
 
     /// The rows of `batch` and of `members` could not be saved: undo the addition.
-    func undo(_ batch: LedgerBatch, _ members: [LedgerEntry], now: WallTime) {
-        var runs = LedgerIndex.Runs()
+    func undo(_ batch: ScheduledBatch, _ members: [ScheduledDownload], now: WallTime) {
+        var runs = DownloadIndex.Runs()
         for entry in members where !entry.isRemoved {
             runs.append(entry.record)
             forget(entry, now: now)
@@ -130,13 +130,13 @@ extension Ledger {
     /// Restores stored batches. A member whose batch is missing becomes an ordinary download.
     func restore(_ records: [BatchRecord]) {
         for record in records {
-            batches[record.number] = LedgerBatch(record)
+            batches[record.number] = ScheduledBatch(record)
             batches[record.number]?.isEntered = true
         }
     }
 
     /// Connects a restored download with its batch.
-    func joinBatch(_ entry: LedgerEntry) {
+    func joinBatch(_ entry: ScheduledDownload) {
         guard let number = entry.record.batch else { return }
         guard let batch = batches[number], batch.record.hasNumber(entry.number) else {
             entry.record.batch = nil
@@ -155,7 +155,7 @@ extension Ledger {
     }
 
     /// The ended `entry` was removed from the list. Its outcome still counts. The batch is removed with its last member.
-    func leaveBatch(_ entry: LedgerEntry) {
+    func leaveBatch(_ entry: ScheduledDownload) {
         guard let batch = entry.batch else { return }
         batch.record.removed.insert(entry.state)
         if entry.state == .finished { batch.record.removedBytes &+= entry.record.total ?? entry.record.received }
@@ -170,7 +170,7 @@ extension Ledger {
     }
 
     /// Removes a member of a removed batch, cancelled first if it has not ended. Called again once the member's commit is over.
-    func leave(_ entry: LedgerEntry, now: WallTime) {
+    func leave(_ entry: ScheduledDownload, now: WallTime) {
         if !entry.state.hasEnded { applyOwn(.cancel, to: entry, now: now) }
         if entry.state.hasEnded, !entry.isRemoved { remove(entry, now: now) }
     }

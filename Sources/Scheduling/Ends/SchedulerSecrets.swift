@@ -1,12 +1,12 @@
 public import DownloadModel
 
 /// Keeps passwords and request headers only as long as a request may need them.
-extension Ledger {
+extension Scheduler {
     /// Deletes the secrets of `entry`, if it has any and no retry may need them any more.
     ///
     /// - Returns: whether secrets were deleted, so that the row must be saved.
     @discardableResult
-    func forgetSecrets(of entry: LedgerEntry, now: WallTime) -> Bool {
+    func forgetSecrets(of entry: ScheduledDownload, now: WallTime) -> Bool {
         guard let time = entry.record.secretsEnd, time <= now else { return false }
         index.count(entry.record, -1)
         change(entry) { $0.options.forgetSecrets() }

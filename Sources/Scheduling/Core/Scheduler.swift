@@ -2,57 +2,57 @@ public import DownloadModel
 
 /// Holds all downloads and their queue order, and decides everything about them. Performs nothing.
 ///
-/// `turn` takes events and returns actions: changes to save, work for the engine and the pool, and news for the bus. The ledger has no
+/// `turn` takes events and returns actions: changes to save, work for the engine and the pool, and news for the bus. The scheduler has no
 /// clock, disk or network: its caller passes instants and outcomes in. Use from one thread only.
-public final class Ledger {
+public final class Scheduler {
     /// What the caller must perform, in this order. Everything after a `save` may be done or told only once that change is on disk.
     public enum Action {
         case save(StoreChange)
         /// `afterSave`: start only once all changes so far are on disk. Otherwise, a crash could lose that a retried download writes a
         /// part file, or that a paced request was started. If the transfer is told to stop before the engine has it, answer with
         /// `transferEnded`: `stopped`, with the resume data of the record.
-        case startTransfer(LedgerEntry, afterSave: Bool)
-        case stopTransfer(LedgerEntry)
+        case startTransfer(ScheduledDownload, afterSave: Bool)
+        case stopTransfer(ScheduledDownload)
         /// Let the transfer make the next request, which `asks` announced. `afterSave`: only once all changes so far are on disk, and only
         /// if the transfer still runs. The engine must then report when the request has gone out (`sent`).
         case permit(RequestID, afterSave: Bool)
-        case verify(LedgerEntry)
-        case commit(LedgerEntry)
+        case verify(ScheduledDownload)
+        case commit(ScheduledDownload)
         /// Delete the part file and its written map, then report `swept`.
         case sweep(DownloadNumber, directory: String)
         /// The record has changed in this turn.
         case changed(Change)
         /// Announce the changed properties now.
-        case tell(LedgerEntry)
+        case tell(ScheduledDownload)
         /// As `tell`: state, wait reason or end of the wait have changed, even if no `changed` says so.
-        case tellWait(LedgerEntry)
-        case announceEnd(LedgerEntry)
+        case tellWait(ScheduledDownload)
+        case announceEnd(ScheduledDownload)
         /// The last unfinished member of the batch has ended.
-        case batchEnded(LedgerBatch, OutcomeCounts)
+        case batchEnded(ScheduledBatch, OutcomeCounts)
         /// No unfinished download is left. Counts the downloads that ended since the last `allEnded`.
         case allEnded(OutcomeCounts)
         /// Toasts that earlier processes owed.
         case showOwed([OwedToast])
         /// The download was removed from the list.
-        case removed(LedgerEntry)
+        case removed(ScheduledDownload)
         /// The batch was removed from the list, because its last member was.
-        case batchRemoved(LedgerBatch)
+        case batchRemoved(ScheduledBatch)
         /// Everything that this call asked for is done. Answer the call once all changes so far are on disk.
-        case stretchEnded(CallNumber)
+        case bulkChangeEnded(CallNumber)
         /// Call the owner once all changes so far are on disk, if `owesCall` is still true then.
-        case callOwner(LedgerEntry)
+        case callOwner(ScheduledDownload)
     }
 
     /// How a turn changed a download: its entry, and its record before the turn.
     public struct Change {
-        public let entry: LedgerEntry
+        public let entry: ScheduledDownload
         public let before: DownloadRecord
         /// The state that the bus showed before; nil if the state did not change.
         public internal(set) var shownBefore: DownloadState?
     }
 
-    public internal(set) var entries = NumberTable<LedgerEntry>()
-    public internal(set) var batches = NumberTable<LedgerBatch>()
+    public internal(set) var entries = NumberTable<ScheduledDownload>()
+    public internal(set) var batches = NumberTable<ScheduledBatch>()
     /// Saved batches whose members are taking their places in the queue, in slices.
     var entering: Set<BatchNumber> = []
     public internal(set) var settings: Settings
@@ -75,18 +75,18 @@ public final class Ledger {
     var sliceAt: WallTime?
     public internal(set) var ended = EndedList()
     let sums = Sums()
-    var index = LedgerIndex()
+    var index = DownloadIndex()
     var sharing = RecordSharing()
     /// The number of transfers that have not ended.
     var working = 0
     /// Removed downloads whose files are still in use.
-    public internal(set) var leaving = NumberTable<LedgerEntry>()
+    public internal(set) var leaving = NumberTable<ScheduledDownload>()
     var sweeps = PartFileSweeps()
     var wakes = WakeHeap<DownloadNumber>()
     /// A change to all downloads that has not reached each of them yet.
-    var pass: LedgerPass?
+    var pass: QueuePass?
     /// Changes to many downloads by one call each, in call order.
-    var stretches: [LedgerStretch] = []
+    var bulkChanges: [BulkChange] = []
     /// The amount of work in one slice.
     public var sliceSize = SliceSize()
     /// Every jump of the wall clock. An entry counts how many of these jumps its instants already include.
@@ -104,12 +104,12 @@ public final class Ledger {
         gate = HostGate(settings, isNetworkKnown: network != nil)
     }
 
-    public subscript(_ number: DownloadNumber) -> LedgerEntry? { entries[number] }
+    public subscript(_ number: DownloadNumber) -> ScheduledDownload? { entries[number] }
 
     // MARK: Adding and removing
 
     /// Adds a record whose row is not on disk yet: the download counts, but does not run before `enter`.
-    func insert(_ record: DownloadRecord) -> LedgerEntry {
+    func insert(_ record: DownloadRecord) -> ScheduledDownload {
         let entry = take(record)
         sharing.joinHost(of: entry)
         entry.mayHavePart = false
@@ -117,38 +117,38 @@ public final class Ledger {
         return entry
     }
 
-    func take(_ record: consuming DownloadRecord) -> LedgerEntry {
+    func take(_ record: consuming DownloadRecord) -> ScheduledDownload {
         sharing.join(&record)
         return add(record)
     }
 
-    func add(_ record: consuming DownloadRecord) -> LedgerEntry {
-        let entry = LedgerEntry(record, sums: sums)
+    func add(_ record: consuming DownloadRecord) -> ScheduledDownload {
+        let entry = ScheduledDownload(record, sums: sums)
         add(entry)
         return entry
     }
 
-    private func add(_ entry: LedgerEntry) {
+    private func add(_ entry: ScheduledDownload) {
         index.insert(entry.record)
         list(entry)
     }
 
     /// - Precondition: `index` contains the download.
-    func list(_ entry: LedgerEntry) {
+    func list(_ entry: ScheduledDownload) {
         entry.clockJumps = Int32(clamping: clockJumps.count)
         entries[entry.number] = entry
     }
 
     /// The row of `entry` is on disk: the download takes its place in the queue.
-    func enter(_ entry: LedgerEntry, now: WallTime) { enter([entry], now: now) }
+    func enter(_ entry: ScheduledDownload, now: WallTime) { enter([entry], now: now) }
 
     /// As above for several downloads. Nothing starts before all have their places.
-    func enter(_ entries: [LedgerEntry], now: WallTime) {
+    func enter(_ entries: [ScheduledDownload], now: WallTime) {
         for entry in entries where !entry.isRemoved && !entry.isEntered { takePlace(entry, now: now) }
         unannounced.entered += entries
     }
 
-    func takePlace(_ entry: LedgerEntry, now: WallTime) {
+    func takePlace(_ entry: ScheduledDownload, now: WallTime) {
         entry.isEntered = true
         place(entry)
         // Since the call, time has passed, and all downloads may have been paused or resumed.
@@ -157,7 +157,7 @@ public final class Ledger {
     }
 
     /// The row of `entry` could not be saved: undo the addition.
-    func undo(_ entry: LedgerEntry, now: WallTime) {
+    func undo(_ entry: ScheduledDownload, now: WallTime) {
         guard !entry.isRemoved else { return }
         forget(entry, now: now)
         index.remove(entry.record)
@@ -165,10 +165,10 @@ public final class Ledger {
         announceAllEnded()
     }
 
-    func place(_ entry: LedgerEntry) { place(entry, entry.record) }
+    func place(_ entry: ScheduledDownload) { place(entry, entry.record) }
 
     /// - Parameter record: the record of `entry`, passed in because each access to `entry.record` copies it.
-    private func place(_ entry: LedgerEntry, _ record: DownloadRecord) {
+    private func place(_ entry: ScheduledDownload, _ record: DownloadRecord) {
         if record.state.hasEnded {
             entry.ending = ended.insert(record.number, app: record.options.app)
         } else {
@@ -180,7 +180,7 @@ public final class Ledger {
     }
 
     /// Takes `entry` off the list, but not out of `index`.
-    func forget(_ entry: LedgerEntry, now: WallTime) {
+    func forget(_ entry: ScheduledDownload, now: WallTime) {
         entry.isRemoved = true
         if isAtWork(entry) { leaving[entry.number] = entry }
         if entry.state == .active { gate.leaveSlot(entry.request, now: now) }
@@ -196,7 +196,7 @@ public final class Ledger {
     /// Removes an ended download from the list. Deletes the part file that a failed download kept.
     ///
     /// - Precondition: the download has ended.
-    func remove(_ entry: LedgerEntry, now: WallTime) {
+    func remove(_ entry: ScheduledDownload, now: WallTime) {
         precondition(entry.state.hasEnded, "only what has ended is taken off the list")
         forget(entry, now: now)
         index.remove(entry.record)
@@ -216,7 +216,7 @@ public final class Ledger {
 
     /// The oldest ended download of the application that has the most. A download whose owner is still to be called, or that has just
     /// ended, is chosen only if all others are such downloads, too.
-    private func mostDispensable(now: WallTime) -> LedgerEntry? {
+    private func mostDispensable(now: WallTime) -> ScheduledDownload? {
         guard let most = ended.most else { return nil }
         let dispensable = most.first { number in
             entries[number].map { $0.ending < ended.last && !$0.record.remindsOwner(at: now) } ?? false
@@ -227,7 +227,7 @@ public final class Ledger {
     // MARK: Events
 
     /// Applies `event` to `entry`: changes its state, its place in the queues and its record, and appends the actions.
-    func apply(_ event: DownloadEvent, to entry: LedgerEntry, now: WallTime) throws(IllegalTransition) {
+    func apply(_ event: DownloadEvent, to entry: ScheduledDownload, now: WallTime) throws(IllegalTransition) {
         catchUp(entry, before: event, now: now)
         let transition = try Transition(event, of: entry.record)
         let (before, next) = (transition.before, transition.next)
@@ -261,7 +261,7 @@ public final class Ledger {
     }
 
     /// The ended `entry` is queued again.
-    private func revive(_ entry: LedgerEntry) {
+    private func revive(_ entry: ScheduledDownload) {
         (entry.isRevived, entry.isCallDue) = (true, false)
         if let batch = entry.batch { forgiveToast(of: batch) }
         if let last = settings.cancelsThrough, entry.number <= last, settings.spared.insert(entry.number).inserted {
@@ -273,17 +273,17 @@ public final class Ledger {
     ///
     /// - Returns: whether the event was applied.
     @discardableResult
-    func advance(_ entry: LedgerEntry, _ event: DownloadEvent, now: WallTime) -> Bool {
+    func advance(_ entry: ScheduledDownload, _ event: DownloadEvent, now: WallTime) -> Bool {
         do { try apply(event, to: entry, now: now) } catch { return false }
         return true
     }
 
-    /// Applies an event that the ledger itself raises because of the state of `entry`. A refusal is a mistake of the ledger and becomes a
-    /// fault of the turn, unless `entry` first had to catch up with PauseAll or ResumeAll.
+    /// Applies an event that the scheduler itself raises because of the state of `entry`. A refusal is a mistake of the scheduler and
+    /// becomes a fault of the turn, unless `entry` first had to catch up with PauseAll or ResumeAll.
     ///
     /// - Returns: whether the event was applied.
     @discardableResult
-    func applyOwn(_ event: DownloadEvent, to entry: LedgerEntry, now: WallTime) -> Bool {
+    func applyOwn(_ event: DownloadEvent, to entry: ScheduledDownload, now: WallTime) -> Bool {
         let before = entry.state
         do throws(IllegalTransition) { try apply(event, to: entry, now: now) } catch {
             if entry.state == before { output.note(Fault(number: entry.number, transition: error)) }
@@ -293,7 +293,7 @@ public final class Ledger {
     }
 
     /// Makes a queued download wait if something prevents its start.
-    func settle(_ entry: LedgerEntry, now: WallTime) {
+    func settle(_ entry: ScheduledDownload, now: WallTime) {
         guard entry.isEntered else { return }
         switch obstacle(of: entry, now: now) {
         case .waiting(.pausedAll, _): applyOwn(.hold, to: entry, now: now)
@@ -303,7 +303,7 @@ public final class Ledger {
     }
 
     /// Counts `entry` in `state`; `by: -1` removes it from the count.
-    func count(_ entry: LedgerEntry, in state: DownloadState, by sign: Int = 1) {
+    func count(_ entry: ScheduledDownload, in state: DownloadState, by sign: Int = 1) {
         if sign > 0 { counts.insert(state) } else { counts.remove(state) }
         guard state.awaitsFolder else { return }
         let folder = ByteText(entry.record.directory)
@@ -314,16 +314,16 @@ public final class Ledger {
     /// The folders that downloads wait for: for free space there, or for the folder itself.
     public var awaitedFolders: Set<ByteText> { Set(folderWaits.keys) }
 
-    func change(_ entry: LedgerEntry, _ body: (inout DownloadRecord) -> Void) {
+    func change(_ entry: ScheduledDownload, _ body: (inout DownloadRecord) -> Void) {
         output.noteChange(of: entry)
         body(&entry.record)
     }
 
-    func save(_ entry: LedgerEntry) {
+    func save(_ entry: ScheduledDownload) {
         if !entry.isRemoved { output.append(.save(.put(entry.record))) }
     }
 
-    private func move(_ entry: LedgerEntry, from before: DownloadState, to next: DownloadState, now: WallTime) {
+    private func move(_ entry: ScheduledDownload, from before: DownloadState, to next: DownloadState, now: WallTime) {
         count(entry, in: before, by: -1)
         count(entry, in: next)
         entry.batch?.move(from: before, to: next)
@@ -348,7 +348,7 @@ public final class Ledger {
         }
     }
 
-    private func perform(_ effect: DownloadEffect, of entry: LedgerEntry, now: WallTime) {
+    private func perform(_ effect: DownloadEffect, of entry: ScheduledDownload, now: WallTime) {
         switch effect {
         case .startTransfer:
             entry.work = .running
@@ -378,7 +378,7 @@ public final class Ledger {
         outcomes = OutcomeCounts()
     }
 
-    private func announceEnd(_ entry: LedgerEntry, now: WallTime) {
+    private func announceEnd(_ entry: ScheduledDownload, now: WallTime) {
         output.append(.announceEnd(entry))
         outcomes.insert(entry.state)
         if let batch = entry.batch, batch.hasEnded {

@@ -1,30 +1,30 @@
 public import DownloadModel
 
-/// The only way into the ledger for its caller: events in, actions out.
-extension Ledger {
+/// The only way into the scheduler for its caller: events in, actions out.
+extension Scheduler {
     /// A fact, or the wish of a caller. The download may already have ended, been stopped or been removed, because engine, pool and callers
     /// learn of an end late.
     public enum Event {
         // From callers. `steer`, `replaceUrl` and `remove` may be refused (`Turn.refusal`).
-        case steer(LedgerEntry, DownloadEvent)
+        case steer(ScheduledDownload, DownloadEvent)
         /// Sets a fresh link for the same bytes. `isFromSandbox`: from now on, the rules for sandboxed apps apply to the download.
-        case replaceUrl(LedgerEntry, FreshLink, isFromSandbox: Bool = false)
+        case replaceUrl(ScheduledDownload, FreshLink, isFromSandbox: Bool = false)
         /// Removes a download from the list. An unfinished download is cancelled first.
-        case remove(LedgerEntry)
-        case steerBatch(LedgerBatch, DownloadEvent, answering: CallNumber? = nil)
-        case removeBatch(LedgerBatch)
+        case remove(ScheduledDownload)
+        case steerBatch(ScheduledBatch, DownloadEvent, answering: CallNumber? = nil)
+        case removeBatch(ScheduledBatch)
         case pauseAll
         case resumeAll
         case cancelAll(answering: CallNumber)
         case clearEnded(answering: CallNumber)
         /// `takesTurn`: moved to place 0, the download is the next to start, whichever application's turn it is.
-        case move(LedgerEntry, to: UInt32, takesTurn: Bool = true)
-        case setPriority(LedgerEntry, Int32)
-        case setSpeedLimit(LedgerEntry, Speed?)
+        case move(ScheduledDownload, to: UInt32, takesTurn: Bool = true)
+        case setPriority(ScheduledDownload, Int32)
+        case setSpeedLimit(ScheduledDownload, Speed?)
         case set(Settings)
         case resetHost(String)
         /// The owner has acknowledged the outcome.
-        case acknowledge(LedgerEntry)
+        case acknowledge(ScheduledDownload)
         /// These applications have a window in front; all others have not.
         case inFront(Set<String>)
 
@@ -32,13 +32,13 @@ extension Ledger {
         case add(DownloadRecord)
         /// `prepare` made the members. Their numbers follow the batch's number.
         case addBatch(BatchRecord, PreparedMembers)
-        case saved(LedgerEntry)
-        case savedBatch(LedgerBatch, [LedgerEntry])
+        case saved(ScheduledDownload)
+        case savedBatch(ScheduledBatch, [ScheduledDownload])
         /// Gives some members of a batch their places in the queue. Nothing starts before `savedBatch`.
-        case savedMembers(LedgerBatch, [LedgerEntry])
+        case savedMembers(ScheduledBatch, [ScheduledDownload])
         /// The row could not be saved: undo the addition.
-        case unsaved(LedgerEntry)
-        case unsavedBatch(LedgerBatch, [LedgerEntry])
+        case unsaved(ScheduledDownload)
+        case unsavedBatch(ScheduledBatch, [ScheduledDownload])
 
         // From the engine.
         /// The next request of a transfer goes to `host`, by a redirect or again. `Action.permit` follows once the host takes it.
@@ -48,26 +48,26 @@ extension Ledger {
         case stalled(RequestID, Bool)
         /// Likewise of all requests of a transfer, because its disk does not answer.
         case diskStalled(DownloadNumber, Bool)
-        case began(LedgerEntry, Response)
-        case checkpoint(LedgerEntry, ResumeData)
+        case began(ScheduledDownload, Response)
+        case checkpoint(ScheduledDownload, ResumeData)
         /// Every `Action.startTransfer` is answered by exactly one `transferEnded`.
         case transferEnded(DownloadNumber, TransferOutcome)
 
         // From the pool.
         /// The part file is flushed and verified. If the service dies between the rename and the row, `FileIdentity` finds the file again.
-        case verified(LedgerEntry, FileIdentity)
-        case endingFailed(LedgerEntry, DownloadFailure)
+        case verified(ScheduledDownload, FileIdentity)
+        case endingFailed(ScheduledDownload, DownloadFailure)
         /// The file is at `path`; `skipped`: `path` is an existing file instead. `copy`: the cached copy for later `Fetch` calls.
-        case committed(LedgerEntry, path: String, skipped: Bool = false, copy: CachedCopy? = nil)
-        case partLost(LedgerEntry)
+        case committed(ScheduledDownload, path: String, skipped: Bool = false, copy: CachedCopy? = nil)
+        case partLost(ScheduledDownload)
         /// The disk does not answer while it verifies or renames the file. This goes on, and is answered by another event.
-        case endingDelayed(LedgerEntry, DownloadFailure)
-        case foundUnchanged(LedgerEntry, CachedCopy)
+        case endingDelayed(ScheduledDownload, DownloadFailure)
+        case foundUnchanged(ScheduledDownload, CachedCopy)
         /// The part file is deleted. `isGone` false: the file may still exist; the next startup tries again.
         case swept(DownloadNumber, isGone: Bool)
 
         /// The caller's descriptor that the download writes into is missing.
-        case descriptorLost(LedgerEntry)
+        case descriptorLost(ScheduledDownload)
 
         // From the system.
         case time
@@ -83,7 +83,7 @@ extension Ledger {
         // From the announcements.
         case toastSettled(OwedToast)
         /// The owner is about to be called, if `owesCall` is true.
-        case ownerCalled(LedgerEntry)
+        case ownerCalled(ScheduledDownload)
 
         // The process.
         /// All records are restored. `crashed`: downloads at which earlier processes crashed repeatedly. `owed`: `Restored.owedToasts`.
@@ -120,11 +120,11 @@ extension Ledger {
         public let actions: [Action]
         /// The first refused event and the state that refused it. All other events took effect.
         public let refusal: IllegalTransition?
-        /// Mistakes of the ledger. The downloads stay as they were.
+        /// Mistakes of the scheduler. The downloads stay as they were.
         public let faults: [Fault]
     }
 
-    /// A transition that the ledger wanted by itself, and that the state of the download does not allow.
+    /// A transition that the scheduler wanted by itself, and that the state of the download does not allow.
     public struct Fault: CustomStringConvertible {
         public let number: DownloadNumber
         public let transition: IllegalTransition
@@ -133,7 +133,7 @@ extension Ledger {
 
     /// Applies `events` in order, starts every download that may run now, and returns the actions.
     ///
-    /// Calls nothing outside the ledger; the time is `now`.
+    /// Calls nothing outside the scheduler; the time is `now`.
     public func turn(_ events: [Event], at now: WallTime) -> Turn {
         var refusal: IllegalTransition?
         for event in events {

@@ -1,7 +1,7 @@
 internal import DownloadModel
 
 /// Downloads at which the service crashed repeatedly.
-extension Ledger {
+extension Scheduler {
     /// Fails those of `numbers` that have not ended, before anything starts. Their bytes stay for a retry.
     func setAside(_ numbers: [DownloadNumber], now: WallTime) {
         for number in numbers {

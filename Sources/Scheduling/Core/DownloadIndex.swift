@@ -1,7 +1,7 @@
 public import DownloadModel
 
 /// Finds the downloads of an app or a tag among 100,000.
-struct LedgerIndex {
+struct DownloadIndex {
     private var apps = KeyTable<String, NumberSet>()
     private var tags = KeyTable<String, NumberSet>()
     /// The bytes that the downloads of an app hold (`DownloadOptions.heldBytes`).
@@ -80,7 +80,7 @@ struct LedgerIndex {
     }
 }
 
-extension Ledger {
+extension Scheduler {
     /// The number of unfinished downloads of `app`, which is not empty, and the bytes that all its downloads hold.
     public func holdings(of app: String) -> (remaining: Int, bytes: Int) {
         (index.count(of: app) - ended.count(of: app), index.bytes(of: app))
@@ -132,7 +132,7 @@ extension Ledger {
     }
 
     /// A walk over the members of `batch`, in the same order.
-    public func walk(_ batch: LedgerBatch, isReversed: Bool = false) -> Walk {
+    public func walk(_ batch: ScheduledBatch, isReversed: Bool = false) -> Walk {
         let members = orderedMembers(of: batch)
         return Walk(parts: [.numbers(isReversed ? members.reversed()[...] : members[...])])
     }
@@ -141,7 +141,7 @@ extension Ledger {
     public func walkOfEnded() -> Walk { Walk(parts: [.queue(ended.walk())]) }
 
     /// The listed download of a number, if it is of `app` and `tag` (nil: of any).
-    public func listed(_ number: DownloadNumber, app: String?, tag: String?) -> LedgerEntry? {
+    public func listed(_ number: DownloadNumber, app: String?, tag: String?) -> ScheduledDownload? {
         guard let entry = entries[number], entry.isEntered, app.map({ $0 == entry.record.options.app }) ?? true,
             tag.map({ $0 == entry.record.options.tag }) ?? true
         else { return nil }
@@ -150,12 +150,12 @@ extension Ledger {
 
     /// At most `most` downloads of `app` (nil: of any): the first ones of `walk`, or of an app with many downloads any of them. Does not
     /// walk through the downloads of others.
-    public func some(_ most: Int, app: String?) -> [LedgerEntry] {
+    public func some(_ most: Int, app: String?) -> [ScheduledDownload] {
         if let candidates = index.candidates(app: app, tag: nil), candidates.count > Self.fewCandidates {
             return candidates.prefix(most).compactMap { listed($0, app: app, tag: nil) }
         }
         var walk = walk(app: app, tag: nil)
-        var found: [LedgerEntry] = []
+        var found: [ScheduledDownload] = []
         while found.count < most, let number = walk.next() {
             if let entry = listed(number, app: app, tag: nil) { found.append(entry) }
         }
@@ -163,7 +163,7 @@ extension Ledger {
     }
 
     /// The order of `List`: `order`, then `ended`.
-    private static func comesBefore(_ a: LedgerEntry, _ b: LedgerEntry) -> Bool {
+    private static func comesBefore(_ a: ScheduledDownload, _ b: ScheduledDownload) -> Bool {
         let (x, y) = (a.record, b.record)
         switch (x.state.hasEnded, y.state.hasEnded) {
         case (false, true): return true

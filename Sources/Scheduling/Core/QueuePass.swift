@@ -4,7 +4,7 @@ public import DownloadModel
 ///
 /// Until PauseAll or ResumeAll reaches a download, callers see its `upcoming` state. Any other event first brings the download up to
 /// date. So one row pauses 100,000 downloads, and no call waits for all of them.
-struct LedgerPass {
+struct QueuePass {
     /// The unfinished downloads that are left, in queue order. Later additions are already up to date.
     fileprivate var left: DownloadQueue.Walk
     /// The network has changed; `isBack`: the network is back.
@@ -22,7 +22,7 @@ struct LedgerPass {
     var rooms: [ByteText: ByteCount] = [:]
 }
 
-extension Ledger {
+extension Scheduler {
     /// The cost of each visited download for `SliceSize.cost`: changed, asked for its wait reason, or just passed.
     private static let costs = (changed: 100, asked: 20, seen: 2)
 
@@ -44,8 +44,8 @@ extension Ledger {
     }
 
     /// Brings all downloads up to date, active downloads first. Absorbs the rest of an earlier pass.
-    func beginPass(now: WallTime, _ how: (inout LedgerPass) -> Void) {
-        var pass = pass ?? LedgerPass(left: order.walk())
+    func beginPass(now: WallTime, _ how: (inout QueuePass) -> Void) {
+        var pass = pass ?? QueuePass(left: order.walk())
         pass.left = order.walk()
         how(&pass)
         self.pass = pass
@@ -76,21 +76,21 @@ extension Ledger {
 
     /// Reviews the queued downloads of `host` in slices, because they are many and the host's regime has changed.
     func reviewSoon(_ host: HostLoad) {
-        var pass = pass ?? LedgerPass(left: order.walk())
+        var pass = pass ?? QueuePass(left: order.walk())
         pass.left = order.walk()
         pass.hosts.insert(host.name)
         self.pass = pass
     }
 
     /// All active downloads, in queue order. They are few.
-    var running: [LedgerEntry] {
+    var running: [ScheduledDownload] {
         gate.placed.compactMap { self.entries[$0.key.download] }.filter { $0.state == .active }.sorted {
             ($1.record.options.priority, $0.record.position, $0.number) < ($0.record.options.priority, $1.record.position, $1.number)
         }
     }
 
     /// - Returns: whether the download has changed.
-    @discardableResult private func visit(_ entry: LedgerEntry, _ pass: LedgerPass, now: WallTime) -> Bool {
+    @discardableResult private func visit(_ entry: ScheduledDownload, _ pass: QueuePass, now: WallTime) -> Bool {
         guard entry.isEntered else { return false }
         let before = entry.state
         let isShifted = catchUpClock(entry)
@@ -103,7 +103,7 @@ extension Ledger {
     }
 
     /// Resumes `entry` if it waits for a probed folder and its missing bytes fit into the room left there.
-    private func giveRoom(to entry: LedgerEntry, of rooms: inout [ByteText: ByteCount], now: WallTime) -> Bool {
+    private func giveRoom(to entry: ScheduledDownload, of rooms: inout [ByteText: ByteCount], now: WallTime) -> Bool {
         guard !rooms.isEmpty, entry.isEntered, entry.state.awaitsFolder, let room = rooms[ByteText(entry.record.directory)] else {
             return false
         }
@@ -117,7 +117,7 @@ extension Ledger {
     }
 
     /// The part of PauseAll or ResumeAll that has not reached `entry` yet.
-    private func overdue(_ entry: LedgerEntry) -> DownloadEvent? {
+    private func overdue(_ entry: ScheduledDownload) -> DownloadEvent? {
         switch entry.state {
         case .waiting(.pausedAll, _): settings.paused ? nil : .release
         case .queued, .active, .waiting: settings.paused && entry.isEntered ? .hold : nil
@@ -126,7 +126,7 @@ extension Ledger {
     }
 
     /// Brings `entry` up to date before another event.
-    func catchUp(_ entry: LedgerEntry, before event: DownloadEvent, now: WallTime) {
+    func catchUp(_ entry: ScheduledDownload, before event: DownloadEvent, now: WallTime) {
         guard pass != nil else {
             // Without a pass, all queued downloads are up to date. Other downloads have no instants from before the last clock jump.
             entry.clockJumps = Int32(clamping: clockJumps.count)
@@ -138,7 +138,7 @@ extension Ledger {
     }
 
     /// The state that PauseAll or ResumeAll will give `entry`; nil if they have already reached it.
-    public func upcoming(_ entry: LedgerEntry, now: WallTime) -> DownloadState? {
+    public func upcoming(_ entry: ScheduledDownload, now: WallTime) -> DownloadState? {
         guard pass != nil, overdue(entry) != nil else { return nil }
         return obstacle(of: entry, now: now)
     }

@@ -1,6 +1,6 @@
 public import DownloadModel
 
-/// The end of a transfer, as far as the ledger needs to know.
+/// The end of a transfer, as far as the scheduler needs to know.
 public enum TransferOutcome: Equatable, Sendable {
     /// The part file holds the whole body, not flushed yet. Only the validator and the identity of the resume data count.
     case complete(size: ByteCount, fileName: String, ResumeData)
@@ -14,12 +14,12 @@ public enum TransferOutcome: Equatable, Sendable {
 }
 
 /// Events from the engine and the pool.
-extension Ledger {
+extension Scheduler {
     /// Whether the files of the download are being written or read.
-    func isAtWork(_ entry: LedgerEntry) -> Bool { entry.work != .idle || entry.isInPool }
+    func isAtWork(_ entry: ScheduledDownload) -> Bool { entry.work != .idle || entry.isInPool }
 
     /// Whether no transfer may begin yet: the files are in use, or the part file still has to be deleted.
-    func isBusy(_ entry: LedgerEntry) -> Bool { isAtWork(entry) || !sweeps.isEmpty && sweeps[entry.number] != nil }
+    func isBusy(_ entry: ScheduledDownload) -> Bool { isAtWork(entry) || !sweeps.isEmpty && sweeps[entry.number] != nil }
 
     /// Whether there is work now, or work that resumes by itself: at a known instant, or when a folder, free space or the network appears.
     public var hasWork: Bool {
@@ -35,7 +35,7 @@ extension Ledger {
     ///   - source: the URL after redirects, without credentials and query; nil: no redirect.
     ///   - isResumable: whether a later transfer can resume from these bytes.
     func transferBegan(
-        _ entry: LedgerEntry, fileName: String, mediaType: String?, source: String? = nil, total: ByteCount?, offset: ByteCount,
+        _ entry: ScheduledDownload, fileName: String, mediaType: String?, source: String? = nil, total: ByteCount?, offset: ByteCount,
         isResumable: Bool = true, now: WallTime
     ) {
         entry.mayHavePart = true
@@ -54,7 +54,7 @@ extension Ledger {
     }
 
     /// The engine has written bytes to disk.
-    func checkpoint(_ entry: LedgerEntry, _ resume: ResumeData) {
+    func checkpoint(_ entry: ScheduledDownload, _ resume: ResumeData) {
         guard entry.work == .running else { return }
         entry.record.keep(resume)
         save(entry)
@@ -127,7 +127,8 @@ extension Ledger {
         }
     }
 
-    private func failed(_ entry: LedgerEntry, _ failure: DownloadFailure, _ madeProgress: Bool, _ resume: ResumeData?, now: WallTime) {
+    private func failed(_ entry: ScheduledDownload, _ failure: DownloadFailure, _ madeProgress: Bool, _ resume: ResumeData?, now: WallTime)
+    {
         let madeProgress = madeProgress && resume != nil
         var (verdict, used) = RetryPolicy.verdict(
             record: entry.record, failure: failure, madeProgress: madeProgress, unsent: entry.unsentAttempts, now: now,
@@ -151,7 +152,7 @@ extension Ledger {
     }
 
     /// Deletes the part file of a failed download if no later attempt can resume from it.
-    func dropUselessBytes(_ entry: LedgerEntry) {
+    func dropUselessBytes(_ entry: ScheduledDownload) {
         let isToDescriptor = entry.record.isToDescriptor
         guard entry.record.resume == nil || isToDescriptor, !entry.isRemoved else { return }
         // A transfer that is still stopping may leave resume data. A download into a descriptor never resumes.
@@ -160,7 +161,7 @@ extension Ledger {
 
     /// Deletes the part file of a waiting or paused download if no later attempt can resume from it, because downloads may wait for this
     /// space. Only for a response of this process: after a restart, the written map may know bytes that the row does not.
-    private func dropBytesOfWait(_ entry: LedgerEntry) {
+    private func dropBytesOfWait(_ entry: ScheduledDownload) {
         guard !entry.isResumable, entry.record.resume == nil, !entry.record.isWhole, !entry.record.isToDescriptor, !entry.isRemoved else {
             return
         }
@@ -170,7 +171,7 @@ extension Ledger {
     // MARK: Verification and commit
 
     /// The part file is flushed and verified. If the service dies between the rename and the row, `identity` finds the file again.
-    func verified(_ entry: LedgerEntry, identity: FileIdentity, now: WallTime) {
+    func verified(_ entry: ScheduledDownload, identity: FileIdentity, now: WallTime) {
         guard leavePool(entry, now: now), entry.state == .verifying else { return }
         entry.record.resume = ResumeData(
             written: entry.record.received, total: entry.record.total, validator: entry.record.resume?.validator, identity: identity)
@@ -178,7 +179,7 @@ extension Ledger {
     }
 
     /// The verification or the commit failed.
-    func endingFailed(_ entry: LedgerEntry, _ failure: DownloadFailure, now: WallTime) {
+    func endingFailed(_ entry: ScheduledDownload, _ failure: DownloadFailure, now: WallTime) {
         guard leavePool(entry, now: now), entry.state == .verifying || entry.state == .committing else { return }
         if failure.name == .checksumMismatch, entry.record.isSpliced, !entry.record.hasStartedOver, entry.state == .verifying {
             advance(entry, .startOver, now: now)
@@ -203,14 +204,14 @@ extension Ledger {
     }
 
     /// The disk does not answer. The owner is told; what happens to the file is not known yet.
-    func endingDelayed(_ entry: LedgerEntry, _ failure: DownloadFailure) {
+    func endingDelayed(_ entry: ScheduledDownload, _ failure: DownloadFailure) {
         guard entry.state == .verifying || entry.state == .committing, !entry.isRemoved else { return }
         change(entry) { $0.lastFailure = failure }
         output.append(.tell(entry))
     }
 
     /// The file is at `path`; `skipped`: `path` is an existing file, and the part file is deleted. `copy`: for later `Fetch` calls.
-    func committed(_ entry: LedgerEntry, path: String, skipped: Bool, copy: CachedCopy? = nil, now: WallTime) {
+    func committed(_ entry: ScheduledDownload, path: String, skipped: Bool, copy: CachedCopy? = nil, now: WallTime) {
         guard leavePool(entry, now: now), entry.state == .committing else { return }
         change(entry) { $0.path = path.isEmpty ? nil : path }  // nil for a caller's descriptor
         if let copy { output.append(.save(.keepCopy(copy))) }
@@ -218,14 +219,14 @@ extension Ledger {
     }
 
     /// Neither the whole part file nor the final file exists.
-    func partLost(_ entry: LedgerEntry, now: WallTime) {
+    func partLost(_ entry: ScheduledDownload, now: WallTime) {
         guard leavePool(entry, now: now), entry.state == .verifying || entry.state == .committing else { return }
         advance(entry, .partLost, now: now)
     }
 
     /// The pool has released the part file of `entry`. Returns false if the download has left verification and commit meanwhile, so that
     /// the outcome no longer counts.
-    func leavePool(_ entry: LedgerEntry, now: WallTime) -> Bool {
+    func leavePool(_ entry: ScheduledDownload, now: WallTime) -> Bool {
         entry.isInPool = false
         leaving[entry.number] = nil
         if entry.state == .verifying || entry.state == .committing, !entry.isRemoved { return true }
@@ -238,7 +239,7 @@ extension Ledger {
     /// Deletes the part file: now, or as soon as its transfer has ended. If this process dies before, the next startup deletes it.
     ///
     /// - Parameter unlessResumable: keep the part file if the ending transfer leaves resume data.
-    func sweep(_ entry: LedgerEntry, unlessResumable: Bool = false) {
+    func sweep(_ entry: ScheduledDownload, unlessResumable: Bool = false) {
         if !unlessResumable { sweeps[entry.number]?.isUnlessResumable = false }
         // A transfer may have created a part file without having reported so yet.
         guard sweeps[entry.number] == nil, entry.mayHavePart || entry.work != .idle else { return }
@@ -253,7 +254,7 @@ extension Ledger {
         beginSweep(entry)
     }
 
-    private func beginSweep(_ entry: LedgerEntry) {
+    private func beginSweep(_ entry: ScheduledDownload) {
         guard let sweep = sweeps[entry.number], !sweep.isUnderWay, !isAtWork(entry) else { return }
         if entry.mayHavePart { return begin(sweep, of: entry.number) }
         sweeps[entry.number] = nil
@@ -282,7 +283,7 @@ extension Ledger {
     ///
     /// - Parameter isFromSandbox: from now on, the rules for sandboxed apps apply to the download, whoever queued it.
     func replaceUrl(
-        _ entry: LedgerEntry, _ link: FreshLink, isFromSandbox: Bool = false, now: WallTime
+        _ entry: ScheduledDownload, _ link: FreshLink, isFromSandbox: Bool = false, now: WallTime
     ) throws(IllegalTransition) {
         let url = link.url
         _ = try entry.state.after(.renew)

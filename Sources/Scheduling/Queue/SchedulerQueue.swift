@@ -1,7 +1,7 @@
 internal import DownloadModel
 
 /// Chooses the download that starts next: by queue order, limits, host rules, and turns between applications.
-extension Ledger {
+extension Scheduler {
     /// If all slots are taken, an application that is owed more than this gets another application's slot.
     private static let slice: Duration = .seconds(15)
     private static let sliceLook: Duration = .seconds(5)
@@ -13,7 +13,7 @@ extension Ledger {
         defer { announceWaits(now: now) }
         (sliceAt, isCut, refreshesLeft) = (nil, false, sliceSize.hosts)
         guard conditions.allowStarts, !settings.paused else { return }
-        guard stretches.isEmpty, entering.isEmpty, pass?.holdsStarts != true else { return }
+        guard bulkChanges.isEmpty, entering.isEmpty, pass?.holdsStarts != true else { return }
         takeIn(now: now)
         openHosts(now: now)
         var left = sliceSize.starts
@@ -46,7 +46,7 @@ extension Ledger {
     /// Downloads that were to go before a redirect but got no slot lose their turns.
     private func loseTurns(now: WallTime) { while gate.loseTurns() { refreshHosts(now: now) } }
 
-    private func nextInTurn(now: WallTime) -> LedgerEntry? { gate.lanes.next(now: now).flatMap { entries[$0.download.number] } }
+    private func nextInTurn(now: WallTime) -> ScheduledDownload? { gate.lanes.next(now: now).flatMap { entries[$0.download.number] } }
 
     /// With all slots taken, stops a long-running transfer if another application waits and is owed more than a slice.
     ///
@@ -55,7 +55,7 @@ extension Ledger {
         guard settings.maxActive > 0, !gate.hasSlot, let (next, owed) = gate.lanes.next(now: now), let lane = entries[next.number]?.lane,
             !gate.isOutdated(lane.host)
         else { return false }
-        var candidate: (entry: LedgerEntry, request: PlacedRequest)?
+        var candidate: (entry: ScheduledDownload, request: PlacedRequest)?
         var isContended = false
         for (id, request) in gate.placed {
             guard let entry = entries[id.download], let app = gate.lanes.apps[request.app], app !== owed, app.active > owed.active,
@@ -112,10 +112,10 @@ extension Ledger {
     // MARK: Lanes
 
     /// Puts a queued download into its lane; a download whose files are still in use follows later.
-    func makeRunnable(_ entry: LedgerEntry) { makeRunnable(entry, entry.record) }
+    func makeRunnable(_ entry: ScheduledDownload) { makeRunnable(entry, entry.record) }
 
     /// - Parameter record: the record of `entry`.
-    func makeRunnable(_ entry: LedgerEntry, _ record: DownloadRecord) {
+    func makeRunnable(_ entry: ScheduledDownload, _ record: DownloadRecord) {
         guard entry.isEntered, !entry.isRemoved else { return }
         leaveLane(entry)
         guard !isBusy(entry) else {
@@ -128,14 +128,14 @@ extension Ledger {
             record.number, in: lane, origin: entry.origin, priority: record.options.priority, position: record.position)
     }
 
-    func leaveLane(_ entry: LedgerEntry) {
+    func leaveLane(_ entry: ScheduledDownload) {
         if !heldBack.isEmpty { heldBack.remove(entry.number) }
         guard let lane = entry.lane else { return }
         (entry.lane, entry.isUrgent) = (nil, lane.isUrgent)
         gate.dequeue(entry.number, from: lane)
     }
 
-    private func lane(of entry: LedgerEntry, _ record: DownloadRecord) -> Lane {
+    private func lane(of entry: ScheduledDownload, _ record: DownloadRecord) -> Lane {
         // Among 100,000 downloads, most have the lane of the previous one. A lane that has become empty is no longer valid.
         if let recentLane, recentLane.lane.count > 0, recentLane.origin == entry.origin, !record.isWhole, !entry.isUrgent,
             record.sharesOptions(with: recentLane.record)
@@ -148,7 +148,7 @@ extension Ledger {
         return lane
     }
 
-    private func findLane(of entry: LedgerEntry) -> Lane {
+    private func findLane(of entry: ScheduledDownload) -> Lane {
         let options = entry.record.options
         // A whole part file needs no request.
         return gate.lane(

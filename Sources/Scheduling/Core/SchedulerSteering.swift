@@ -1,11 +1,11 @@
 internal import DownloadModel
 
 /// Changes of places, priorities, limits and settings.
-extension Ledger {
+extension Scheduler {
     /// Moves `entry` to `place` among the downloads of its priority; 0 = next.
     ///
     /// - Parameter takesTurn: at place 0, the download is the next to start, whichever application's turn it is. False: it waits its turn.
-    func move(_ entry: LedgerEntry, to place: UInt32, takesTurn: Bool = true) {
+    func move(_ entry: ScheduledDownload, to place: UInt32, takesTurn: Bool = true) {
         for (number, position) in order.move(entry.number, to: place) {
             guard let moved = entries[number] else { continue }
             moved.record.position = position
@@ -15,7 +15,7 @@ extension Ledger {
         if takesTurn, place == 0 { gate.comesNext(entry.record.options.app, entry.lane) }
     }
 
-    func setPriority(_ entry: LedgerEntry, _ priority: Int32) {
+    func setPriority(_ entry: ScheduledDownload, _ priority: Int32) {
         change(entry) { $0.options.priority = priority }
         if order.contains(entry.number) { order.insert(entry.number, priority: priority, position: entry.record.position) }
         if entry.lane != nil { makeRunnable(entry) }
@@ -23,7 +23,7 @@ extension Ledger {
         output.append(.tell(entry))
     }
 
-    func setSpeedLimit(_ entry: LedgerEntry, _ limit: Speed?) {
+    func setSpeedLimit(_ entry: ScheduledDownload, _ limit: Speed?) {
         change(entry) { $0.options.speedLimit = limit }
         save(entry)
         output.append(.tell(entry))

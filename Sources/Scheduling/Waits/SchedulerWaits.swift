@@ -1,10 +1,10 @@
 public import DownloadModel
 
 /// Why a download waits for its host, until when, and behind how many; and which changes of these must be announced.
-extension Ledger {
+extension Scheduler {
     /// The state as the bus shows it. A queued or active download shows as waiting while it waits for its host, or for a rule of the host.
     /// During PauseAll and ResumeAll, the state is the one that the download is about to have.
-    public func shownState(of entry: LedgerEntry, now: WallTime) -> DownloadState {
+    public func shownState(of entry: ScheduledDownload, now: WallTime) -> DownloadState {
         if let upcoming = upcoming(entry, now: now) { return upcoming }
         guard let (reason, until) = hold(of: entry, now: now) else { return entry.state }
         return .waiting(reason, until: until)
@@ -13,17 +13,17 @@ extension Ledger {
     /// The wait of a queued or active download that would not move even if it had a slot. nil: no wait except for its turn.
     ///
     /// - Returns: the reason, and the end of the wait as far as it can be computed.
-    public func hold(of entry: LedgerEntry, now: WallTime) -> (reason: WaitReason, until: WallTime?)? {
+    public func hold(of entry: ScheduledDownload, now: WallTime) -> (reason: WaitReason, until: WallTime?)? {
         (gate.hold(of: entry.request, now: now) ?? queuedHold(of: entry, now: now)).map { ($0.reason, $0.until) }
     }
 
     /// The number of downloads ahead of a queued one: at its host if it waits for its host, else among all queued downloads.
-    public func ahead(of entry: LedgerEntry, now: WallTime) -> Int {
+    public func ahead(of entry: ScheduledDownload, now: WallTime) -> Int {
         guard entry.lane != nil, entry.state == .queued else { return 0 }
         return queuedHold(of: entry, now: now)?.ahead ?? gate.lanes.ahead(of: entry.number)
     }
 
-    private func queuedHold(of entry: LedgerEntry, now: WallTime) -> HostGate.Hold? {
+    private func queuedHold(of entry: ScheduledDownload, now: WallTime) -> HostGate.Hold? {
         guard entry.state == .queued, let lane = entry.lane else { return nil }
         return gate.hold(of: entry.number, in: lane, now: now)
     }
@@ -55,7 +55,7 @@ extension Ledger {
     }
 
     /// - Returns: whether the wait reason has changed and is announced.
-    @discardableResult func review(_ entry: LedgerEntry, now: WallTime) -> Bool {
+    @discardableResult func review(_ entry: ScheduledDownload, now: WallTime) -> Bool {
         refreshesLeft -= 1
         let reason = hold(of: entry, now: now)?.reason
         guard reason != entry.toldHold else { return false }
@@ -82,9 +82,9 @@ extension Ledger {
 /// Downloads whose wait is known only at the end of the turn, once everything that may start has started.
 struct Unannounced {
     /// Their wait may have changed.
-    var queued: [LedgerEntry] = []
+    var queued: [ScheduledDownload] = []
     /// They have taken their places in the queue. From the end of the turn on, callers see their wait; nobody was told another one.
-    var entered: [LedgerEntry] = []
+    var entered: [ScheduledDownload] = []
     /// Their next request goes elsewhere, and may have to wait there.
-    var redirected: [LedgerEntry] = []
+    var redirected: [ScheduledDownload] = []
 }

@@ -1,7 +1,7 @@
 public import DownloadModel
 
-/// One download in the ledger: its record, and its work in this process.
-public final class LedgerEntry {
+/// One download in the scheduler: its record, and its work in this process.
+public final class ScheduledDownload {
     /// The engine's transfer. A new transfer begins only after the previous one has ended.
     public enum Work: Sendable { case idle, running, stopping }
 
@@ -37,19 +37,19 @@ public final class LedgerEntry {
     var toldHold: WaitReason?
     /// Announce the state even if the wait reason stays the same, because nobody compared the state before the change.
     var isToldWhole = false
-    /// A caller resumed the download although there was no network: try once, as long as `Ledger.reachCount` is this.
+    /// A caller resumed the download although there was no network: try once, as long as `Scheduler.reachCount` is this.
     var defiedReach: Int32?
     /// Attempts in a row that sent nothing, because the desktop did not name the proxy.
     var unsentAttempts: UInt32 = 0
     /// When the download is due without an event.
     var wakeAt: WallTime?
-    /// How many of the ledger's `clockJumps` the entry's instants already include.
+    /// How many of the scheduler's `clockJumps` the entry's instants already include.
     var clockJumps: Int32 = 0
     /// The batch of this member.
-    public internal(set) var batch: LedgerBatch?
+    public internal(set) var batch: ScheduledBatch?
     /// The order in which downloads ended: a later end has a higher number.
     var ending: Int64 = 0
-    /// What the download adds to the ledger's sums.
+    /// What the download adds to the scheduler's sums.
     var summand: ProgressTally.Summand?
     /// The host of the URL, for the limit per host.
     public internal(set) lazy var host = DownloadURL.host(of: record.url)

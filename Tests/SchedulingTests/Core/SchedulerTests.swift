@@ -4,7 +4,7 @@ import Testing
 
 private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRetryable: true, retryAfter: .seconds(100))
 
-@Suite struct `The ledger` {
+@Suite struct `The scheduler` {
     @Test func `keeps a download paused that PauseAll paused before its row was on disk`() throws {
         let desk = Desk()
         let later = desk.now + .seconds(500)
@@ -54,16 +54,16 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(desk.state(1) == .waiting(.retry, until: start + .seconds(3700)))
         #expect(desk[1].record.expiresAt == start + .seconds(4600))
         #expect(desk.state(2) == .active, "its instant has come by the clock")
-        #expect(desk.ledger.nextWake == start + .seconds(3700))
+        #expect(desk.scheduler.nextWake == start + .seconds(3700))
     }
 
     @Test func `moves waits with a clock change in slices, and ends none by the old clock`() throws {
         let desk = Desk((UInt64(1)...4).map { number in Desk.record(number) { $0.url = "http://h\(number)/" } })
         let start = desk.now
         for number in UInt64(1)...4 { desk.fails(desk[number], refusal) }
-        desk.ledger.sliceSize.cost = 1
+        desk.scheduler.sliceSize.cost = 1
         desk.clockJumps(by: .seconds(3600))
-        #expect(desk.ledger.hasSlices)
+        #expect(desk.scheduler.hasSlices)
         // A download that changes before its slice is moved first.
         try desk.steer(desk[4], .pause)
         try desk.steer(desk[4], .resume)
@@ -79,7 +79,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         let full = DownloadFailure(.diskFull, "…", wait: .diskSpace, neededRoom: 1000)
         let desk = Desk((UInt64(1)...4).map { number in Desk.record(number) { $0.total = 1000 } })
         for number in UInt64(1)...4 { desk.fails(desk[number], full) }
-        desk.ledger.sliceSize.cost = 1
+        desk.scheduler.sliceSize.cost = 1
         desk.folderSeen("/d", free: 2000)
         #expect(desk.state(1) == .active && desk.state(2) == .waiting(.diskSpace, until: nil))
         desk.slices()
@@ -96,7 +96,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         full = DownloadFailure(.diskFull, "…", wait: .diskSpace, neededRoom: 1000)
         let desk = Desk((UInt64(1)...3).map { number in Desk.record(number) { $0.total = 1000 } })
         for number in UInt64(1)...3 { desk.fails(desk[number], full) }
-        #expect(desk.ledger.counts.awaitingFolder == 3 && desk.ledger.awaitedFolders == ["/d"])
+        #expect(desk.scheduler.counts.awaitingFolder == 3 && desk.scheduler.awaitedFolders == ["/d"])
         desk.folderSeen("/d", free: 999)
         #expect((UInt64(1)...3).allSatisfy { desk.state($0) == .waiting(.diskSpace, until: nil) })
         desk.folderSeen("/d", free: 2999)
@@ -112,7 +112,7 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
             Desk.record(1) { ($0.directory, $0.total) = (composed, 1) }, Desk.record(2) { ($0.directory, $0.total) = (decomposed, 1) },
         ])
         for number in UInt64(1)...2 { desk.fails(desk[number], full) }
-        #expect(desk.ledger.awaitedFolders.count == 2)
+        #expect(desk.scheduler.awaitedFolders.count == 2)
         desk.folderSeen(decomposed, free: 1 << 30)
         #expect(desk.state(1) == .waiting(.diskSpace, until: nil) && desk.state(2) == .active)
     }
@@ -135,8 +135,8 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
             desk.ends(entry, .stopped(nil))
             #expect(desk.history.sweeps.count == (hasBegun ? 1 : 0))
             if hasBegun { desk.swept(entry.number) }
-            #expect(!desk.ledger.hasWork)
-            #expect(!desk.ledger.allRows.contains { if case .sweep = $0 { true } else { false } })
+            #expect(!desk.scheduler.hasWork)
+            #expect(!desk.scheduler.allRows.contains { if case .sweep = $0 { true } else { false } })
         }
     }
 
@@ -155,12 +155,12 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
     @Test(arguments: [(0, true), (0, false), (1, true), (2, false), (3, true), (4, false)])
     func `keeps the row of a part file that cannot be deleted in a database that is written anew`(parts: Int, isOnList: Bool) {
         let desk = Desk(isOnList ? [Desk.record(1, state: .cancelled)] : [], sweeps: [DownloadNumber(1): "/a"])
-        var (walk, rows) = (desk.ledger.walkRows(), [StoreChange]())
-        for _ in 0..<parts { rows += desk.ledger.nextRows(&walk) ?? [] }
+        var (walk, rows) = (desk.scheduler.walkRows(), [StoreChange]())
+        for _ in 0..<parts { rows += desk.scheduler.nextRows(&walk) ?? [] }
         desk.swept(DownloadNumber(1), isGone: false)
-        while let part = desk.ledger.nextRows(&walk) { rows += part }
+        while let part = desk.scheduler.nextRows(&walk) { rows += part }
         #expect(rows.contains(.sweep(DownloadNumber(1), directory: "/a")))
-        #expect(desk.ledger.allRows.contains(.sweep(DownloadNumber(1), directory: "/a")), "in a later one, too")
+        #expect(desk.scheduler.allRows.contains(.sweep(DownloadNumber(1), directory: "/a")), "in a later one, too")
     }
 
     @Test func `saves no resume data of a download whose part file it has deleted`() throws {
@@ -203,10 +203,10 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         desk.fails(desk[1], refusal)
         desk.fails(desk[2], refusal)
         try desk.steer(desk[2], .pause)
-        #expect(desk.ledger.nextWake == desk.now + .seconds(50))
+        #expect(desk.scheduler.nextWake == desk.now + .seconds(50))
         desk.wait(.seconds(50))
         #expect(desk.state(1).failure?.name == .expired && desk.state(2) == .paused)
         try desk.steer(desk[2], .resume)
-        #expect(desk.ledger.nextWake == desk.now + .seconds(50), "its time goes on where it stood")
+        #expect(desk.scheduler.nextWake == desk.now + .seconds(50), "its time goes on where it stood")
     }
 }

@@ -1,10 +1,10 @@
 public import DownloadModel
 
-extension Ledger {
-    /// A walk over all rows, for a database that is written anew. It is taken in parts, because 100,000 rows take long; the ledger may
+extension Scheduler {
+    /// A walk over all rows, for a database that is written anew. It is taken in parts, because 100,000 rows take long; the scheduler may
     /// decide between two parts.
     ///
-    /// A row is as new as its part. The changes that the ledger decides during the walk must be saved after it, in the same commit.
+    /// A row is as new as its part. The changes that the scheduler decides during the walk must be saved after it, in the same commit.
     public struct RowWalk {
         fileprivate enum Part {
             case settings

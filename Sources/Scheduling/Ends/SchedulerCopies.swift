@@ -1,15 +1,15 @@
 public import DownloadModel
 
 /// Cached copies, and callers' descriptors.
-extension Ledger {
+extension Scheduler {
     /// The received bytes equal `copy`, which becomes the outcome. The received bytes are deleted.
-    func foundUnchanged(_ entry: LedgerEntry, _ copy: CachedCopy, now: WallTime) {
+    func foundUnchanged(_ entry: ScheduledDownload, _ copy: CachedCopy, now: WallTime) {
         guard leavePool(entry, now: now), entry.state == .verifying else { return }
         end(entry, with: copy, now: now)
     }
 
     /// Ends `entry` with `copy`, and saves `copy` as the newest cached copy, with the server's latest answer about it.
-    func end(_ entry: LedgerEntry, with copy: CachedCopy, now: WallTime) {
+    func end(_ entry: ScheduledDownload, with copy: CachedCopy, now: WallTime) {
         change(entry) { record in
             (record.path, record.fileName, record.mediaType) = (copy.path, copy.name, copy.mediaType ?? record.mediaType)
             (record.total, record.retriesUsed, record.lastFailure) = (copy.stamp.size, 0, nil)
@@ -30,7 +30,7 @@ extension Ledger {
     }
 
     /// As above for the given downloads, whose process has exited already or whose descriptor is missing.
-    func interruptDescriptors(among entries: [LedgerEntry], now: WallTime) {
+    func interruptDescriptors(among entries: [ScheduledDownload], now: WallTime) {
         for entry in entries where entry.record.isToDescriptor { applyOwn(.interrupt(.interrupted), to: entry, now: now) }
     }
 

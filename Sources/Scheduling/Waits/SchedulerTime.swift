@@ -1,7 +1,7 @@
 public import DownloadModel
 
 /// What happens without an event from outside: ends of waits, deadlines, folders and free space.
-extension Ledger {
+extension Scheduler {
     /// When the event `time` is due next; nil: nothing waits for an instant.
     public var nextWake: WallTime? {
         [nextEntryWake, settings.paused || conditions.isEnding || conditions.isAsleep ? nil : gate.nextWake(), sliceAt].compactMap { $0 }
@@ -17,7 +17,7 @@ extension Ledger {
     /// The most downloads per tick.
     private static let mostDue = 200
 
-    func arm(_ entry: LedgerEntry) {
+    func arm(_ entry: ScheduledDownload) {
         let time = entry.isRemoved || entry.isCallDue ? nil : entry.record.nextWake
         guard time != entry.wakeAt else { return }
         entry.wakeAt = time
@@ -26,7 +26,7 @@ extension Ledger {
 
     /// Ends due waits, applies due deadlines, drops expired secrets and calls owners.
     func tick(now: WallTime) {
-        var due: [LedgerEntry] = []
+        var due: [ScheduledDownload] = []
         // Any further due downloads make the next tick due at once.
         while due.count < Self.mostDue, let time = nextEntryWake, time <= now, let number = wakes.removeFirst() {
             guard let entry = entries[number], entry.wakeAt == time else { break }
@@ -59,7 +59,7 @@ extension Ledger {
     /// Moves the instants of `entry` by the clock jumps since they were computed.
     ///
     /// - Returns: whether there were instants to move.
-    @discardableResult func catchUpClock(_ entry: LedgerEntry) -> Bool {
+    @discardableResult func catchUpClock(_ entry: ScheduledDownload) -> Bool {
         guard Int(entry.clockJumps) < clockJumps.count else { return false }
         let delta = clockJumps[Int(entry.clockJumps)...].reduce(.zero, +)
         entry.clockJumps = Int32(clamping: clockJumps.count)
