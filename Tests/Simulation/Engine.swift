@@ -246,7 +246,7 @@ extension World {
         ]
         if let failure = failures[resource.mood] {
             if let pause = failure.retryAfter {
-                floors[number] = now + pause
+                if !isBeingResumed(number) { floors[number] = now + pause }
                 refused(entry, at: transfer.origin, for: pause)
             } else if resource.mood == 4 || resource.mood == 5 {
                 answered(transfer.origin)
@@ -339,6 +339,12 @@ extension World {
         return min(resume.identity.boot == "\(boot)" ? max(resume.written, file.content.length) : resume.written, file.content.length)
     }
 
+    /// The slice of its batch's Resume may come later, and end a wait that begins now.
+    private func isBeingResumed(_ number: DownloadNumber) -> Bool {
+        if !scheduler.hasSlices { resuming = [] }
+        return resuming.contains(number)
+    }
+
     private func lose(_ number: DownloadNumber, _ failure: DownloadFailure) {
         flush(number)
         let progress = (disk.parts[number]?.content.length ?? 0) > (transfers[number]?.heldAtStart ?? 0)
@@ -350,7 +356,7 @@ extension World {
         switch outcome {
         case .stopped: break  // urgency outlasts a mere stop
         default:
-            urgent.remove(number)
+            if !isBeingResumed(number) { urgent.remove(number) }
             hastened.remove(number)
         }
         tell("transfer of \(number) ends: \(outcome.word)")

@@ -264,7 +264,10 @@ extension World {
             for entry in scheduler.members(of: batch) { isResumed(entry) }
             decide(.steerBatch(batch, .resume))
             // By the time of its slice, a member may wait for nothing that a Resume ends.
-            if scheduler.hasSlices { hastened.subtract(scheduler.members(of: batch).map(\.number)) }
+            if scheduler.hasSlices {
+                hastened.subtract(scheduler.members(of: batch).map(\.number))
+                resuming.formUnion(scheduler.members(of: batch).map(\.number))
+            }
         case 2:
             let members = scheduler.members(of: batch).map(\.number)
             call(.cancels, members) { .steerBatch(batch, .cancel, answering: $0) }
@@ -279,10 +282,8 @@ extension World {
         switch b % 5 {
         case 0:
             decide(.pauseAll)
-            post(.allPaused)
-        case 1, 2:
-            isPausedForGood = false
-            decide(.resumeAll)
+            post(.allPaused(resumes: resumes))
+        case 1, 2: resumeAll()
         case 3: call(.cancelsAll, scheduler.order.ordered) { .cancelAll(answering: $0) }
         default:
             removals.formUnion(scheduler.ended.ordered)
@@ -374,14 +375,19 @@ extension World {
         if case .put(let record) = row { scheduler[record.number]?.isEntered == false } else { false }
     }
 
+    private func resumeAll() {
+        isPausedForGood = false
+        resumes += 1
+        decide(.resumeAll)
+    }
+
     /// From now on, server, disk and network work: everything must come to its end.
     func comeToAnEnd() {
         for index in resources.indices { resources[index].mood = 0 }
         (disk.isFull, disk.isFolderThere, isEnding, isBehind) = (false, true, true, false)
         network(.open)
         sleep(false)
-        isPausedForGood = false
-        decide(.resumeAll)
+        resumeAll()
         for round in 0..<3000 {
             random = Random(UInt64(round))
             slice()

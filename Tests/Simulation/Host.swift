@@ -180,7 +180,7 @@ extension World: TurnHost, CommitGateHost {
             acknowledged.remove(number)
             if saved.records[number] != nil { fail("\(number) is told as removed, and is on disk") }
         case .manyDone(let call): checkDone(call)
-        case .allPaused: if scheduler.settings.paused { isPausedForGood = true }
+        case .allPaused(let resumes): if resumes == self.resumes { isPausedForGood = true }
         case .taken(let number, let revival):
             tell("told: \(number) is acknowledged")
             taken[number] = revival

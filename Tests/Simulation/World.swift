@@ -15,7 +15,7 @@ enum Message {
     /// The answer to a call that changed many downloads.
     case manyDone(Scheduler.CallNumber)
     /// The answer to PauseAll.
-    case allPaused
+    case allPaused(resumes: Int)
     /// The answer to the owner's Acknowledge, for the end after that many revivals.
     case taken(DownloadNumber, revival: Int)
 }
@@ -240,6 +240,8 @@ final class World {
     var urgent: Set<DownloadNumber> = []
     /// Those of them that no server has refused since.
     var hastened: Set<DownloadNumber> = []
+    /// The members of batches whose Resume may not have reached all members yet.
+    var resuming: Set<DownloadNumber> = []
     /// Started before the rules changed: their requests keep the old rules.
     var unpaced: Set<DownloadNumber> = []
     /// The time of the last request that kept the host's interval, or an interval of its own.
@@ -270,6 +272,8 @@ final class World {
     var cancelledByAll: Set<DownloadNumber> = []
     /// PauseAll was answered, and ResumeAll has not been called since.
     var isPausedForGood = false
+    /// The calls of ResumeAll so far.
+    var resumes = 0
     /// The amount of work in one slice.
     var sliceSize = SliceSize()
     var problem: String?
@@ -388,7 +392,7 @@ final class World {
         (validators, stamps) = ([:], [:])
         for number in descriptors { disk.parts[number] = nil }
         for (number, floor) in floors where saved.records[number]?.retryAt != floor { floors[number] = nil }
-        (originFloors, urgent, hastened, passes) = ([:], [], [], [:])
+        (originFloors, urgent, hastened, resuming, passes) = ([:], [], [], [], [:])
         // A recalled pause may be over, and yet its start tells when the other applications may be delayed again.
         commonFloors = commonFloors.mapValues { ($0.since, $0.since) }
         (slowness, requestedAt) = ([:], [:])

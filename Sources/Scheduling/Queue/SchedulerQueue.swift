@@ -20,8 +20,9 @@ extension Scheduler {
         repeat {
             while gate.hasSlot, let entry = nextInTurn(now: now) {
                 guard left > 0 else {
+                    // Downloads that precede a redirect keep their turns: the next slice may start them.
                     isCut = true
-                    return loseTurns(now: now)
+                    return
                 }
                 left -= 1
                 // Its host is not refreshed yet, and may have no place for it any more.

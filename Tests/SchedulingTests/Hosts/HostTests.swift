@@ -899,6 +899,21 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started.last == 31)
     }
 
+    @Test func `stay with a queued download that the next slice starts`() {
+        let desk = desk { try? $0.hostRules.set("other", second) }
+        desk.add(2, "http://other/2", app: "busy")
+        desk.sent(2)
+        desk.add(3, "http://other/3", app: "busy") { $0.options.priority = 1 }
+        desk.redirect(100...100, to: "slow", app: "greedy")
+        desk.add(4, "http://slow/4", app: "modest")
+        // Both hosts open at once. One slice starts one download, and 4 is the second.
+        desk.scheduler.sliceSize.starts = 1
+        desk.wait(.seconds(2))
+        #expect(desk.started.last == 3 && desk.permitted == [])
+        desk.slices()
+        #expect(desk.started.last == 4 && desk.permitted == [])
+    }
+
     @Test func `go first to a download that somebody moves to the front`() {
         let desk = desk()
         desk.add(2, "http://slow/2", app: "modest")
