@@ -297,14 +297,19 @@ extension World {
         hastened = []
     }
 
-    /// An answer may end the pauses. The scheduler keeps them if the request was older than the refusal.
-    private func answered(_ origin: String) { (originFloors[origin], commonFloors[origin]) = (nil, nil) }
+    /// An answer may end the pauses. The scheduler keeps them if it does not hear of the answer, or if the request was older than the
+    /// refusal.
+    private func answered(_ origin: String) {
+        originFloors[origin] = nil
+        if let since = commonFloors[origin]?.since { commonFloors[origin]?.until = since }
+    }
 
     /// The scheduler hears of an answer that is no refusal.
     private func hearsAnswer(_ entry: ScheduledDownload, _ transfer: Transfer) {
         guard entry.work == .running, !entry.isRemoved, let time = requestedAt[entry.number] else { return }
         let ruled = scheduler.settings.hostRules.governing(transfer.host).rule.requestInterval ?? .zero
-        slowness[transfer.origin]?.answered(requestedAt: time, ruled: ruled, now: now)
+        let endsPauses = slowness[transfer.origin]?.answered(requestedAt: time, ruled: ruled, now: now) ?? false
+        if endsPauses { commonFloors[transfer.origin] = nil }
     }
 
     /// The scheduler hears of an accepted response later than the engine, because the service and the engine have separate event loops.

@@ -129,12 +129,15 @@ struct Slowness {
 
     /// The scheduler has heard of an answer that is no refusal. An answer to a request after the last refusal ends all pauses and restores
     /// the first interval.
-    mutating func answered(requestedAt: WallTime, ruled: Duration, now: WallTime) {
+    ///
+    /// - Returns: whether the pauses end.
+    mutating func answered(requestedAt: WallTime, ruled: Duration, now: WallTime) -> Bool {
         hasAnswered = true
-        guard let refusedAt, requestedAt > refusedAt else { return }
+        guard let refusedAt, requestedAt > refusedAt else { return false }
         (pauseEnds, commonEnd) = ([:], nil)
         if now - refusedAt > Self.trustAfter { mayBeLimited = false }
         if !mayBeLimited { interval = min(interval, max(Self.firstInterval, ruled)) }
+        return true
     }
 
     /// The longest wait of `app` for the end of a pause.
