@@ -273,7 +273,7 @@ extension World {
         }
 
         var begun = transfer
-        let validator = resource.hasValidator ? Validator.entityTag("\"\(resource.version)\"") : nil
+        let validator = resource.hasValidator || plant == .credulous ? Validator.entityTag("\"\(resource.version)\"") : nil
         var offset: ByteCount = 0
         if let held = held(entry), let old = entry.record.resume, old.validator == validator || old.validator == nil {
             offset = min(held, resource.size)

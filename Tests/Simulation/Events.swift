@@ -65,7 +65,9 @@ extension World {
 
     /// Somebody else writes or deletes a finished file.
     private func touch(_ a: Int, _ b: Int) {
-        let paths = disk.finals.keys.sorted()
+        // Half of the time, a file that a later download may find unchanged.
+        let copies = a % 2 == 1 || plant == .credulous ? saved.copies.values.map(\.path).filter { disk.finals[$0] != nil } : []
+        let paths = (copies.isEmpty ? Array(disk.finals.keys) : copies).sorted()
         guard !paths.isEmpty else { return }
         let path = paths[a % paths.count]
         tell("\(path) is \(b % 2 == 0 ? "deleted" : "written") by somebody")
@@ -136,9 +138,20 @@ extension World {
         acknowledged.insert(entry.number)
     }
 
+    /// The file that an application has and asks for again, as it often does; nil: none.
+    private func knownCopy(_ a: Int) -> CopyKey? {
+        guard a % 2 == 1 || plant == .credulous else { return nil }
+        let known = saved.copies.keys.filter { $0.directory == Self.directory && Self.resource(of: $0.url) != nil }
+        let ordered = known.sorted { ($0.app, $0.url, $0.wantedName ?? "") < ($1.app, $1.url, $1.wantedName ?? "") }
+        return ordered.isEmpty ? nil : ordered[a / 2 % ordered.count]
+    }
+
+    private static func resource(of url: String) -> Int? { url.split(separator: "/").last.flatMap { Int($0) } }
+
     private func makeRecord(_ a: Int, _ b: Int) -> DownloadRecord {
         var options = DownloadOptions()
-        let resource = a % resources.count
+        let again = knownCopy(a)
+        let resource = again.flatMap { Self.resource(of: $0.url) } ?? a % resources.count
         if b % 5 == 0 { options.checksum = Checksum(.md5, digest: [UInt8](repeating: 1, count: 16)) }
         if b % 7 == 0 { options.deadline = .seconds(30) }
         if b % 11 == 0 { options.notBefore = now + .seconds(b % 600) }
@@ -146,7 +159,7 @@ extension World {
         if b % 4 == 1 { options.activate = "org.example.App" }
         if b % 13 == 0 { options.ifExists = [.replace, .skip, .fail][a % 3] }
         if b % 17 == 0 { options.fileName = "same" }
-        options.onlyIfChanged = b % 2 == 0
+        options.onlyIfChanged = b % 2 == 0 || plant == .credulous
         options.retries = UInt32(b % 4)
         options.allowsMetered = b % 4 != 1
         options.priority = Int32(b % 3)
@@ -154,6 +167,7 @@ extension World {
         options.showProgress = b % 19 != 0
         options.notify = [.background, .always, .never][b / 5 % 3]
         options.app = Self.apps[a / 6 % 3]
+        if let again { (options.app, options.fileName, options.onlyIfChanged) = (again.app, again.wantedName, true) }
         if a % 23 == 0 { options.requestInterval = .seconds(1 + a % 2) }
         let number = nextNumber
         nextNumber = DownloadNumber(number.value + 1)
@@ -162,7 +176,7 @@ extension World {
         let origins = ["http://\(host)", "https://\(host)", "http://\(host):8080"]
         let start = options.onlyIfChanged ? origins[0] : origins[a / 18 % 3]
         var record = DownloadRecord(
-            number: number, url: "\(start)/\(resource)", options: options,
+            number: number, url: again?.url ?? "\(start)/\(resource)", options: options,
             directory: Self.directory, state: .paused,
             queuedAt: now, position: DownloadQueue.position(of: number))
         (record.isFetch, record.isToDescriptor) = (b % 8 == 0, b % 23 == 1)
