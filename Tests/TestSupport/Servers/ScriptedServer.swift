@@ -108,10 +108,11 @@ public final class Gate: Sendable {
 
     public var isOpen: Bool { lock.locked { isOpenLocked } }
 
-    /// Blocks the calling thread until the gate is open, at most a minute. Only for the threads of a `ScriptedServer`.
+    /// Blocks the calling thread until the gate is open; for ten minutes at most, so that a test which never opens it leaves no thread
+    /// behind. Only for the threads of a `ScriptedServer`.
     public func wait() {
         lock.locked {
-            let deadline = ContinuousClock.now + .seconds(60)
+            let deadline = ContinuousClock.now + .seconds(600)
             while !isOpenLocked, ContinuousClock.now < deadline { lock.wait(milliseconds: 100) }
         }
     }
