@@ -112,7 +112,12 @@ struct Seen: Sendable {
     /// How many such signals the object has sent so far.
     func count(_ member: String, at path: ObjectPath) -> Int { seen.count { $0.member == member && $0.path == path.value } }
 
-    /// Waits until the object has announced `state`.
+    /// Waits until the object has announced `state`, whatever it has announced since. For a state that passes.
+    func hasBeen(_ state: String, _ path: ObjectPath, within limit: Duration = .seconds(60)) async -> Bool {
+        await until(within: limit) { seen in seen.contains { $0.path == path.value && $0.state == state } }
+    }
+
+    /// Waits until `state` is the last that the object has announced. Only for a state that stays until the test changes it.
     func isIn(_ state: String, _ path: ObjectPath, within limit: Duration = .seconds(60)) async -> Bool {
         await until(within: limit) { seen in seen.last { $0.path == path.value && $0.state != nil }?.state == state }
     }
