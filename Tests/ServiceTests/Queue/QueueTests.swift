@@ -374,7 +374,7 @@ internal import Testing
         let limited = try await world.client()
         let waits = await withTaskGroup(of: DBusError?.self) { group in
             for _ in 0..<257 {
-                group.addTask { await thrown { try await limited.call(Download.wait, at: path, [:], timeout: .seconds(20)) } }
+                group.addTask { await thrown { try await limited.call(Download.wait, at: path, [:], timeout: .seconds(300)) } }
             }
             let first = await group.next() ?? nil
             // Another connection can still wait. The end answers all waiting calls.

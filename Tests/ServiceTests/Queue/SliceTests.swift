@@ -29,6 +29,25 @@ internal import Testing
         }
     }
 
+    /// How many downloads a signal has told of before `call` is answered; nil if it is not. A connection receives both in their order,
+    /// however late it is read.
+    private func told(before call: String, _ bus: PrivateBus) async -> Int? {
+        await onThread { () -> Int? in
+            let caller = RawCaller(bus)
+            let rule = "type='signal',sender='\(BusName.service)',member='PropertiesChanged'"
+            let driver = "org.freedesktop.DBus"
+            _ = caller.answer(to: caller.call("/org/freedesktop/DBus", driver, "AddMatch", [.string(rule)], to: driver))
+            let serial = caller.call(BusName.managerPath.value, Manager.interface, call)
+            caller.flush()
+            var paths: Set<String> = []
+            while let message = caller.read() {
+                if message.replySerial == serial { return paths.count }
+                if message.kind == 4 { paths.insert(message.path) }
+            }
+            return nil
+        }
+    }
+
     @Test func `by PauseAll and ResumeAll is answered before all signals, visible at once, and survives a kill`() async throws {
         let gate = Gate()
         let server = ScriptedServer { _, _ in gate.wait() }
@@ -38,8 +57,7 @@ internal import Testing
         let (first, last) = (members[0], members[Self.count - 1])
         #expect(await eventually { (try? await running.client.get(Download.state, at: first)) == "active" })
         let tally = try await Tally(running)
-        try await tally.call(Manager.pauseAll)
-        let held = await tally.held.count
+        let held = try #require(await told(before: "PauseAll", running.world.bus))
         #expect(held < Self.count, "it was answered behind all that it told")
         for path in [first, last] { #expect(try await running.client.get(Download.waitReason, at: path) == "paused-all") }
         #expect(try await running.client.list(["states": .strings(["queued", "active"])]) == [])
@@ -49,8 +67,7 @@ internal import Testing
         #expect(try await running.client.list(["states": .strings(["queued", "active"])]) == [])
 
         await tally.forget()
-        try await tally.call(Manager.resumeAll)
-        let released = await tally.released.count
+        let released = try #require(await told(before: "ResumeAll", running.world.bus))
         #expect(released < Self.count, "it was answered behind all that it told")
         #expect(try await running.client.get(Download.waitReason, at: last) != "paused-all")
         #expect(await eventually { await tally.released.count == Self.count }, "not all were told")

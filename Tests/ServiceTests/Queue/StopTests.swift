@@ -7,8 +7,12 @@ internal import Testing
     /// Before the fix, 8 of 90 files were named `download` or `download (1)`.
     @Test func `keeps each file's name, over kill -9 too`() async throws {
         let count = 90
-        // Bodies of different sizes, so that the pause comes before, with, or after the last bytes.
+        let gate = Gate()
+        defer { gate.open() }
+        // Bodies of different sizes, so that the pause comes before, with, or after the last bytes. Where the test is always late, it comes
+        // after them; so the last download waits for it.
         let server = ScriptedServer { request, reply in
+            if request.path.hasSuffix("\(99 + count)") { gate.wait() }
             let body = patternBytes(1 + request.number % 9 * 40_000)
             let isNamed = request.path.hasPrefix("/said")
             reply.respond(
@@ -31,6 +35,7 @@ internal import Testing
             paths.append(path)
         }
         await world.kill(daemon)
+        gate.open()
         _ = await world.start()
         var resumed = 0
         for path in paths where try await client.get(Download.state, at: path) == "paused" {

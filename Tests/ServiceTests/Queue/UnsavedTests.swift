@@ -104,7 +104,7 @@ internal import Testing
 
 extension Recorder {
     fileprivate func hasReceived(_ bytes: UInt64, _ path: ObjectPath) async -> Bool {
-        await until(within: .seconds(20)) { seen in seen.contains { $0.path == path.value && $0.progress?.received ?? 0 >= bytes } }
+        await until { seen in seen.contains { $0.path == path.value && $0.progress?.received ?? 0 >= bytes } }
     }
 }
 
