@@ -197,8 +197,7 @@ extension Running {
         #expect(renewed?.name == todokuError("InvalidState"))
 
         let cancelled = try await running.write(server.url("/b"), into: file.wire)
-        let seen = await running.client.signals.count("Progress")
-        #expect(await running.client.signals.until { $0.count { $0.member == "Progress" } > seen })
+        #expect(await running.client.signals.has("Progress", at: cancelled))
         try await running.client.cancel(cancelled)
         #expect(await eventually { file.bytes.isEmpty && running.held == 0 })
         let expired = try await running.write(server.url("/short"), into: file.wire, ["deadline": .uint64(1500)])

@@ -52,12 +52,12 @@ internal import Testing
             let before = try await client.get(interface, name, at: path)
             let seen = await client.signals.seen.count
             try await change()
-            let isTold = await client.signals.until(within: .seconds(20)) {
+            let isTold = await client.signals.until {
                 told(name, path, Array($0.dropFirst(seen))).contains { $0 != before }
             }
             #expect(isTold, "\(interface).\(name) is not told")
             // A property that is still changing is told again.
-            let isTrue = await eventually(within: .seconds(20)) {
+            let isTrue = await eventually {
                 let value = try? await client.get(interface, name, at: path)
                 return told(name, path, await client.signals.seen).last == value
             }

@@ -224,7 +224,7 @@ extension Client {
         #expect(await eventually { monitor.output.contains("NameLost") })
         let waiter = Child(
             [
-                "gdbus", "call", "--session", "--timeout", "60", "--dest", BusName.service, "--object-path", BusName.managerPath.value,
+                "gdbus", "call", "--session", "--timeout", "600", "--dest", BusName.service, "--object-path", BusName.managerPath.value,
                 "--method", "\(Manager.interface).WaitAll", "{}",
             ],
             environment: running.world.environment)
