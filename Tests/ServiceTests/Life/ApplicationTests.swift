@@ -30,8 +30,12 @@ private struct Session {
         return (download, try await client.wait(download))
     }
 
-    /// Makes the service leave. By itself it would stay for a minute, because a notification server may still come.
-    func leave() async { #expect(await world.bus.end(BusName.service, by: SIGTERM)) }
+    /// Makes the service leave. By itself it would stay for a minute, because a notification server may still come; where this is called
+    /// late, it may have left already.
+    func leave() async {
+        _ = await world.bus.end(BusName.service, by: SIGTERM)
+        #expect(await world.bus.waitForOwner(BusName.service, present: false))
+    }
 
     /// Calls from a foreign client, for which the bus starts the service if necessary.
     func call(_ method: String, _ arguments: String...) async -> Child.Exit {

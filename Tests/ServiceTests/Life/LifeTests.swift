@@ -139,7 +139,9 @@ internal import Testing
     @Test func `at login starts only if something is pending`() async throws {
         let world = await ServiceWorld()
         let client = try await world.client()
-        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let server = ScriptedServer { request, reply in
+            if request.path == "/a" { reply.respond(503, ["Retry-After": "3600"]) } else { reply.respond(200, text: "x") }
+        }
         #expect(await world.begin(["--if-pending"]).wait().isClean)
         #expect(listFolder(world.bus.folder("state")) == [])
 
@@ -154,7 +156,6 @@ internal import Testing
         #expect(await client.signals.count("NameOwnerChanged") == 0)
 
         daemon = await world.start()
-        server.stop()
         try await client.resume(path)
         #expect(await client.signals.isIn("waiting", path))
         await world.kill(daemon)
