@@ -23,7 +23,7 @@ internal import Testing
         #expect(await eventually { await notifyd.windows().count == 1 })
         await display.screenshot(productPath("service-finished-xfce4-notifyd.png"))
         // Clicks the first of two buttons. The button exists with its window, but may be drawn a moment later.
-        let isOpened = await eventually(within: .seconds(20)) {
+        let isOpened = await eventually {
             if let window = await notifyd.windows().first { await notifyd.click(window, .first) }
             return await eventually(within: .seconds(2)) { opener.opened == [file] }
         }
@@ -35,7 +35,7 @@ internal import Testing
         #expect(await eventually { await notifyd.windows().count == 1 })
         await display.screenshot(productPath("service-failed-xfce4-notifyd.png"))
         gate.open()
-        let hasFinished = await eventually(within: .seconds(20)) {
+        let hasFinished = await eventually {
             if let window = await notifyd.windows().first { await notifyd.click(window, .last) }
             return await running.client.signals.has("Finished", at: bad, within: .seconds(2))
         }
