@@ -182,7 +182,7 @@ extension Answers {
     }
 
     @Test @BusActor func `callers whose inspection hangs are refused, and delay no other caller`() async throws {
-        let guarded = try await Guarded(patience: .milliseconds(300))
+        let guarded = try await Guarded(patience: .seconds(5))
         let clients = try (0..<10).map { _ in try guarded.service.client() }
         let answers = Answers()
         for (number, client) in clients.enumerated() { guarded.touch(client, "x", number, answers) }

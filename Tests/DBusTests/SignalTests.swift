@@ -223,7 +223,7 @@ internal import Testing
             answers.add(
                 0,
                 await attempt {
-                    "\(try await client.call(Shelf.add, on: TestService.name, at: ShelfTree.path, (1, 2), timeout: .seconds(10)))"
+                    "\(try await client.call(Shelf.add, on: TestService.name, at: ShelfTree.path, (1, 2), timeout: .seconds(60)))"
                 })
         }
         await withCheckedContinuation { done in

@@ -75,10 +75,8 @@ internal import Testing
     @Test @BusActor func `a service without an object tree answers, too`() async throws {
         let service = try await TestService(holding: true)
         let client = try service.client()
-        let begun = ContinuousClock.now
         let exit = await Child.run(
-            ["busctl", "--user", "--timeout=5", "call", client.uniqueName, "/a", "a.b", "C"], environment: service.bus.environment)
+            ["busctl", "--user", "--timeout=60", "call", client.uniqueName, "/a", "a.b", "C"], environment: service.bus.environment)
         #expect(exit.errors.contains("this connection has no objects"))
-        #expect(ContinuousClock.now - begun < .seconds(20))
     }
 }

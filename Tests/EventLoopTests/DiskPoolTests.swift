@@ -67,7 +67,8 @@ internal import Testing
         let pipe = Pipe()
         let (late, begun, ended) = (Journal<Int>(), Journal<Int>(), Journal<Int?>())
         for number in 0..<DiskPool.width {
-            Self.pool.perform(at: place, within: .seconds(3), late: { value in BusActor.spawn { late.append(value) } }) {
+            // All must have begun by then.
+            Self.pool.perform(at: place, within: .seconds(10), late: { value in BusActor.spawn { late.append(value) } }) {
                 BusActor.spawn { begun.append(number) }
                 _ = pipe.take()
                 return number
