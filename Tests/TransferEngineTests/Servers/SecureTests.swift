@@ -136,10 +136,10 @@ import TransferEngine
 
     @Test func `do not count as a stall`() async throws {
         let fixture = await EngineFixture()
-        let file = patternBytes(60_000)
+        let file = patternBytes(120_000)
         let server = ScriptedServer { _, reply in reply.respond(200, body: file) }
-        let end = try await fixture.run(server.url("/")) { ($0.speedLimit, $0.stallTimeout) = (10_000, .seconds(1)) }
-        #expect(end.complete?.size == 60_000)
+        let end = try await fixture.run(server.url("/")) { ($0.speedLimit, $0.stallTimeout) = (10_000, .seconds(4)) }
+        #expect(end.complete?.size == 120_000)
     }
 }
 

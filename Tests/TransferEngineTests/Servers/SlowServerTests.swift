@@ -35,10 +35,10 @@ import Testing
         let server = ScriptedServer { _, reply in
             reply.head(200, ["ETag": "\"v1\""], length: 1_000_000)
             reply.send("12345")
-            Self.drip(reply, "x", every: 2500)
+            Self.drip(reply, "x", every: 6500)
         }
         let fixture = await EngineFixture()
-        let end = try await fixture.run(server.url("/x")) { $0.stallTimeout = .seconds(3) }
+        let end = try await fixture.run(server.url("/x")) { $0.stallTimeout = .seconds(7) }
         #expect(end.failure?.name == .timeout && end.resume.map { $0.written >= 5 } == true)
     }
 
@@ -48,9 +48,10 @@ import Testing
             Self.drip(reply, "x", every: 50)
         }
         let fixture = await EngineFixture()
-        let gone = try await fixture.run(server.url("/gone")) { $0.stallTimeout = .milliseconds(1500) }
+        // The server has seconds for its head: without it, there would be no status.
+        let gone = try await fixture.run(server.url("/gone")) { $0.stallTimeout = .seconds(6) }
         #expect(gone.failure?.httpStatus == 404)
-        let moved = try await fixture.run(server.url("/moved")) { $0.stallTimeout = .milliseconds(1500) }
+        let moved = try await fixture.run(server.url("/moved")) { $0.stallTimeout = .seconds(6) }
         #expect(moved.failure?.name == .tooManyRedirects)  // a redirect's body is not waited for
     }
 }
