@@ -98,7 +98,7 @@ private let reader = """
     _ = try await lane.settle([whole])
     let half = try await lane.download(server.url("/half.bin"), options)
     queued[half.value] = server.url("/half.bin")
-    _ = await eventually(within: .seconds(20)) { (lane.received[half.value] ?? 0) >= 400_000 }
+    _ = await eventually { (lane.received[half.value] ?? 0) >= 400_000 }
     for number in 0..<58 {
         let url = server.url("/kept-\(number).bin")
         queued[try await lane.download(url, options.merging(["start": .bool(false)]) { $1 }).value] = url

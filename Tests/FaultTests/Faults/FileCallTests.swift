@@ -169,7 +169,7 @@ extension `The fault campaign` {
                 verdict.expect(!fileExists("\(place.files)/\(name)"), "it failed, and the file is there")
                 try await lane.retry(path)
             default:
-                verdict.wrong.append("still \(download.state) \(download.waitReason) after 30 s, with \(download.received) bytes")
+                verdict.wrong.append("still \(download.state) \(download.waitReason) after 60 s, with \(download.received) bytes")
                 return
             }
         }
@@ -186,7 +186,7 @@ extension `The fault campaign` {
     of names: [String], _ place: Place, _ lane: Lane, _ verdict: inout Verdict, mayHaveLost: Bool = false
 ) async {
     let segments = "\(place.state)/todoku/segments"
-    let isClean = await eventually(within: .seconds(2)) { listFolder(place.files) == names.sorted() && listFolder(segments) == [] }
+    let isClean = await eventually(within: .seconds(30)) { listFolder(place.files) == names.sorted() && listFolder(segments) == [] }
     verdict.expect(isClean, "left behind: \(listFolder(place.files)), segments \(listFolder(segments))")
     let aside = listFolder("\(place.state)/todoku").filter { $0.contains("corrupt") }
     verdict.expect(aside == [] || mayHaveLost, "the database was set aside: \(aside)")

@@ -75,7 +75,7 @@ private struct FolderCase: Sendable, CustomStringConvertible {
     gate.open()
     if moment == .stopped { guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict } }
     var now: Described?
-    let waits = try await eventually(within: .seconds(15)) {
+    let waits = try await eventually {
         now = try await lane.describe()[path.value]
         return now?.waitReason == "destination" || now?.hasEnded == true
     }

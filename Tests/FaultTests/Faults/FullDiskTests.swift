@@ -107,7 +107,7 @@ private enum QuotaCase: String, CaseIterable, Sendable, CustomStringConvertible 
         path = try await lane.download(server.url("/a.bin"), options)
     }
     guard let path else { return verdict }
-    _ = try await eventually(within: .seconds(10)) {
+    _ = try await eventually(within: .seconds(30)) {
         guard let now = try await lane.describe()[path.value] else { return true }
         return now.hasEnded || now.state == "waiting" || (place.hits > 0 && now.state != "active")
     }

@@ -120,7 +120,7 @@ private enum ReturnCase: String, CaseIterable, Sendable, CustomStringConvertible
     }
     let path = try await lane.download(server.url("/a.bin"), ["directory": .string(place.files), "notify": .string("never")])
     var last: Described?
-    let isRefused = try await eventually(within: .seconds(20)) {
+    let isRefused = try await eventually {
         last = try await lane.describe()[path.value]
         return last?.state == test.state && last?.waitReason == test.waitReason
     }

@@ -34,7 +34,7 @@ extension `The fault campaign` {
     if test.misbehaviour.hasChecksum { options["checksum"] = .string("sha256:\(try await Bodies.digest(Misbehaviour.old, place))") }
     let path = try await lane.download(server.url("/file"), options)
     if test.stage == .restarted || test.stage == .killed {
-        let came = await eventually(within: .seconds(10)) { (lane.received[path.value] ?? 0) >= 1_100_000 }
+        let came = await eventually { (lane.received[path.value] ?? 0) >= 1_100_000 }
         verdict.expect(came, "1.1 MB did not come")
         await lane.end(test.stage == .restarted ? SIGTERM : SIGKILL)
         gate.open()
@@ -42,7 +42,7 @@ extension `The fault campaign` {
     }
     let end = try await lane.settle([path])[path.value]
     guard let end, end.hasEnded else {
-        verdict.wrong.append("it is \(end.map { "\($0.state) \($0.waitReason)" } ?? "gone") after 30 s")
+        verdict.wrong.append("it is \(end.map { "\($0.state) \($0.waitReason)" } ?? "gone") after 60 s")
         return verdict
     }
     let file = readFile("\(place.files)/file")

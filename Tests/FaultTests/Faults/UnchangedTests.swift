@@ -102,7 +102,7 @@ extension `The fault campaign` {
                 return
             }
             guard download.state == "failed" else {
-                return verdict.wrong.append("still \(download.state) \(download.waitReason) after 30 s")
+                return verdict.wrong.append("still \(download.state) \(download.waitReason) after 60 s")
             }
             verdict.tell(download.error.message, "its owner")
             try await lane.retry(path)

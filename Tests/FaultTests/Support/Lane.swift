@@ -61,7 +61,7 @@ internal import Testing
         guard await eventually({ owner != nil || !daemon.isRunning }) else { return Ending(status: -1, errors: "no name") }
         // The daemon owns its name before it has opened its database, and answers only after that.
         if owner != nil, await answers() { return nil }
-        return await eventually(within: .seconds(10)) { !daemon.isRunning }
+        return await eventually { !daemon.isRunning }
             ? Ending(await daemon.wait()) : Ending(status: -1, errors: "it runs and does not answer")
     }
 
@@ -69,7 +69,7 @@ internal import Testing
         // Not Ping, which libdbus itself answers.
         let arguments = (Manager.interface, Manager.version.name)
         let call = try? await connection.call(
-            Standard.get, on: BusName.service, at: BusName.managerPath, arguments, timeout: .seconds(10))
+            Standard.get, on: BusName.service, at: BusName.managerPath, arguments, timeout: .seconds(60))
         return call != nil
     }
 
@@ -79,12 +79,12 @@ internal import Testing
     @discardableResult func end(_ signal: Int32) async -> Ending {
         guard let daemon else { return Ending(status: 0, errors: "") }
         daemon.signal(signal)
-        let ended = await eventually(within: .seconds(20)) { !daemon.isRunning }
+        let ended = await eventually { !daemon.isRunning }
         if !ended { daemon.signal(SIGKILL) }
         let exit = Ending(await daemon.wait())
         self.daemon = nil
         #expect(await eventually { owner == nil })
-        return ended ? exit : Ending(status: -1, errors: "it did not end within 20 seconds. \(exit.errors)")
+        return ended ? exit : Ending(status: -1, errors: "it did not end within 60 seconds. \(exit.errors)")
     }
 
     /// Whether the daemon, told to leave, releases its name in time. Its process may remain: the kernel keeps a process that waits for a
@@ -116,7 +116,7 @@ internal import Testing
     func answersNewcomer() async -> Bool {
         guard let newcomer = try? Connection.open(address: bus.address) else { return false }
         let arguments = (Manager.interface, Manager.version.name)
-        let call = try? await newcomer.call(Standard.get, on: BusName.service, at: BusName.managerPath, arguments, timeout: .seconds(5))
+        let call = try? await newcomer.call(Standard.get, on: BusName.service, at: BusName.managerPath, arguments, timeout: .seconds(20))
         return call != nil
     }
 
@@ -128,40 +128,40 @@ internal import Testing
             Standard.set, on: BusName.service, at: BusName.managerPath, (Manager.interface, property, value), timeout: .seconds(20))
     }
     func retry(_ path: ObjectPath) async throws {
-        try await connection.call(Download.retry, on: BusName.service, at: path, (), timeout: .seconds(20))
+        try await connection.call(Download.retry, on: BusName.service, at: path, (), timeout: .seconds(60))
     }
     func cancel(_ path: ObjectPath) async throws {
-        try await connection.call(Download.cancel, on: BusName.service, at: path, (), timeout: .seconds(20))
+        try await connection.call(Download.cancel, on: BusName.service, at: path, (), timeout: .seconds(60))
     }
 
     /// Opens the file of a finished download, and closes it again.
     func openFile(_ path: ObjectPath) async throws(DBusError) {
-        _ = try await connection.call(Download.openFile, on: BusName.service, at: path, (), timeout: .seconds(20))
+        _ = try await connection.call(Download.openFile, on: BusName.service, at: path, (), timeout: .seconds(60))
     }
 
     func setHostRule(_ host: String, _ rule: [String: Variant]) async throws {
-        try await connection.call(Manager.setHostRule, on: BusName.service, at: BusName.managerPath, (host, rule), timeout: .seconds(20))
+        try await connection.call(Manager.setHostRule, on: BusName.service, at: BusName.managerPath, (host, rule), timeout: .seconds(60))
     }
 
     /// All downloads of the service, by path.
     func describe() async throws -> [String: Described] {
         let names = ["State", "WaitReason", "WaitUntil", "Path", "Error", "Received"]
         let all = try await connection.call(
-            Manager.describe, on: BusName.service, at: BusName.managerPath, ([:], names), timeout: .seconds(20))
+            Manager.describe, on: BusName.service, at: BusName.managerPath, ([:], names), timeout: .seconds(60))
         return Dictionary(uniqueKeysWithValues: all.map { ($0.fields.0.value, Described($0.fields.1)) })
     }
 
     /// The URLs of all downloads of the service, by path.
     func urls() async throws -> [String: String] {
         let all = try await connection.call(
-            Manager.describe, on: BusName.service, at: BusName.managerPath, ([:], ["Url"]), timeout: .seconds(20))
+            Manager.describe, on: BusName.service, at: BusName.managerPath, ([:], ["Url"]), timeout: .seconds(60))
         return Dictionary(uniqueKeysWithValues: all.map { ($0.fields.0.value, $0.fields.1["Url"]?.string ?? "") })
     }
 
     /// A property of the manager.
     func property(_ name: String) async throws -> Variant {
         try await connection.call(
-            Standard.get, on: BusName.service, at: BusName.managerPath, (Manager.interface, name), timeout: .seconds(20))
+            Standard.get, on: BusName.service, at: BusName.managerPath, (Manager.interface, name), timeout: .seconds(60))
     }
 
     /// How many downloads were salvaged from a damaged queue, and whether others may be lost.
@@ -171,7 +171,7 @@ internal import Testing
     }
 
     /// Waits until all of `paths` have ended, the daemon has ended, or `limit` is over.
-    func settle(_ paths: [ObjectPath], within limit: Duration = .seconds(30)) async throws -> [String: Described] {
+    func settle(_ paths: [ObjectPath], within limit: Duration = .seconds(60)) async throws -> [String: Described] {
         var last: [String: Described] = [:]
         _ = try await eventually(within: limit) {
             guard isRunning else { return true }
@@ -228,7 +228,7 @@ func isClear(_ message: String) -> Bool {
 extension Lane {
     /// Each end has a toast. It is repeated only if the daemon was killed before the row recorded the toast.
     func expectToast(of name: String, kills: Int, _ verdict: inout Verdict) async {
-        _ = await eventually(within: .seconds(10)) { toasts.ends(of: name) > 0 }
+        _ = await eventually { toasts.ends(of: name) > 0 }
         let times = toasts.ends(of: name)
         verdict.expect((1...1 + kills).contains(times), "\(name) was toasted \(times) times: \(toasts.bodies)")
     }
