@@ -27,7 +27,7 @@ public struct SmallDisk: Sendable {
     /// As `mount -o remount,OPTIONS`: "size=10m", "ro". Waits until nobody has a file there open that is in the way.
     public func remount(_ options: String) async {
         var exit = await Child.run(["mount", "-o", "remount,\(options)", path])
-        let deadline = ContinuousClock.now + .seconds(10)
+        let deadline = ContinuousClock.now + .seconds(60)
         while exit.status != 0, ContinuousClock.now < deadline { exit = await Child.run(["mount", "-o", "remount,\(options)", path]) }
         precondition(exit.status == 0, "remount \(options): \(exit.errors)")
     }

@@ -35,7 +35,7 @@ import Testing
         let server = ScriptedServer { _, reply in
             reply.head(200, ["ETag": "\"v1\""], length: 1_000_000)
             reply.send("12345")
-            Self.drip(reply, "x", every: 6500)
+            Self.drip(reply, "x", every: 2500)
         }
         let fixture = await EngineFixture()
         let end = try await fixture.run(server.url("/x")) { $0.stallTimeout = .seconds(7) }
