@@ -275,7 +275,7 @@ private func openFiles(_ process: String, _ name: String) -> Int {
     case .success(let path): await finish(path, "healthy.bin", body, place, lane, &verdict)
     case .failure(let error): verdict.wrong.append("the healthy folder was refused: \(error.message)")
     }
-    verdict.expect(ContinuousClock.now - begun < .seconds(20), "the healthy disk's file took \(ContinuousClock.now - begun)")
+    verdict.expect(ContinuousClock.now - begun < .seconds(40), "the healthy disk's file took \(ContinuousClock.now - begun)")
     verdict.expect(await lane.answersNewcomer(), "a new caller was not answered")
     for number in 0..<2 {
         let asked = ContinuousClock.now
@@ -285,7 +285,7 @@ private func openFiles(_ process: String, _ name: String) -> Int {
             verdict.tell(error.message, "the caller")
             verdict.expect(error.message.contains("did not answer"), "the caller was told “\(error.message)”")
         }
-        verdict.expect(ContinuousClock.now - asked < .seconds(8), "a call for the dead folder took \(ContinuousClock.now - asked)")
+        verdict.expect(ContinuousClock.now - asked < .seconds(15), "a call for the dead folder took \(ContinuousClock.now - asked)")
     }
 }
 

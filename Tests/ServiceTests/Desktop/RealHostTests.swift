@@ -139,7 +139,7 @@ private struct NetworkHost {
     func `holds downloads without a network or on a metered one, and lets them resume`() async throws {
         let host = try await NetworkHost()
         await host.metered("no")
-        let body = patternBytes(4_000_000)
+        let body = patternBytes(8_000_000)  // twenty seconds: the link changes in the middle, however long nmcli takes
         writeFile(host.folder("root/a"), body)
         writeFile(host.folder("root/b"), [0x78])
         let world = await ServiceWorld(extra: ["DBUS_SYSTEM_BUS_ADDRESS": host.bus.address])
