@@ -347,6 +347,7 @@ public actor Engine {
 
     private func conclude(_ attempt: Attempt, _ segment: Segment, _ exchange: Exchange, _ error: CurlError?) {
         let transfer = segment.transfer
+        func endTransfer(_ conclusion: Transfer.Conclusion) { conclude(transfer, conclusion, by: segment.id) }
         // libcurl accepts a head that ends with its connection.
         let error =
             attempt.isHeadless
@@ -363,24 +364,23 @@ public actor Engine {
             return ask(segment)
         }
         switch attempt.verdict {
-        case .failed(let failure): conclude(transfer, .failed(failure))
-        case .taken(let path): conclude(transfer, .whole(.nameTaken(path: path)))
-        case .unchanged(let copy): conclude(transfer, .whole(.unchanged(copy)))
+        case .failed(let failure): endTransfer(.failed(failure))
+        case .taken(let path): endTransfer(.whole(.nameTaken(path: path)))
+        case .unchanged(let copy): endTransfer(.whole(.unchanged(copy)))
         case .restart: restart(segment)
         case .redirect: follow(segment, attempt)
         case .whole,
             .body where error == nil:
-            if case .body = attempt.verdict, let failure = attempt.codingFailure { return conclude(transfer, .failed(failure)) }
+            if case .body = attempt.verdict, let failure = attempt.codingFailure { return endTransfer(.failed(failure)) }
             switch transfer.complete(attempt) {
-            case .success(let end): conclude(transfer, .whole(end))
+            case .success(let end): endTransfer(.whole(end))
             case .failure where segment.gotPiece(attempt): restart(segment)
-            case .failure(let failure): conclude(transfer, .failed(failure))
+            case .failure(let failure): endTransfer(.failed(failure))
             }
-        case .undecided where attempt.isKeptAway && error?.kind == .connect: conclude(transfer, .failed(segment.keptAway))
+        case .undecided where attempt.isKeptAway && error?.kind == .connect: endTransfer(.failed(segment.keptAway))
         case .undecided, .body:
             let error = error ?? CurlError(.other, "no answer")
-            conclude(
-                transfer,
+            endTransfer(
                 .failed(
                     FailureMapping.failure(
                         error, host: segment.url.host, proxy: attempt.isProxied, stallTimeout: transfer.request.stallTimeout,
@@ -449,9 +449,11 @@ public actor Engine {
     // MARK: Ends
 
     /// Stops fetching. Reports the end once the bytes that count are on disk.
-    private func conclude(_ transfer: Transfer, _ conclusion: Transfer.Conclusion) {
+    ///
+    /// - Parameter id: the request that brought the conclusion; nil: no request did.
+    private func conclude(_ transfer: Transfer, _ conclusion: Transfer.Conclusion, by id: RequestID? = nil) {
         guard transfer.conclusion == nil else { return }
-        transfer.conclusion = conclusion
+        (transfer.conclusion, transfer.concludedBy) = (conclusion, id)
         transfer.stop()
         staging?.flush()
         transfer.dropCandidate()
@@ -500,7 +502,7 @@ public actor Engine {
             settle(transfer)
         } else if let error {
             // Only the previous checkpoint counts: the kernel has dropped pages that it could not write.
-            transfer.conclusion = .failed(transfer.failure(error))
+            (transfer.conclusion, transfer.concludedBy) = (.failed(transfer.failure(error)), nil)
             transfer.stop()
             transfer.part?.loseMap()
             staging?.discard(transfer)
@@ -519,7 +521,7 @@ public actor Engine {
         reportEvents(of: transfer)
         transfers[number] = nil
         CrashMarks.transferEnded(number.value)
-        tell(.ended(number, end))
+        tell(.ended(number, end, by: transfer.concludedBy))
         if let next = heldBack.removeValue(forKey: number) {
             if next.isStopped { tell(.ended(number, .stopped(next.request.resume))) } else { begin(next.request) }
         }

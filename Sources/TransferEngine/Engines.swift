@@ -153,7 +153,7 @@ internal import Transport
 
     private func take(_ event: TransferEvent) {
         switch event {
-        case .ended(let number, _):
+        case .ended(let number, _, _):
             guard let run = runs.removeValue(forKey: number) else { return }
             release(run.engine)
             if runs.isEmpty, let watching = timer {
@@ -176,7 +176,7 @@ internal import Transport
             if isHeard(id.download), runs[id.download]?.isStalled == false || isStalled { report(event) }
         case .diskStalled: break  // our own
         case .asks(let id, _), .sent(let id, _): if isHeard(id.download) { report(event) }
-        case .began(let number, _): if isHeard(number) { report(event) }
+        case .began(let id, _): if isHeard(id.download) { report(event) }
         }
     }
 

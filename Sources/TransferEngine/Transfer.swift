@@ -52,6 +52,8 @@ final class Transfer {
     var isSyncing: Bool { syncing != nil }
     /// Set once nothing more is fetched: the end to report after the last flush.
     var conclusion: Conclusion?
+    /// The request by which the transfer came to its conclusion; nil: no request did.
+    var concludedBy: RequestID?
 
     /// How the next request asks, if bytes are held. A transfer moves only down this list.
     enum Ask {

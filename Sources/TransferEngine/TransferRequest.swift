@@ -157,22 +157,22 @@ public enum TransferEvent: Equatable, Sendable {
     case stalled(RequestID, Bool)
     /// The disk of a transfer has not answered for `Engines.silence` (true), or answers again (false).
     case diskStalled(DownloadNumber, Bool)
-    /// A response was accepted; reported before its first byte counts. Reported again if the transfer starts over.
-    case began(DownloadNumber, TransferFacts)
+    /// The response to a request was accepted; reported before its first byte counts. Reported again if the transfer starts over.
+    case began(RequestID, TransferFacts)
     /// One snapshot of all changes, at most 10 a second.
     case progress([TransferProgress])
     /// These bytes are on disk: a record may say so.
     case checkpoint(DownloadNumber, ResumeData)
-    /// The last event of a transfer.
-    case ended(DownloadNumber, TransferEnd)
+    /// The last event of a transfer. `by`: the request whose response, or lack of one, ended it; nil: something else did.
+    case ended(DownloadNumber, TransferEnd, by: RequestID? = nil)
 }
 
 extension TransferEvent {
     /// The transfer of the event; nil: several.
     public var number: DownloadNumber? {
         switch self {
-        case .asks(let id, _), .sent(let id, _), .stalled(let id, _): id.download
-        case .diskStalled(let number, _), .began(let number, _), .checkpoint(let number, _), .ended(let number, _): number
+        case .asks(let id, _), .sent(let id, _), .stalled(let id, _), .began(let id, _): id.download
+        case .diskStalled(let number, _), .checkpoint(let number, _), .ended(let number, _, _): number
         case .progress: nil
         }
     }

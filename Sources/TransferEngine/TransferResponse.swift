@@ -186,7 +186,7 @@ extension Transfer {
             : CopyValidators(
                 entityTag: attempt.head.text("etag"), lastModified: attempt.head.text("last-modified"), date: attempt.head.text("date"),
                 vary: attempt.head.text("vary"), source: attempt.url.text)
-        if !isTold { events.append(.began(request.number, facts)) }
+        if !isTold { events.append(.began(attempt.segment.id, facts)) }
     }
 
     /// The failure if the media type is not the expected one.

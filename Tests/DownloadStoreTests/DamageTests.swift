@@ -573,12 +573,13 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
             (1, 0, true, false), (1, 1, true, false),
         ] as [(Int, UInt32, Bool, Bool)])
     func `is true for an owner that is to be called, as in the scheduler`(
-        hours: Int, activations: UInt32, isAcknowledged: Bool, isPending: Bool
+        hours: Int, calls: UInt32, isAcknowledged: Bool, isPending: Bool
     ) async throws {
         let now = WallTime(microseconds: UInt64(time(nil)) * 1_000_000)
         for state in [DownloadState.finished, .cancelled, .failed(DownloadFailure(.network, "No route."))] {
             var record = plainRecord(1, state)
-            (record.options.activate, record.activations, record.isAcknowledged) = ("org.example.App", activations, isAcknowledged)
+            record.options.activate = "org.example.App"
+            (record.reminders.calls, record.reminders.isAcknowledged) = (calls, isAcknowledged)
             record.endedAt = now + .seconds(-hours * 3600)
             #expect(record.remindsOwner(at: now) == isPending)
             let path = folder.makeFolder("\(hours)")

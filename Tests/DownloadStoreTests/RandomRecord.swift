@@ -142,9 +142,9 @@ struct RandomRecords {
         record.isFetch = .random(using: &generator)
         record.isUnchanged = .random(using: &generator)
         record.isToDescriptor = .random(using: &generator)
-        record.isAcknowledged = .random(using: &generator)
-        record.activations = .random(in: 0 ... .max, using: &generator)
-        record.activateAt = perhaps { $0.time() }
+        record.reminders.isAcknowledged = .random(using: &generator)
+        record.reminders.calls = .random(in: 0 ... .max, using: &generator)
+        record.reminders.nextAt = perhaps { $0.time() }
         record.owesToast = .random(using: &generator)
         if !record.state.hasEnded { record.lastFailure = perhaps { $0.failure() } }
         return record
@@ -217,7 +217,7 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
     (record.retryAt, record.expiresAt, record.timeLeft) = (WallTime(microseconds: 23), WallTime(microseconds: 24), .milliseconds(25))
     (record.awaitsUrl, record.isSpliced, record.hasStartedOver, record.isWhole) = (true, true, true, true)
     (record.batch, record.isFetch, record.isUnchanged, record.isToDescriptor) = (DownloadNumber(27), true, true, true)
-    (record.isAcknowledged, record.activations, record.activateAt) = (true, 28, WallTime(microseconds: 29))
+    (record.reminders.isAcknowledged, record.reminders.calls, record.reminders.nextAt) = (true, 28, WallTime(microseconds: 29))
     record.owesToast = true
     record.resume = ResumeData(
         ranges: ByteRanges([0..<17, 100..<200, 300..<301]), total: 18, validator: .entityTag("\"abc\""),

@@ -321,7 +321,7 @@ extension World {
         let response = Scheduler.Response(
             fileName: name(entry), mediaType: Self.mediaType, source: nil, total: transfer.total, offset: transfer.heldAtStart,
             isResumable: isResumable)
-        decide(.began(entry, response))
+        decide(.began(entry.request, response))
     }
 
     private func copy(of entry: ScheduledDownload) -> CachedCopy? {
@@ -368,7 +368,8 @@ extension World {
         if case .failed(let failure, _, _) = outcome, failure.name == .network, scheduler[number]?.state == .active {
             defying.remove(number)
         }
-        decide(.transferEnded(number, outcome))
+        let entry = scheduler[number] ?? scheduler.leaving[number]
+        decide(.transferEnded(number, outcome, by: entry?.request))
     }
 
     // MARK: The pool

@@ -25,7 +25,7 @@ extension World {
                 default: fail("\(number) waits for \(reason) without an end")
                 }
             }
-            if entry.isCallDue, entry.record.isAcknowledged || !entry.state.hasEnded {
+            if entry.isCallDue, entry.record.reminders.isAcknowledged || !entry.state.hasEnded {
                 fail("the owner of \(number) is to be called for nothing")
             }
             if entry.isEntered { checkNetwork(entry) }
@@ -145,16 +145,16 @@ extension World {
             if Set(scheduler.members(of: batch).map(\.number)) != Set(members.map(\.number)) {
                 fail("batch \(number) does not find its members")
             }
-            if Int(batch.remaining) != remaining { fail("\(batch.remaining) of batch \(number) remain, and should be \(remaining)") }
+            if Int(batch.counts.remaining) != remaining { fail("\(batch.counts.remaining) of batch \(number) remain, and should be \(remaining)") }
             let underWay = members.count { entry in
                 switch entry.state {
                 case .queued, .active, .verifying, .committing: true
                 default: false
                 }
             }
-            if Int(batch.underWay) != underWay { fail("\(batch.underWay) of batch \(number) are under way, and should be \(underWay)") }
-            if outcomes.finished + outcomes.failed + outcomes.cancelled + batch.remaining != batch.record.count {
-                fail("the counts of batch \(number) are \(outcomes) and \(batch.remaining), of \(batch.record.count)")
+            if Int(batch.counts.underWay) != underWay { fail("\(batch.counts.underWay) of batch \(number) are under way, and should be \(underWay)") }
+            if outcomes.finished + outcomes.failed + outcomes.cancelled + batch.counts.remaining != batch.record.count {
+                fail("the counts of batch \(number) are \(outcomes) and \(batch.counts.remaining), of \(batch.record.count)")
             }
             let failed = batch.record.removed.failed + UInt32(members.count { $0.state.failure != nil })
             let finished = batch.record.removed.finished + UInt32(members.count { $0.state == .finished })
@@ -162,7 +162,7 @@ extension World {
             let open = members.filter { $0.isEntered && !$0.state.hasEnded && $0.record.options.showProgress }
             if batch.progress.open != ProgressTally(of: open.map(\.record)) { fail("batch \(number) has come to \(batch.progress)") }
             if open.isEmpty, batch.progress != ProgressTally() { fail("batch \(number) begins anew with \(batch.progress)") }
-            if Int(batch.resting) != members.count(where: \.state.rests) { fail("\(batch.resting) of batch \(number) rest") }
+            if Int(batch.counts.resting) != members.count(where: \.state.rests) { fail("\(batch.counts.resting) of batch \(number) rest") }
             if batch.isLeaving, !scheduler.hasSlices, !members.contains(where: { $0.state == .committing }) {
                 fail("batch \(number) should be gone")
             }
@@ -252,7 +252,7 @@ extension World {
         case .waiting(.pausedAll, _): nil
         case .waiting(_, let until): [until, entry.record.expiresAt].compactMap { $0 }.min()
         case .queued, .active: entry.record.expiresAt
-        case .finished, .failed, .cancelled: entry.isCallDue ? nil : entry.record.activateAt
+        case .finished, .failed, .cancelled: entry.isCallDue ? nil : entry.record.reminders.nextAt
         default: nil
         }
     }
@@ -261,9 +261,14 @@ extension World {
     func checkEnd() {
         for entry in scheduler.entries.values {
             if !entry.state.hasEnded { fail("\(entry.number) never ends: \(entry.state), \(entry.work)") }
-            if saved.records[entry.number]?.state != entry.state { fail("\(entry.number) is \(entry.state.name), and on disk it is not") }
+            guard let row = saved.records[entry.number] else {
+                fail("\(entry.number) is not on disk")
+                continue
+            }
+            if row.state != entry.state { fail("\(entry.number) is \(entry.state.name), and on disk it is not") }
+            if row.resume != entry.record.resume { fail("the row of \(entry.number) tells of other bytes than the record") }
         }
-        for entry in scheduler.entries.values where entry.record.options.activate != nil && !entry.record.isAcknowledged {
+        for entry in scheduler.entries.values where entry.record.options.activate != nil && !entry.record.reminders.isAcknowledged {
             if called[entry.number] != entry.record.endedAt { fail("the owner of \(entry.number) never hears of its end") }
         }
         for record in saved.records.values where record.owesToast { fail("the toast of \(record.number) is owed for ever") }

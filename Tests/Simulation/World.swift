@@ -39,7 +39,7 @@ struct Saved {
     mutating func take(_ change: StoreChange, _ plant: Plant?) {
         switch change {
         case .put(var record):
-            if plant == .deaf { record.isAcknowledged = false }
+            if plant == .deaf { record.reminders.isAcknowledged = false }
             if plant == .silent { record.owesToast = false }
             if plant == .clinging, record.state == .cancelled { record.resume = records[record.number]?.resume }
             if plant == .repetitive, record.state.hasEnded, records[record.number]?.owesToast == true { record.owesToast = true }

@@ -97,7 +97,7 @@ final class EngineFixture: Sendable {
     func end(of number: DownloadNumber, after count: Int = 0) async -> TransferEnd {
         await wait { events in events.count { $0.isEnd(of: number) } > count }
         let last = events.filter { $0.isEnd(of: number) }[count]
-        guard case .ended(_, let end) = last else { preconditionFailure() }
+        guard case .ended(_, let end, _) = last else { preconditionFailure() }
         return end
     }
 
@@ -112,7 +112,7 @@ final class EngineFixture: Sendable {
 
     /// What responses told, in order.
     func facts(_ number: UInt64 = 1) -> [TransferFacts] {
-        events.compactMap { if case .began(let n, let facts) = $0, n.value == number { facts } else { nil } }
+        events.compactMap { if case .began(let id, let facts) = $0, id.download.value == number { facts } else { nil } }
     }
 
     func checkpoints(_ number: UInt64 = 1) -> [ResumeData] {
@@ -121,7 +121,7 @@ final class EngineFixture: Sendable {
 }
 
 extension TransferEvent {
-    func isEnd(of number: DownloadNumber) -> Bool { if case .ended(number, _) = self { true } else { false } }
+    func isEnd(of number: DownloadNumber) -> Bool { if case .ended(number, _, _) = self { true } else { false } }
 }
 
 extension TransferEnd {

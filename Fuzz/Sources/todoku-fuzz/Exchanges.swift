@@ -163,7 +163,7 @@ private final class ExchangeRound {
                     check(asked < 100, "it asks again and again")
                     engine.permit(id, tellsSent: false)
                 case .began(_, let facts): checkName(facts, request)
-                case .ended(_, let end): ended = end
+                case .ended(_, let end, _): ended = end
                 default: break
                 }
             }

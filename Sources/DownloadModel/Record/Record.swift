@@ -125,20 +125,10 @@ public struct DownloadRecord: Equatable, Sendable {
         get { course?.value.isToDescriptor ?? false }
         set { if newValue != isToDescriptor { change { $0.isToDescriptor = newValue } } }
     }
-    /// The owner has acknowledged the outcome: `options.activate` is no longer called.
-    public var isAcknowledged: Bool {
-        get { course?.value.isAcknowledged ?? false }
-        set { if newValue != isAcknowledged { change { $0.isAcknowledged = newValue } } }
-    }
-    /// How often the owner was called since the download ended. After the first call, calls at our startup do not count.
-    public var activations: UInt32 {
-        get { course?.value.activations ?? 0 }
-        set { if newValue != activations { change { $0.activations = newValue } } }
-    }
-    /// When to call the owner next.
-    public var activateAt: WallTime? {
-        get { course?.value.activateAt }
-        set { if newValue != activateAt { change { $0.activateAt = newValue } } }
+    /// The calls to the owner (`options.activate`) since the download ended.
+    public var reminders: OwnerReminders {
+        get { course?.value.reminders ?? OwnerReminders() }
+        set { if newValue != reminders { change { $0.reminders = newValue } } }
     }
     /// The completion toast is not yet known to be shown or not needed.
     public var owesToast: Bool {
@@ -211,9 +201,7 @@ public struct DownloadRecord: Equatable, Sendable {
         var lastFailure: DownloadFailure?
         var isUnchanged: Bool = false
         var isToDescriptor: Bool = false
-        var isAcknowledged: Bool = false
-        var activations: UInt32 = 0
-        var activateAt: WallTime?
+        var reminders = OwnerReminders()
         var owesToast: Bool = false
     }
 

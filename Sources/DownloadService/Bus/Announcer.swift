@@ -213,7 +213,7 @@ internal import TransferEngine
     private func flushCounts(of batch: ManagedBatch, isEnd: Bool = false) {
         let entry = batch.entry
         // The outcome of the last member is announced behind the end of that member.
-        guard isEnd || !entry.hasEnded, batch.told != (entry.remaining, entry.outcomes) else { return }
+        guard isEnd || !entry.hasEnded, batch.told != (entry.counts.remaining, entry.outcomes) else { return }
         if !isEnd, journal.gathers() { return }
         if !isEnd, let toldAt = batch.toldAt, .now - toldAt < Self.propertiesInterval {
             guard batch.timer == nil else { return }
@@ -225,7 +225,7 @@ internal import TransferEngine
         }
         batch.stop()
         guard !entry.isRemoved || isEnd else { return }
-        let (before, now) = (batch.told, (remaining: entry.remaining, outcomes: entry.outcomes))
+        let (before, now) = (batch.told, (remaining: entry.counts.remaining, outcomes: entry.outcomes))
         (batch.told, batch.toldAt) = (now, .now)
         var values: [String: Variant] = [:]
         if before.remaining != now.remaining { values[Batch.remaining.name] = .uint32(now.remaining) }

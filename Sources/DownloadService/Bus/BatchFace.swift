@@ -57,7 +57,7 @@ enum BatchFace {
 
     private static let properties: [PropertyRow<BatchObject>] = [
         PropertyRow(Batch.title) { $0.batch.record.title ?? "" },
-        PropertyRow(Batch.remaining) { $0.batch.entry.remaining },
+        PropertyRow(Batch.remaining) { $0.batch.entry.counts.remaining },
         PropertyRow(Batch.succeeded) { $0.batch.entry.outcomes.finished },
         PropertyRow(Batch.failed) { $0.batch.entry.outcomes.failed },
         PropertyRow(Batch.cancelled) { $0.batch.entry.outcomes.cancelled },

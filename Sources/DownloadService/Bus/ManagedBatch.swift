@@ -26,7 +26,7 @@ internal import Scheduling
 
     init(_ entry: ScheduledBatch) {
         self.entry = entry
-        told = (entry.remaining, entry.outcomes)
+        told = (entry.counts.remaining, entry.outcomes)
     }
 
     var record: BatchRecord { entry.record }

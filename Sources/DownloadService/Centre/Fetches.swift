@@ -15,7 +15,7 @@ extension Admission {
     func removeFormerFetches(of key: CopyKey) {
         let former = list.fetched(key).filter { entry in
             let (record, options) = (entry.record, entry.record.options)
-            return entry.state.hasEnded && options.token == nil && (options.activate == nil || record.isAcknowledged)
+            return entry.state.hasEnded && options.token == nil && (options.activate == nil || record.reminders.isAcknowledged)
         }
         executor.decide(former.map { .remove($0) })
     }

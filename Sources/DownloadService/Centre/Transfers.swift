@@ -109,9 +109,7 @@ extension Downloader {
         case .sent(let id, let time): decide(.sent(id, at: time))
         case .stalled(let id, let isStalled): decide(.stalled(id, isStalled))
         case .diskStalled(let number, let isStalled): decide(.diskStalled(number, isStalled))
-        case .began(let number, let facts):
-            guard let entry = scheduler[number] ?? scheduler.leaving[number] else { return }
-            began(entry, facts)
+        case .began(let id, let facts): began(id, facts)
         case .progress(let progress):
             var moved: [ManagedDownload] = []
             for one in progress {
@@ -124,12 +122,12 @@ extension Downloader {
         case .checkpoint(let number, let resume):
             guard let download = list.download(number) else { return }
             decide(.checkpoint(download.entry, resume))
-        case .ended(let number, let end): ended(number, end)
+        case .ended(let number, let end, let id): ended(number, end, by: id)
         }
     }
 
-    private func began(_ entry: ScheduledDownload, _ facts: TransferFacts) {
-        let download = entry.work == .running ? list.download(entry.number) : nil
+    private func began(_ id: RequestID, _ facts: TransferFacts) {
+        let download = list.download(id.download).flatMap { $0.entry.work == .running ? $0 : nil }
         if let download {
             tell { $0.rewinds(download) }
             download.received = facts.offset
@@ -137,11 +135,11 @@ extension Downloader {
         let response = Scheduler.Response(
             fileName: facts.fileName, mediaType: facts.mediaType, source: facts.source, total: facts.total, offset: facts.offset,
             isResumable: facts.isResumable)
-        decide(.began(entry, response))
+        decide(.began(id, response))
         if let download { tell { $0.responded(download, facts) } }
     }
 
-    private func ended(_ number: DownloadNumber, _ end: TransferEnd) {
+    private func ended(_ number: DownloadNumber, _ end: TransferEnd, by id: RequestID?) {
         if let download = list.download(number) {
             download.speed = 0
             if case .complete(let part) = end, download.state == .active { download.received = part.size }
@@ -163,7 +161,7 @@ extension Downloader {
         case .nameTaken(let path): outcome = .nameTaken(path: path)
         case .unchanged(let copy): outcome = .unchanged(copy)
         }
-        decide(.transferEnded(number, outcome))
+        decide(.transferEnded(number, outcome, by: id))
     }
 
     // MARK: In the pool

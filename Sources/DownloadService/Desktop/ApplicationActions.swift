@@ -49,7 +49,7 @@ internal import TransferEngine
     private func isAnswered(_ number: DownloadNumber, _ now: WallTime) -> Bool {
         guard let record = list.scheduler[number]?.record, let end = record.endedAt, end < begun, end > now + (.zero - Self.freshFor)
         else { return false }
-        return record.batch == nil && record.options.activate == nil && !record.isAcknowledged
+        return record.batch == nil && record.options.activate == nil && !record.reminders.isAcknowledged
     }
 
     /// Downloads URLs, and opens files of finished downloads. Refuses all URIs if one is wrong.

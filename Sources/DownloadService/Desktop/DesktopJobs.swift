@@ -99,7 +99,7 @@ internal import Scheduling
     /// The phase of a download or batch; nil: it has ended or is off the list.
     private func phase(_ number: DownloadNumber) -> Phase? {
         if let batch = list.scheduler.batch(number) {
-            return batch.hasEnded ? nil : batch.resting == batch.remaining ? .resting : .running
+            return batch.hasEnded ? nil : batch.counts.resting == batch.counts.remaining ? .resting : .running
         }
         guard let state = list.scheduler[number]?.state, !state.hasEnded else { return nil }
         switch state {
@@ -181,7 +181,7 @@ internal import Scheduling
         content.title = catalog.text("Downloading")
         (content.received, content.total) = tally.bytes
         content.fraction = tally.fractionOfDownloads
-        content.files = (ended, ended + UInt64(batch.entry.remaining))
+        content.files = (ended, ended + UInt64(batch.entry.counts.remaining))
         guard !batch.record.directory.isEmpty else { return }
         content.destination = (catalog.text("Destination"), batch.record.directory)
         content.folder = batch.record.directory

@@ -29,8 +29,8 @@ internal import Scheduling
             let (received, total) = list.sums(of: batch)
             let count = batch.record.count
             var part = ProgressToast.Part(
-                name: "", count: batch.entry.remaining, received: received, total: total,
-                ended: (count - min(count, batch.entry.remaining), of: count), icon: batch.record.icon)
+                name: "", count: batch.entry.counts.remaining, received: received, total: total,
+                ended: (count - min(count, batch.entry.counts.remaining), of: count), icon: batch.record.icon)
             // All members of a batch have one owner, or none of them is in a sandbox.
             part.sandboxedApp = batch.record.numbers.lazy.compactMap { [list] in list.scheduler[$0] }.first?.record.sandboxedApp
             return part
@@ -52,7 +52,7 @@ internal import Scheduling
     /// Removes each resting batch that has no running member and no member that starts by itself. Called after each turn of the scheduler.
     func settle() {
         guard !resting.isEmpty else { return }
-        for number in resting where list.batch(number)?.entry.underWay ?? 0 == 0 { leave(number) }
+        for number in resting where list.batch(number)?.entry.counts.underWay ?? 0 == 0 { leave(number) }
         resting = []
     }
 

@@ -75,9 +75,9 @@ extension DownloadRecord {
         isWhole = reader.course(.isWhole)
         isUnchanged = reader.course(.isUnchanged)
         isToDescriptor = reader.course(.isToDescriptor)
-        isAcknowledged = reader.course(.isAcknowledged)
-        activations = reader.course(.activations)
-        activateAt = reader.course(.activateAt)
+        reminders.isAcknowledged = reader.course(.isAcknowledged)
+        reminders.calls = reader.course(.activations)
+        reminders.nextAt = reader.course(.activateAt)
         owesToast = reader.course(.owesToast)
         if !state.hasEnded { lastFailure = reader.lastFailure() }
     }

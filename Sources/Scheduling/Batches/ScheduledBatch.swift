@@ -3,58 +3,23 @@ public import DownloadModel
 /// One batch in the scheduler.
 public final class ScheduledBatch {
     public internal(set) var record: BatchRecord
-    /// The number of unfinished members.
-    public internal(set) var remaining: UInt32 = 0
-    /// The number of members that run, or will start by themselves once their turn comes.
-    public private(set) var underWay: UInt32 = 0
-    /// The number of members that are paused, or wait until somebody acts.
-    public private(set) var resting: UInt32 = 0
+    /// The members on the list, by their states.
+    public internal(set) var counts = MemberCounts()
     /// The row of the batch is on disk.
     public internal(set) var isEntered = false
     /// Removed from the list, by a call or with the last member.
     public internal(set) var isRemoved = false
     /// The batch was removed by a call; the last members leave the list once their commits are over.
-    public var isLeaving = false
-    /// The number of members on the list.
-    var present: UInt32 = 0
+    public internal(set) var isLeaving = false
     /// The joint progress of the members that show progress, while one of them is unfinished.
     public internal(set) var progress = ProgressTally()
-    private var ended = OutcomeCounts()
 
     init(_ record: BatchRecord) { self.record = record }
 
     public var number: BatchNumber { record.number }
-    public var hasEnded: Bool { remaining == 0 }
+    public var hasEnded: Bool { counts.remaining == 0 }
     /// The outcomes of all members, including those removed from the list.
-    public var outcomes: OutcomeCounts { record.removed + ended }
-
-    func insert(_ state: DownloadState) {
-        present += 1
-        count(state)
-    }
-
-    /// A member is removed from the list.
-    func forget(_ state: DownloadState) {
-        present -= 1
-        uncount(state)
-    }
-
-    func move(from before: DownloadState, to next: DownloadState) {
-        uncount(before)
-        count(next)
-    }
-
-    private func count(_ state: DownloadState) {
-        if state.hasEnded { ended.insert(state) } else { remaining += 1 }
-        if state.isUnderWay { underWay += 1 }
-        if state.rests { resting += 1 }
-    }
-
-    private func uncount(_ state: DownloadState) {
-        if state.hasEnded { ended.remove(state) } else { remaining -= 1 }
-        if state.isUnderWay { underWay -= 1 }
-        if state.rests { resting -= 1 }
-    }
+    public var outcomes: OutcomeCounts { record.removed + counts.ended }
 }
 
 /// Batches. The members are ordinary downloads; this part decides only their joint outcome.
@@ -95,7 +60,7 @@ extension Scheduler {
             list(entry)
             count(entry, in: entry.state)
             entry.batch = batch
-            batch.insert(entry.state)
+            batch.counts.insert(entry.state)
         }
         return batch
     }
@@ -143,12 +108,12 @@ extension Scheduler {
             return
         }
         entry.batch = batch
-        batch.insert(entry.state)
+        batch.counts.insert(entry.state)
     }
 
     /// Removes each batch that has no restored member.
     func dropEmptyBatches() {
-        for batch in batches.values where batch.present == 0 {
+        for batch in batches.values where batch.counts.present == 0 {
             batches[batch.number] = nil
             output.append(.save(.removeBatch(batch.number)))
         }
@@ -159,7 +124,7 @@ extension Scheduler {
         guard let batch = entry.batch else { return }
         batch.record.removed.insert(entry.state)
         if entry.state == .finished { batch.record.removedBytes &+= entry.record.total ?? entry.record.received }
-        if batch.present > 0 {
+        if batch.counts.present > 0 {
             output.append(.save(.putBatch(batch.record)))
             return
         }

@@ -84,7 +84,7 @@ extension Scheduler {
 
     /// All active downloads, in queue order. They are few.
     var running: [ScheduledDownload] {
-        gate.placed.compactMap { self.entries[$0.key.download] }.filter { $0.state == .active }.sorted {
+        gate.slots.all.keys.compactMap { entries[$0] }.filter { $0.state == .active }.sorted {
             ($1.record.options.priority, $0.record.position, $0.number) < ($0.record.options.priority, $1.record.position, $1.number)
         }
     }

@@ -84,7 +84,7 @@ extension DownloadRecord {
         case .waiting(.pausedAll, _): nil
         case .waiting(_, let until): [until, expiresAt].compactMap { $0 }.min()
         case .queued, .active: expiresAt
-        case .finished, .failed, .cancelled: [activateAt, secretsEnd].compactMap { $0 }.min()
+        case .finished, .failed, .cancelled: [reminders.nextAt, secretsEnd].compactMap { $0 }.min()
         default: nil
         }
     }

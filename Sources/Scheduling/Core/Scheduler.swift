@@ -183,10 +183,10 @@ public final class Scheduler {
     func forget(_ entry: ScheduledDownload, now: WallTime) {
         entry.isRemoved = true
         if isAtWork(entry) { leaving[entry.number] = entry }
-        if entry.state == .active { gate.leaveSlot(entry.request, now: now) }
+        if entry.state == .active { gate.leaveSlot(entry.number, now: now) }
         leaveLane(entry)
         count(entry, in: entry.state, by: -1)
-        entry.batch?.forget(entry.state)
+        entry.batch?.counts.remove(entry.state)
         entries[entry.number] = nil
         sums.remove(entry)
         entry.wakeAt = nil
@@ -269,17 +269,9 @@ public final class Scheduler {
         }
     }
 
-    /// Applies an event that the service itself raises; drops an event that comes too late.
-    ///
-    /// - Returns: whether the event was applied.
-    @discardableResult
-    func advance(_ entry: ScheduledDownload, _ event: DownloadEvent, now: WallTime) -> Bool {
-        do { try apply(event, to: entry, now: now) } catch { return false }
-        return true
-    }
-
-    /// Applies an event that the scheduler itself raises because of the state of `entry`. A refusal is a mistake of the scheduler and
-    /// becomes a fault of the turn, unless `entry` first had to catch up with PauseAll or ResumeAll.
+    /// Applies an event that the scheduler itself raises because of the state of `entry`; what may come too late is compared with the state
+    /// before. A refusal is a mistake of the scheduler and becomes a fault of the turn, unless `entry` first had to catch up with PauseAll
+    /// or ResumeAll.
     ///
     /// - Returns: whether the event was applied.
     @discardableResult
@@ -326,12 +318,12 @@ public final class Scheduler {
     private func move(_ entry: ScheduledDownload, from before: DownloadState, to next: DownloadState, now: WallTime) {
         count(entry, in: before, by: -1)
         count(entry, in: next)
-        entry.batch?.move(from: before, to: next)
+        entry.batch?.counts.move(from: before, to: next)
         if before == .queued {
             leaveLane(entry)
             entry.toldHold = nil
         }
-        if before == .active, next != .active { gate.leaveSlot(entry.request, now: now) }
+        if before == .active, next != .active { gate.leaveSlot(entry.number, now: now) }
         if next == .active, before != .active { enterSlot(entry, now: now) }
         switch (before.hasEnded, next.hasEnded) {
         case (false, true):

@@ -48,10 +48,12 @@ extension Scheduler {
         case stalled(RequestID, Bool)
         /// Likewise of all requests of a transfer, because its disk does not answer.
         case diskStalled(DownloadNumber, Bool)
-        case began(ScheduledDownload, Response)
+        /// The server accepted a request.
+        case began(RequestID, Response)
         case checkpoint(ScheduledDownload, ResumeData)
-        /// Every `Action.startTransfer` is answered by exactly one `transferEnded`.
-        case transferEnded(DownloadNumber, TransferOutcome)
+        /// Every `Action.startTransfer` is answered by exactly one `transferEnded`. `by`: the request whose response ended the transfer; nil:
+        /// no response did.
+        case transferEnded(DownloadNumber, TransferOutcome, by: RequestID? = nil)
 
         // From the pool.
         /// The part file is flushed and verified. If the service dies between the rename and the row, `FileIdentity` finds the file again.
@@ -177,12 +179,9 @@ extension Scheduler {
             stalled(id, isStalled, now: now)
         case .diskStalled(let number, let isStalled):
             if let entry = entries[number] { stalled(entry.request, isStalled, now: now) }
-        case .began(let entry, let response):
-            transferBegan(
-                entry, fileName: response.fileName, mediaType: response.mediaType, source: response.source, total: response.total,
-                offset: response.offset, isResumable: response.isResumable, now: now)
+        case .began(let id, let response): transferBegan(id, response, now: now)
         case .checkpoint(let entry, let resume): checkpoint(entry, resume)
-        case .transferEnded(let number, let outcome): transferEnded(number, outcome, now: now)
+        case .transferEnded(let number, let outcome, let id): transferEnded(number, outcome, by: id, now: now)
         case .verified(let entry, let identity): verified(entry, identity: identity, now: now)
         case .endingFailed(let entry, let failure): endingFailed(entry, failure, now: now)
         case .committed(let entry, let path, let skipped, let copy): committed(entry, path: path, skipped: skipped, copy: copy, now: now)
@@ -211,7 +210,6 @@ extension Scheduler {
     private func begin(crashed: [DownloadNumber], owed: [OwedToast], now: WallTime) {
         setAside(crashed, now: now)
         goOnCancelling(now: now)
-        let toasts = dropStale(owed, now: now)
-        if !toasts.isEmpty { output.append(.showOwed(toasts)) }
+        showOwed(owed, now: now)
     }
 }

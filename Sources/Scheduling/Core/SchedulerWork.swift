@@ -29,26 +29,20 @@ extension Scheduler {
 
     // MARK: Transfers
 
-    /// The engine accepted a response; the part file's bytes count from `offset` on. The download may already be stopped or removed.
-    ///
-    /// - Parameters:
-    ///   - source: the URL after redirects, without credentials and query; nil: no redirect.
-    ///   - isResumable: whether a later transfer can resume from these bytes.
-    func transferBegan(
-        _ entry: ScheduledDownload, fileName: String, mediaType: String?, source: String? = nil, total: ByteCount?, offset: ByteCount,
-        isResumable: Bool = true, now: WallTime
-    ) {
+    /// The engine accepted the response to a request. The download may already be stopped or removed.
+    func transferBegan(_ id: RequestID, _ response: Response, now: WallTime) {
+        guard let entry = entries[id.download] ?? leaving[id.download] else { return }
         entry.mayHavePart = true
-        entry.isResumable = isResumable
+        entry.isResumable = response.isResumable
         // A stop may cross this event. The bytes are of this response all the same, and a later start may need no other response.
         // The end of the download may cross it, too: then the bytes are deleted, unless the transfer leaves resume data.
         guard entry.work != .idle, !entry.isRemoved, sweeps[entry.number]?.isUnlessResumable ?? true else { return }
         let isRunning = entry.work == .running
-        if isRunning { gate.answered(entry.request, now: now) }
+        if isRunning { gate.answered(id, now: now) }
         change(entry) { record in
-            (record.fileName, record.mediaType, record.total) = (fileName, mediaType, total)
-            record.source = source
-            record.isSpliced = offset > 0
+            (record.fileName, record.mediaType, record.total) = (response.fileName, response.mediaType, response.total)
+            record.source = response.source
+            record.isSpliced = response.offset > 0
             if isRunning { record.awaitsUrl = false }
         }
     }
@@ -61,7 +55,9 @@ extension Scheduler {
     }
 
     /// The transfer of `number` has ended. Every `startTransfer` is answered by exactly one such event.
-    func transferEnded(_ number: DownloadNumber, _ outcome: TransferOutcome, now: WallTime) {
+    ///
+    /// - Parameter id: the request whose response ended the transfer; nil: no response did.
+    func transferEnded(_ number: DownloadNumber, _ outcome: TransferOutcome, by id: RequestID?, now: WallTime) {
         guard let entry = entries[number] ?? leaving.removeValue(for: number) else { return }
         let (wasStopped, request) = (entry.state != .active, entry.request)
         defer { gate.forget(request) }
@@ -69,9 +65,9 @@ extension Scheduler {
         working -= 1
         var outcome = outcome
         // A refusal counts even if the transfer was stopped meanwhile.
-        if case .failed(var failure, let madeProgress, let resume) = outcome {
-            note(failure, of: entry, now: now)
-            if failure.retryAfter != nil { failure.origin = gate.origin(of: request) }
+        if case .failed(var failure, let madeProgress, let resume) = outcome, let id {
+            note(failure, by: id, now: now)
+            if failure.retryAfter != nil { failure.origin = gate.origin(of: id) }
             outcome = .failed(failure, madeProgress: madeProgress, resume)
         }
         // After a mere stop (sleep, PauseAll, another application's turn), a person still wants the download at once.
@@ -107,7 +103,7 @@ extension Scheduler {
         switch outcome {
         case .complete(let size, let name, let resume):
             change(entry) { $0.complete(size: size, fileName: name, resume) }
-            advance(entry, .bodyComplete, now: now)
+            applyOwn(.bodyComplete, to: entry, now: now)
         case .failed(let failure, let madeProgress, let resume): failed(entry, failure, madeProgress, resume, now: now)
         case .nameTaken(let path):
             if entry.record.options.ifExists == .skip {
@@ -116,12 +112,12 @@ extension Scheduler {
                     // An earlier response told of another file.
                     (record.total, record.mediaType, record.source) = (nil, nil, nil)
                 }
-                advance(entry, .skipped, now: now)
+                applyOwn(.skipped, to: entry, now: now)
             } else {
-                advance(entry, .fail(.alreadyExists(path)), now: now)
+                applyOwn(.fail(.alreadyExists(path)), to: entry, now: now)
             }
         case .unchanged(let copy):
-            gate.answered(entry.request, now: now)
+            if let id { gate.answered(id, now: now) }
             end(entry, with: copy, now: now)
         case .stopped: break
         }
@@ -143,10 +139,10 @@ extension Scheduler {
         // left some.
         if failure.httpStatus != nil, resume == nil { entry.isResumable = false }
         switch verdict {
-        case .fail: advance(entry, .fail(failure), now: now)
+        case .fail: applyOwn(.fail(failure), to: entry, now: now)
         case .wait(let reason, let until):
             dropBytesOfWait(entry)
-            advance(entry, .wait(reason, until: until), now: now)
+            applyOwn(.wait(reason, until: until), to: entry, now: now)
             if reason == .retry { reconsider(entry, isBack: false, now: now) }
         }
     }
@@ -175,14 +171,14 @@ extension Scheduler {
         guard leavePool(entry, now: now), entry.state == .verifying else { return }
         entry.record.resume = ResumeData(
             written: entry.record.received, total: entry.record.total, validator: entry.record.resume?.validator, identity: identity)
-        advance(entry, .verified, now: now)
+        applyOwn(.verified, to: entry, now: now)
     }
 
     /// The verification or the commit failed.
     func endingFailed(_ entry: ScheduledDownload, _ failure: DownloadFailure, now: WallTime) {
         guard leavePool(entry, now: now), entry.state == .verifying || entry.state == .committing else { return }
         if failure.name == .checksumMismatch, entry.record.isSpliced, !entry.record.hasStartedOver, entry.state == .verifying {
-            advance(entry, .startOver, now: now)
+            applyOwn(.startOver, to: entry, now: now)
             return
         }
         let (verdict, used) =
@@ -195,9 +191,9 @@ extension Scheduler {
             if record.state == .verifying { record.isWhole = false }
         }
         switch verdict {
-        case .fail: advance(entry, .fail(failure), now: now)
+        case .fail: applyOwn(.fail(failure), to: entry, now: now)
         case .wait(let reason, let until):
-            advance(entry, .wait(reason, until: until), now: now)
+            applyOwn(.wait(reason, until: until), to: entry, now: now)
             // PauseAll does not stop a verification, so the wait must be held now.
             if settings.paused { settle(entry, now: now) }
         }
@@ -215,13 +211,13 @@ extension Scheduler {
         guard leavePool(entry, now: now), entry.state == .committing else { return }
         change(entry) { $0.path = path.isEmpty ? nil : path }  // nil for a caller's descriptor
         if let copy { output.append(.save(.keepCopy(copy))) }
-        advance(entry, skipped ? .skipped : .committed, now: now)
+        applyOwn(skipped ? .skipped : .committed, to: entry, now: now)
     }
 
     /// Neither the whole part file nor the final file exists.
     func partLost(_ entry: ScheduledDownload, now: WallTime) {
         guard leavePool(entry, now: now), entry.state == .verifying || entry.state == .committing else { return }
-        advance(entry, .partLost, now: now)
+        applyOwn(.partLost, to: entry, now: now)
     }
 
     /// The pool has released the part file of `entry`. Returns false if the download has left verification and commit meanwhile, so that

@@ -56,11 +56,12 @@ struct Transition {
         }
         if revives {
             (record.endedAt, record.retriesUsed, record.expiresAt, record.timeLeft, record.hasStartedOver) = (nil, 0, nil, nil, false)
-            (record.isAcknowledged, record.activations, record.activateAt, record.owesToast) = (false, 0, nil, false)
+            (record.reminders, record.owesToast) = (OwnerReminders(), false)
         }
         if ends {
             (record.retryAt, record.lastFailure, record.expiresAt, record.timeLeft, record.awaitsUrl) = (nil, nil, nil, nil, false)
-            (record.endedAt, record.activateAt) = (now, record.options.activate == nil ? nil : now)
+            record.endedAt = now
+            record.reminders = record.options.activate == nil ? OwnerReminders() : .due(at: now)
         }
         record.runDeadline(at: now)
         // Before the row is saved: a later attempt must not look for deleted bytes. A finished (skipped) download keeps its size.

@@ -15,7 +15,7 @@ extension Scheduler {
             (record.total, record.retriesUsed, record.lastFailure) = (copy.stamp.size, 0, nil)
         }
         output.append(.save(.keepCopy(copy)))
-        advance(entry, .unchanged, now: now)
+        applyOwn(.unchanged, to: entry, now: now)
         // The received bytes are deleted; the file of the outcome is the copy.
         change(entry) { record in
             record.received = copy.stamp.size

@@ -1,13 +1,11 @@
 public import DownloadModel
 
-/// Calls, and so starts, the owner of an ended download (option `activate`), until the owner acknowledges the outcome.
+/// Calls, and so starts, the owners of ended downloads (option `activate`). `OwnerReminders` says when.
 extension Scheduler {
-    /// The delays after the first, second and third call of an owner: 1, 10 and 60 minutes after the end.
-    static let reminders: [Duration] = [.seconds(60), .seconds(540), .seconds(3000)]
     /// Requests a call of the owner, if one is still due.
     func callOwner(_ entry: ScheduledDownload, now: WallTime) {
         guard entry.record.remindsOwner(at: now) else {
-            entry.record.activateAt = nil
+            entry.record.reminders.nextAt = nil
             return arm(entry)
         }
         entry.isCallDue = true
@@ -15,11 +13,9 @@ extension Scheduler {
         output.append(.callOwner(entry))
     }
 
-    /// At startup, calls the owner at once, whatever the schedule. The remaining calls of the first hour follow on schedule.
+    /// At startup, calls the owner at once, whatever the schedule.
     func resumeCalls(_ entry: ScheduledDownload, now: WallTime) {
-        let longest = Self.reminders.max() ?? .zero
-        // Longer than any delay of ours: the clock was set back while the service was not running.
-        if let time = entry.record.activateAt, time > now + longest { entry.record.activateAt = now + longest }
+        entry.record.reminders.restore(now: now)
         callOwner(entry, now: now)
     }
 
@@ -28,48 +24,29 @@ extension Scheduler {
         entry.isCallDue && !entry.isRemoved && entry.record.remindsOwner(at: now)
     }
 
-    /// The requested call is about to be made.
-    ///
-    /// - Returns: whether it must still be made.
-    @discardableResult func takeOwnerCall(_ entry: ScheduledDownload, now: WallTime) -> Bool {
-        guard entry.isCallDue else { return false }
+    /// The requested call is about to be made, if it is still owed.
+    func takeOwnerCall(_ entry: ScheduledDownload, now: WallTime) {
+        let isOwed = owesCall(entry, now: now)
         entry.isCallDue = false
-        guard !entry.isRemoved, entry.record.remindsOwner(at: now) else { return false }
-        defer { arm(entry) }
-        // Calls made at startup do not advance the 1/10/60-minute schedule.
-        guard entry.record.activations == 0 || entry.record.activateAt.map({ $0 <= now }) ?? false else { return true }
-        let step = Int(entry.record.activations)
-        entry.record.activations +|= 1
-        entry.record.activateAt = step < Self.reminders.count ? now + Self.reminders[step] : nil
-        save(entry)
-        return true
+        guard isOwed else { return }
+        if entry.record.reminders.call(now: now) { save(entry) }
+        arm(entry)
     }
 
-    /// The owner has acknowledged the outcome and is not called again. Returns false if the download has not ended.
-    @discardableResult func acknowledge(_ entry: ScheduledDownload) -> Bool {
-        guard entry.state.hasEnded else { return false }
-        guard !entry.record.isAcknowledged else { return true }
-        (entry.record.isAcknowledged, entry.record.activateAt, entry.isCallDue) = (true, nil, false)
+    /// The owner has acknowledged the outcome. A download that has not ended has none.
+    func acknowledge(_ entry: ScheduledDownload) {
+        guard entry.state.hasEnded, entry.record.reminders.acknowledge() else { return }
+        entry.isCallDue = false
         arm(entry)
         save(entry)
-        return true
     }
 
-    /// The wall clock was set: the scheduled calls move along.
+    /// The wall clock was set.
     func moveReminders(by delta: Duration) {
         for number in ended.ordered {
-            guard let entry = entries[number], let time = entry.record.activateAt else { continue }
-            entry.record.activateAt = time + delta
+            guard let entry = entries[number], entry.record.reminders.nextAt != nil else { continue }
+            entry.record.reminders.shift(by: delta)
             arm(entry)
         }
-    }
-}
-
-extension DownloadRecord {
-    /// Whether the owner must be called, now or at the next startup: never once the owner has acknowledged the outcome. The first call is
-    /// always due, further calls until the outcome is seven days old.
-    public func remindsOwner(at now: WallTime) -> Bool {
-        guard options.activate != nil, !isAcknowledged, state.hasEnded else { return false }
-        return activations == 0 || endedAt.map { now - $0 < Limits.remindedAge } ?? false
     }
 }

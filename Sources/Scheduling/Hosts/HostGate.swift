@@ -19,10 +19,8 @@ struct HostGate {
     private(set) var paces = OriginPaces()
     /// The requests of all transfers.
     private(set) var requests: [RequestID: PlacedRequest] = [:]
-    /// How many of `requests` have not left; the idle ones of them; and of these those that wait.
-    private var active = 0
-    private(set) var idle = 0
-    private(set) var waiting = 0
+    /// The slots of the transfers.
+    private(set) var slots = Slots()
     /// The queued downloads that may start, and the applications.
     var lanes = Lanes()
     /// Queued downloads that precede a redirect at their host, as found since the last `loseTurns`.
@@ -197,11 +195,21 @@ struct HostGate {
     /// At most this many silent or waiting transfers take no slot when a download starts.
     static let mostIdle = 64
 
-    /// Whether another download may start. A transfer that waits for its host, or for a silent server, takes no slot.
-    var hasSlot: Bool { maxActive == 0 || active < Int(maxActive) +| min(idle, Self.mostIdle) }
+    /// Whether another download may start. The slot of a transfer that waits for its host, or for a silent server, is free for others.
+    var hasSlot: Bool { maxActive == 0 || slots.count < Int(maxActive) +| min(slots.idle, Self.mostIdle) }
 
     /// Whether a transfer that waits for its next request may go on.
-    var hasSlotForHop: Bool { maxActive == 0 || active < Int(maxActive) +| idle }
+    var hasSlotForHop: Bool { maxActive == 0 || slots.count < Int(maxActive) +| slots.idle }
+
+    /// Since when all requests of a transfer have heard nothing; nil: one of them is not silent.
+    func silentSince(_ slot: Slots.Slot) -> WallTime? {
+        var latest: WallTime?
+        for id in slot.requests {
+            guard let since = requests[id]?.silentSince else { return nil }
+            latest = max(latest ?? since, since)
+        }
+        return latest
+    }
 
     // MARK: Queued downloads
 
@@ -241,15 +249,17 @@ struct HostGate {
     ///
     /// - Returns: the rows that must be saved before the request goes out.
     mutating func takeSlot(_ request: PlacedRequest, _ id: RequestID, now: WallTime) -> [StoreChange] {
+        slots.take(id.download, app: request.app, now: now)
         lanes.share(of: request.app).begins(now: now)
         return begin(request, id, now: now)
     }
 
-    /// A transfer stops: it gives its slot back, and no host counts its request.
-    mutating func leaveSlot(_ id: RequestID, now: WallTime) {
-        guard let request = requests[id], !request.hasLeft else { return }
-        leave(id)
-        let app = lanes.share(of: request.app)
+    /// A transfer stops: it gives its slot back, and no host counts its requests.
+    mutating func leaveSlot(_ number: DownloadNumber, now: WallTime) {
+        guard let slot = slots[number] else { return }
+        for id in slot.requests { leave(id) }
+        slots.giveBack(number)
+        let app = lanes.share(of: slot.app)
         app.ends(now: now)
         lanes.forgetIfIdle(app)
     }
@@ -358,9 +368,7 @@ struct HostGate {
     private mutating func put(_ request: PlacedRequest?, _ id: RequestID) {
         let before = requests[id]
         requests[id] = request
-        active += (request?.hasLeft ?? true ? 0 : 1) - (before?.hasLeft ?? true ? 0 : 1)
-        waiting += (request?.isWaiting ?? false ? 1 : 0) - (before?.isWaiting ?? false ? 1 : 0)
-        idle += (request?.isIdle ?? false ? 1 : 0) - (before?.isIdle ?? false ? 1 : 0)
+        slots.note(id, from: before, to: request)
         for (silent, sign) in [(before, -1), (request, 1)] {
             guard let silent, silent.silentSince != nil else { continue }
             let host = load(of: silent.host)
@@ -482,6 +490,7 @@ struct HostGate {
     /// - Returns: the rows to save.
     mutating func shift(by delta: Duration) -> [StoreChange] {
         lanes.shift(by: delta)
+        slots.shift(by: delta)
         paces.shift(by: delta)
         wakes = WakeHeap()
         for host in hosts.withInstants() {
@@ -491,7 +500,6 @@ struct HostGate {
         touchAll()
         for (id, request) in requests {
             requests[id]?.startedAt = request.startedAt + delta
-            requests[id]?.slotSince = request.slotSince + delta
             if let since = request.silentSince { requests[id]?.phase = .silent(since: since + delta) }
         }
         for (name, requests) in earlier {

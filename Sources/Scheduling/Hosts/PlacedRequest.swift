@@ -22,8 +22,6 @@ struct PlacedRequest {
     var isUrgent = false
     /// When the request was started or permitted; while it waits, when it began to wait.
     var startedAt: WallTime
-    /// When the transfer took its slot.
-    var slotSince: WallTime
     var phase: Phase
     /// The request keeps an interval: the engine must report when the request has gone out.
     var isPaced = false
@@ -31,13 +29,13 @@ struct PlacedRequest {
     var isWaiting: Bool { phase == .waiting }
     var hasLeft: Bool { phase == .left }
     var silentSince: WallTime? { if case .silent(let time) = phase { time } else { nil } }
-    /// Whether the request takes a slot that others may use meanwhile.
+    /// Whether the request makes no progress.
     var isIdle: Bool { isWaiting || silentSince != nil }
 
     /// The next request of the same transfer, which waits for `host`.
     func next(to host: String, origin: String, now: WallTime) -> PlacedRequest {
         PlacedRequest(
             host: host, origin: origin, app: app, requestInterval: requestInterval, isUrgent: isUrgent, startedAt: now,
-            slotSince: slotSince, phase: .waiting)
+            phase: .waiting)
     }
 }

@@ -55,7 +55,7 @@ extension Scheduler {
         entry.requestCount &+= 1
         let request = PlacedRequest(
             host: entry.host, origin: entry.origin, app: entry.record.options.app, requestInterval: entry.requestInterval,
-            isUrgent: entry.isUrgent, startedAt: now, slotSince: now, phase: .underWay)
+            isUrgent: entry.isUrgent, startedAt: now, phase: .underWay)
         output.append(gate.takeSlot(request, entry.request, now: now))
     }
 
@@ -88,13 +88,13 @@ extension Scheduler {
 
     // MARK: Refusals
 
-    /// Notes what `failure` says about the origin: a refusal, an answer, or nothing.
-    func note(_ failure: DownloadFailure, of entry: ScheduledDownload, now: WallTime) {
+    /// Notes what `failure` says about the origin of the request `id`: a refusal, an answer, or nothing.
+    func note(_ failure: DownloadFailure, by id: RequestID, now: WallTime) {
         guard let status = failure.httpStatus else { return }
         switch status {
-        case 429, 503: gate.refused(entry.request, status, failure.retryAfter, now: now)
+        case 429, 503: gate.refused(id, status, failure.retryAfter, now: now)
         case 408, 425, 500...: break  // the server is in trouble, which says nothing about its pace
-        default: gate.answered(entry.request, now: now)
+        default: gate.answered(id, now: now)
         }
     }
 

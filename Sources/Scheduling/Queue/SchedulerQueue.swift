@@ -56,35 +56,33 @@ extension Scheduler {
         guard settings.maxActive > 0, !gate.hasSlot, let (next, owed) = gate.lanes.next(now: now), let lane = entries[next.number]?.lane,
             !gate.isOutdated(lane.host)
         else { return false }
-        var candidate: (entry: ScheduledDownload, request: PlacedRequest)?
+        var candidate: (entry: ScheduledDownload, since: WallTime)?
         var isContended = false
-        for (id, request) in gate.placed {
-            guard let entry = entries[id.download], let app = gate.lanes.apps[request.app], app !== owed, app.active > owed.active,
+        for (number, slot) in gate.slots.all {
+            guard let entry = entries[number], let app = gate.lanes.apps[slot.app], app !== owed, app.active > owed.active,
                 entry.record.options.priority <= next.priority
             else { continue }
             app.charge(now: now)
             isContended = true
             // Beyond `mostIdle`, held transfers take slots; a held transfer has nothing to lose yet.
-            let isIdle = isSilent(request, now) || request.isWaiting && gate.idle > HostGate.mostIdle
-            guard app.cost - owed.cost > Self.slice, now - request.slotSince > Self.slice, entry.record.resume != nil || isIdle else {
-                continue
-            }
-            if let rival = candidate, (rival.request.slotSince, rival.entry.number) <= (request.slotSince, entry.number) { continue }
-            candidate = (entry, request)
+            let isIdle = isLong(gate.silentSince(slot), now) || slot.isWaiting && gate.slots.idle > HostGate.mostIdle
+            guard app.cost - owed.cost > Self.slice, now - slot.since > Self.slice, entry.record.resume != nil || isIdle else { continue }
+            if let rival = candidate, (rival.since, rival.entry.number) <= (slot.since, number) { continue }
+            candidate = (entry, slot.since)
         }
         if let candidate, applyOwn(.yield, to: candidate.entry, now: now) { return gate.hasSlot }
         if isContended { sliceAt = now + Self.sliceLook }
         return false
     }
 
-    /// Whether the server has been silent for so long that little is lost if the transfer starts again.
-    private func isSilent(_ request: PlacedRequest, _ now: WallTime) -> Bool { request.silentSince.map { now - $0 > Self.slice } ?? false }
+    /// Whether a silence since `since` is so long that little is lost if the transfer starts again.
+    private func isLong(_ since: WallTime?, _ now: WallTime) -> Bool { since.map { now - $0 > Self.slice } ?? false }
 
     /// At a full host, stops a long-silent transfer if another application waits and has fewer transfers there.
     ///
     /// - Returns: whether a transfer was stopped.
     private func makePlace(now: WallTime) -> Bool {
-        guard gate.idle > gate.waiting else { return false }
+        guard gate.slots.idle > gate.slots.waiting else { return false }
         for (id, request) in gate.placed.sorted(by: { $0.key < $1.key }) {
             guard let entry = entries[id.download], let since = request.silentSince else { continue }
             let host = gate.load(of: request.host)
@@ -92,7 +90,7 @@ extension Scheduler {
             let waiting = host.lanes.lazy.map(\.app.name) + host.hops.lazy.compactMap { self.gate.requests[$0]?.app }
             let own = places(of: request.app, at: host)
             guard waiting.contains(where: { $0 != request.app && places(of: $0, at: host) < own }) else { continue }
-            if isSilent(request, now), applyOwn(.yield, to: entry, now: now) {
+            if isLong(since, now), applyOwn(.yield, to: entry, now: now) {
                 refreshHosts(now: now)
                 return true
             }
@@ -108,7 +106,7 @@ extension Scheduler {
     }
 
     /// Whether any transfer is active that does not wait for its next request.
-    public var isMoving: Bool { counts.active > gate.waiting }
+    public var isMoving: Bool { counts.active > gate.slots.waiting }
 
     // MARK: Lanes
 

@@ -41,7 +41,7 @@ extension Scheduler {
                 applyOwn(.ready, to: entry, now: now)
             } else if entry.state.hasEnded {
                 if forgetSecrets(of: entry, now: now) { save(entry) }
-                if let time = entry.record.activateAt, time <= now { callOwner(entry, now: now) }
+                if let time = entry.record.reminders.nextAt, time <= now { callOwner(entry, now: now) }
             }
             arm(entry)
         }

@@ -105,12 +105,12 @@ extension Desk {
         desk.receive(entries[0], 50, of: 100)
         #expect(batch.progress.fractionOfDownloads == 0.5 / 3)
         try desk.steer(entries[0], .cancel)
-        #expect(batch.progress.remaining == 2 && batch.resting == 0)
+        #expect(batch.progress.remaining == 2 && batch.counts.resting == 0)
         desk.steer(batch, .pause)
-        #expect(batch.resting == 2)
+        #expect(batch.counts.resting == 2)
         desk.steer(batch, .resume)
-        #expect(batch.resting == 0)
+        #expect(batch.counts.resting == 0)
         desk.steer(batch, .cancel)
-        #expect(batch.progress == ProgressTally() && batch.resting == 0 && desk.scheduler.icons.isEmpty)
+        #expect(batch.progress == ProgressTally() && batch.counts.resting == 0 && desk.scheduler.icons.isEmpty)
     }
 }

@@ -57,7 +57,7 @@ extension Desk {
             at.append((desk.now - Desk.start).components.seconds)
         }
         #expect(at == [60, 600, 3600])
-        #expect(!desk.scheduler.hasWork && desk.row.activations == 4)
+        #expect(!desk.scheduler.hasWork && desk.row.reminders.calls == 4)
     }
 
     @Test func `is called at each startup for seven days, and its schedule continues`() throws {
@@ -91,20 +91,20 @@ extension Desk {
     @Test func `that has acknowledged is called no more, over a restart too`() throws {
         var desk = makeDesk()
         desk.acknowledge(desk.entry)
-        #expect(!desk.entry.record.isAcknowledged && desk.actions.saves == [], "it has not ended")
+        #expect(!desk.entry.record.reminders.isAcknowledged && desk.actions.saves == [], "it has not ended")
         try desk.end()
         #expect(desk.calls() == 1)
         desk.acknowledge(desk.entry)
         desk.acknowledge(desk.entry)
         #expect(desk.actions.saves == [], "it is known already")
-        #expect(desk.calls() == 0 && !desk.scheduler.hasWork && desk.row.isAcknowledged)
+        #expect(desk.calls() == 0 && !desk.scheduler.hasWork && desk.row.reminders.isAcknowledged)
         desk.restart()
         #expect(desk.calls() == 0 && !desk.scheduler.hasWork)
         // An owner that acknowledges before its call is not called.
         desk = makeDesk()
         try desk.end()
         desk.acknowledge(desk.entry)
-        #expect(desk.entry.record.isAcknowledged && desk.calls() == 0)
+        #expect(desk.entry.record.reminders.isAcknowledged && desk.calls() == 0)
     }
 
     @Test func `is called again at the end of a retry, but not before`() throws {
@@ -112,10 +112,10 @@ extension Desk {
         try desk.end()
         #expect(desk.calls() == 1)
         desk.acknowledge(desk.entry)
-        #expect(desk.row.isAcknowledged)
+        #expect(desk.row.reminders.isAcknowledged)
         try desk.steer(desk.entry, .retry)
         #expect(desk.calls() == 0 && desk.due == nil)
-        #expect(!desk.row.isAcknowledged && desk.row.activations == 0)
+        #expect(!desk.row.reminders.isAcknowledged && desk.row.reminders.calls == 0)
         desk.restart()
         #expect(desk.calls() == 0)
         try desk.end()
@@ -156,7 +156,7 @@ extension Desk {
         try desk.end()
         #expect(desk.calls() == 1)
         for time in [0, desk.now.microseconds, .max] as [UInt64] {
-            (desk.row.activations, desk.row.activateAt) = (.max, WallTime(microseconds: time))
+            (desk.row.reminders.calls, desk.row.reminders.nextAt) = (.max, WallTime(microseconds: time))
             desk.restart()
             #expect(desk.calls() == 1 && (desk.due ?? 0) <= 3000)
         }

@@ -18,7 +18,7 @@ private struct Gateway {
 
     func request(_ host: String, app: String = "", interval: Duration = .zero) -> PlacedRequest {
         PlacedRequest(
-            host: host, origin: "http://\(host):80", app: app, requestInterval: interval, startedAt: now, slotSince: now, phase: .underWay)
+            host: host, origin: "http://\(host):80", app: app, requestInterval: interval, startedAt: now, phase: .underWay)
     }
 
     /// - Returns: the id of the request, and the rows to save before it goes out.
@@ -27,7 +27,7 @@ private struct Gateway {
         let id = RequestID(DownloadNumber(last), 1)
         var request = request
         request.isUrgent = isUrgent
-        return (id, gate.begin(request, id, now: now))
+        return (id, gate.takeSlot(request, id, now: now))
     }
 
     mutating func opens(_ request: PlacedRequest, isUrgent: Bool = false) -> WallTime? {
@@ -80,20 +80,16 @@ private func rule(_ interval: Duration) -> HostRule { HostRule(requestInterval: 
     @Test func `counts requests at a host, and those of them that are idle`() throws {
         var gateway = try Gateway()
         let (first, _) = gateway.begin(gateway.request("h"))
-        let second = RequestID(DownloadNumber(77), 3)
-        gateway.gate.wait(
-            PlacedRequest(
-                host: "h", origin: "http://h:80", app: "", requestInterval: .zero, startedAt: gateway.now, slotSince: gateway.now,
-                phase: .waiting),
-            second)
+        let (second, _) = gateway.begin(gateway.request("other"))
+        gateway.gate.redirect(second, to: "h", origin: "http://h:80", now: gateway.now)
         let host = gateway.gate.load(of: "h")
-        #expect((host.active, gateway.gate.waiting, gateway.gate.idle) == (1, 1, 1))
+        #expect((host.active, gateway.gate.slots.waiting, gateway.gate.slots.idle) == (1, 1, 1))
         gateway.gate.stalled(first, true, now: gateway.now)
         gateway.gate.stalled(second, true, now: gateway.now)
-        #expect((host.silent, gateway.gate.waiting, gateway.gate.idle) == (1, 1, 2), "a waiting request is not silent")
+        #expect((host.silent, gateway.gate.slots.waiting, gateway.gate.slots.idle) == (1, 1, 2), "a waiting request is not silent")
         gateway.gate.leave(first)
         gateway.gate.leave(second)
-        #expect((host.active, host.silent, gateway.gate.waiting, gateway.gate.idle) == (0, 0, 0, 0))
+        #expect((host.active, host.silent, gateway.gate.slots.waiting, gateway.gate.slots.idle) == (0, 0, 0, 0))
         #expect(Array(gateway.gate.placed).isEmpty && gateway.gate.requests.count == 2, "an answer may still come")
     }
 

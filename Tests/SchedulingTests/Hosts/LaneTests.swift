@@ -49,7 +49,7 @@ private struct Queue {
         gate.dequeue(number, from: lane)
         let request = PlacedRequest(
             host: lane.host.name, origin: lane.origin ?? "", app: lane.app.name, requestInterval: lane.requestInterval, startedAt: now,
-            slotSince: now, phase: .underWay)
+            phase: .underWay)
         _ = gate.takeSlot(request, RequestID(number, 1), now: now)
         return number
     }
@@ -57,7 +57,7 @@ private struct Queue {
     /// The transfer of `number` ends, its request having gone out.
     mutating func end(_ number: DownloadNumber) {
         _ = gate.sent(RequestID(number, 1), at: now, now: now)
-        gate.leaveSlot(RequestID(number, 1), now: now)
+        gate.leaveSlot(number, now: now)
         gate.forget(RequestID(number, 1))
     }
 

@@ -196,11 +196,13 @@ final class Desk {
     ) {
         let response = Scheduler.Response(
             fileName: fileName, mediaType: mediaType, source: source, total: total, offset: offset, isResumable: isResumable)
-        happens(.began(entry, response))
+        happens(.began(entry.request, response))
     }
 
     func checkpoint(_ entry: ScheduledDownload, _ resume: ResumeData) { happens(.checkpoint(entry, resume)) }
-    func ends(_ entry: ScheduledDownload, _ outcome: TransferOutcome) { happens(.transferEnded(entry.number, outcome)) }
+    func ends(_ entry: ScheduledDownload, _ outcome: TransferOutcome) {
+        happens(.transferEnded(entry.number, outcome, by: entry.request))
+    }
 
     func fails(_ entry: ScheduledDownload, _ failure: DownloadFailure, madeProgress: Bool = false, _ resume: ResumeData? = nil) {
         ends(entry, .failed(failure, madeProgress: madeProgress, resume))
@@ -256,6 +258,7 @@ final class Desk {
 
     func toastSettled(_ toast: Scheduler.OwedToast) { happens(.toastSettled(toast)) }
     func ownerCalled(_ entry: ScheduledDownload) { happens(.ownerCalled(entry)) }
+    func descriptorLost(_ entry: ScheduledDownload) { happens(.descriptorLost(entry)) }
     func crashed(_ entry: ScheduledDownload) { happens(.begins(crashed: [entry.number], owed: [])) }
     func exits() { happens(.ends) }
     func slice() { happens(.slice) }

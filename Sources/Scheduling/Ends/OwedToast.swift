@@ -1,0 +1,55 @@
+public import DownloadModel
+
+extension Scheduler {
+    /// The toast of an outcome, of a download or of a batch. It is owed from the commit of the outcome until it is shown or dropped, across
+    /// restarts, too. The row owes it (`DownloadRecord.owesToast`, `BatchRecord.toastOwedSince`), so nothing else has to be saved.
+    public struct OwedToast: Equatable, Sendable {
+        public let number: DownloadNumber
+        public let end: WallTime
+
+        /// Divides toasts that earlier processes owed: those of the last `Limits.toastAge` are shown, oldest first; older ones are not news.
+        static func divide(_ owed: [OwedToast], now: WallTime) -> (fresh: [OwedToast], stale: [OwedToast]) {
+            let oldest = now + (.zero - Limits.toastAge)
+            let fresh = owed.filter { $0.end >= oldest }.sorted { ($0.end, $0.number) < ($1.end, $1.number) }
+            return (fresh, owed.filter { $0.end < oldest })
+        }
+    }
+}
+
+extension NotifyPolicy {
+    /// Whether an outcome gets a toast. With `background`, an application in front shows the outcome itself.
+    func wantsToast(isInFront: Bool) -> Bool {
+        switch self {
+        case .always: true
+        case .never: false
+        case .background: !isInFront
+        }
+    }
+}
+
+extension DownloadRecord {
+    /// When the download ended, if it owes a toast. A stored row may contain anything, so the state is checked, too.
+    var toastOwedSince: WallTime? { owesToast && hasNews ? endedAt : nil }
+
+    /// Whether the outcome deserves a toast: a failure, or a new file, except in the app's own descriptor, where the user cannot open it.
+    var hasNews: Bool {
+        switch state {
+        case .finished: !isUnchanged && !isToDescriptor
+        case .failed: true
+        default: false
+        }
+    }
+}
+
+extension ScheduledDownload {
+    /// nil: none. A removed download owes no toast, nor does a member: its batch does.
+    public var owedToast: Scheduler.OwedToast? {
+        isRemoved || batch != nil ? nil : record.toastOwedSince.map { Scheduler.OwedToast(number: number, end: $0) }
+    }
+}
+
+extension ScheduledBatch {
+    public var owedToast: Scheduler.OwedToast? {
+        isRemoved ? nil : record.toastOwedSince.map { Scheduler.OwedToast(number: number, end: $0) }
+    }
+}

@@ -1,0 +1,58 @@
+internal import DownloadModel
+
+/// The slots that transfers take under the setting `MaxActive`. A transfer has one slot, however many requests it makes.
+struct Slots {
+    struct Slot {
+        let app: String
+        /// When the transfer took its slot.
+        fileprivate(set) var since: WallTime
+        /// The transfer's requests that have not left.
+        fileprivate(set) var requests: [RequestID] = []
+        /// How many of `requests` are idle, and how many of these wait for their host.
+        fileprivate var idle = 0
+        fileprivate var waiting = 0
+
+        /// Whether all requests wait for their host.
+        var isWaiting: Bool { waiting > 0 && waiting == requests.count }
+        /// Whether no request makes progress, so that others may use the slot meanwhile.
+        var isIdle: Bool { idle > 0 && idle == requests.count }
+    }
+
+    private var slots: [DownloadNumber: Slot] = [:]
+    /// The number of slots of idle transfers, and of those whose requests all wait.
+    private(set) var idle = 0
+    private(set) var waiting = 0
+
+    var count: Int { slots.count }
+    /// By download.
+    var all: [DownloadNumber: Slot] { slots }
+    subscript(number: DownloadNumber) -> Slot? { slots[number] }
+
+    mutating func take(_ number: DownloadNumber, app: String, now: WallTime) { set(Slot(app: app, since: now), of: number) }
+
+    /// - Precondition: its requests have left.
+    mutating func giveBack(_ number: DownloadNumber) { set(nil, of: number) }
+
+    /// A request of a transfer has come, changed or left. nil: the request is not known.
+    mutating func note(_ id: RequestID, from before: PlacedRequest?, to after: PlacedRequest?) {
+        guard var slot = slots[id.download] else { return }
+        let (was, has) = (before.map { !$0.hasLeft } ?? false, after.map { !$0.hasLeft } ?? false)
+        if has, !was { slot.requests.append(id) }
+        if was, !has { slot.requests.removeAll { $0 == id } }
+        slot.idle += (after?.isIdle ?? false ? 1 : 0) - (before?.isIdle ?? false ? 1 : 0)
+        slot.waiting += (after?.isWaiting ?? false ? 1 : 0) - (before?.isWaiting ?? false ? 1 : 0)
+        set(slot, of: id.download)
+    }
+
+    private mutating func set(_ slot: Slot?, of number: DownloadNumber) {
+        let before = slots[number]
+        slots[number] = slot
+        idle += (slot?.isIdle ?? false ? 1 : 0) - (before?.isIdle ?? false ? 1 : 0)
+        waiting += (slot?.isWaiting ?? false ? 1 : 0) - (before?.isWaiting ?? false ? 1 : 0)
+    }
+
+    /// The wall clock was set by `delta`.
+    mutating func shift(by delta: Duration) {
+        for (number, slot) in slots { slots[number]?.since = slot.since + delta }
+    }
+}
