@@ -24,10 +24,10 @@ public final class ScheduledDownload {
     var isResumable = true
     /// The lane of a download that may start.
     var lane: Lane?
-    /// The request interval of its last lane; zero: none.
+    /// The request interval of the download's last lane; zero: none.
     var requestInterval = Duration.zero
-    /// A caller wants the download at once: no pause or pace of a server delays it until its next transfer ends. In a lane, the lane's flag
-    /// counts.
+    /// A caller wants the download at once: until its next transfer ends, no pause or pace of a server delays it. While the download is in
+    /// a lane, the lane's flag counts instead.
     var isUrgent = false
     /// The request of the current or last transfer.
     public var request: RequestID { RequestID(number, requestCount) }
@@ -68,12 +68,12 @@ extension DownloadRecord {
     /// No retry of ours is further away than this.
     static let longestRetry = RetryAfter.longest + Backoff.longest
 
-    /// The state in which the download may go on: `queued`, or `waiting` for the first obstacle.
+    /// The state of the download after its present wait or pause: `queued`, or `waiting` for the first obstacle.
     public func obstacle(now: WallTime, paused: Bool) -> DownloadState {
         if paused { return .waiting(.pausedAll, until: nil) }
         if let time = options.notBefore, time > now { return .waiting(.notBefore, until: time) }
         if awaitsUrl { return .waiting(.needsUrl, until: nil) }
-        // Longer than any delay of ours: the clock was set back unnoticed.
+        // A later instant is further away than any delay of ours: the clock was set back unnoticed.
         if let time = retryAt, time > now, time < now + Self.longestRetry { return .waiting(.retry, until: time) }
         return .queued
     }

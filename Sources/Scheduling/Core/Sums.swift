@@ -5,7 +5,7 @@ final class Sums {
     typealias Summand = ProgressTally.Summand
 
     private(set) var all = ProgressTally()
-    /// By the icon that shows them (option `desktop-id`, else ours), while an unfinished download is left. Without downloads that show no
+    /// The tallies by icon (option `desktop-id`, else ours), while an icon has an unfinished download. Omits downloads that show no
     /// progress.
     private var ours = ProgressTally()
     private var others: [DesktopID: ProgressTally] = [:]

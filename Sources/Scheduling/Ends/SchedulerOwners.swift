@@ -18,7 +18,7 @@ extension Scheduler {
     /// At startup, calls the owner at once, whatever the schedule. The remaining calls of the first hour follow on schedule.
     func resumeCalls(_ entry: ScheduledDownload, now: WallTime) {
         let longest = Self.reminders.max() ?? .zero
-        // Longer than any delay of ours: the clock was set back while the service was not running.
+        // A later instant is further away than any delay of ours: the clock was set back while the service was not running.
         if let time = entry.record.activateAt, time > now + longest { entry.record.activateAt = now + longest }
         callOwner(entry, now: now)
     }
@@ -55,7 +55,7 @@ extension Scheduler {
         return true
     }
 
-    /// The wall clock was set: the scheduled calls move along.
+    /// The wall clock was set: moves the scheduled calls by the same amount.
     func moveReminders(by delta: Duration) {
         for number in ended.ordered {
             guard let entry = entries[number], let time = entry.record.activateAt else { continue }
