@@ -14,7 +14,7 @@ struct BatchEnd {
     let failure: DownloadFailure?
     /// What the user can do about `failure`.
     let remedy: Remedy?
-    /// The time from the end to the toast: the longest that a member asks for.
+    /// The time from the end to the toast: the longest `notify-delay` of a member.
     let delay: Duration
     /// The sandboxed app that queued the batch; nil: none did.
     let sandboxedApp: String?
