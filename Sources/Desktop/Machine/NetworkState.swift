@@ -2,8 +2,8 @@ public import DBus
 public import DownloadModel
 public import EventLoop
 
-/// Whether there is a network, and whether the network is metered. NetworkManager answers, else the desktop portal. Without both, downloads
-/// are not held back.
+/// Whether this machine has a network, and whether the network is metered. NetworkManager answers, else the desktop portal. Without both,
+/// no download is held back.
 ///
 /// Signals only trigger a call; the state is what the call returns.
 @BusActor public final class NetworkState {
