@@ -20,7 +20,7 @@ internal import Glibc
         self.init(ring, clockSet: clockSet, arm: Self.armTimer)
     }
 
-    /// `arm` lets a test simulate a clock that is set.
+    /// - Parameter arm: replaced by tests, to simulate a clock that is set.
     init(
         _ ring: @escaping @BusActor () -> Void, clockSet: @escaping @BusActor (Duration) -> Void,
         arm: @escaping (Int32, itimerspec) -> Int32

@@ -86,7 +86,7 @@ internal import TodokuClient
 
     // MARK: Reading the state
 
-    /// Watches the service only while there is a panel, because nobody sees the tray otherwise.
+    /// Watches the service only while a panel exists, because the tray is invisible otherwise.
     private func panel(isThere: Bool) {
         menu.isWatched = isThere
         guard isThere else {

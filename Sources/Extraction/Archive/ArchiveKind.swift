@@ -1,7 +1,7 @@
 internal import CCoding
 internal import DownloadModel
 
-/// The archives that are unpacked, as their first bytes tell; a name or a media type counts for nothing.
+/// The kinds of archives that are unpacked. Only the first bytes of a file decide; its name and media type are ignored.
 enum ArchiveKind: Equatable {
     case zip
     case tar(Compression?)
@@ -19,7 +19,7 @@ enum ArchiveKind: Equatable {
         }
     }
 
-    /// As many first bytes are looked at.
+    /// The number of first bytes that are examined.
     static let headSize = 512
 
     /// - Parameter head: the first `headSize` bytes of a file, or fewer if it has fewer.
@@ -57,7 +57,7 @@ enum ArchiveKind: Equatable {
         return wanted == unsigned || wanted == signed
     }
 
-    /// What a file is whose first bytes are `head`, if it is none of ours; completes "this is".
+    /// The kind of a file with the first bytes `head` that is not unpacked; completes "this is".
     static func name(of head: [UInt8]) -> String {
         if head.isEmpty { return "an empty file" }
         for (bytes, name) in known where head.starts(with: bytes) { return name }
