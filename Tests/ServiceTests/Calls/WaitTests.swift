@@ -231,7 +231,7 @@ extension Running {
         #expect(try await running.reason(path) == "retry")
         #expect(try await running.client.get(Download.waitUntil, at: path) == until)
         #expect(server.requests.count == 1)
-        // Resume of a waiting download means: now.
+        // Resume of a waiting download tries at once.
         try await running.client.resume(path)
         #expect(await server.waitForRequests(2))
     }
@@ -394,7 +394,7 @@ extension Running {
         #expect(left.count > 60 && left.count < 120 && left == paths.suffix(left.count), "\(left.count)")
         #expect(try await client.get(Manager.setAside) != "")
         #expect(try await client.get(Manager.salvaged) == SalvageReport(downloads: UInt32(left.count), mayHaveLost: true))
-        // No number is given twice.
+        // No number is assigned twice.
         let next = try await client.download("http://127.0.0.1:1/next", ["start": .bool(false)])
         #expect(!paths.contains(next))
         let exit = await world.stop(daemon)

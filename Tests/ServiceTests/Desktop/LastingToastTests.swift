@@ -44,7 +44,7 @@ internal import Testing
         let (batch, members) = try await client.batch([(busy.url("/1"), [:]), (busy.url("/2"), [:])], session.options())
         #expect(try await client.wait(batch: batch) == [0, 2, 0])
         #expect(await session.hasHandedOver(1))
-        // A click to dismiss the toast says no more than "Todoku" (on GNOME), and retries nothing.
+        // A click to dismiss the toast names only the application (on GNOME), and retries nothing.
         try await session.desktop.click()
         for member in members { #expect(try await client.get(Download.state, at: member) == "failed") }
         try await session.desktop.press(0)

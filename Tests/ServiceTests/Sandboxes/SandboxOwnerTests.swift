@@ -10,7 +10,7 @@ internal import Testing
 private let app = "org.example.App"
 
 @Suite(.timeLimit(.minutes(3))) struct `An app in a sandbox that is to be called` {
-    /// What the bus starts for the app: a program that records the start, and fails.
+    /// The bus starts a program for the app that records the start, and fails.
     private func stage() async throws -> (Running, Sandbox, Client, log: String) {
         let running = try await Running.start()
         let log = "\(running.world.folder)/starts"

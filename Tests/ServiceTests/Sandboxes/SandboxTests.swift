@@ -476,7 +476,7 @@ private let app = "org.example.App"
         let quiet: [String: Variant] = ["notify": .string("never")]
         _ = try await client.wait(try await client.download(server.url("/first"), quiet))  // creates the folder
         writeFile("\(folder)/diary", "private".utf8)
-        // No policy tells the app that there is a diary, or gives access to it.
+        // No policy reveals to the app that a diary exists, or gives access to it.
         for (index, policy) in ["skip", "fail", "rename"].enumerated() {
             let own = try await client.download(server.url("/diary"), quiet.merging(["if-exists": .string(policy)]) { $1 })
             #expect(try await client.wait(own) == "\(folder)/diary (\(index + 1))", "\(policy)")
