@@ -24,8 +24,8 @@ public enum CallerFinding: Sendable {
 /// order. Calls of other connections do not wait. If a connection leaves before it is identified, its calls are dropped.
 ///
 /// The held calls are bounded, because libdbus stops reading while 63 MiB of messages or 256 descriptors live. It would then not even read
-/// the answer that the gate waits for. libdbus closes the connection to the bus when a message brings a descriptor that the process may not
-/// open, because it has reached its limit of open files.
+/// the answer that the gate waits for. When the process has reached its limit of open files, a message with a further descriptor makes
+/// libdbus close the connection to the bus.
 @BusActor public final class CallerGate {
     /// Most held calls of one connection.
     public static let mostCalls = 10_000

@@ -158,8 +158,8 @@ public struct Row<Object: AnyObject & Sendable>: Sendable {
 
 /// An array argument whose elements are read one by one, also after the call's handler has returned.
 ///
-/// The array keeps the whole message in memory. libdbus reads nothing more while 63 MiB of messages live, so read all elements soon, and
-/// then release the array.
+/// The array keeps the whole message in memory. Because libdbus stops reading while 63 MiB of messages live, read all elements soon, then
+/// release the array.
 @BusActor public final class ArrayArgument<Element: DBusValue> {
     private let message: Message  // the reader points into it
     private var reader: Reader

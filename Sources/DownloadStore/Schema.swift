@@ -123,8 +123,8 @@ enum Schema {
         """
         ALTER TABLE course ADD COLUMN failure_origin TEXT;
         """,
-        // Adds the ranges of the part file that are on disk behind its first bytes (`resume_written`), as `ByteRanges` writes them, because
-        // several connections may write one file. NULL: none. A row of an earlier version stays valid.
+        // Adds the ranges of the part file behind its first bytes (`resume_written`), in the format of `ByteRanges`, because several
+        // connections may write one file. NULL: none. A row of an earlier version stays valid.
         """
         ALTER TABLE course ADD COLUMN resume_further TEXT;
         """,

@@ -49,7 +49,7 @@ final class Session {
     /// Opens the database, and migrates it to this program's version.
     ///
     /// - Parameters:
-    ///   - file: the file of the database; empty if the database is to be created.
+    ///   - file: the file of the database; an empty file if the database must be created.
     ///   - first: the next number of a database that is created now.
     ///   - wait: how long to wait for another program's transaction, for commits too.
     ///   - mostPages: of 4 KiB each. A change that needs more fails, as on a full disk.

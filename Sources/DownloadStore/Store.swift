@@ -233,8 +233,8 @@ public actor Store {
     }
 
     /// Whether the database has work for a daemon. That is a download that is queued, active or being verified, or waits for anything but
-    /// ResumeAll and a fresh link. Ended downloads count if the owner is to be called (`DownloadRecord.remindsOwner`) or a toast is owed;
-    /// so do batches with an owed toast.
+    /// ResumeAll and a fresh link. Ended downloads count if the owner must be called (`DownloadRecord.remindsOwner`) or a toast is owed. So
+    /// do batches with an owed toast.
     ///
     /// Only reads, on the calling thread, and creates no file. False without a database. True if the database cannot be read: the daemon
     /// then says why, or sets it aside.

@@ -1,8 +1,8 @@
 internal import CSystem
 internal import Glibc
 
-/// One alarm on the wall clock (CLOCK_REALTIME), which also rings after a suspend. It reports when somebody sets that clock
-/// (timerfd_create(2), `TFD_TIMER_CANCEL_ON_SET`).
+/// One alarm on the wall clock (CLOCK_REALTIME), which also rings after a suspend. It reports when that clock is set (timerfd_create(2),
+/// `TFD_TIMER_CANCEL_ON_SET`).
 ///
 /// The descriptor is created with the first alarm. Without an alarm, nothing wakes the loop.
 @BusActor public final class WallAlarm {

@@ -4,8 +4,8 @@ internal import Transport
 
 /// One HTTP exchange of a segment: receives the response, judges it by its head, and passes the body on.
 ///
-/// The attempt is judged at the end of the head. After a 401 or 407 it is judged only at the first body byte, or at the end, because
-/// libcurl may answer these itself by sending credentials.
+/// The attempt is judged at the end of the head. After a 401 or 407 it is judged only at the first body byte, or at the end. Until then,
+/// libcurl may answer by sending credentials.
 final class Attempt: BodySink {
     /// Most bytes that are read of an unwanted body (of an error or redirect), to keep the connection usable.
     static let unwantedLimit = 64 * 1024

@@ -62,7 +62,7 @@ internal import Transport
         (self.configuration, self.home, self.report) = (configuration, home, report)
     }
 
-    // MARK: Commands, as of `Engine`
+    // MARK: Commands, as in `Engine`
 
     /// - Parameter disk: the disk that the transfer writes to, from `DiskPool.locate`; nil: the disk did not answer.
     public func start(_ request: TransferRequest, on disk: DiskKey?) {

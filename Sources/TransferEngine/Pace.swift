@@ -60,7 +60,7 @@ final class Pace {
         return true
     }
 
-    /// Adds what the transfer's own limit allows in `seconds`.
+    /// Adds the bytes that the transfer's own limit allows in `seconds`.
     fileprivate func earn(seconds: Double) {
         if limit > 0 { earned = min(earned, mostEarned) + Double(limit) * seconds }
     }

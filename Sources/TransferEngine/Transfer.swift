@@ -217,7 +217,7 @@ final class Transfer {
         return failure
     }
 
-    /// Whether a flush can still prove the written bytes: a full disk has kept what it accepted.
+    /// Whether a flush can still prove the written bytes. It can after a full disk, which keeps the accepted bytes.
     var mayFlush: Bool { part?.error.map { [ENOSPC, EDQUOT, EFBIG].contains($0.code) } ?? true }
 
     /// Whether the next transfer can resume with more bytes than this one could.

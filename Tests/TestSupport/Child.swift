@@ -62,7 +62,7 @@ public final class Child: Sendable {
 
     public var isRunning: Bool { reaper.isRunning }
 
-    /// What it has written to standard output and standard error so far.
+    /// Its standard output and standard error so far.
     public var output: String { reaper.text.0 }
     public var errors: String { reaper.text.1 }
 
@@ -102,7 +102,7 @@ public func currentEnvironment() -> [String: String] {
     return result
 }
 
-/// Waits for one child on threads of its own and keeps what it writes.
+/// Waits for one child on threads of its own, and keeps the child's output.
 private final class Reaper: Sendable {
     private struct State {
         var output: [UInt8] = []

@@ -113,7 +113,7 @@ internal import Glibc
     }
 }
 
-/// What the settings say about one URL.
+/// The proxy setting for one URL.
 enum ProxySetting: Equatable {
     case choice(ProxyChoice)
     /// A proxy script (PAC) decides. The value is the script's URL; empty: the script has to be auto-detected.

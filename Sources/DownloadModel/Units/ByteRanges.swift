@@ -1,6 +1,6 @@
 /// A set of bytes of a file: half-open ranges that are sorted, not empty, and neither overlap nor touch.
 ///
-/// A set claims that its bytes are on disk, so it may omit bytes, but never add any: a range that does not fit is left out.
+/// A set claims that its bytes are on disk, so it may omit bytes, but never add any. A range that does not fit is left out.
 public struct ByteRanges: Hashable, Sendable {
     /// The most ranges of a set. A set that has more leaves out its shortest one.
     public static let mostRanges = 64

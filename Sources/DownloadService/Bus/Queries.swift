@@ -103,8 +103,8 @@ extension Commands {
         }
     }
 
-    /// Answers with the object paths of the batches that match and that the caller may see: oldest first, or newest first if the filter
-    /// says so. Works in steps.
+    /// Answers with the object paths of the batches that match and that the caller may see. The oldest comes first, or the newest if the
+    /// filter says so. Works in steps.
     ///
     /// - Throws: `NoSuchObject` if `after` is no batch that the caller may see.
     func listBatches(_ filter: BatchFilter, _ reply: Reply<[ObjectPath]>) throws(Refusal) {

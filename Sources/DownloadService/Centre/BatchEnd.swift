@@ -3,7 +3,7 @@ internal import DownloadModel
 internal import EventLoop
 internal import Scheduling
 
-/// The facts for the toast of a batch, as of its end.
+/// The facts for the toast of a batch, at the time of its end.
 struct BatchEnd {
     let owed: Scheduler.OwedToast
     let record: BatchRecord

@@ -81,7 +81,7 @@ internal import TransferEngine
 }
 
 extension Downloader {
-    /// Verifies what was written into the descriptor of `entry`.
+    /// Verifies the bytes written into the descriptor of `entry`.
     func verifyDescriptor(_ entry: ScheduledDownload) {
         let record = entry.record
         guard let held = descriptors[entry.number] else { return decide(.descriptorLost(entry)) }

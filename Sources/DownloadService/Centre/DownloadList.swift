@@ -17,9 +17,9 @@ internal import Scheduling
     private var downloads: [DownloadNumber: ManagedDownload] = [:]
     private(set) var batches = NumberTable<ManagedBatch>()
     private(set) var tokens = TokenTable()
-    /// The downloads that `Fetch` has added, by what they fetch.
+    /// The downloads that `Fetch` has added, by fetch key.
     private var fetches = KeyTable<CopyKey, NumberSet>()
-    /// For each download in `fetches`, the key as it was added. A fresh link changes the URL, but not what was asked for.
+    /// For each download in `fetches`, the key as it was added. A fresh link changes the URL, but not the key.
     private var fetchKeys = NumberTable<CopyKey>()
 
     /// - Parameter downloadFolder: the XDG download folder, read once at startup, because the bus thread must not wait for a disk.
@@ -124,7 +124,7 @@ internal import Scheduling
     /// The download whose token makes this path.
     func holder(of path: ObjectPath) -> ScheduledDownload? { tokens[path.value].flatMap { scheduler[$0] } }
 
-    // MARK: By what is fetched
+    // MARK: By fetch key
 
     /// The unfinished Fetch that a repeated call can wait for; nil if none exists.
     func runningFetch(of key: CopyKey, like isSame: (DownloadRecord) -> Bool) -> ScheduledDownload? {

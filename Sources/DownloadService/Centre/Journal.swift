@@ -28,7 +28,7 @@ internal import Scheduling
     private let scheduler: Scheduler
     /// Where a damaged database was set aside, at startup or since; empty: none was damaged.
     private(set) var setAside: String
-    /// What was salvaged from the damaged database at startup.
+    /// The result of salvaging a damaged database at startup.
     private(set) var salvaged = SalvageReport()
     private weak var observer: (any JournalObserver)?
     private var owesRecovery = false

@@ -38,7 +38,7 @@ internal import Scheduling
 
     /// Counts a listed download, if the filter matches and the caller may see the download.
     ///
-    /// - Parameter liveSince: as of `take`.
+    /// - Parameter liveSince: as for `take`.
     func gather(_ download: ManagedDownload, liveSince: UInt64) {
         guard liveSince < tick, reply.call.caller.owns(download) else { return }
         if gathering?.ended[download.number] != nil {

@@ -8,7 +8,7 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-/// Clicks that arrive through the desktop: on our entry in a dock or menu, on the actions of the entry, and on toasts of an earlier
+/// Carries out clicks that arrive through the desktop: on our desktop entry, on the actions of the entry, and on toasts of an earlier
 /// process.
 @BusActor final class ApplicationActions {
     /// How long after a download's end `Activate`, which names no download, may open its file. Older toasts are seldom still on screen.

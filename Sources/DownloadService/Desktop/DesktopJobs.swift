@@ -203,7 +203,7 @@ internal import Scheduling
         if let batch = list.scheduler.batch(number) {
             events.decide(.steerBatch(batch, event))
         } else if let entry = list.scheduler[number] {
-            events.decide(.steer(entry, event))  // a click that comes too late is refused; nobody waits for an answer
+            events.decide(.steer(entry, event))  // a click that comes too late is refused without an answer
         }
         update(number)
     }

@@ -38,8 +38,8 @@ extension DownloadRecord {
     }
 
     /// Completes a finished download without an end. Its row of `course`, which has the end and the final path, was lost in a damaged
-    /// database, or is empty in a file that another program wrote. A merely likely path must not be reported, because an app could take
-    /// another file for the downloaded one.
+    /// database, or another program has emptied it. A merely likely path must not be reported, because an app could take another file for
+    /// the downloaded one.
     private mutating func finish(_ now: WallTime) {
         endedAt = now
         guard path == nil else { return }

@@ -127,8 +127,8 @@ struct WriteAheadLog {
 
     /// How many frames belong to acknowledged commits; nil if SQLite reads all of them.
     ///
-    /// A mark makes this certain. Without a mark (another machine's file, or a mark lost with the power), two commits behind a fault prove
-    /// it, because the second began when the first was on disk. A single commit may have been torn by a power cut before it was
+    /// A mark makes this certain. The mark may be missing, in another machine's file or after a power cut. Then two commits behind a fault
+    /// prove it, because the second began when the first was on disk. A single commit may have been torn by a power cut before it was
     /// acknowledged.
     func acknowledgedBehindFault(_ mark: LogMark?) -> Int? {
         let readable = readable

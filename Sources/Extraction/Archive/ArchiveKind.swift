@@ -42,8 +42,8 @@ enum ArchiveKind: Equatable {
         }
     }
 
-    /// Whether a block has the checksum of a tar header (pax(1), "ustar Interchange Format"), counted by signed or unsigned bytes, or is
-    /// all zeros, as in a tar without entries.
+    /// Whether a block has the checksum of a tar header (pax(1), "ustar Interchange Format"), counted by signed or unsigned bytes. A block
+    /// of zeros counts, too, because it begins a tar without entries.
     static func isTar(_ block: [UInt8]) -> Bool {
         guard block.count >= 512 else { return false }
         if block[..<512].allSatisfy({ $0 == 0 }) { return true }

@@ -105,7 +105,7 @@ private struct UnwantedFile {
         for number in 0...Commit.lastNumber {
             if number == 0, name.utf8.count > Trash.longestName { continue }
             let entry = number == 0 ? name : FileName.numbered(name, number, longest: Trash.longestName)
-            // The description reserves the name, and is on disk before the file: without it nobody can restore the file.
+            // The description reserves the name. It is on disk before the file, because the file cannot be restored without it.
             guard try write(text, "\(entry).trashinfo", info) else { continue }
             let code = rename(to: files, entry)
             if code == 0 { return try check(files, entry, info) }

@@ -7,7 +7,7 @@ public final class ScheduledBatch {
     public internal(set) var remaining: UInt32 = 0
     /// The number of members that run, or will start by themselves once their turn comes.
     public private(set) var underWay: UInt32 = 0
-    /// The number of members that are paused, or wait until somebody acts.
+    /// The number of members that are paused, or wait until a person or an app acts.
     public private(set) var resting: UInt32 = 0
     /// The row of the batch is on disk.
     public internal(set) var isEntered = false

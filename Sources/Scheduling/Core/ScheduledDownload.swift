@@ -35,7 +35,7 @@ public final class ScheduledDownload {
     var requestCount: UInt32 = 0
     /// The wait reason last announced for the queued or active download.
     var toldHold: WaitReason?
-    /// Announce the state even if the wait reason stays the same, because nobody compared the state before the change.
+    /// Announce the state even if the wait reason stays the same, because the state before the change was not compared.
     var isToldWhole = false
     /// A caller resumed the download although there was no network: try once, as long as `Scheduler.reachCount` is this.
     var defiedReach: Int32?
@@ -49,7 +49,7 @@ public final class ScheduledDownload {
     public internal(set) var batch: ScheduledBatch?
     /// The order in which downloads ended: a later end has a higher number.
     var ending: Int64 = 0
-    /// What the download adds to the scheduler's sums.
+    /// The share of the download in the scheduler's sums.
     var summand: ProgressTally.Summand?
     /// The host of the URL, for the limit per host.
     public internal(set) lazy var host = DownloadURL.host(of: record.url)

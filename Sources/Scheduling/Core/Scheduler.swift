@@ -62,7 +62,7 @@ public final class Scheduler {
     private var folderWaits: [ByteText: Int] = [:]
     /// All unfinished downloads, in queue order.
     public internal(set) var order = DownloadQueue()
-    /// Which queued downloads may start and which requests may go on, and when.
+    /// Decides which queued downloads may start and which requests are permitted, and when.
     var gate: HostGate
     /// The queued downloads whose files are still in use.
     var heldBack: Set<DownloadNumber> = []

@@ -118,7 +118,7 @@ extension Scheduler {
 
     /// The result of a turn.
     public struct Turn {
-        /// What the caller must perform, in this order.
+        /// The actions that the caller must perform, in this order.
         public let actions: [Action]
         /// The first refused event and the state that refused it. All other events took effect.
         public let refusal: IllegalTransition?

@@ -87,7 +87,7 @@ final class Sums {
 }
 
 extension Scheduler {
-    /// Bytes of all unfinished downloads, as of their last saved checkpoints.
+    /// Bytes of all unfinished downloads, at their last saved checkpoints.
     public var received: ByteCount { sums.all.bytes.received }
 
     /// Total size of all unfinished downloads; nil if a size is unknown, or if the sum does not fit.

@@ -67,7 +67,7 @@ struct Transition {
         if effects.contains(.deletePart), next != .finished { record.forgetBytes() }
     }
 
-    /// Whether the row of `record` is saved. A change that a restart would repeat anyway is not saved: queued, active and verifying
+    /// Whether the row of `record` is saved. A change that a restart would repeat anyway is not saved. Queued, active and verifying
     /// downloads all restart as queued, and the network is queried again. The first start is saved if it sets the deadline.
     func isSaved(_ record: DownloadRecord) -> Bool {
         switch event {

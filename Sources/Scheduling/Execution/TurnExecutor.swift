@@ -1,6 +1,6 @@
 public import DownloadModel
 
-/// Carries out the turns of a scheduler: performs every action once, in the scheduler's order, and never before the changes it depends on
+/// Carries out the turns of a scheduler. It performs every action once, in the scheduler's order, and never before the preceding changes
 /// are on disk.
 ///
 /// The service and the simulation use the same executor. They differ in the host: engine, store, pool, clock, loop and bus. Use from one
@@ -197,7 +197,7 @@ public protocol TurnHost: AnyObject {
     var now: WallTime { get }
     /// Calls `decide(.time)` at this instant; nil: no alarm.
     func setAlarm(_ time: WallTime?)
-    /// Calls `continueSlices` in a later turn of the loop, and not before the bus has taken most of what was sent.
+    /// Calls `continueSlices` in a later turn of the loop, and not before the bus has taken most of the sent messages.
     func continueSlicesLater()
     /// Whether the journal refuses further changes, because too many wait for the disk.
     var isJournalFull: Bool { get }

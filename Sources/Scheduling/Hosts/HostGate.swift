@@ -245,7 +245,7 @@ struct HostGate {
         return begin(request, id, now: now)
     }
 
-    /// A transfer stops: it gives its slot back, and no host counts its request.
+    /// A transfer stops: it releases its slot, and no host counts its request.
     mutating func leaveSlot(_ id: RequestID, now: WallTime) {
         guard let request = requests[id], !request.hasLeft else { return }
         leave(id)

@@ -1,7 +1,7 @@
 /// The turns of applications whose requests wait at one host: the application whose last turn is longest ago comes first.
 struct HostTurns {
-    /// An application's claim to a turn. The pace of an origin and a request interval of its own delay only the downloads to which they
-    /// apply, so each has claims of its own.
+    /// An application's claim to a turn. An origin's pace and a download's own request interval delay only some downloads, so each has
+    /// claims of its own.
     struct Claim: Hashable {
         let app: String
         /// The origin if it keeps a pace; else empty.

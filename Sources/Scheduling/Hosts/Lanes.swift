@@ -169,7 +169,7 @@ final class AppShare {
         active += 1
     }
 
-    /// A download gives its slot back.
+    /// A download releases its slot.
     func ends(now: WallTime) {
         charge(now: now)
         active -= 1

@@ -32,8 +32,8 @@ extension Scheduler {
 
     /// The rows of the next part; nil after the last.
     ///
-    /// Contains the rows of additions that are not on disk yet: their changes are saved in the same commit. (Of an addition whose row is on
-    /// disk, the download may not have its place in the queue yet.)
+    /// Includes the rows of additions that are not on disk yet, because their changes are saved in the same commit. Also includes saved
+    /// downloads that have no place in the queue yet.
     public func nextRows(_ walk: inout RowWalk) -> [StoreChange]? {
         switch walk.parts.popFirst() {
         case .settings: [.set(settings)] + gate.lastRequests().map { .requested($0) }

@@ -4,7 +4,7 @@ internal import DownloadModel
 extension Scheduler {
     // MARK: Network
 
-    /// Applies a new condition of the network; nil: unknown, because nobody watches the network or the answer is pending.
+    /// Applies a new condition of the network; nil: unknown, because the network is not watched or the answer is pending.
     ///
     /// A captive portal stops every transfer that needs the network. A metered connection stops the transfers that must not use it. A
     /// missing network stops none, because the network may return before a connection is lost; but lost downloads wait for the network.

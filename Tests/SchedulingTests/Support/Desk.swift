@@ -226,7 +226,7 @@ final class Desk {
 
     // MARK: The system
 
-    /// The clock goes on, and the scheduler looks at it.
+    /// Advances the clock, and tells the scheduler.
     func wait(_ duration: Duration) {
         now = now + duration
         happens(.time)

@@ -47,7 +47,7 @@ internal import Testing
             waiting.open()
             return refused + (0..<256).compactMap { _ in caller.readAnswer()?.errorName }
         }
-        // Forty callers that ask for what they may. Every second one leaves before it is answered.
+        // Forty callers make permitted calls. Every second caller leaves before it is answered.
         async let many = onThread { () -> [Int] in
             var callers = (0..<40).map { _ in RawCaller(bus) }
             for caller in callers {

@@ -277,7 +277,7 @@ extension Running {
         writeFile("\(running.world.bus.folder.path)/new", new)
         let digest = await Child.run(["sha256sum", "\(running.world.bus.folder.path)/new"]).output.prefix(64)
         let server = ScriptedServer { request, reply in
-            // Without a validator, nobody can tell that the file was replaced.
+            // Without a validator, a replaced file cannot be detected.
             guard request.number == 0 else { return reply.serve(new, for: request) }
             reply.head(200, length: old.count)
             reply.send(old[..<150_000])

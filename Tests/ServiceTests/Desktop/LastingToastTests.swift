@@ -60,7 +60,7 @@ internal import Testing
     @Test func `is one whose click would be lost after the service exits`() async throws {
         let session = try await Session(activation: "--toast-keep 3600")
         let done = try await session.client.wait(try await session.client.download(server.url("/done.txt"), session.options()))
-        // When this toast arrives, which nobody can click, the service knows what happened to the previous one.
+        // This toast cannot be clicked. When it arrives, the service knows the fate of the previous toast.
         _ = await thrown { try await session.client.wait(try await session.client.download(server.url("/bad"), session.options())) }
         #expect(await eventually { await session.toasts.received.count == 2 })
         #expect(await session.world.bus.end(BusName.service, by: SIGTERM))

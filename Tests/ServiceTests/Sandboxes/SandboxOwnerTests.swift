@@ -64,7 +64,7 @@ private let app = "org.example.App"
         _ = try await client.wait(try await client.download(server.url("/g"), options))
         #expect(await eventually { starts(log) >= 3 })
         #expect(starts(log) == 3)
-        // While the app runs, it is told of such an end.
+        // While the app runs, it is called for such an end.
         let owner = try await StandInOwner(on: running.world.bus.address, app)
         let token = options.merging(["token": .string("again")]) { $1 }
         #expect(Answer(try await client.call(Manager.fetch, (same.url("/tagged"), token))).outcome == FetchOutcome.noData.rawValue)

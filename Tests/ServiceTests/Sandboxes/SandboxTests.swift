@@ -234,7 +234,7 @@ private let app = "org.example.App"
         let filter = await thrown { try await client.list(["batch": .objectPath(theirs)]) }
         #expect(filter?.name == todokuError("NoSuchObject"))
         #expect(try await running.client.list(["batch": .objectPath(theirs)]) == members)
-        // The app cannot control a batch that somebody else has queued for it and for others together.
+        // The app cannot control a batch that another caller has queued for it and for other apps together.
         let (mixed, _) = try await running.client.batch(
             [("http://127.0.0.1:1/a", ["app": .string(app)]), ("http://127.0.0.1:1/b", [:])], running.options(paused))
         #expect(await thrown { try await client.counts(mixed) }?.name == "org.freedesktop.DBus.Error.UnknownObject")

@@ -14,7 +14,7 @@ internal import Glibc
     func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] { [] }
 }
 
-/// A file manager (org.freedesktop.FileManager1) that remembers what it was asked to show.
+/// A file manager (org.freedesktop.FileManager1) that records its calls.
 @BusActor public final class StandInFileManager {
     private static let interface = "org.freedesktop.FileManager1"
     private static let face = Face<StandInFileManager>(

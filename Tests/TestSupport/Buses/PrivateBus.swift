@@ -7,8 +7,8 @@ public final class PrivateBus: Sendable {
     public let folder: TemporaryFolder
     /// The address clients connect to.
     public let address: String
-    /// The whole environment for a child of this session: our own environment without the variables of the surrounding desktop, with
-    /// private HOME and XDG folders, the bus's address, and `extra`. Programs that the bus activates get the same environment.
+    /// The whole environment for a child of this session. It is our own environment without the variables of the surrounding desktop. It
+    /// adds private HOME and XDG folders, the bus's address, and `extra`. Programs that the bus activates get the same environment.
     public let environment: [String: String]
     private let daemon: Child
 

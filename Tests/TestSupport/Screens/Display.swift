@@ -43,7 +43,7 @@ public final class Dunst: Sendable {
         precondition(owns && server.isRunning, "dunst did not start: \(server.errors)")
     }
 
-    /// Runs dunstctl(1) and returns what it prints.
+    /// Runs dunstctl(1), and returns its output.
     @discardableResult public func control(_ arguments: String...) async -> String {
         let exit = await Child.run(["dunstctl"] + arguments, environment: environment)
         precondition(exit.status == 0, "dunstctl: \(exit.errors)")
