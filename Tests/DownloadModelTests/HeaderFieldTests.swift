@@ -24,7 +24,7 @@ import Testing
     @Test(arguments: [
         (0 as UInt64, 500 as UInt64, "bytes=0-499"), (500, 501, "bytes=500-500"), (500, .max, "bytes=500-"), (0, .max, "bytes=0-"),
     ])
-    func `is asked for inclusively`(lower: UInt64, upper: UInt64, wire: String) { #expect((lower..<upper).rangeHeader == wire) }
+    func `is requested with inclusive bounds`(lower: UInt64, upper: UInt64, wire: String) { #expect((lower..<upper).rangeHeader == wire) }
 
     @Test(arguments: [
         ("bytes */1234", 1234 as UInt64?), ("BYTES */0", 0), ("bytes */*", nil), ("bytes 0-1/2", nil), ("bytes *", nil), ("", nil),

@@ -408,7 +408,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         #expect(try await reopened(folder.path).records == [fullRecord(1), plainRecord(2)])
     }
 
-    @Test func `of version 6, as its program left it, goes on with all that it held`() async throws {
+    @Test func `of version 6, as its program left it, keeps all its contents`() async throws {
         let text = try #require(
             readFile("\(repository)/Tests/Fixtures/queue-version-6.sql"))
         writeFile(folder("todoku.db"), [])

@@ -84,7 +84,7 @@ private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<
         #expect(setAside > 25 && all > setAside * 200, "\(setAside) set aside, \(all) rows in all")
     }
 
-    @Test func `gives back what is there when it was cut`() async throws {
+    @Test func `gives back its remaining rows when it was cut`() async throws {
         try await makeWhole()
         let path = folder.makeFolder("cut")
         try await damaged(by: { bytes, _ in bytes.removeLast(bytes.count / 2 / pageSize * pageSize) }, seed: 1, in: path)

@@ -214,7 +214,7 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
         #expect(try await reopened(folder.path).nextNumber == DownloadNumber(31))
     }
 
-    @Test func `is for the user alone, whatever the mode of what is there`() async throws {
+    @Test func `is for the user alone, whatever the mode of existing files`() async throws {
         folder.makeFolder("open")  // 0755
         writeFile(folder("open/todoku.db"), [], mode: 0o644)
         for path in [folder("open"), folder("new/below/it")] {

@@ -24,7 +24,7 @@ import Testing
         #expect(done ?? true)
     }
 
-    @Test func `in the middle keeps what is there, and a later run continues`() async throws {
+    @Test func `in the middle keeps the unpacked files, and a later run continues`() async throws {
         let done = try await SmallDisk.withDisk(bytes: 2 << 20) { disk in
             var request = archive.request(in: disk.path)
             request.reserve = .bytes(0)
@@ -161,7 +161,7 @@ import Testing
         #expect(listFolder(folder.path) == [] && listFolder("/proc/self/fd").count < before + 50)
     }
 
-    @Test func `goes on where it was cancelled`() {
+    @Test func `continues where it was cancelled`() {
         folder.makeFolder("v1")
         for number in 0..<100 { writeFile(folder("v1/\(number)"), []) }
         let control = ExtractionControl()

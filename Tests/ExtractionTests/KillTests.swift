@@ -77,7 +77,7 @@ private func sampleArchive(_ place: Place, zip: Bool) async -> [String: String] 
         #expect(same >= done.count - 1)
     }
 
-    @Test func `starts anew for another archive, and leaves nothing of the first`() async {
+    @Test func `starts from the beginning for another archive, and leaves nothing of the first`() async {
         let place = Place((0..<50).reduce(TarBytes()) { $0.adding("old/\($1)", [1]) }.whole)
         #expect(await run(place, at: 100, each: false).status == 128 + SIGKILL)
         place.write(TarBytes().adding("b", [1]).whole)
@@ -97,7 +97,7 @@ private func sampleArchive(_ place: Place, zip: Bool) async -> [String: String] 
         for number in 0..<50 { #expect(readFile("\(place.files)/new/\(number)") == patternBytes(2000, seed: UInt64(number))) }
     }
 
-    @Test func `is given up without a trace`() async {
+    @Test func `is discarded without a trace`() async {
         let place = Place((0..<50).reduce(TarBytes()) { $0.adding("a/b/\($1)", [1]) }.whole)
         #expect(await run(place, at: 100, each: false).status == 128 + SIGKILL)
         #expect(Unpacking.discard(directory: place.files, name: "new") == .removed)

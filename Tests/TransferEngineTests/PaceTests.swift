@@ -273,7 +273,7 @@ private func pow10(_ exponent: Double) -> Double {
         #expect(snapshots.count > 5)
     }
 
-    @Test func `is kept for a coded body, of which pieces are taken in parts`() async throws {
+    @Test func `is kept for a coded body, whose pieces are accepted in parts`() async throws {
         let text = patternBytes(300_000)
         let fixture = await EngineFixture()
         writeFile(fixture.folder("text"), text)

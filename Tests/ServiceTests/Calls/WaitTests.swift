@@ -314,7 +314,7 @@ extension Running {
     }
 }
 
-@Suite struct `A download of which not all could be read back` {
+@Suite struct `A download that could be read back only in part` {
     @Test func `is not started again, neither as it was nor with a fresh link`() async throws {
         let server = ScriptedServer { _, reply in reply.respond(200, text: "another file") }
         let world = await ServiceWorld()

@@ -273,7 +273,7 @@ internal import Testing
     }
 }
 
-@Suite struct `A disk that takes no more` {
+@Suite struct `A disk that has become full` {
     @Test func `is reported to the caller, and queued downloads continue`() async throws {
         // The sanitizer's own memory is a file larger than the limit that simulates the full disk.
         if underSanitizer() == "thread" { return print("full disk: not checked under the thread sanitizer, which needs large files") }

@@ -74,7 +74,7 @@ private let app = "org.example.App"
         await sandbox.stop()
     }
 
-    @Test func `reaches it where the user says so, and no more once that is taken back`() async throws {
+    @Test func `reaches this machine if the user allows it, and not after the user withdraws that`() async throws {
         let running = try await Running.start()
         let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
         let sandbox = await Sandbox(running.world)

@@ -72,7 +72,7 @@ private let app = "org.example.App"
         #expect(await refusal("{'start': <false>}").contains("LimitExceeded"))
     }
 
-    @Test func `may have so many bytes held and no more`() async throws {
+    @Test func `may make the service store only a bounded number of bytes`() async throws {
         let running = try await start()
         let sandbox = await Sandbox(running.world)
         let text = String(repeating: "x", count: 60_000)

@@ -92,7 +92,7 @@ import Testing
         #expect(await fixture.log.facts().map(\.offset) == [1_400_000])
     }
 
-    @Test func `is given up for another version only once that is more`() async throws {
+    @Test func `is dropped for another version only once that version has more bytes`() async throws {
         let new = Array(Self.file.reversed())
         let server = ScriptedServer { request, reply in
             guard request.number == 0 else { return reply.serve(new, for: request, entityTag: "\"v2\"") }
