@@ -1,7 +1,7 @@
 public import EventLoop
 internal import Glibc
 
-/// Who makes a call, as far as we tell callers apart.
+/// The identity of a caller, as far as the service distinguishes callers.
 public enum CallerIdentity: Hashable, Sendable {
     /// A program outside of any sandbox: it may do whatever the user may.
     case user
@@ -13,19 +13,19 @@ public enum CallerIdentity: Hashable, Sendable {
 /// The result of inspecting a connection's process.
 public enum CallerFinding: Sendable {
     case known(CallerIdentity)
-    /// The caller cannot be identified: its held calls get this error, and its next call asks again.
+    /// The caller cannot be identified. Its held calls get this error, and its next call begins a new inspection.
     case refused(DBusError)
 }
 
 /// Identifies the program behind a connection before its first call is answered.
 ///
-/// A connection is asked about once, by one call to the bus and one inspection on a thread of the gate's own pool. The result is kept until
-/// the bus reports that its unique name has left; a unique name is never reused. Calls that arrive meanwhile are held in order. Calls of
-/// other connections do not wait. If a connection leaves before it is identified, its calls are dropped.
+/// A connection is inspected once, by one call to the bus and one inspection on a thread of the gate's own pool. The result is kept until
+/// the bus reports that the connection's unique name has left; a unique name is never reused. Calls that arrive meanwhile are held in
+/// order. Calls of other connections do not wait. If a connection leaves before it is identified, its calls are dropped.
 ///
-/// The held calls are bounded, because libdbus stops reading while 63 MiB of messages or 256 descriptors live: it would not even read the
-/// answer that the gate waits for. libdbus closes the connection to the bus when a message brings a descriptor
-/// that the process may not open, because it has reached its limit of open files.
+/// The held calls are bounded, because libdbus stops reading while 63 MiB of messages or 256 descriptors live. It would then not even read
+/// the answer that the gate waits for. When the process has reached its limit of open files, a message with a further descriptor makes
+/// libdbus close the connection to the bus.
 @BusActor public final class CallerGate {
     /// Most held calls of one connection.
     public static let mostCalls = 10_000
@@ -61,7 +61,7 @@ public enum CallerFinding: Sendable {
     /// - Parameters:
     ///   - limitError: makes the error for a call beyond a bound, from a sentence that names the bound.
     ///   - patience: most time for the inspection of a process.
-    ///   - asks: told whether calls are held, each time this may have changed.
+    ///   - asks: called with whether calls are held, each time this may have changed.
     ///   - inspect: identifies the caller from the bus's credentials, on a thread of `Pool.callers`. The duration is the time since boot
     ///     (`CLOCK_BOOTTIME`) at which the connection's first call arrived.
     public init(
@@ -78,7 +78,7 @@ public enum CallerFinding: Sendable {
     func hold(_ call: PendingCall) {
         let sender = call.sender
         if held[sender] == nil {
-            // The last inspection still hangs, and another one would, too.
+            // The last inspection still hangs, and a further one would hang, too.
             guard !inspected.contains(sender) else { return call.fail(Self.notInTime) }
             held[sender] = Held()
             begin(sender)
@@ -103,8 +103,8 @@ public enum CallerFinding: Sendable {
     }
 
     private func begin(_ sender: String) {
-        // Add the match rule before asking. Then a sender that leaves in between is reported by a signal, and one that left earlier by an
-        // error.
+        // Add the match rule before asking. Then a signal reports a sender that leaves in between, and an error reports a sender that left
+        // earlier.
         connection?.addMatch(Self.rule(for: sender))
         var now = timespec()
         clock_gettime(CLOCK_BOOTTIME, &now)

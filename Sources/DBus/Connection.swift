@@ -17,7 +17,7 @@ internal import Glibc
     private var watches: [OpaquePointer: Poller.Token] = [:]
     private var timeouts: [OpaquePointer: Poller.Token] = [:]
     private var dispatchIsScheduled = false
-    /// Calls whose callers have been identified meanwhile; the next one to answer is the last.
+    /// Calls whose callers have been identified meanwhile. The last element is answered next.
     private var identified: [(PendingCall, CallerIdentity)] = []
     private var isHeld = false
     private var subscriptions: [UInt64: (rule: MatchRule, receive: @BusActor (Message) -> Void)] = [:]
@@ -175,7 +175,7 @@ internal import Glibc
 
     // MARK: Messages in
 
-    /// Holds arriving messages until `export`: for the time between owning a name and being able to answer.
+    /// Holds arriving messages until `export`, because the service cannot answer yet when it gets its name.
     public func hold() { isHeld = true }
 
     /// Answers the held calls with `error` and releases `name`: for a service that cannot start.
@@ -357,7 +357,7 @@ internal import Glibc
             if found.contains(.hangUp) { flags |= UInt32(DBUS_WATCH_HANGUP.rawValue) }
             let step = StepTime()
             dbus_watch_handle(watch, flags)
-            // libdbus checks a message as a whole when its last byte has come. A large one has taken this turn's time.
+            // libdbus checks a whole message when its last byte arrives. A large message has used up the time of this turn.
             if step.isOver { scheduleDispatch() } else { dispatch() }
         }
     }

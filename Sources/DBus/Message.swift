@@ -4,8 +4,8 @@ internal import CDBus
 public final class Message: Sendable {
     public enum Kind: Sendable { case call, reply, error, signal }
 
-    // The pointer never changes, and libdbus' reference count is atomic. A message is written only before it is shared: by its maker at
-    // once, or by `LongAnswer`, which keeps it on the bus thread until `send`.
+    // The pointer never changes, and libdbus' reference count is atomic. A message is written only before it is shared. Its maker writes it
+    // at once; `LongAnswer` keeps it on the bus thread until `send`.
     nonisolated(unsafe) let raw: OpaquePointer
 
     /// Adopts the caller's reference (+1).

@@ -56,7 +56,7 @@ extension DBusError: DBusErrorConvertible {
     }
 }
 
-/// The answer that a handler owes.
+/// The answer that a handler must give.
 @BusActor public struct Reply<Out: Sendable> {
     public let call: PendingCall
     private let write: @Sendable (Out, inout Writer) -> Void
@@ -101,7 +101,7 @@ extension Reply where Out == Void {
         self.init(reply.call, "{" + Key.signature + Value.signature + "}")
     }
 
-    /// Appends an entry of a dictionary. The caller sees to it that no key is there twice.
+    /// Appends an entry of a dictionary. The caller must not append a key twice.
     public func append<Key: DBusValue, Value: DBusValue>(_ key: Key, _ value: Value) where Element == (Key, Value) {
         append { array in
             array.container(Int(kDictEntry), nil) { entry in
@@ -158,8 +158,8 @@ public struct Row<Object: AnyObject & Sendable>: Sendable {
 
 /// An array argument whose elements are read one by one, also after the call's handler has returned.
 ///
-/// The array keeps the whole message in memory. libdbus reads nothing more while 63 MiB of messages live, so read all elements soon, and
-/// then release the array.
+/// The array keeps the whole message in memory. Because libdbus stops reading while 63 MiB of messages live, read all elements soon, then
+/// release the array.
 @BusActor public final class ArrayArgument<Element: DBusValue> {
     private let message: Message  // the reader points into it
     private var reader: Reader
@@ -169,7 +169,7 @@ public struct Row<Object: AnyObject & Sendable>: Sendable {
         reader = try message.read { (reader: inout Reader) throws(DBusError) -> Reader in try reader.elements() }
     }
 
-    /// How many elements there are, counted no further than `most`.
+    /// The number of elements, counted up to `most`.
     public func count(upTo most: Int) throws(DBusError) -> Int {
         var rest = try message.read { (reader: inout Reader) throws(DBusError) -> Reader in try reader.elements() }
         var count = 0
@@ -266,7 +266,7 @@ public struct Face<Object: AnyObject & Sendable>: Sendable {
         return values
     }
 
-    /// Writes the path of `object` and those of its properties that are in `rows`, in their order.
+    /// Writes the path of `object` and its properties in `rows`, in the order of `rows`.
     ///
     /// It makes no dictionary: sorting one for each of 1,000 objects took more than half of the time.
     @BusActor public func describe(

@@ -21,8 +21,8 @@ extension Connection {
         return try await open(address: address.isEmpty ? "unix:path=\(variable("XDG_RUNTIME_DIR"))/bus" : address, within: limit)
     }
 
-    /// connect(2) blocks while nobody accepts, so it runs on a thread of its own; Hello is an ordinary call. We do not use
-    /// `dbus_bus_register`: it waits up to 25 s for the answer and holds a lock that every other connection needs.
+    /// connect(2) blocks until the bus accepts, so it runs on a thread of its own; Hello is an ordinary call. `dbus_bus_register` is not
+    /// used, because it waits up to 25 s for the answer, and holds a lock that every other connection needs.
     static func open(address: String, within limit: Duration) async throws(DBusError) -> Connection {
         let deadline = ContinuousClock.now + limit
         let result = await withCheckedContinuation { continuation in

@@ -8,7 +8,7 @@ extension StoreFolder {
 
     /// The names of part files. If the folder has no id yet, creates one for the downloads from `next` on.
     ///
-    /// No id is used that cannot be saved: after a crash, nobody would find the part files with a lost id.
+    /// An id that cannot be saved is not used, because after a crash the part files with a lost id would not be found.
     func partNames(next: DownloadNumber) -> PartNames {
         if let names = readPartNames() { return names }
         let names = PartNames(instance: String((0..<8).map { _ in "0123456789abcdef".randomElement()! }), first: next)

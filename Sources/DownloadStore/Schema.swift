@@ -41,7 +41,7 @@ enum Schema {
         ) STRICT;
         CREATE TABLE setting (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
         """,
-        // What a download waits for, when it expires, and which part files are still to be deleted. From here on, the part file itself
+        // Adds the wait reason of a download, its expiry, and the part files that must still be deleted. From here on, the part file itself
         // tells which file was being verified.
         """
         ALTER TABLE download ADD COLUMN failure_wait TEXT;
@@ -62,9 +62,9 @@ enum Schema {
         UPDATE download SET retry_at = wait_until WHERE state = 'waiting' AND wait_reason = 'retry';
         UPDATE download SET is_spliced = 1 WHERE received > 0;
         """,
-        // Rows of waiting downloads become small, and quick to read: the options are one text without the defaults (`OptionsText`). What
-        // only a started or ended download has is in a row of `course`. Also: batches, conditional requests, cached copies (an empty
-        // wanted_name: none; the highest id is the newest), callers' descriptors, owner calls, and owed toasts.
+        // Rows of waiting downloads become small, and quick to read: the options are one text without the defaults (`OptionsText`). Values
+        // that only a started or ended download has are in a row of `course`. Also adds batches, conditional requests, cached copies (an
+        // empty wanted_name: none; the highest id is the newest), callers' descriptors, owner calls, and owed toasts.
         """
         CREATE TABLE lean (
             number INTEGER PRIMARY KEY,
@@ -110,21 +110,21 @@ enum Schema {
             removed_bytes INTEGER NOT NULL, toast_owed_since INTEGER
         ) STRICT;
         """,
-        // When a file was created: another file that has got its inode must not be taken for it.
+        // Adds the time when a file was created, because another file may get the same inode.
         """
         ALTER TABLE course ADD COLUMN resume_born INTEGER;
         ALTER TABLE copy ADD COLUMN born INTEGER;
         """,
-        // The URL that the bytes come from, after redirects.
+        // Adds the URL that the bytes come from, after redirects.
         """
         ALTER TABLE course ADD COLUMN source TEXT;
         """,
-        // The server that asked for a pause, after redirects.
+        // Adds the server that asked for a pause, after redirects.
         """
         ALTER TABLE course ADD COLUMN failure_origin TEXT;
         """,
-        // The ranges of the part file that are on disk behind its first bytes (`resume_written`), as `ByteRanges` writes them: several
-        // connections may write one file. NULL: none. A row of an earlier version is right as it is.
+        // Adds the ranges of the part file behind its first bytes (`resume_written`), in the format of `ByteRanges`, because several
+        // connections may write one file. NULL: none. A row of an earlier version stays valid.
         """
         ALTER TABLE course ADD COLUMN resume_further TEXT;
         """,

@@ -8,7 +8,8 @@ final class Session {
     /// Most hosts whose last request is remembered across a restart.
     private static let mostRequests = 10_000
     private static let recordsAtATime = 2048
-    /// How many frames (a page each) the log must have for a commit to empty it, as SQLite would by itself; and for `tidy` to do so.
+    /// The number of frames (a page each) at which a commit empties the log, as SQLite would by itself; and the number at which `tidy`
+    /// does.
     private static let longestLog: UInt32 = 1000
     private static let worthwhileLog: UInt32 = 64
 
@@ -32,8 +33,8 @@ final class Session {
     private let database: Database
     private let file: DatabaseFile
     private let folder: StoreFolder
-    /// Whether the file may not be on disk yet, because this session created it, or a previous session did not close. Until something is
-    /// acknowledged it need not be, which makes the first start quicker.
+    /// Whether the file may not be on disk yet, because this session created it, or a previous session did not close. The file need not be
+    /// on disk before the first commit is acknowledged, which makes the first start quicker.
     private var isUnsynced: Bool
     /// The last record written, and the text of its options: all members of a batch have the same.
     private var lastPut: (record: DownloadRecord, options: String)?
@@ -48,7 +49,7 @@ final class Session {
     /// Opens the database, and migrates it to this program's version.
     ///
     /// - Parameters:
-    ///   - file: the file of the database; empty if the database is to be created.
+    ///   - file: the file of the database; an empty file if the database must be created.
     ///   - first: the next number of a database that is created now.
     ///   - wait: how long to wait for another program's transaction, for commits too.
     ///   - mostPages: of 4 KiB each. A change that needs more fails, as on a full disk.
@@ -97,7 +98,7 @@ final class Session {
         } catch { throw StoreError(error, folder, isOpening: true) }
     }
 
-    /// The version of the existing tables; 0: there are none.
+    /// The version of the existing tables; 0: no tables.
     private static func version(_ database: borrowing Database, _ folder: StoreFolder) throws(StoreError) -> Int64 {
         let application: Int64
         let version: Int64
@@ -190,9 +191,9 @@ final class Session {
         if !records.isEmpty { take(records) }
     }
 
-    /// Reads the last requests. Deletes those that no interval needs any more, but not if the disk is full: that must not prevent a start.
-    /// The longest interval is 32 bits of milliseconds. A host's own interval is that of its rule; the interval of a slowed host is not
-    /// kept across a start.
+    /// Reads the last requests. Deletes requests that no interval needs any more. A full disk prevents the deletion, but not the start. The
+    /// longest interval is 32 bits of milliseconds. A host's own interval is that of its rule; the interval of a slowed host is not kept
+    /// across a start.
     private func loadRequests(now: WallTime, _ rules: HostRules) throws(SQLiteError) -> [HostRequest] {
         var (requests, over): ([HostRequest], [HostRequest]) = ([], [])
         let oldest = now + .milliseconds(-Int64(UInt32.max))
@@ -220,7 +221,8 @@ final class Session {
         try requestOver.run(host, requestInterval.microseconds)
     }
 
-    /// `number` if we may have given it; nil for a number that only another program's row can have. So our numbers never run out.
+    /// `number` if this service may have assigned it; nil for a number that only another program's row can have. So our numbers never run
+    /// out.
     private static func given(_ number: DownloadNumber) -> DownloadNumber? { number.value <= UInt64(Int64.max) / 2 ? number : nil }
 
     /// The cached copy of `key`; nil also if its row cannot be read.
@@ -232,8 +234,8 @@ final class Session {
 
     /// Commits the changes of all parts, in order, in one transaction; or none.
     ///
-    /// - Parameter isEverything: first deletes what an earlier try may have saved, whose outcome is unknown. Settings and cached copies
-    ///   stay.
+    /// - Parameter isEverything: first deletes the rows that an earlier commit of unknown outcome may have saved. Settings and cached
+    ///   copies stay.
     func commit(_ parts: [[StoreChange]], nextNumber: DownloadNumber, isEverything: Bool = false) throws(StoreError) {
         let changes = parts.joined()
         guard !changes.isEmpty || nextNumber > savedNumber else { return }
@@ -317,7 +319,7 @@ final class Session {
     /// Empties the log in a quiet moment, if it is long enough to be worth two flushes.
     func checkpointIfWorthwhile() { if log.frames >= Self.worthwhileLog { checkpoint() } }
 
-    /// How far the log has come; nil: it is empty.
+    /// The length of the log; nil: it is empty.
     func mark() -> LogMark? {
         guard log.frames > 0 else { return nil }
         if salts == nil {

@@ -25,7 +25,7 @@ public actor Store {
     /// Whether `current` holds everything that was committed; if not, only `startAnew` may write.
     private var isWhole = false
     private var swept: time_t?
-    /// Where a lost database is, until a new one holds everything.
+    /// The path of the database that was set aside, until a new one is complete.
     private var aside: String?
 
     public nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }
@@ -43,8 +43,7 @@ public actor Store {
 
     deinit { loop.stop() }
 
-    /// Locks the folder and reads everything. Sets a database aside that is damaged or unreadable at the second try too, and starts a new
-    /// one.
+    /// Locks the folder and reads all rows. If the database is damaged or unreadable twice in a row, sets it aside and starts a new one.
     ///
     /// - Parameter take: called on the store's thread with each part as it is read.
     /// - Throws: `inUse` if another daemon keeps the folder for two more seconds; `newerVersion`, `diskFull`, `storage`.
@@ -53,13 +52,13 @@ public actor Store {
         try folder.make()
         let lock = try folder.lock(wait: wait)
         let now = time(nil)
-        // An empty or damaged file does not tell which numbers it gave.
+        // An empty or damaged file does not tell which numbers were assigned.
         let afterLoss = DownloadNumber(UInt64(clamping: max(1, now)))
         var opening: StoreOpening
         do throws(StoreError) {
             // One failed call (SQLite calls a failed read damage) must cost neither the queue nor the start.
             if let taken = try takeSalvaged(at: now) {
-                // An earlier start was interrupted while salvaging, and has told nobody.
+                // An earlier start was interrupted while salvaging, before it reported anything.
                 opening = try load(afterLoss, now: now, take)
                 opening.setAside = taken
                 opening.salvaged = Salvaged(downloads: session?.downloadsRead ?? 0, mayHaveLost: true)
@@ -127,7 +126,7 @@ public actor Store {
         return opening
     }
 
-    /// Puts a complete salvaged database into the place of the damaged one.
+    /// Replaces the damaged database by a complete salvaged one.
     ///
     /// - Returns: where the damaged database is now; nil if none was salvaged.
     private func takeSalvaged(at now: time_t) throws(StoreError) -> String? {
@@ -139,7 +138,7 @@ public actor Store {
         return aside ?? folder.database
     }
 
-    /// Saves all of `changes`, in order, and the next number; or nothing. Everything is on disk on return.
+    /// Saves all of `changes`, in order, and the next number; or nothing. On return, all of it is on disk.
     ///
     /// - Parameter nextNumber: a lower number than the saved one has no effect: numbers only grow.
     /// - Throws: `damaged` if only `startAnew` can save anything from now on.
@@ -172,7 +171,7 @@ public actor Store {
         lock?.note(session.mark())
     }
 
-    /// Whether a database that was set aside has been deleted, by `tidy` or by somebody.
+    /// Whether a database that was set aside has been deleted, by `tidy` or by the user.
     public func isGone(_ aside: String) -> Bool { access(aside, F_OK) != 0 && errno == ENOENT }
 
     private func checkOpen() throws(StoreError) {
@@ -196,8 +195,8 @@ public actor Store {
         return try? session.copy(for: key)
     }
 
-    /// Sets aside a database that a commit has found `damaged`, and saves the changes of all `parts`, which are everything there is, in a
-    /// new one: all of them in one transaction, in order. If this fails, call it again: until it succeeds, nothing else can be saved.
+    /// Sets aside a database that a commit has found `damaged`. Saves the changes of all `parts`, which are the whole queue, in a new
+    /// database: in one transaction, in order. If this fails, call it again, because until it succeeds nothing else can be saved.
     ///
     /// - Returns: where the old database is now; nil if it was gone.
     public func startAnew(_ parts: [[StoreChange]], nextNumber: DownloadNumber) throws(StoreError) -> String? {
@@ -234,8 +233,8 @@ public actor Store {
     }
 
     /// Whether the database has work for a daemon. That is a download that is queued, active or being verified, or waits for anything but
-    /// ResumeAll and a fresh link. Ended downloads count if the owner is to be called (`DownloadRecord.remindsOwner`) or a toast is owed;
-    /// so do batches with an owed toast.
+    /// ResumeAll and a fresh link. Ended downloads count if the owner must be called (`DownloadRecord.remindsOwner`) or a toast is owed. So
+    /// do batches with an owed toast.
     ///
     /// Only reads, on the calling thread, and creates no file. False without a database. True if the database cannot be read: the daemon
     /// then says why, or sets it aside.
@@ -247,8 +246,8 @@ public actor Store {
         guard stat(path, &status) != 0 || status.st_size > 0 else { return false }
         // SQLite reads a faulty log only up to the fault.
         if StoreFolder(path: folder).hasFaultyLog { return true }
-        // Even to read, SQLite creates a log and an index beside a database without a log. `immutable` prevents that, by stating that
-        // nobody writes. A running daemon usually has a log. An existing index is only read.
+        // Even to read, SQLite creates a log and an index beside a database without a log. `immutable` prevents that, by stating that no
+        // program writes. A running daemon usually has a log. An existing index is only read.
         let hasLog = stat(path + "-wal", &status) == 0 && status.st_size > 0
         let option = hasLog ? "readonly_shm=1" : "immutable=1"
         let now = WallTime(microseconds: UInt64(clamping: time(nil)) *| 1_000_000)

@@ -10,10 +10,11 @@ struct StoreFolder {
     /// A new database with the readable rows of a damaged one: the draft, and then `salvaged` once it is complete and on disk.
     var salvageDraft: String { "\(database).salvage" }
     var salvaged: String { "\(database).salvaged" }
-    /// How far the log had come at the last commit; nil: unknown.
+    /// The length of the log at the last commit; nil: unknown.
     var mark: LogMark? { PlainFile(lockFile)?.read(at: 0, count: LogMark.length).flatMap(LogMark.init) }
 
-    /// Creates the folder and its parents, with mode 0700 whatever the umask. Takes others' permissions off an existing folder.
+    /// Creates the folder and its parents, with mode 0700 whatever the umask. Removes the permissions of other users from an existing
+    /// folder.
     func make() throws(StoreError) {
         var status = stat()
         if stat(path, &status) != 0 {
@@ -94,8 +95,8 @@ struct DatabaseFile: ~Copyable {
 
     var id: FileID { FileID(status) }
 
-    /// Keeps other files from getting this file's inode number while the value lives, even after SQLite has closed the file and somebody
-    /// has deleted it.
+    /// Keeps other files from getting this file's inode number while the value lives, even after SQLite has closed the file and it was
+    /// deleted.
     func hold() -> HeldFile { HeldFile(id, Glibc.open("/proc/self/fd/\(descriptor)", todoku_o_path | O_CLOEXEC)) }
 
     /// Whether the file was empty when it was opened.
@@ -108,7 +109,7 @@ struct DatabaseFile: ~Copyable {
     func sync() throws(StoreError) {
         guard fdatasync(descriptor) == 0 else { throw StoreError(system: errno, "save the queue", folder.database) }
         guard StoreFolder.sync(folder.path) else { throw StoreError(system: errno, "save the queue", folder.path) }
-        // `make` may have created these folders, up to ~/.local. Folders of others may be closed to us.
+        // `make` may have created these folders, up to ~/.local. Folders of other users may be inaccessible.
         _ = StoreFolder.sync(folder.path + "/..")
         _ = StoreFolder.sync(folder.path + "/../..")
     }
@@ -123,14 +124,14 @@ extension StoreFolder {
     }
 }
 
-/// A lock on the folder, by flock(2). It ends with this value or with the process, however that ends.
+/// A lock on the folder, by flock(2). It ends with this value, or with the process in any case.
 struct FolderLock: ~Copyable {
     private let descriptor: Int32
     fileprivate init(adopting descriptor: Int32) { self.descriptor = descriptor }
     deinit { close(descriptor) }
 
-    /// Notes how far the log has come; nil: there is no log. The note is not flushed, but outlives the process. A lost note only means that
-    /// less is known.
+    /// Notes the length of the log; nil: no log. The note is not flushed, but outlives the process. A lost note only makes salvaging less
+    /// certain.
     func note(_ mark: LogMark?) {
         guard let bytes = mark?.bytes else {
             ftruncate(descriptor, 0)
@@ -146,7 +147,7 @@ struct FolderLock: ~Copyable {
     }
 }
 
-/// A file that may be closed. No later file can be taken for it, because a held inode is not given away.
+/// A file that SQLite may have closed. No later file can be mistaken for it, because its inode is held and cannot be reused.
 final class HeldFile {
     let id: FileID
     /// Only holds the inode: closing any other descriptor of the file would drop SQLite's locks (fcntl(2)). -1: could not be opened.

@@ -21,7 +21,7 @@ public enum ApplicationAction: String, CaseIterable, Sendable {
     case pauseAll = "pause-all"
     case resumeAll = "resume-all"
 
-    /// Whether the action's parameter is an object path, of the one object that it is about.
+    /// Whether the action has an object path as its parameter: the object on which it acts.
     public var isAboutObject: Bool {
         switch self {
         case .open, .showFolder, .retry: true

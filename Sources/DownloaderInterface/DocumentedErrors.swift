@@ -3,8 +3,8 @@ internal import DownloadModel
 /// The errors in the documentation of the interface files: those after "Errors:" of each method, and those that a download may end in, at
 /// the signal `Completed`.
 ///
-/// A build with assertions compares every error answer and every download's error with them. So every test of the service also tests the
-/// documentation.
+/// A build with assertions compares every error answer and every download's error with these lists. So every test of the service also tests
+/// the documentation.
 public enum DocumentedErrors {
     /// The XML's phrase for methods that may answer with any error of a download.
     private static let endsPhrase = "errors that a download ends in"

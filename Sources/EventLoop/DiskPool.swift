@@ -1,7 +1,7 @@
 internal import CSystem
 internal import Glibc
 
-/// The place on a disk at which a `DiskPool` works.
+/// A place on a disk, which tells the `DiskPool` the disk of some work.
 public enum DiskPlace: Sendable {
     /// An absolute path. Its disk is that of the path after all symbolic links.
     case path(String)
@@ -10,14 +10,14 @@ public enum DiskPlace: Sendable {
     case disk(DiskKey)
 }
 
-/// Threads for calls that wait for a disk, a few for each disk: a disk that hangs or is slow delays only its own work.
+/// Threads for calls that wait for a disk. Each disk has a few of its own, so a hanging or slow disk delays only its own work.
 ///
 /// The disk of a path is read from the mount table, which never hangs. Symbolic links are followed on the threads of the disk that holds
 /// them. At most `mostDisks` disks have threads of their own at a time; while all of those are busy, further disks share one more set.
 public final class DiskPool: Sendable {
     public static let shared = DiskPool(name: "todoku-disk")
     static let mostDisks = 16
-    /// Most threads of a disk for short work (looks, renames), and again for long work.
+    /// Most threads of a disk for short work (stat, rename), and again for long work.
     static let width = 4
 
     private struct State {

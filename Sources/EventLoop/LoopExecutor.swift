@@ -3,11 +3,12 @@ internal import Glibc
 
 /// An executor on one thread, which also waits for input and output.
 ///
-/// Actors that share a `LoopExecutor` run on its thread. Between jobs the thread calls `turn`. `turn` serves descriptors; if there is
-/// nothing to run, it blocks until a descriptor is ready or `wake` is called. Wakes must be sticky: a wake before the wait makes the next
-/// wait return (as with an eventfd, `curl_multi_wakeup` and `g_main_context_wakeup`).
+/// Actors that share a `LoopExecutor` run on its thread. Between jobs the thread calls `turn`, which serves descriptors. Without jobs,
+/// `turn` blocks until a descriptor is ready or `wake` is called. Wakes must be sticky: a wake before the wait makes the next wait return
+/// (as with an eventfd, `curl_multi_wakeup` and `g_main_context_wakeup`).
 ///
-/// The jobs of one turn begin within `mostOfTurn`; the others wait for the next turn. So many jobs at once do not keep descriptors waiting.
+/// The jobs of one turn begin within `mostOfTurn`; further jobs wait for the next turn. So a burst of jobs does not keep descriptors
+/// waiting.
 public final class LoopExecutor: SerialExecutor, TaskExecutor {
     /// How long after the end of the wait a job of the same turn may begin.
     private static let mostOfTurn: Duration = .milliseconds(4)
@@ -99,7 +100,7 @@ public final class LoopExecutor: SerialExecutor, TaskExecutor {
                 inbox.asleep = batch.isEmpty && !inbox.stopped
                 return (batch.isEmpty, inbox.stopped)
             }
-            // Input that took long is a turn of its own. But never two in a row, so that each job gets its turn.
+            // If serving input took long, the turn runs no job. But this never happens twice in a row, so that each job gets its turn.
             var mayRun = stop || isLate || .now - turnBegan < Self.mostOfTurn
             isLate = !mayRun
             while mayRun, done < batch.count {

@@ -111,7 +111,7 @@ internal import Glibc
             _ = read(timer, &value, 8)
             armed = nil
         }
-        // A handler may watch or cancel. So the list of owners is that of this turn, and each source is looked up again.
+        // A handler may watch or cancel. So this turn keeps its own list of owners, and looks up each source again.
         let ready = owners.indices.compactMap { table[$0 + 2].revents != 0 ? (owners[$0], table[$0 + 2].revents) : nil }
         for (token, events) in ready { sources[token]?.ready(Events(rawValue: events)) }
     }

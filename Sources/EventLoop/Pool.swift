@@ -9,7 +9,7 @@ internal import Synchronization
 public final class Pool: Sendable {
     /// For other programs, which may take seconds to answer.
     public static let programs = Pool(name: "todoku-programs", width: 4)
-    /// For finding out who calls. Nothing else runs here, so that the answer never waits for a disk or a program.
+    /// For identifying callers. No other work runs here, so that the identification never waits for a disk or a program.
     public static let callers = Pool(name: "todoku-callers", width: 4)
 
     /// Most lost threads that are replaced.
@@ -23,7 +23,7 @@ public final class Pool: Sendable {
 
     private struct State {
         var work: [Item] = []
-        /// At this number of items the withdrawn ones are dropped.
+        /// At this number of items, withdrawn items are dropped.
         var cleansAt = 64
         /// All threads of the pool, the lost ones too.
         var threads = 0

@@ -23,7 +23,7 @@ extension Pool {
     }
 }
 
-/// Whether some work is running, and whether nobody waits for it any more.
+/// Whether some work is running, and whether its caller has stopped waiting for it.
 private final class Run: Sendable {
     private enum State: UInt8, AtomicRepresentable { case idle, running, givenUp }
 
@@ -31,10 +31,10 @@ private final class Run: Sendable {
 
     func begin() { state.store(.running, ordering: .relaxed) }
 
-    /// - Returns: whether the work had been given up.
+    /// - Returns: whether the caller had stopped waiting.
     func end() -> Bool { state.exchange(.idle, ordering: .relaxed) == .givenUp }
 
-    /// - Returns: whether the work is running, and so is given up now.
+    /// - Returns: whether the work is running, so that the caller now stops waiting for it.
     func giveUp() -> Bool { state.compareExchange(expected: .running, desired: .givenUp, ordering: .relaxed).exchanged }
 }
 
@@ -43,13 +43,13 @@ final class Ticket: Sendable {
     let isWithdrawn = Atomic<Bool>(false)
 }
 
-/// A race between a value and a deadline: the first to come counts.
+/// A race between a value and a deadline: whichever comes first counts.
 @BusActor final class Race<R: Sendable> {
     nonisolated let ticket = Ticket()
     private var done: (@BusActor @Sendable (R?) -> Void)?
     private var timer: Poller.Token?
 
-    /// After `patience`, withdraws the ticket and gives nil to `done`.
+    /// After `patience`, withdraws the ticket and passes nil to `done`.
     init(within patience: Duration, _ done: @escaping @BusActor @Sendable (R?) -> Void) {
         self.done = done
         timer = Poller.shared.schedule(after: patience) { [self] in

@@ -1,8 +1,8 @@
 internal import CSystem
 internal import Glibc
 
-/// One alarm on the wall clock (CLOCK_REALTIME), which also rings after a suspend. It reports when somebody sets that clock
-/// (timerfd_create(2), `TFD_TIMER_CANCEL_ON_SET`).
+/// One alarm on the wall clock (CLOCK_REALTIME), which also rings after a suspend. It reports when that clock is set (timerfd_create(2),
+/// `TFD_TIMER_CANCEL_ON_SET`).
 ///
 /// The descriptor is created with the first alarm. Without an alarm, nothing wakes the loop.
 @BusActor public final class WallAlarm {
@@ -20,7 +20,7 @@ internal import Glibc
         self.init(ring, clockSet: clockSet, arm: Self.armTimer)
     }
 
-    /// `arm` lets a test simulate a clock that is set.
+    /// - Parameter arm: replaced by tests, to simulate a clock that is set.
     init(
         _ ring: @escaping @BusActor () -> Void, clockSet: @escaping @BusActor (Duration) -> Void,
         arm: @escaping (Int32, itimerspec) -> Int32

@@ -3,13 +3,13 @@ package enum ExtractionStep: String, CaseIterable, Sendable {
     case makeFolder, makeFile, write, endFile, symbolicLink, hardLink, remove, flush, journal, flushJournal, rename, flushParent
 }
 
-/// What tests and the programs of tests see and replace.
+/// The hooks and values that tests and their programs replace.
 package struct ExtractionCalls: Sendable {
-    /// Comes before each system call that changes the disk.
+    /// Called before each system call that changes the disk.
     package var before: @Sendable (ExtractionStep) -> Void = { _ in }
-    /// Whether one syncfs(2) flushes all; nil: as the file system says.
+    /// Whether one syncfs(2) flushes all files; nil: the file system decides.
     package var isFlushedWhole: Bool?
-    /// The id of the running kernel; nil: as it says.
+    /// The boot id; nil: that of the running kernel.
     package var boot: String?
 
     package init() {}

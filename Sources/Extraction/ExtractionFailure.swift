@@ -5,9 +5,9 @@ package import PartFiles
 /// Why an archive was not unpacked.
 package enum ExtractionFailure: Error, Equatable {
     case cancelled
-    /// Neither tar nor zip, or one that cannot be unpacked; `found` completes "this is".
+    /// Neither tar nor zip, or a kind of them that cannot be unpacked; `found` completes "this is".
     case unsupported(found: String)
-    /// The archive is cut or broken. `entry` is the last entry that was begun; nil: none.
+    /// The archive is cut or broken. `entry` is the last entry that was begun; nil if no entry was.
     case damaged(entry: String?, reason: String)
     /// An entry that is never unpacked.
     case refused(entry: String, EntryDefect)
@@ -15,7 +15,7 @@ package enum ExtractionFailure: Error, Equatable {
     case excessive(String)
     /// The disk is full; the shortage is nil if unknown.
     case noSpace(DiskError.Shortage?)
-    /// Something has the new folder's name that this extraction did not make.
+    /// The new folder's name belongs to a file or folder that this extraction did not make.
     case taken(path: String)
     /// A system call failed, or the folder is refused.
     case disk(DiskError)
@@ -38,7 +38,7 @@ package enum ExtractionFailure: Error, Equatable {
         }
     }
 
-    /// The failure of a disk, with what to wait for; nil for any other.
+    /// The failure of a disk, with the reason to wait; nil for any other failure.
     package func diskFailure(folder: String) -> DownloadFailure? {
         switch self {
         case .noSpace(let shortage): DiskError("unpack the archive", ENOSPC, shortage: shortage).failure(folder: folder)
@@ -53,7 +53,7 @@ package enum ExtractionFailure: Error, Equatable {
     }
 }
 
-/// What makes an entry one that is never unpacked.
+/// The reason why an entry is never unpacked.
 package enum EntryDefect: Error, Equatable {
     case noName
     case absolutePath
@@ -69,7 +69,7 @@ package enum EntryDefect: Error, Equatable {
     case insideOfNoFolder
     case absoluteLink(target: String)
     case linkOutside(target: String)
-    /// ".." behind a name: where that leads depends on whether the name is a link.
+    /// ".." behind a name: its target depends on whether the name is a link.
     case indirectLink(target: String)
     case unusableLink
     case hardLinkToNothing(target: String)

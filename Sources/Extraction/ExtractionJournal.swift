@@ -2,11 +2,11 @@ internal import DownloadModel
 internal import Glibc
 internal import PartFiles
 
-/// A small file beside the unfinished folder: which archive it is of, and how many of the archive's entries are complete in it.
+/// A small file beside the unfinished folder. It names the folder's archive, and counts the entries that are complete.
 ///
-/// There are two counts. `written` counts entries whose bytes the kernel has: it survives the death of this process exactly as they do, and
-/// is worthless after a reboot or on another mount. `durable` counts entries that were flushed before it was written. All of it is one
-/// write of `size` bytes with a checksum; a journal that is not whole counts for nothing.
+/// The journal has two counts. `written` counts entries whose bytes the kernel has. Like these bytes, it survives the death of this
+/// process, but it is worthless after a reboot or on another mount. `durable` counts entries that were flushed before the count was
+/// written. The journal is one write of `size` bytes with a checksum; a torn journal is ignored.
 struct ExtractionJournal: Equatable {
     static let size = 512
     private static let magic = Array("todoku-journal 1".utf8)
@@ -18,10 +18,10 @@ struct ExtractionJournal: Equatable {
     var durable: UInt64 = 0
     /// The bytes of the files that `durable` counts.
     var bytes: ByteCount = 0
-    /// Every entry is there and flushed: the folder only needs its name.
+    /// All entries are unpacked and flushed: the folder only needs its name.
     var isWhole = false
 
-    /// How many entries count in the open folder with this identity; nil: it is another one.
+    /// The number of valid entries in the open folder with this identity; nil: the journal describes another folder.
     func count(in found: FileIdentity) -> UInt64? {
         guard found.isSamePart(as: folder) else { return nil }
         return !found.boot.isEmpty && found.isSameFileAndMount(as: folder) ? max(written, durable) : durable
@@ -82,7 +82,7 @@ struct ExtractionJournal: Equatable {
         bytes.reduce(0xCBF2_9CE4_8422_2325) { ($0 ^ UInt64(truncatingIfNeeded: $1)) &* 0x100_0000_01B3 }
     }
 
-    /// Reads the journal `name`; nil if there is none, or none of ours that is whole.
+    /// Reads the journal `name`; nil if it does not exist, is not ours, or is torn.
     static func read(_ name: String, in parent: OpenFolder) -> ExtractionJournal? {
         let file = openUninterrupted(parent.descriptor, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
         guard file >= 0 else { return nil }
@@ -101,7 +101,7 @@ struct JournalFile: ~Copyable {
     private let calls: ExtractionCalls
     private(set) var journal: ExtractionJournal
 
-    /// Opens the journal `name` to continue it, or makes it anew.
+    /// Opens the journal `name` to continue it, or creates it.
     init(_ name: String, in parent: OpenFolder, _ journal: ExtractionJournal, isNew: Bool, calls: ExtractionCalls) throws(DiskError) {
         (self.journal, self.calls) = (journal, calls)
         let flags = O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | (isNew ? O_CREAT | O_EXCL : 0)
@@ -126,10 +126,10 @@ struct JournalFile: ~Copyable {
         guard fdatasync(descriptor) == 0 else { throw DiskError("save the journal") }
     }
 
-    /// After a failed flush only what was flushed before counts: the kernel may have dropped the rest.
+    /// After a failed flush, only the entries of earlier flushes count, because the kernel may have dropped the rest.
     mutating func forgetWritten() {
         journal.written = journal.durable
-        // If the count cannot be taken back, no journal may say otherwise.
+        // If the count cannot be lowered, empty the journal, so that it claims nothing.
         if (try? write()) == nil { _ = ftruncate(descriptor, 0) }
     }
 

@@ -5,24 +5,24 @@ internal import Synchronization
 package struct ExtractionRequest: Sendable {
     /// The whole archive, verified, open for reading. It is read by position, and stays open with the caller.
     package var archive: Int32
-    /// What tells this archive from another, for example its digest: an interrupted extraction continues only with the same fingerprint.
-    /// At most `longestFingerprint` bytes count.
+    /// Identifies the archive, for example by its digest. An interrupted extraction continues only with the same fingerprint. At most
+    /// `longestFingerprint` bytes count.
     package var fingerprint: [UInt8]
     /// The absolute path of the existing folder in which the new one is made.
     package var directory: String
     /// The bare name of the new folder: at most `longestName` bytes.
     package var name: String
     package var limits: ExtractionLimits
-    /// The size of all files together, if known: so much room is asked for before. It is no limit.
+    /// The size of all files together, if known. The disk must have this much room before the extraction begins. It is not a limit.
     package var expectedSize: ByteCount?
     package var reserve: DiskReserve
     /// Whether `directory` may have a component with a leading dot.
     package var allowHidden: Bool
-    /// Reads names in a zip that are not UTF-8 as Japanese ones, where they can be; nil: names keep their bytes.
+    /// Reads names in a zip that are not UTF-8 as Japanese, if possible; nil: names keep their bytes.
     package var decode: ForeignDecoder?
 
     package static let longestFingerprint = 64
-    /// The names of the journal and of the unfinished folder have more bytes, and fit 255.
+    /// Most bytes of `name`. The longer names of the journal and of the unfinished folder then fit 255 bytes.
     package static let longestName = 200
 
     package init(
@@ -35,9 +35,9 @@ package struct ExtractionRequest: Sendable {
     }
 }
 
-/// Bounds of what an archive may make us write, read and remember.
+/// Bounds of the bytes that an archive may make us write, read and keep in memory.
 package struct ExtractionLimits: Equatable, Sendable {
-    /// Most files, links and folders, with those that only the paths of others name. Each takes some 40 bytes of memory, in a zip 250.
+    /// Most files, links and folders, including folders that occur only in paths. Each takes some 40 bytes of memory, in a zip 250.
     package var entries = 100_000
     /// Most components of a path.
     package var depth = 32
@@ -59,12 +59,12 @@ package struct ExtractionLimits: Equatable, Sendable {
     func mostUnpacked(of size: ByteCount) -> ByteCount { min(unpacked ?? .max, max(Self.unsuspicious, size *| ratio)) }
 }
 
-/// How far an extraction is.
+/// The progress of an extraction.
 package struct ExtractionProgress: Equatable, Sendable {
     /// Bytes of the archive read, and its size.
     package var read: ByteCount = 0
     package var size: ByteCount = 0
-    /// Bytes of all files so far, those of an earlier run included.
+    /// Bytes of all files so far, including files of an earlier run.
     package var written: ByteCount = 0
     package var entries: UInt64 = 0
 
@@ -81,12 +81,12 @@ package final class ExtractionControl: Sendable {
 
     package init() {}
 
-    /// Has the extraction end with `.cancelled` before its next chunk of at most 256 KiB. What is unpacked stays for a later run.
+    /// Makes the extraction end with `.cancelled` before its next chunk of at most 256 KiB. The unpacked files stay for a later run.
     package func cancel() { cancelled.store(true, ordering: .relaxed) }
 
     package var isCancelled: Bool { cancelled.load(ordering: .relaxed) }
 
-    /// From any thread. The numbers may be of moments that are a chunk apart.
+    /// May be called from any thread. The numbers may differ in age by one chunk.
     package var progress: ExtractionProgress {
         var progress = ExtractionProgress()
         (progress.read, progress.size) = (read.load(ordering: .relaxed), size.load(ordering: .relaxed))

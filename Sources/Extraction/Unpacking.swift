@@ -3,7 +3,7 @@ package import EventLoop
 internal import Glibc
 internal import PartFiles
 
-/// A folder that holds an archive's files, all of them, on disk under its name.
+/// A folder with all files of an archive, on disk under its final name.
 package struct ExtractedFolder: Equatable, Sendable {
     package var path: String
     /// Files, links and folders, as the archive lists them.
@@ -16,9 +16,9 @@ package struct ExtractedFolder: Equatable, Sendable {
 
 /// Unpacks archives.
 ///
-/// The files are made in `.todoku-unpack-NAME` beside the new folder, which gets its name when everything is flushed: the name is that of a
-/// whole folder, or there is none. `.todoku-journal-NAME` says what is complete, so that a later run continues, also after a power cut. All
-/// calls but `start` block, for minutes if the archive is large: use the pool.
+/// The files are made in `.todoku-unpack-NAME`. This folder gets its final name when all files are flushed, so a folder with the final name
+/// is always whole. `.todoku-journal-NAME` counts the complete entries, so that a later run continues, also after a power cut. All calls
+/// but `start` block, for minutes if the archive is large: use the pool.
 package enum Unpacking {
     /// Unpacks on a thread of the folder's disk, then calls `done` on the bus loop.
     package static func start(
@@ -49,7 +49,7 @@ package enum Unpacking {
 
     /// Removes the journal of a finished extraction, once its end is recorded elsewhere.
     ///
-    /// - Returns: whether it is gone for good.
+    /// - Returns: whether the journal is gone for good.
     @discardableResult package static func forget(directory: String, name: String) -> Bool {
         do throws(DiskError) {
             let parent = try OpenFolder.open(directory, allowHidden: true)
@@ -59,7 +59,7 @@ package enum Unpacking {
         }
     }
 
-    /// Removes what an extraction left that is given up: its unfinished folder and its journal. A finished folder stays.
+    /// Removes the leftovers of an abandoned extraction: its unfinished folder and its journal. A finished folder stays.
     package static func discard(
         directory: String, name: String, control: ExtractionControl = ExtractionControl()
     ) -> FolderRemoval.Outcome {
@@ -78,7 +78,7 @@ package enum Unpacking {
 
 /// One run over an archive.
 private final class ExtractionRun {
-    /// So many bytes, or so much time, are unpacked again after a power cut, beside the file that is under way.
+    /// The most bytes, or time, whose work is lost by a power cut, besides the file in progress.
     private static let checkpointBytes: ByteCount = 64 << 20
     private static let checkpointTime = Duration.seconds(10)
 
@@ -107,7 +107,7 @@ private final class ExtractionRun {
         let found = try findFolder()
         switch found {
         case .named(let journal):
-            // The end of an earlier run, whose caller did not hear of it.
+            // An earlier run has ended, but its caller did not get the answer.
             try disk { () throws(DiskError) in try flushParent() }
             return ExtractedFolder(path: path, entries: journal.durable, bytes: journal.bytes, kept: journal.durable)
         case .whole(let journal):
@@ -115,7 +115,7 @@ private final class ExtractionRun {
             return ExtractedFolder(path: path, entries: journal.durable, bytes: journal.bytes, kept: journal.durable)
         case .continued(let folder, var journal, var count):
             let tree = TargetTree(adopting: folder, isContinued: true, calls: calls)
-            // Whoever died before may not have flushed the folders that it had open.
+            // A killed run may not have flushed the folders that it had open.
             if !tree.isFlushedWhole { count = journal.durable }
             journal.written = count
             if let now = identity(folder) { journal.folder = now }
@@ -140,7 +140,7 @@ private final class ExtractionRun {
         case named(ExtractionJournal)
         /// The finished folder needs its name.
         case whole(ExtractionJournal)
-        /// The unfinished folder's descriptor, and how many entries count.
+        /// The unfinished folder's descriptor, its journal, and the number of valid entries.
         case continued(Int32, ExtractionJournal, count: UInt64)
         case none
     }
@@ -165,7 +165,7 @@ private final class ExtractionRun {
         return .whole(journal)
     }
 
-    /// nil: there is no such folder.
+    /// nil: the folder does not exist.
     private func open(_ name: String) throws(ExtractionFailure) -> Int32? {
         let folder = openUninterrupted(parent.descriptor, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
         if folder >= 0 { return folder }
@@ -175,12 +175,12 @@ private final class ExtractionRun {
 
     private func identity(_ folder: Int32) -> FileIdentity? { try? fileIdentity(of: folder, boot: boot) }
 
-    /// Removes what another archive left, and makes the unfinished folder.
+    /// Removes the leftovers of another archive, and makes the unfinished folder.
     private func makeFolder() throws(ExtractionFailure) -> (Int32, ExtractionJournal) {
         let name = Unpacking.partName(request.name)
         try disk { () throws(DiskError) in
             calls.before(.remove)
-            // The journal first: a later folder may get the inode of the one that it tells of.
+            // Remove the journal first, because a later folder may get the inode of the folder that it describes.
             try parent.removeOwn(Unpacking.journalName(request.name))
         }
         switch try disk({ () throws(DiskError) in try FolderRemoval.remove(name, in: parent, control) }) {
@@ -194,8 +194,8 @@ private final class ExtractionRun {
         return (folder, ExtractionJournal(archiveSize: source.size, fingerprint: request.fingerprint, folder: found))
     }
 
-    /// Asks for the room before anything is written. Of an archive whose size unpacked is unknown, the size packed counts. `done` bytes are
-    /// there already.
+    /// Checks for room before anything is written. If the unpacked size is unknown, the archive's size counts. `done` bytes are already
+    /// unpacked.
     private func checkRoom(done: ByteCount) throws(ExtractionFailure) {
         var space = statvfs()
         guard fstatvfs(parent.descriptor, &space) == 0, let room = space.room(beside: request.reserve) else { return }
@@ -222,7 +222,7 @@ private final class ExtractionRun {
             } else {
                 try place(entry, path, reader, &table, tree, mayBeThere: entries < count)
             }
-            // Some programs give a hard link its data once more. Unread, it would count as a part of the next header.
+            // Some programs repeat the data for a hard link. Unread, the data would count as part of the next header.
             if entry.kind != .file { try reader.skip(path.text) }
             entries +|= 1
             guard entries <= ByteCount(clamping: request.limits.entries) else {
@@ -256,7 +256,7 @@ private final class ExtractionRun {
         try disk { () throws(DiskError) in try journal.noteDurable(bytes: now, isWhole: isWhole) }
     }
 
-    /// Checks everything of an entry but its target and its place among the others.
+    /// Checks an entry, except for its link target and its position among the other entries.
     private func checked(_ entry: ArchiveEntry) throws(ExtractionFailure) -> EntryPath {
         let name = readable(entry.name)
         do throws(EntryDefect) {
@@ -266,7 +266,7 @@ private final class ExtractionRun {
             case .fifo: throw .fifo
             case .socket: throw .socket
             case .unknown: throw .unknownKind
-            // Folders of a group have it; it is not kept.
+            // Folders of a group have the set-group-ID bit; it is not kept.
             case .folder: break
             default: if entry.setsUserID { throw .setUserID }
             }
@@ -278,7 +278,7 @@ private final class ExtractionRun {
         }
     }
 
-    /// The name, read as Japanese if it is one of a zip and not UTF-8.
+    /// The name, read as Japanese if it is in a zip and not UTF-8.
     private func readable(_ name: [UInt8]) -> [UInt8] {
         guard source.kind == .zip, let decode = request.decode, String(validating: name, as: UTF8.self) == nil else { return name }
         return ForeignText.japanese(name, decode: decode).map { Array($0.utf8) } ?? name
@@ -310,7 +310,7 @@ private final class ExtractionRun {
         }
     }
 
-    /// The checked target of a hard link; nil for others. Checks that of a symbolic link, too.
+    /// The checked target of a hard link; nil for other entries. Also checks the target of a symbolic link.
     private func checkedTarget(_ entry: ArchiveEntry, _ path: EntryPath, _ table: EntryTable) throws(ExtractionFailure) -> EntryPath? {
         do throws(EntryDefect) {
             switch entry.kind {
@@ -366,7 +366,7 @@ private final class ExtractionRun {
         case 0: break
         case EEXIST, ENOTEMPTY: throw .taken(path: path)
         case EINVAL, ENOSYS, ENOTSUP:
-            // A file system without RENAME_NOREPLACE. A file or a folder with something in it is not replaced by a folder either.
+            // The file system lacks RENAME_NOREPLACE. A plain rename of a folder replaces no file and no folder with contents.
             if parent.status(to) != nil { throw .taken(path: path) }
             guard renameat(parent.descriptor, from, parent.descriptor, to) == 0 else {
                 throw .disk(DiskError("name the folder \(to)"))

@@ -8,7 +8,7 @@ public import EventLoop
     private var tree = MenuTree()
     private var connection: Connection?
 
-    /// Whether changes are signalled. False while nobody listens; changes are then only stored.
+    /// Whether changes are signalled. False while no panel listens; changes are then only stored.
     public var isWatched = true
     /// `opened` is called when a panel has opened the menu, `aboutToShow` before it opens. Some panels report one, some the other, some
     /// both. Some report `aboutToShow` without opening the menu.

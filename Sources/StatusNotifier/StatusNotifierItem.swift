@@ -54,7 +54,7 @@ public import EventLoop
     private var timer: Poller.Token?
     private var token: String?
 
-    /// Whether a watcher has accepted the item; otherwise nobody sees it.
+    /// Whether a watcher has accepted the item; otherwise no panel shows it.
     public private(set) var isRegistered = false
     /// Called when `isRegistered` changes.
     public var registeredChanged: (Bool) -> Void = { _ in }
@@ -85,8 +85,8 @@ public import EventLoop
         BusActor.spawn { [self] in
             do throws(DBusError) {
                 // Register by object path, as Ayatana's library does: GNOME's extension then follows our unique name only. An item with a
-                // well-known name is announced to the extension twice, and sometimes never shown. Call the watcher's unique name, which
-                // nobody else can own.
+                // well-known name is announced to the extension twice, and sometimes never shown. Call the watcher's unique name, which no
+                // other program can own.
                 let path = ItemInterface.path.value
                 try await connection.call(WatcherInterface.registerItem, on: owner, at: WatcherInterface.path, path)
                 setRegistered(true)

@@ -145,7 +145,7 @@ internal import EventLoop
     func overview(current: Int, recent: Int) async throws(ClientError) -> ServiceOverview? {
         do throws(ClientError) {
             var overview = ServiceOverview(status: ServiceStatus(try await ask(Standard.getAll, Manager.interface)))
-            // Ask for no more than there are; otherwise the service would search its whole queue for more.
+            // Ask for at most the number of active downloads. Otherwise the service would search its whole queue for more.
             let running = min(current, Int(overview.status.active))
             overview.current = try await page([.active], limit: running)
             let rest = min(current, Int(overview.status.remaining)) - overview.current.count

@@ -4,8 +4,8 @@ internal import Transport
 
 /// One HTTP exchange of a segment: receives the response, judges it by its head, and passes the body on.
 ///
-/// The verdict falls at the end of the head. Only after a 401 or 407 does it wait for the first body byte, or the end: libcurl may answer
-/// these itself, by sending credentials.
+/// The attempt is judged at the end of the head. After a 401 or 407 it is judged only at the first body byte, or at the end. Until then,
+/// libcurl may answer by sending credentials.
 final class Attempt: BodySink {
     /// Most bytes that are read of an unwanted body (of an error or redirect), to keep the connection usable.
     static let unwantedLimit = 64 * 1024
@@ -36,7 +36,7 @@ final class Attempt: BodySink {
     let asksIfChanged: Bool
     var head = ResponseHead()
     private(set) var verdict = Verdict.undecided
-    /// Whether an address of the host was refused, because the transfer must stay away from that address.
+    /// Whether an address of the host was refused, because the transfer must not connect to that address.
     private(set) var isKeptAway = false
     /// Whether body bytes came before the end of the head.
     private(set) var isHeadless = false
@@ -132,14 +132,14 @@ final class Attempt: BodySink {
         segment.liveness.restart()
     }
 
-    /// Whether the body of a redirect has still not ended, `redirectPatience` after the head.
+    /// Whether the body of a redirect has not ended `redirectPatience` after the head.
     func drags(_ now: SuspendingClock.Instant) -> Bool { redirected.map { now - $0 >= Self.redirectPatience } ?? false }
 
     private func decode(_ bytes: UnsafeRawBufferPointer) -> DownloadFailure? {
         decoder?.decode(bytes, host: url.host) { segment.take($0) }
     }
 
-    /// Why the content coding of an ended body is incomplete or damaged; nil: it is neither.
+    /// The failure if the content coding of an ended body is incomplete or damaged; nil: it is intact.
     var codingFailure: DownloadFailure? { decoder?.finish(host: url.host, isEmptyAnnounced: head.isEmptyAnnounced) }
 
     /// Whether to end the connection rather than read the rest of the body.
@@ -147,7 +147,7 @@ final class Attempt: BodySink {
         switch verdict {
         case .failed: head.status < 300
         case .restart, .taken: true
-        // Bytes that follow would be taken for the next response on this connection, so the connection ends here.
+        // Further bytes would be taken for the next response on this connection, so the connection ends here.
         case .unchanged: head.announcesBody
         case .redirect:
             switch head.contentLength {

@@ -8,10 +8,10 @@ internal import Transport
 
 /// Fetches bodies into part files with libcurl, on its own thread, which starts with the first command.
 ///
-/// Commands return at once, and are carried out in order. `report` hears of all events on the bus loop, in order. Every started transfer
-/// ends with one `.ended`. Nothing wakes the thread while no transfer runs.
+/// Commands return at once, and are carried out in order. `report` is called on the bus loop for all events, in order. Every started
+/// transfer ends with one `.ended`. Nothing wakes the thread while no transfer runs.
 public actor Engine {
-    /// The interval between two looks at progress.
+    /// The interval between two checks of progress.
     static let tick: Duration = .milliseconds(100)
     static let hopLimit = 20
     /// A transfer that receives nothing for this long is reported as stalled.
@@ -38,7 +38,7 @@ public actor Engine {
     private var staging: StagingBuffer?
     private lazy var boot = bootIdentity()
     private var transfers: [DownloadNumber: Transfer] = [:]
-    /// Transfers started again before the end of their predecessor. A stopped transfer stays here, because its end is still to be reported.
+    /// Transfers started again before the end of their predecessor. A stopped transfer stays here, because its end must still be reported.
     private var heldBack: [DownloadNumber: (request: TransferRequest, isStopped: Bool)] = [:]
     /// How often the desktop has been asked for a proxy.
     private var lookups: UInt64 = 0
@@ -54,7 +54,7 @@ public actor Engine {
         self.init(configuration: configuration, limit: limit, flush: { fdatasync($0) == 0 ? 0 : errno }, report: report)
     }
 
-    /// `flush` lets a test play a disk that fails.
+    /// - Parameter flush: replaced by tests, to simulate a failing disk.
     init(
         configuration: EngineConfiguration, limit: TotalLimit = TotalLimit(), flush: @escaping @Sendable (_ descriptor: Int32) -> Int32,
         report: @escaping @BusActor @Sendable (TransferEvent) -> Void
@@ -79,7 +79,7 @@ public actor Engine {
     /// Ends a transfer with the bytes it has on disk. Has no effect on an ended transfer.
     public nonisolated func stop(_ number: DownloadNumber) { command { $0.halt(number) } }
 
-    /// Lets a transfer make the request that it has asked for. Has no effect if it has asked for none.
+    /// Permits the request that a transfer has asked for. Has no effect if the transfer has asked for none.
     ///
     /// - Parameter tellsSent: whether to report `.sent`.
     public nonisolated func permit(_ id: RequestID, tellsSent: Bool) { command { $0.goOn(id, tellsSent: tellsSent) } }
@@ -92,8 +92,8 @@ public actor Engine {
         totalLimit.set(limit ?? 0)  // read at every tick
     }
 
-    /// Lets the next transfer make new connections. After a sleep, kept connections lead nowhere, and nothing reports that. Does not start
-    /// the thread.
+    /// Makes the next transfer open new connections, because kept connections are dead after a sleep, and nothing reports that. Does not
+    /// start the thread.
     public nonisolated func forgetConnections() { isMultiStale.store(true, ordering: .relaxed) }
 
     /// Whether the kernel has a route out of this machine. Sends nothing, and does not block.
@@ -119,7 +119,7 @@ public actor Engine {
         body(self)
     }
 
-    // MARK: Its disk
+    // MARK: The disk of the engine
 
     /// How long the current step has kept the thread: usually a call on its disk.
     nonisolated var busy: Duration {
@@ -251,7 +251,7 @@ public actor Engine {
         for segment in transfer.segments where segment.pace.release() { resume(segment) }
     }
 
-    // MARK: A transfer's way
+    // MARK: The course of a transfer
 
     private func begin(_ request: TransferRequest) {
         let number = request.number
@@ -293,7 +293,7 @@ public actor Engine {
         }
     }
 
-    /// The desktop has named the proxy. Meanwhile the transfer may have ended, and a later one may have its number.
+    /// The desktop has named the proxy. Meanwhile the transfer may have ended, and a later transfer may have the same number.
     private func resolved(_ number: DownloadNumber, _ lookup: UInt64, _ choice: ProxyChoice, isFresh: Bool) {
         guard let transfer = transfers[number], transfer.conclusion == nil,
             let segment = transfer.segments.first(where: { $0.lookup == lookup })
@@ -359,7 +359,7 @@ public actor Engine {
             if error == nil, attempt.verdict == .body { transfer.distrust() }
             segment.exchange = nil
             guard exchange.hasAsked else { return fetch(segment, isFresh: true) }
-            // A request went out, so this one is a further request.
+            // A request has gone out already, so this request is a further one.
             segment.needsFreshConnection = true
             return ask(segment)
         }
@@ -388,13 +388,13 @@ public actor Engine {
         }
     }
 
-    /// Starts over from the first URL, in the way of `Transfer.ask`.
+    /// Starts over from the first URL, as `Transfer.ask` says.
     private func restart(_ segment: Segment) {
         segment.startOver()
         ask(segment)
     }
 
-    /// Asks for permission for a further request, because it must obey the host's rule too.
+    /// Asks for permission for a further request, because this request must obey the host's rule too.
     private func ask(_ segment: Segment) {
         segment.awaitsPermit = true
         segment.transfer.events.append(.asks(segment.id, segment.url))

@@ -57,19 +57,19 @@ internal import Transport
 
     /// - Parameters:
     ///   - home: a folder of ours. Its disk always gets its own engine, however many other disks hang.
-    ///   - report: hears of every started transfer, as with `Engine`.
+    ///   - report: called with the events of every started transfer, as with `Engine`.
     public init(configuration: EngineConfiguration, home: String, report: @escaping @BusActor @Sendable (TransferEvent) -> Void) {
         (self.configuration, self.home, self.report) = (configuration, home, report)
     }
 
-    // MARK: Commands, as of `Engine`
+    // MARK: Commands, as in `Engine`
 
     /// - Parameter disk: the disk that the transfer writes to, from `DiskPool.locate`; nil: the disk did not answer.
     public func start(_ request: TransferRequest, on disk: DiskKey?) {
         let number = request.number
         guard !isEnding else { return tell(.ended(number, .stopped(request.resume))) }
         guard let disk else { return tell(.ended(number, .failed(Self.silentDisk(of: request), madeProgress: false, request.resume))) }
-        // While the previous transfer hangs, a second one would write into the same file.
+        // While the previous transfer hangs, a second transfer would write into the same file.
         if runs[number] != nil {
             heldBack[number] = HeldBack(request: request, disk: disk, since: .now)
             tell(.diskStalled(number, true))
@@ -78,7 +78,7 @@ internal import Transport
         guard let lane = lane(of: disk) else {
             return tell(.ended(number, .failed(Self.tooManySilentDisks(request), madeProgress: false, request.resume)))
         }
-        // A disk that holds up its engine gets no further transfers: each would hold a place among the active downloads meanwhile.
+        // A disk that blocks its engine gets no further transfers, because each would occupy a slot meanwhile.
         if lanes[lane].engine.busy >= Self.silence {
             return tell(.ended(number, .failed(Self.silentDisk(of: request), madeProgress: false, request.resume)))
         }
@@ -172,7 +172,7 @@ internal import Transport
             let heard = all.filter { isHeard($0.number) }
             if !heard.isEmpty { report(.progress(heard)) }
         case .stalled(let id, let isStalled):
-            // While the disk blocks the engine, `look` says that the transfer is stalled.
+            // While the disk blocks the engine, `look` reports that the transfer is stalled.
             if isHeard(id.download), runs[id.download]?.isStalled == false || isStalled { report(event) }
         case .diskStalled: break  // our own
         case .asks(let id, _), .sent(let id, _): if isHeard(id.download) { report(event) }

@@ -4,8 +4,8 @@ internal import Transport
 
 /// Keeps a transfer within its own speed limit, and within its share of the service's limit.
 ///
-/// Bytes count when they are accepted from libcurl, because libcurl's own limit lets pass whatever is in the socket's buffer. A pause takes
-/// effect at once, and bytes can be accepted in part. So even tiny limits are kept to the byte. Use on the engine's thread only.
+/// Bytes count when they are accepted from libcurl, because libcurl's own limit does not hold back bytes in the socket's buffer. A pause
+/// takes effect at once, and bytes can be accepted in part. So even tiny limits are kept to the byte. Use on the engine's thread only.
 final class Pace {
     /// How much unused allowance may gather, in seconds of a limit.
     static let burst = 0.1
@@ -37,7 +37,7 @@ final class Pace {
         min(limit > 0 ? earned : .infinity, shared.limit > 0 ? share + shared.spare : .infinity)
     }
 
-    /// How many of the `count` bytes that have arrived may be accepted now. Counts these, and holds the rest.
+    /// The number of the `count` arrived bytes that may be accepted now. Counts these bytes, and holds back the rest.
     func take(_ count: Int) -> Int {
         guard hasLimit else { return count }
         let taking = available >= Double(count) ? count : max(0, Int(clamping: available))
@@ -53,25 +53,26 @@ final class Pace {
         return taking
     }
 
-    /// Whether held bytes may come now. If so, the hold ends.
+    /// Whether held bytes may be delivered now. If so, the hold ends.
     func release() -> Bool {
         guard isHolding, !hasLimit || available >= 1 else { return false }
         isHolding = false
         return true
     }
 
-    /// Adds what the transfer's own limit allows in `seconds`.
+    /// Adds the bytes that the transfer's own limit allows in `seconds`.
     fileprivate func earn(seconds: Double) {
         if limit > 0 { earned = min(earned, mostEarned) + Double(limit) * seconds }
     }
 
-    /// What the transfer would accept now. If bytes wait, all that its limit allows; else a little more than in the last tick.
+    /// The bytes that the transfer would accept now. If bytes wait: as many as its limit allows. Otherwise: a little more than in the last
+    /// tick.
     fileprivate func demand() -> Double {
         defer { taken = 0 }
         return min(isHolding ? .infinity : 1.5 * taken, limit > 0 ? earned : .infinity)
     }
 
-    /// Ends the transfer: the others may have its share.
+    /// Ends the transfer, and gives its share to the others.
     func end() {
         shared.spare += share
         share = 0
@@ -80,15 +81,15 @@ final class Pace {
 
 /// The speed limit of all transfers together: earns bytes with time, and shares them fairly among the transfers that can use them.
 ///
-/// Each tick of the engine deals anew, by what each transfer accepted in the tick before. A transfer with too small a share (it has just
-/// started, or its server got faster) holds bytes. In the next tick it has its fair share.
+/// Each tick of the engine deals the bytes again, by the bytes that each transfer accepted in the tick before. A transfer with too small a
+/// share (it has just started, or its server got faster) holds bytes. In the next tick it has its fair share.
 final class SharedPace {
     /// Bytes per second; 0: no limit.
     private(set) var limit: UInt64 = 0
     /// Bytes reserved for no transfer: the first that needs them may use them.
     fileprivate(set) var spare = 0.0
 
-    /// Starts after a time without transfers. Little of what that time has earned is kept.
+    /// Starts after a time without transfers. Most of the bytes earned in that time are dropped.
     func wake(_ limit: UInt64, idle seconds: Double) {
         deal(limit, seconds: seconds, to: [])
         spare = min(spare, max(1, Double(limit) * Pace.burst))

@@ -8,9 +8,9 @@ internal import Transport
 /// engine's thread; libcurl's callbacks reach it through `Attempt`.
 final class Segment {
     unowned let transfer: Transfer
-    /// The transfer's; read for each stretch of a body.
+    /// The request of the transfer. Kept here, because it is read for each stretch of a body.
     private let request: TransferRequest
-    /// Names its requests in events and permits.
+    /// Names the segment's requests in events and permits.
     let id: RequestID
     let pace: Pace
     var liveness = Liveness()
@@ -44,14 +44,14 @@ final class Segment {
     private var pieceEnd: ByteCount?
     /// How many bytes at the front of the current body are held already.
     private var skip: ByteCount = 0
-    /// Whether the response has not come to missing bytes yet.
+    /// Whether the response has not reached missing bytes yet.
     var isSkipping: Bool { skip > 0 }
 
-    /// What has come from the server: the number of header lines and stretches of the body.
+    /// The number of header lines and stretches of the body that have come from the server.
     var pieces = 0
     private var piecesAtTick = 0
     private(set) var lastHeard = SuspendingClock.now
-    /// Whether the last event about the silence of the server said that it is silent.
+    /// Whether the last reported event says that the server is silent.
     var isStalled = false
 
     init(of transfer: Transfer, id: RequestID, pace: Pace) {
@@ -71,16 +71,16 @@ final class Segment {
         (url, hops) = (request.url, 0)
     }
 
-    /// Ends the exchange, for good.
+    /// Ends the exchange.
     func stop() {
         exchange = nil
         pace.end()
     }
 
-    /// Where the range of the request begins; nil: it asks for the whole.
+    /// The first byte of the requested range; nil: the request is for the whole file.
     var rangeStart: ByteCount? { transfer.ask == .whole || transfer.part == nil ? nil : range.lowerBound }
 
-    /// The conditions by which the current hop asks only for something newer than the cached copy; nil: it has none.
+    /// The conditions with which the current hop asks only for a file newer than the cached copy; nil: no conditions.
     var copyValidators: CopyValidators? { transfer.copyValidators(for: url) }
 
     /// Our header lines for the current hop.
@@ -118,7 +118,7 @@ final class Segment {
             host: host)
     }
 
-    /// Whether the URL of the current hop names a forbidden address literally. Behind a proxy, nothing else tells.
+    /// Whether the URL of the current hop names a forbidden address literally. Behind a proxy, no other check is possible.
     var isNamedAway: Bool { request.refusesPrivate && url.isHostLiteralPrivate }
 
     /// Called before the first packet goes to an address.
@@ -159,7 +159,7 @@ final class Segment {
         lastHeard = now
     }
 
-    /// Notes whether something has come since the last tick.
+    /// Notes whether any bytes have come since the last tick.
     ///
     /// - Parameter isHolding: whether we hold back bytes that the server has sent.
     func listen(_ now: SuspendingClock.Instant, isHolding: Bool) {
@@ -200,8 +200,8 @@ final class Segment {
         place +|= ByteCount(bytes.count)
     }
 
-    /// Whether `attempt`, which ended well, brought the whole piece of its `Content-Range`, and more pieces are missing: behind it, because
-    /// a server may send less than was asked for (RFC 9110 §15.3.7), or elsewhere in the file.
+    /// Whether `attempt`, which ended well, brought the whole piece of its `Content-Range`, and further pieces are missing. They may be
+    /// behind the piece, because a server may send less than was asked for (RFC 9110 §15.3.7), or elsewhere in the file.
     func gotPiece(_ attempt: Attempt) -> Bool {
         guard attempt.head.status == 206, transfer.diskFailure == nil, transfer.candidate == nil, let part = transfer.part,
             part.isResumable,

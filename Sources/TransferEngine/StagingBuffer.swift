@@ -6,7 +6,7 @@ internal import Transport
 ///
 /// Flushed when full, when bytes of another segment arrive, and after every turn.
 final class StagingBuffer {
-    /// 1 MiB together with libcurl's buffer and the bytes written before there is a map: a kill loses no more.
+    /// With libcurl's buffer and the bytes written before the first written map, the size is 1 MiB, the most that a kill loses.
     static let size = (1 << 20) - Int(WrittenMap.threshold) - Exchange.bufferSize
 
     private let storage = UnsafeMutableRawBufferPointer.allocate(byteCount: StagingBuffer.size, alignment: 4096)

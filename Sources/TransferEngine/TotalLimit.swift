@@ -1,7 +1,7 @@
 internal import Glibc
 internal import PartFiles
 
-/// The speed limit of all engines together. In every tick, each engine says what its transfers demand, and gets their fair share.
+/// The speed limit of all engines together. In every tick, each engine reports the demands of its transfers, and gets their fair share.
 final class TotalLimit: Sendable {
     /// An older demand no longer counts: the engine has nothing to do, or its disk hangs.
     private static let memory: Duration = .seconds(1)

@@ -18,11 +18,11 @@ final class Transfer {
     private(set) var folder: OpenFolder?
     /// The part file in its place, which checkpoints and the written map describe.
     private(set) var part: PartFile?
-    /// Bytes of another representation than that of `part`, until these are more than those of `part`, or complete.
+    /// Bytes of another representation than that of `part`, until they are complete or more than the bytes of `part`.
     private(set) var candidate: PartFile?
     private var replaceError: DiskError?
 
-    /// The plan: which connection fetches which stretch of the file. Today there is one.
+    /// The plan: the segment for each stretch of the file. Today a plan has one segment.
     private(set) var segments: [Segment] = []
     var ask = Ask.conditional
     /// The cached copy that may answer this request. It was unmodified when the transfer began.
@@ -44,7 +44,7 @@ final class Transfer {
 
     /// Events to report, in order.
     var events: [TransferEvent] = []
-    /// The last reported checkpoint: what is on disk.
+    /// The last reported checkpoint: the bytes on disk.
     var checkpoint: ResumeData?
     var lastCheckpoint = SuspendingClock.now
     /// The part file being flushed; kept here so that its descriptor stays open meanwhile.
@@ -59,7 +59,7 @@ final class Transfer {
     enum Ask {
         /// For the rest, if the validator still matches (`If-Range`).
         case conditional
-        /// For the rest, without a condition: the response must prove which representation it is of.
+        /// For the rest, without a condition: the response must prove its representation.
         case bare
         /// For the whole.
         case whole
@@ -78,7 +78,7 @@ final class Transfer {
 
     // MARK: The plan
 
-    /// The bytes that the next request of a segment fetches: the first ones that are missing.
+    /// The bytes that the next request of a segment fetches: the first missing bytes.
     var nextStretch: Range<ByteCount> { ask == .whole ? 0..<(.max) : part?.ranges.firstGap ?? 0..<(.max) }
 
     var isFetching: Bool { segments.contains { $0.exchange != nil } }
@@ -104,7 +104,7 @@ final class Transfer {
             self.folder = folder
             _ = try? folder.removeOwn(PartFile.candidateName(request.partName))
             if let copy = request.copy, serves(copy), isIntact(copy) { self.copy = copy }
-            // Under `fail` a file that has not changed is no second one.
+            // Under `fail`, an unchanged file of the cached copy does not count as an existing file.
             if let name = request.fileName, copy == nil || request.ifExists == .skip, let path = takenPath(name) {
                 return .nameTaken(path: path)
             }
@@ -120,7 +120,7 @@ final class Transfer {
         return takeStock()
     }
 
-    /// Takes the held bytes as the start of this transfer.
+    /// Makes the held bytes the start of this transfer.
     private func takeStock() -> TransferEnd? {
         guard let part else { return nil }
         part.diskReserve = request.diskReserve
@@ -160,13 +160,13 @@ final class Transfer {
             wait: .destination)
     }
 
-    /// The final path, if it is taken and the policy then ends the transfer.
+    /// The final path, if it is taken and the policy therefore ends the transfer.
     func takenPath(_ name: String) -> String? {
         guard request.ifExists == .skip || request.ifExists == .fail, folder?.status(name) != nil else { return nil }
         return "\(request.directory)/\(name)"
     }
 
-    // MARK: The copy held
+    // MARK: The cached copy
 
     /// Whether the cached copy satisfies this request, if the server confirms that the copy is current.
     private func serves(_ copy: CachedCopy) -> Bool {
@@ -182,8 +182,8 @@ final class Transfer {
         return folder?.isOurs(status) == true && copy.stamp.isOf(status.stamp(boot: boot))
     }
 
-    /// The conditions by which a request of `url` asks only for something newer than the copy; nil: it asks for the file. It must ask for
-    /// the file while newer bytes are held. A validator belongs to the URL that gave it.
+    /// The conditions with which a request to `url` asks only for a file newer than the copy; nil: it asks for the file. While newer bytes
+    /// are held, it must ask for the file. A validator belongs to the URL that sent it.
     func copyValidators(for url: DownloadURL) -> CopyValidators? {
         guard part == nil, ask == .conditional, let validators = copy?.validators, validators.source == url.text else { return nil }
         return validators
@@ -219,7 +219,7 @@ final class Transfer {
         return failure
     }
 
-    /// Whether a flush can still prove the written bytes: a full disk has kept what it accepted.
+    /// Whether a flush can still prove the written bytes. It can after a full disk, which keeps the accepted bytes.
     var mayFlush: Bool { part?.error.map { [ENOSPC, EDQUOT, EFBIG].contains($0.code) } ?? true }
 
     /// Whether the next transfer can resume with more bytes than this one could.
@@ -293,13 +293,13 @@ final class Transfer {
         reportStart()
     }
 
-    /// Reports that bytes which a record may describe are gone.
+    /// Reports that the bytes in the record are gone.
     func reportStart() {
         guard let part, candidate == nil else { return }
         report(ResumeData(written: 0, total: part.total, validator: part.validator, identity: part.identity))
     }
 
-    /// Deletes the bytes of another representation, which are neither complete nor more than the held bytes.
+    /// Deletes the candidate, which is neither complete nor longer than the held bytes.
     func dropCandidate() {
         candidate?.remove()
         candidate = nil

@@ -49,7 +49,7 @@ public struct TransferRequest: Sendable {
     public var refusesPrivate = false
     /// Whether a redirect may lead from https to http without a checksum.
     public var allowsDowngrade = false
-    /// What is known of the bytes of an earlier transfer; nil: start from 0.
+    /// The resume data of an earlier transfer; nil: start from 0.
     public var resume: ResumeData?
     /// The absolute path of the written map, in an existing folder; nil: only checkpoints count.
     public var mapPath: String?
@@ -79,11 +79,11 @@ public struct TransferRequest: Sendable {
     ]
 }
 
-/// What an accepted response has told.
+/// The facts of an accepted response.
 public struct TransferFacts: Equatable, Sendable {
     /// Safe bare name; not yet made unique.
     public var fileName: String
-    /// The URL at the end of the redirects, without credentials and query; nil: there were none.
+    /// The URL at the end of the redirects, without credentials and query; nil: no redirect.
     public var source: String?
     /// Media type without parameters, in lower case; nil if the server sent none.
     public var mediaType: String?
@@ -125,8 +125,8 @@ public struct CompletePart: Equatable, Sendable {
     public var host: String
     /// The status of the response with the body.
     public var httpStatus: UInt32
-    /// For the record that is saved before the verification. `written` is what the last checkpoint proves. The rest is not flushed yet:
-    /// until `Commit.verify` flushes it, only the written map counts it.
+    /// For the record that is saved before the verification. `written` is the number of bytes that the last checkpoint proves. The other
+    /// bytes are not flushed yet: until `Commit.verify` flushes them, only the written map proves them.
     public var resume: ResumeData?
     /// For later conditional requests.
     public var validators: CopyValidators?
@@ -161,7 +161,7 @@ public enum TransferEvent: Equatable, Sendable {
     case began(RequestID, TransferFacts)
     /// One snapshot of all changes, at most 10 a second.
     case progress([TransferProgress])
-    /// These bytes are on disk: a record may say so.
+    /// These bytes are on disk, so the record may claim them.
     case checkpoint(DownloadNumber, ResumeData)
     /// The last event of a transfer. `by`: the request whose response, or lack of one, ended it; nil: something else did.
     case ended(DownloadNumber, TransferEnd, by: RequestID? = nil)

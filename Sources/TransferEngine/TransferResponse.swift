@@ -24,7 +24,7 @@ extension Transfer {
         }
     }
 
-    /// Whether a 416 says that the part file is whole, and does not contradict its validator.
+    /// Whether a 416 proves that the part file is whole, without contradicting its validator.
     private func isWhole(_ attempt: Attempt) -> Bool {
         let head = attempt.head
         guard let part, let length = head.text("content-range").flatMap(Range<UInt64>.unsatisfiedLength), length == part.ranges.prefixEnd,
@@ -70,7 +70,7 @@ extension Transfer {
         return attempt.decoder == nil ? failure("a body in the coding \(coding), whose library is not installed here") : nil
     }
 
-    /// Asks again, in a way further down the list of `Ask`.
+    /// Asks again, by a later case of `Ask`.
     private func askAgain(_ ask: Ask, distrusting: Bool = false) -> Attempt.Verdict {
         self.ask = ask
         if distrusting { isDistrusted = true }
@@ -137,7 +137,7 @@ extension Transfer {
         if let known = part.total, let length, known != length { return askAgain(.whole, distrusting: true) }
         // Without the condition `If-Range`, the response itself must prove its representation.
         if ask == .bare, part.validator != nil, head.validator != part.validator { return askAgain(.whole) }
-        // A piece may be less than the rest. If nobody states the total, a missing piece would go unnoticed.
+        // A piece may be less than the rest. Without a known total, a missing piece would go unnoticed.
         guard let total = length ?? part.total else { return askAgain(.whole) }
         guard range.upperBound <= total else { return askAgain(.whole, distrusting: true) }
         if let failure = sizeFailure(total, host: attempt.url.host) { return .failed(failure) }

@@ -4,7 +4,7 @@ internal import StatusNotifier
 struct ProgressRing: Equatable {
     enum Sign: Equatable {
         case arrow
-        /// Two bars: everything is paused until somebody resumes it.
+        /// Two bars: everything is paused until the user resumes it.
         case pause
         /// An exclamation mark.
         case attention

@@ -7,7 +7,7 @@ internal import Localization
 internal import StatusNotifier
 internal import TodokuClient
 
-/// The tray: reads the service's state while a panel shows the tray, and performs what the user clicks.
+/// The tray: reads the service's state while a panel shows the tray, and carries out the user's clicks.
 @BusActor final class Tray {
     /// Time between two overviews while bytes are received.
     static let lookInterval: Duration = .seconds(1)
@@ -86,7 +86,7 @@ internal import TodokuClient
 
     // MARK: Reading the state
 
-    /// Watches the service only while there is a panel, because nobody sees the tray otherwise.
+    /// Watches the service only while a panel exists, because the tray is invisible otherwise.
     private func panel(isThere: Bool) {
         menu.isWatched = isThere
         guard isThere else {

@@ -8,7 +8,7 @@ struct TrayLook: Equatable {
         case idle
         /// This number of downloads transfer.
         case downloading(Int)
-        /// None transfers. This number will later, by themselves or when somebody acts.
+        /// No download transfers. This number will transfer later, by themselves or when the user or an app acts.
         case waiting(Int)
         /// All remaining downloads are verifying.
         case checking(Int)
@@ -38,8 +38,8 @@ struct TrayLook: Equatable {
     init(_ overview: ServiceOverview?, isPresent: Bool, unseenFailures: Int) {
         let all = overview?.current ?? []
         let resting = all.filter(\.rests)
-        // The service exits by itself if all remaining downloads rest, so the last overview is still right. Otherwise it is unknown what
-        // became of the downloads that ran when the service went away.
+        // The service exits by itself if all remaining downloads rest, so the last overview is still right. Otherwise, the fate of the
+        // downloads that ran when the service went away is unknown.
         let isAsItWas = isPresent || overview?.status.active == 0 && resting.count == all.count
         let status = isAsItWas ? overview?.status : nil
         let remaining = status.map { Int($0.remaining) } ?? resting.count
@@ -102,7 +102,7 @@ struct TrayLook: Equatable {
 }
 
 extension DownloadDescription {
-    /// Whether the download waits for somebody. Such downloads do not keep the service running.
+    /// Whether the download waits for the user or an app. Such downloads do not keep the service running.
     fileprivate var rests: Bool { state == .paused || state == .waiting && ["paused-all", "needs-url"].contains(waitReason) }
 }
 
@@ -121,7 +121,7 @@ struct UnseenFailures {
     mutating func insert(_ download: DownloadReference) { if downloads.count < Self.most { downloads.insert(download) } }
     mutating func remove(_ download: DownloadReference) { downloads.remove(download) }
 
-    /// Adds failures that the list shows, in case nobody listened when they happened. Removes downloads that have started again.
+    /// Adds failures from the list, in case their signals were missed. Removes downloads that have started again.
     mutating func take(_ overview: ServiceOverview) {
         for download in overview.current { remove(download.reference) }
         for download in overview.recent {

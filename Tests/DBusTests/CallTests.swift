@@ -144,7 +144,7 @@ internal import Testing
 
     @Test @BusActor func `sends nothing to a caller that wants no answer`() async throws {
         let service = try await TestService()
-        // The monitor sees what goes over the bus.
+        // The monitor sees all messages on the bus.
         let monitor = Child(["busctl", "--user", "--no-pager", "monitor"], environment: service.bus.environment)
         #expect(await eventually { monitor.errors.contains("Monitoring") || monitor.output.contains("Monitoring") })
         for arguments in [["Touch", "s", "quiet"], ["Nothing"], ["Drop"], ["Fail", "ss", "a.b", "c"]] {
@@ -202,7 +202,7 @@ internal import Testing
         var descriptor: FileDescriptor? = try await client.call(Shelf.open, on: TestService.name, at: ShelfTree.path, file)
         #expect(readFile("/proc/self/fd/\(descriptor?.number ?? -1)").map { String(decoding: $0, as: UTF8.self) } == "content")
         descriptor = nil
-        // Messages go with the last turn of the loop.
+        // Messages are released in the last turn of the loop.
         #expect(await eventually { listFolder("/proc/self/fd").count { readlinkText("/proc/self/fd/\($0)") == file } == before })
     }
 }
@@ -256,13 +256,13 @@ internal import Testing
     }
 }
 
-/// What calls came back with, in the order in which they did.
+/// The results of calls, in the order of their arrival.
 @BusActor final class Answers: Sendable {
     private(set) var all: [(Int, String)] = []
     func add(_ number: Int, _ answer: String) { all.append((number, answer)) }
 }
 
-/// The text, or the error's name.
+/// The text that `body` returns, or the name of its error.
 @BusActor func attempt(_ body: @BusActor () async throws -> String) async -> String {
     do { return try await body() } catch { return (error as? DBusError)?.name ?? "\(error)" }
 }

@@ -5,7 +5,7 @@ internal import Testing
 
 @testable internal import DBus
 
-/// A service behind a gate at which the callers of this process are looked at only when `door` opens, and foreign programs at once.
+/// A service behind a gate. The gate inspects callers in this process only when `door` opens, and foreign programs at once.
 @BusActor private final class Guarded: Sendable {
     let service: TestService
     let door = Gate()
@@ -25,7 +25,7 @@ internal import Testing
         service.connection.guardCalls(by: gate)
     }
 
-    /// Calls `Touch` from `client`, in the order of these calls; what comes of it is in `answers` under `number`.
+    /// Calls `Touch` from `client`, in the order of these calls. Its result is in `answers` under `number`.
     func touch(_ client: Connection, _ text: String, _ number: Int, _ answers: Answers) {
         BusActor.spawn {
             answers.add(
@@ -37,15 +37,15 @@ internal import Testing
         }
     }
 
-    /// The bus has passed on everything that was sent before.
+    /// Returns once the bus has passed on all messages sent before.
     func barrier(_ client: Connection) async throws {
         _ = try await client.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, TestService.name)
     }
 }
 
-/// The looks at callers, counted on the pool's threads.
+/// The inspections of callers, counted on the pool's threads.
 private final class Looks: Sendable {
-    private nonisolated(unsafe) let mutex: UnsafeMutablePointer<pthread_mutex_t>  // a pthread mutex is for all threads
+    private nonisolated(unsafe) let mutex: UnsafeMutablePointer<pthread_mutex_t>  // any thread may use a pthread mutex
     private nonisolated(unsafe) var all: [(ConnectionCredentials, Duration)] = []  // between lock and unlock only
     private nonisolated(unsafe) var begunCount = 0  // between lock and unlock only
 
@@ -55,7 +55,7 @@ private final class Looks: Sendable {
     }
     deinit { mutex.deallocate() }
 
-    /// A look at this process begins.
+    /// An inspection of this process begins.
     func begin() {
         pthread_mutex_lock(mutex)
         defer { pthread_mutex_unlock(mutex) }
@@ -68,7 +68,7 @@ private final class Looks: Sendable {
         return begunCount
     }
 
-    /// How many there were, this one included.
+    /// Records an inspection, and returns their number.
     func add(_ credentials: ConnectionCredentials, _ arrival: Duration) -> Int {
         pthread_mutex_lock(mutex)
         defer { pthread_mutex_unlock(mutex) }
@@ -166,7 +166,7 @@ extension Answers {
         let guarded = try await Guarded()
         let client = try guarded.service.client()
         let large = String(repeating: "x", count: 1 << 20)
-        // libdbus reads no more while 63 MiB of messages live, and so would never see the answer that is waited for.
+        // libdbus stops reading while 63 MiB of messages live. It would then never read the answer that the gate waits for.
         for _ in 0..<80 { client.send(touching(large)) }
         let answers = Answers()
         guarded.touch(client, large, 1, answers)
@@ -188,8 +188,8 @@ extension Answers {
         for (number, client) in clients.enumerated() { guarded.touch(client, "x", number, answers) }
         #expect(await eventually { answers.all.count == clients.count })
         #expect(answers.all.allSatisfy { $0.1 == "org.freedesktop.DBus.Error.Failed" })
-        // Each thread that hangs is replaced: the pool has fewer than ten. A caller whose inspection never began is inspected at a later
-        // call. Every other one is not inspected again while its inspection hangs.
+        // The pool has fewer than ten threads, so each hanging thread is replaced. A caller whose inspection never began is inspected at a
+        // later call. Any other caller is not inspected again while its inspection hangs.
         var number = clients.count
         var isLast = false
         while !isLast {

@@ -150,7 +150,7 @@ internal import Testing
 }
 
 extension Variant {
-    /// A random value of a random type, of every kind, empty containers among them.
+    /// A random value of a random type. All kinds occur, also empty containers.
     static func random(_ random: inout SeededRandom) -> Variant { .of(Kind.random(&random, depth: 0), &random) }
 
     indirect enum Kind {

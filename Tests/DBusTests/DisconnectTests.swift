@@ -27,7 +27,7 @@ internal import Testing
         for (_, answer) in answers.all {
             #expect(["org.freedesktop.DBus.Error.NoReply", "org.freedesktop.DBus.Error.Disconnected"].contains(answer))
         }
-        // Everything after is harmless.
+        // All later calls are harmless.
         for reply in service.object.kept { reply("too late") }
         service.object.kept = []
         service.connection.send(Shelf.changed.message(from: ShelfTree.path, ("x", 1)))
@@ -100,8 +100,8 @@ internal import Testing
             for _ in 0..<5 {
                 try await { @BusActor in
                     let (owner, name) = try await lentClient(of: service)
-                    // Many descriptors are ready in one turn, the connection's among them; the first handler waits while
-                    // another thread lets the connection go.
+                    // Many descriptors, including the connection's, are ready in one turn. The first handler waits while another thread
+                    // releases the connection.
                     let pipes = (0..<32).map { _ in TestPipe() }
                     nonisolated(unsafe) var isFirst = true  // on the bus loop only
                     nonisolated(unsafe) var tokens: [Poller.Token] = []
@@ -121,7 +121,7 @@ internal import Testing
                                     Poller.shared.schedule(after: .milliseconds(20)) { done.resume() }
                                 })
                         }
-                        // All of this in one job: the loop polls next.
+                        // All of this is one job, so the loop polls only afterwards.
                         try? service.ping(name)
                         for pipe in pipes { pipe.put() }
                     }
@@ -151,7 +151,7 @@ internal import Testing
     var connection: Connection?
 }
 
-/// Holds a connection that is let go on any thread.
+/// Holds a connection that any thread may release.
 final class Owner: Sendable {
     private nonisolated(unsafe) var connection: Connection?  // touched by one thread after the other
     init(_ connection: Connection) { self.connection = connection }

@@ -4,7 +4,7 @@ internal import Testing
 
 @testable internal import DBus
 
-/// What strangers may send; none of it may end or hold up the service.
+/// Messages that any program may send. None of them may end or block the service.
 @Suite(.timeLimit(.minutes(3))) struct `A stranger` {
     @Test @BusActor func `cannot get the service disconnected by values nested as deep as the bus allows`() async throws {
         let service = try await TestService()
@@ -22,7 +22,7 @@ internal import Testing
     @Test @BusActor func `cannot stop the service from reading by calls that wait for an answer`() async throws {
         let service = try await TestService()
         let client = try service.client()
-        // libdbus reads no more while 63 MiB of messages are alive.
+        // libdbus stops reading while 63 MiB of messages live.
         let value = Variant.string(String(repeating: "x", count: 1 << 20))
         let answers = Answers()
         for number in 1...70 {

@@ -171,7 +171,7 @@ internal import Testing
                     })
             }
         }
-        // The loop does not turn from here on: what is sent lies in the service's socket.
+        // The loop does not turn from here on, so sent messages wait in the service's socket.
         await withCheckedContinuation { done in
             BusActor.spawn {
                 client.flush()
@@ -249,14 +249,14 @@ internal import Testing
                     await attempt { "\(try await client.call(Shelf.touch, on: TestService.name, at: ShelfTree.path, "\(number)"))" })
             }
         }
-        // Until the service has read them all, and some turns more.
+        // Wait until the service has read all of them, and some turns longer.
         let other = try service.client()
         try await roundTrip(other)
         client.flush()
         _ = try client.requestName("org.todoku.Barrier")
         _ = try service.connection.requestName("org.todoku.Second")
         #expect(service.object.calls.isEmpty && answers.all.isEmpty)
-        // Meanwhile more comes with each turn, so that the socket is ready while the first calls are still being answered.
+        // Meanwhile further messages arrive in each turn, so that the socket is ready while the first calls are still being answered.
         let turn = Turn { number in
             guard number <= 20 else { return }
             for _ in 0..<20 {
@@ -283,7 +283,7 @@ internal import Testing
         let service = try await TestService()
         let door = Gate()
         if areHeld {
-            // They wait until their caller is identified.
+            // These calls wait until their caller is identified.
             let gate = CallerGate {
                 DBusError("org.todoku.Error.Limit", $0)
             } inspect: { _, _ in
@@ -319,7 +319,7 @@ internal import Testing
     }
 }
 
-/// Counts turns of the loop: a job that puts itself in again.
+/// Counts turns of the loop, by a job that queues itself again.
 @BusActor final class Turn: Sendable {
     private(set) var number = 0
     private var isEnded = false
@@ -342,7 +342,7 @@ internal import Testing
     func clear() { lines = [] }
 }
 
-/// Comes back once the bus has taken all that `connection` sent before, and `connection` all that the bus sent before.
+/// Returns once the bus has read all earlier messages of `connection`, and `connection` all earlier messages of the bus.
 @BusActor func roundTrip(_ connection: Connection) async throws {
     _ = try await connection.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, "org.freedesktop.DBus")
 }

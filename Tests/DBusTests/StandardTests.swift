@@ -15,7 +15,7 @@ internal import Testing
                 == "as 2 \"a\" \"b\"\n")
         let all = await service.gdbus("\(Standard.properties).GetAll", Shelf.interface)
         #expect(all.output == "({'Count': <uint32 7>, 'Label': <'first'>, 'Ratio': <0.5>, 'Tags': <['a', 'b']>},)\n")
-        // An empty interface name stands for any (the specification leaves it to us); the standard ones have no properties.
+        // An empty interface name means any interface (the specification leaves this open). The standard interfaces have no properties.
         #expect(await service.gdbus("\(Standard.properties).GetAll", "''").output == all.output)
         #expect(await service.gdbus("\(Standard.properties).Get", "''", "Count").output == "(<uint32 7>,)\n")
         #expect(await service.gdbus("\(Standard.properties).GetAll", Standard.properties).output == "(@a{sv} {},)\n")
@@ -64,7 +64,7 @@ internal import Testing
         let machine = await service.call(Standard.peer, "GetMachineId", at: path)
         let file = readFile("/etc/machine-id") ?? readFile("/var/lib/dbus/machine-id")
         let expected = file.map { String(decoding: $0.filter { $0 != 10 }, as: UTF8.self) }
-        // Where the machine has no number, an error is the answer.
+        // On a machine without an id, the answer is an error.
         if let expected {
             #expect(machine.output == "s \"\(expected)\"\n")
         } else {

@@ -67,7 +67,7 @@ enum Shelf {
                 reading: { _, words, end, reply in
                     var text = "\(try words.count(upTo: 3)) "
                     text += try words.next() ?? ""
-                    // The rest behind the handler, in other turns of the loop.
+                    // Read the rest after the handler has returned, in other turns of the loop.
                     BusActor.spawn {
                         while let word = try? words.next() { text += word }
                         reply(text + end)
@@ -158,7 +158,7 @@ enum Shelf {
     /// A client of ours on a connection of its own.
     func client() throws -> Connection { try Connection.open(address: bus.address) }
 
-    /// busctl(1), which gives up after 5 s; its output without the newline, or its error.
+    /// Runs busctl(1), which gives up after 5 s. Returns its output without the newline, or its error.
     func busctl(_ arguments: String...) async -> Child.Exit {
         await Child.run(["busctl", "--user", "--timeout=5", "--no-pager"] + arguments, environment: bus.environment)
     }
@@ -178,7 +178,7 @@ enum Shelf {
 }
 
 extension TestService {
-    /// Makes the bus write something to the connection `name`: a call that its owner has to answer. The answer is not waited for.
+    /// Makes the bus write a call to the connection `name`, which its owner must answer. Does not wait for the answer.
     func ping(_ name: String) throws {
         connection.send(Message.call(to: name, path: "/", interface: "a.b", member: "C"))
         _ = try connection.requestName("org.todoku.Barrier")  // the bus has passed it on before it answers this

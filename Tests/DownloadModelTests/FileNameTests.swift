@@ -19,7 +19,7 @@ import Testing
     }
 
     @Test(arguments: ["", ".", "..", "...", "/", "a/", "a\\", " ", "\u{3000}", "\u{0}", "\u{200B}.\u{202E} ", "../", ". . ."])
-    func `of which nothing remains are no names`(given: String) { #expect(FileName.safe(given) == nil) }
+    func `without any safe character are refused`(given: String) { #expect(FileName.safe(given) == nil) }
 
     @Test(arguments: [
         (String(repeating: "a", count: 300) + ".tar.gz", String(repeating: "a", count: 233) + ".tar.gz"),

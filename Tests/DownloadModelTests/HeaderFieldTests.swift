@@ -24,7 +24,7 @@ import Testing
     @Test(arguments: [
         (0 as UInt64, 500 as UInt64, "bytes=0-499"), (500, 501, "bytes=500-500"), (500, .max, "bytes=500-"), (0, .max, "bytes=0-"),
     ])
-    func `is asked for inclusively`(lower: UInt64, upper: UInt64, wire: String) { #expect((lower..<upper).rangeHeader == wire) }
+    func `is requested with inclusive bounds`(lower: UInt64, upper: UInt64, wire: String) { #expect((lower..<upper).rangeHeader == wire) }
 
     @Test(arguments: [
         ("bytes */1234", 1234 as UInt64?), ("BYTES */0", 0), ("bytes */*", nil), ("bytes 0-1/2", nil), ("bytes *", nil), ("", nil),
@@ -111,7 +111,7 @@ private let noon2024 = WallTime(microseconds: 1_718_452_800_000_000)  // Sat, 15
     }
 
     @Test func `are never a tag that was not UTF-8, nor a date beside one`() {
-        // 0xE9 and 0xE8, which are "é" and "è" in Latin-1, come out as one: U+FFFD.
+        // 0xE9 and 0xE8, which are "é" and "è" in Latin-1, both become U+FFFD.
         let tags = [0xE9, 0xE8].map { String(decoding: Array("\"caf".utf8) + [UInt8($0)] + Array("\"".utf8), as: UTF8.self) }
         for tag in tags {
             #expect(Validator(entityTag: tag, lastModified: Self.modified, date: "Sun, 16 Jun 2024 00:00:00 GMT") == nil)

@@ -1,11 +1,12 @@
 import DownloadModel
 import Testing
 
-/// What a server, a link or a clock may say to make a file land, look or count as another. Found by the fuzzers, or by thinking of it.
+/// Inputs of a server, a link or a clock that could make a file land elsewhere, look different, or count as another file. The fuzzers or
+/// reviewers found them.
 @Suite struct `A hostile name` {
     private static let field = #"attachment; filename=""#
 
-    /// Each as a header, percent-encoded in a header, and as the last part of a URL.
+    /// Each name occurs in a header, percent-encoded in a header, and as the last part of a URL.
     @Test(
         arguments: [
             ("../../../etc/cron.d/x", "x"), ("..\\..\\autostart\\x.desktop", "x.desktop"), ("/etc/passwd", "passwd"),
@@ -31,14 +32,14 @@ import Testing
             #expect(Array(name.utf8) == Array((expected ?? "fallback").utf8), "\(name.debugDescription)")
         }
         let linked = FileName.chosen(contentDisposition: nil, url: try DownloadURL("http://h/a/\(escaped)"), decode: iconvDecoder)
-        // A browser's reading: a URL that ends in ".." names the folder above.
+        // To a browser, a URL that ends in ".." names the folder above.
         let isFolder = given == ".."
         #expect(Array(linked.utf8) == Array((isFolder ? "download" : expected ?? "download").utf8), "\(linked.debugDescription)")
     }
 
     @Test(
         arguments: [
-            // Overlong and otherwise false UTF-8: never a slash, a dot or a NUL.
+            // Overlong or invalid UTF-8 never becomes a slash, a dot or a NUL.
             [0xC0, 0xAF], [0xC0, 0xAE, 0xC0, 0xAE, 0xC0, 0xAF, 0x78], [0xE0, 0x80, 0xAF], [0xF0, 0x80, 0x80, 0xAF], [0xC0, 0x80],
             [0xED, 0xA0, 0x80], [0xF4, 0x90, 0x80, 0x80], [0xFF, 0xFE, 0x2F, 0x00], [0x81, 0x5C, 0x2E, 0x2E, 0x5C, 0x78],
             [0x2E, 0x2E, 0x8F, 0xA2, 0x5C], [0x1B, 0x24, 0x42, 0x21, 0x3F],

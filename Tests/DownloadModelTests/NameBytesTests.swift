@@ -2,7 +2,7 @@ import Testing
 
 @testable import DownloadModel
 
-/// "café" in the two ways of Unicode: to Swift one text, to a file system two names.
+/// "café" in both Unicode forms: equal texts for Swift, two names for a file system.
 private let (composed, decomposed) = ("/d/caf\u{E9}", "/d/cafe\u{301}")
 
 @Suite struct `A name from outside` {

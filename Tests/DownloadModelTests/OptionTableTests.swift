@@ -3,7 +3,7 @@ import Testing
 
 @Suite struct `The table of options` {
     @Test func `has a row for each property that callers set`() {
-        // The service alone sets this one.
+        // Only the service sets this property.
         let ours: Set = ["isSandboxed"]
         let properties = Mirror(reflecting: DownloadOptions()).children.compactMap(\.label).filter { !ours.contains($0) }
         #expect(properties.count == OptionRow.all.count)
@@ -35,7 +35,7 @@ import Testing
             try row.take(value, into: &options)
             #expect(options != DownloadOptions(), "\(row.key)")
             #expect(row.value(in: options) == value, "\(row.key)")
-            // The store writes headers, a line for each.
+            // The store writes headers, with a line for each.
             guard row.key != "headers" else { continue }
             var kept = DownloadOptions()
             let text = try #require(row.text(in: options))

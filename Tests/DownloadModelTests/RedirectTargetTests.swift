@@ -6,7 +6,7 @@ import Testing
         try DownloadURL(location: location, from: try DownloadURL(base)).text
     }
 
-    // RFC 3986 §5.4, those of http; and what browsers and curl take beyond it.
+    // The http examples of RFC 3986 §5.4, and further forms that browsers and curl accept.
     @Test(arguments: [
         ("g", "http://a.example:8080/b/c/g"), ("./g", "http://a.example:8080/b/c/g"), ("g/", "http://a.example:8080/b/c/g/"),
         ("/g", "http://a.example:8080/g"), ("//g", "http://g/"), ("//g:81/x", "http://g:81/x"), ("?y", "http://a.example:8080/b/c/d;p?y"),
@@ -18,10 +18,10 @@ import Testing
         ("100%.txt", "http://a.example:8080/b/c/100%.txt"), ("/f?sig=100%&x=1", "http://a.example:8080/f?sig=100%&x=1"),
         ("/a b", "http://a.example:8080/a%20b"), ("/x:y", "http://a.example:8080/x:y"),
         ("?u=http://x/", "http://a.example:8080/b/c/d;p?u=http://x/"),
-        // Of the base's scheme: relative, as browsers have it.
+        // A target with the base's scheme is relative, as in browsers.
         ("http:/g", "http://a.example:8080/g"), ("HTTP:g", "http://a.example:8080/b/c/g"), ("http:", "http://a.example:8080/b/c/d;p?q"),
         ("http:?y", "http://a.example:8080/b/c/d;p?y"),
-        // Of servers that write their paths with backslashes.
+        // Some servers write their paths with backslashes.
         ("\\g\\h.zip", "http://a.example:8080/g/h.zip"), ("..\\g", "http://a.example:8080/b/g"), ("http:\\g", "http://a.example:8080/g"),
         ("http://b.example/g\\h?a\\b", "http://b.example/g/h?a%5Cb"), ("/g\\\\h", "http://a.example:8080/g//h"),
         ("\\a:b", "http://a.example:8080/a:b"),
@@ -35,7 +35,7 @@ import Testing
         #expect(try target(Array("/?q=".utf8) + [0xE9]) == "http://a.example:8080/?q=%E9")
     }
 
-    /// Browsers go to evil.example, or to a host named as the path is; curl stays, or goes elsewhere.
+    /// Browsers go to evil.example, or to a host named like the path. curl stays on the host, or goes elsewhere.
     @Test(arguments: [
         ("/\\evil.example/x", "backslash"), ("\\\\evil.example\\x", "backslash"), ("\\/evil.example/x", "backslash"),
         ("http:\\\\evil.example/", "backslash"), ("http:/\\evil.example/", "backslash"), ("https:\\\\evil.example/", "backslash"),

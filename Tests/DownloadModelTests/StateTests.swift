@@ -26,7 +26,7 @@ private let events: KeyValuePairs<String, DownloadEvent> = [
 
 private let cancels = "cancelled deletePart announceEnd"
 
-/// State by event. "-": cannot be taken; "=": nothing changes and nothing is to be done; else the state after it and the effects.
+/// State by event. "-": the event is illegal. "=": nothing changes, and there are no effects. Otherwise: the next state and the effects.
 private let matrix: [String: [String: String]] = [
     "queued": [
         "start": "active startTransfer", "startWhole": "verifying verify", "pause": "paused", "resume": "=", "cancel": cancels,
@@ -85,7 +85,7 @@ private let matrix: [String: [String: String]] = [
     "cancelled": ["retry": "queued"],
 ]
 
-/// As the matrix writes it.
+/// The state in the notation of the matrix.
 private func text(_ state: DownloadState) -> String {
     switch state {
     case .waiting(.retry, let until?) where until != soon: "retry@\(until.microseconds / 1_000_000)"
@@ -126,7 +126,7 @@ private func text(_ effect: DownloadEffect) -> String {
         }
     }
 
-    /// Every transition that is possible.
+    /// Every legal transition.
     private var transitions: [(from: DownloadState, event: DownloadEvent, to: DownloadState, effects: [DownloadEffect])] {
         states.flatMap { _, state in
             events.compactMap { _, event in
@@ -224,7 +224,7 @@ private func text(_ effect: DownloadEffect) -> String {
     }
 
     @Test func `are reported in whole milliseconds, to the last one`() {
-        // As a quotient of floating point numbers this is one less.
+        // As a quotient of floating-point numbers, this would be one less.
         #expect(Duration.milliseconds(46_705_614_591).wholeMilliseconds == 46_705_614_591)
         #expect(Duration.microseconds(1999).wholeMilliseconds == 1 && Duration.microseconds(-1999).wholeMilliseconds == -1)
         #expect(Duration.seconds(Int64.max).wholeMilliseconds == .max && Duration.seconds(Int64.min).wholeMilliseconds == .min)

@@ -164,7 +164,7 @@ import Testing
     func `are this machine only where they are loopback`(text: String, isLoopback: Bool) { #expect(isLoopbackAddress(text) == isLoopback) }
 }
 
-@Suite struct `A first URL of which programs disagree which host it names` {
+@Suite struct `A first URL whose host programs read differently` {
     @Test(arguments: [
         ("http:/example.org/f", "no \"//\""), ("http:example.org/f", "no \"//\""), ("http:///example.org/f", "no host"),
         ("http:\\\\example.org\\f", "backslash"), ("http:/\\example.org/f", "backslash"), ("http://example.org\\f", "backslash"),

@@ -32,7 +32,7 @@ internal import Testing
                 key("w"), CopyKey(app: "", url: "u", directory: "/d", wantedName: nil),
                 CopyKey(app: "org.example.App", url: "u", directory: "/", wantedName: nil),
             ] { #expect(await store.copy(for: wrong) == nil) }
-            // The last one counts.
+            // The last copy of a key counts.
             let newer = copy(key("u"), name: "newer", full: false)
             try await store.commit([.keepCopy(copy(key("u"))), .keepCopy(newer)], nextNumber: next)
             #expect(await store.copy(for: newer.key) == newer)
@@ -45,7 +45,7 @@ internal import Testing
             let all = (0..<Limits.copiesHeld).map { copy(key("\($0)"), full: false) }
             try await store.commit(all.map { .keepCopy($0) }, nextNumber: next)
             #expect(await store.copy(for: key("0")) != nil)
-            // One that is kept again is the newest.
+            // A copy that is written again is the newest.
             try await store.commit([.keepCopy(all[0])], nextNumber: next)
             try await store.commit([.keepCopy(copy(key("more")))], nextNumber: next)
             #expect(await store.copy(for: key("0")) != nil)

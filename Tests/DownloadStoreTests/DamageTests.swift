@@ -29,7 +29,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         try await withStore(folder.path) { store, _ in
             try await store.commit([.put(fullRecord(1))], nextNumber: DownloadNumber(2))
             try await store.commit([.put(plainRecord(2)), .put(plainRecord(3))], nextNumber: DownloadNumber(4))
-            // What the files hold now is what kill -9 leaves.
+            // The files are now as kill -9 leaves them.
             for name in ["todoku.db", "todoku.db-wal"] { try copyFile(folder(name), copy(name)) }
             #expect(Store.hasPending(folder: folder.path))
         }
@@ -74,7 +74,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
 
     @Test func `that fails half-way changes nothing, and the next one works`() async throws {
         try await save(folder.path, [plainRecord(1)])
-        // Fails the statement only: the transaction stays open.
+        // The trigger fails only the statement: the transaction stays open.
         try tamper(
             folder.path,
             "CREATE TRIGGER refuse BEFORE INSERT ON download WHEN NEW.number = 3 BEGIN SELECT RAISE(ABORT, 'refused by a test'); END")
@@ -128,7 +128,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         for store in stores { _ = try await store.open() }
         #expect(threads >= 100)
         stores = []
-        // Other tests' stores have theirs meanwhile.
+        // Stores of other tests have threads, too.
         #expect(await eventually { threads < 100 })
         for number in 1...100 { _ = try await reopened(folder("\(number)")) }
     }
@@ -144,7 +144,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
             #expect(error?.reason == .inUse)
             #expect(error?.message == "Another Todoku uses the folder \(folder.path); end it and try again.")
         }
-        // Free again, also of a store that was dropped without `close`.
+        // The folder is unlocked again, also after a store was dropped without `close`.
         var dropped: Store? = Store(folder: folder.path)
         _ = try await dropped?.open()
         dropped = nil
@@ -211,7 +211,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         let state = try await reopened(folder.path)
         #expect(state.setAside == nil)
         #expect(state.nextNumber >= before)
-        // Though nothing was committed.
+        // This holds although nothing was committed.
         #expect(try await reopened(folder.path).nextNumber == state.nextNumber)
     }
 
@@ -254,12 +254,12 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         }
     }
 
-    /// How the first try to write it anew fails.
+    /// True: another file has replaced the database. False: the database was deleted.
     @Test(arguments: [false, true]) func `that is written again contains everything or is written once more`(isSpoilt: Bool) async throws {
         let store = Store(folder: folder.path, mostPages: 60, wait: .zero)
         _ = try await store.open()
         try await store.commit([.put(plainRecord(1)), .put(plainRecord(9))], nextNumber: DownloadNumber(10))
-        let known = [StoreChange.put(plainRecord(1)), .put(plainRecord(2))]  // 9 is removed by then
+        let known = [StoreChange.put(plainRecord(1)), .put(plainRecord(2))]  // 9 has been removed
         if isSpoilt { writeFile(folder("other.db"), [1, 2, 3]) }
         #expect(isSpoilt ? rename(folder("other.db"), folder("todoku.db")) == 0 : unlink(folder("todoku.db")) == 0)
         #expect(await storeError { try await store.commit([known[1]], nextNumber: DownloadNumber(10)) }?.reason == .damaged)
@@ -267,7 +267,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         large.options.metadata = [UInt8](repeating: 7, count: 300_000)
         let error = await storeError { _ = try await store.startAnew([known, [.put(large)]], nextNumber: DownloadNumber(10)) }
         #expect(error?.reason == .diskFull)
-        // The next change alone would be all that the new one holds.
+        // Otherwise the new database would hold only the next change.
         for _ in 0..<2 {
             #expect(await storeError { try await store.commit([.put(plainRecord(4))], nextNumber: DownloadNumber(10)) }?.reason == .damaged)
         }
@@ -287,7 +287,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
             try await store.commit([.put(plainRecord(1))], nextNumber: DownloadNumber(2))
             try tamper(folder.path, "CREATE TRIGGER refuse BEFORE INSERT ON download BEGIN SELECT RAISE(ABORT, 'refused by a test'); END")
             #expect(await storeError { try await store.commit([.put(plainRecord(2))], nextNumber: DownloadNumber(3)) }?.reason == .storage)
-            // An older one of ours, by somebody who means well.
+            // A user may restore an older backup of the database.
             let backup = TemporaryFolder()
             if !isEmpty { try await save(backup.path, [plainRecord(7)]) }
             let inode = inode(of: folder("todoku.db"))
@@ -355,7 +355,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         var waiting = DownloadRecord(
             number: DownloadNumber(2), url: "http://h/b", options: DownloadOptions(), directory: "/d",
             state: .waiting(.retry, until: WallTime(microseconds: 77)), queuedAt: WallTime(microseconds: 9), position: 8)
-        // What the older program waited for is not hastened by the change.
+        // The migration does not shorten a wait of the older program.
         (waiting.attempts, waiting.retriesUsed, waiting.retryAt) = (1, 1, WallTime(microseconds: 77))
         let state = try await reopened(folder.path)
         #expect(state.records == [active, waiting] && state.setAside == nil && state.nextNumber == DownloadNumber(3))
@@ -410,7 +410,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         #expect(try await reopened(folder.path).records == [fullRecord(1), plainRecord(2)])
     }
 
-    @Test func `of version 6, as its program left it, goes on with all that it held`() async throws {
+    @Test func `of version 6, as its program left it, keeps all its contents`() async throws {
         let text = try #require(
             readFile("\(repository)/Tests/Fixtures/queue-version-6.sql"))
         writeFile(folder("todoku.db"), [])
@@ -430,7 +430,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
                     device: 65024, inode: 16_318_704, mount: 27, boot: "d8edb55b-9013-432f-8d71-31b0f4417195",
                     born: 1_795_399_361_435_822_848))
         #expect(state.records[0].path == "/home/a/Downloads/small.bin" && state.records[4].options.title == "日本")
-        // From here on, several ranges may be held.
+        // From this version on, a record may have several ranges.
         var changed = state.records[2]
         changed.resume?.ranges.insert(7_000_000..<8_000_000)
         try await save(folder.path, [changed])
@@ -504,7 +504,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         }
     }
 
-    /// Its row of `course` was on another page, which is destroyed.
+    /// Its row of `course` was on another page, which was destroyed.
     @Test func `of the file it finished with is failed, unless its options tell the path`() async throws {
         func finished(_ number: UInt64, _ name: String?, _ policy: ExistingFilePolicy, directory: String = "/d", isFetch: Bool = false)
             -> DownloadRecord
@@ -566,7 +566,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         #expect(readFile("\(path)/todoku.db") == bytes)
     }
 
-    /// Hours since the end, whether its owner was called, and has taken it.
+    /// Hours since the end, calls of the owner, whether it has acknowledged, and whether the database therefore has work.
     @Test(
         arguments: [
             (1, 1, false, true), (6 * 24 + 23, 4, false, true), (7 * 24 + 1, 4, false, false), (7 * 24 + 1, 0, false, true),
@@ -591,7 +591,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         }
     }
 
-    /// Hours since the end, and whether that is known to have been shown.
+    /// Hours since the end, whether a toast is owed, and whether the database therefore has work.
     @Test(arguments: [(1, true, true), (11, true, true), (13, true, false), (1, false, false)])
     func `is true for an owed toast, as long as it is news`(hours: Int, isOwed: Bool, isPending: Bool) async throws {
         let end = WallTime(microseconds: UInt64(time(nil)) * 1_000_000) + .seconds(-hours * 3600)
@@ -643,7 +643,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         await Child.run(["date", "-u", "-d", "\(age) seconds ago", "+%Y%m%d-%H%M%S"]).output.filter { !$0.isNewline }
     }
 
-    /// Its pages have passwords and headers, which leave the database within that time.
+    /// Its pages contain passwords and headers, which normally leave the database within that time.
     @Test func `is private to the user, and deleted a day later with its log`() async throws {
         var secret = plainRecord(1)
         secret.options.password = "a secret nobody guesses"
@@ -654,7 +654,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         writeFile(folder("todoku.db-wal"), bytes, mode: 0o644)
         let path = try #require(try await reopened(folder.path).setAside)
         #expect(aside.count >= 1 && aside.allSatisfy { mode($0) == 0o600 }, "\(aside)")
-        // Still there at the next start, for who wants to look.
+        // It still exists at the next start, so that it can be examined.
         _ = try await reopened(folder.path)
         #expect(aside.contains { folder($0) == path })
         for name in aside {
@@ -671,7 +671,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
 }
 
 extension DownloadState {
-    /// As an older version kept it.
+    /// The state as an older version stored it.
     fileprivate var withoutOrigin: DownloadState {
         guard case .failed(var failure) = self else { return self }
         failure.origin = nil

@@ -4,7 +4,7 @@ internal import Testing
 
 @testable internal import DownloadStore
 
-/// Rows that no Todoku wrote. Found by the fuzzer.
+/// Rows that Todoku would never write. The fuzzer found them.
 @Suite struct `A row with a number that is never given` {
     private let folder = TemporaryFolder()
 
@@ -106,7 +106,7 @@ internal import Testing
         #expect(try await reopened(folder.path).records.map(\.finalName) == [expected ?? "file-1.iso"])
     }
 
-    /// The row of its course, with the path, is lost.
+    /// Its row of `course`, which has the path, is lost.
     @Test func `tells no path outside the folder of a finished download`() async throws {
         try await stored(.finished)
         try tamper("DELETE FROM course; UPDATE download SET options = replace(options, 'filename=wish.iso', 'filename=../up.iso')")

@@ -4,7 +4,7 @@ internal import Testing
 
 @testable internal import DownloadStore
 
-/// Times are printed for whoever looks, and held to nothing: what they are depends on what else the machine does.
+/// The test prints times, but does not check them, because they depend on the machine's other work.
 @Suite struct `Ten thousand records` {
     private let folder = TemporaryFolder()
 

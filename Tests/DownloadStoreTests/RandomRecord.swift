@@ -159,7 +159,7 @@ func plainRecord(_ value: UInt64, _ state: DownloadState = .queued) -> DownloadR
         state: state, queuedAt: WallTime(microseconds: 1_700_000_000_000_000 + value), position: Int64(value) << 20)
 }
 
-/// A record with something other than the default in every field.
+/// A record without a default value in any field.
 func fullRecord(_ value: UInt64) -> DownloadRecord {
     var failure = DownloadFailure(
         .httpStatus, "example.org answered 503.", httpStatus: 503, host: "example.org", isRetryable: true, retryAfter: .seconds(7),

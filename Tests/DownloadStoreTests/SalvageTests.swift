@@ -9,7 +9,7 @@ private let pageSize = 4096
 
 private func record(_ number: UInt64) -> DownloadRecord { number % 3 == 0 ? fullRecord(number) : plainRecord(number) }
 
-/// The numbers of a table's rows that SQLite itself can still find, each asked for by itself.
+/// The numbers of a table's rows that SQLite itself can still find, one query for each row.
 private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<UInt64>) -> Set<UInt64> {
     var found: Set<UInt64> = []
     guard let database = try? Database("file:\(folder)/todoku.db?immutable=1", flags: 1 | 0x40) else { return [] }
@@ -68,13 +68,13 @@ private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<
             }
             #expect(state.nextNumber.value > count, "seed \(seed)")
             guard let aside = state.setAside else {
-                // What nobody reads was hit.
+                // The damage hit bytes that are never read.
                 #expect(numbers.count == Int(count), "seed \(seed): loss is not said")
                 continue
             }
             #expect(readFile(aside) == before, "seed \(seed)")
             #expect(state.salvaged?.mayHaveLost ?? true && Int(state.salvaged?.downloads ?? 0) == numbers.count, "seed \(seed)")
-            // No number is given again that a lost one may have had.
+            // No number of a possibly lost download is assigned again.
             #expect(state.nextNumber.value > 1_000_000_000 && listFolder(path).count == 4, "seed \(seed): \(listFolder(path))")
             setAside += 1
             all += numbers.count
@@ -84,7 +84,7 @@ private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<
         #expect(setAside > 25 && all > setAside * 200, "\(setAside) set aside, \(all) rows in all")
     }
 
-    @Test func `gives back what is there when it was cut`() async throws {
+    @Test func `gives back its remaining rows when it was cut`() async throws {
         try await makeWhole()
         let path = folder.makeFolder("cut")
         try await damaged(by: { bytes, _ in bytes.removeLast(bytes.count / 2 / pageSize * pageSize) }, seed: 1, in: path)
@@ -98,7 +98,7 @@ private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<
             let path = folder.makeFolder("\(seed)")
             try await damaged(
                 by: { bytes, generator in
-                    // The heads of pages and cells, where lengths and numbers are.
+                    // Damage the heads of pages and cells, which contain lengths and numbers.
                     for _ in 0..<200 {
                         let page = Int.random(in: 0..<bytes.count / pageSize, using: &generator) * pageSize
                         let offset =
@@ -113,7 +113,7 @@ private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<
         }
     }
 
-    /// As where the process was killed between the two renames.
+    /// The process was killed between the two renames.
     @Test func `whose place was not taken yet by what was read is set aside at the next start`() async throws {
         let path = folder.makeFolder("state")
         try await withStore(path) { store, _ in try await store.commit([.put(record(7))], nextNumber: DownloadNumber(8)) }
@@ -129,7 +129,7 @@ private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<
         }
     }
 
-    /// By its columns alone a row's table is known.
+    /// The columns of a row alone identify its table.
     @Test func `has tables that their rows tell apart, in each version`() throws {
         for version in 1...Schema.version {
             let tables = try SalvagedRows.tables(of: version)
@@ -148,7 +148,7 @@ private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<
     private let folder = TemporaryFolder()
     private let count: UInt64 = 200
 
-    /// What kill -9 leaves after 200 commits of one download each.
+    /// Makes the files that kill -9 leaves after 200 commits of one download each.
     private func makeKilled() async throws {
         let made = folder.makeFolder("made")
         let store = Store(folder: made)
@@ -168,7 +168,8 @@ private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<
         return path
     }
 
-    /// With the note of how far the log had come each loss is known; without it (power took it) all but that of the last commit.
+    /// With the mark of the log's length, each loss is detected. Without it (lost with the power), each loss but that of the last commit
+    /// is.
     @Test(arguments: [true, false]) func `by one bit loses nothing without a word`(hasMark: Bool) async throws {
         try await makeKilled()
         let length = try #require(readFile(folder("todoku.db-wal"))).count
@@ -176,7 +177,7 @@ private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<
         var (salvaged, least): (Int, Int) = (0, Int(count))
         for seed in UInt64(1)...40 {
             var generator = SeededRandom(seed)
-            // All of them are far from the end where that cannot be known; the header has its share.
+            // Without the mark, no bit is in the last frame, where the loss could not be detected. Every tenth bit is in the header.
             let bit =
                 seed % 10 == 0
                 ? Int.random(in: 0..<32 * 8, using: &generator)
@@ -200,7 +201,7 @@ private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<
         #expect(Store.hasPending(folder: path))
         let state = try await reopened(path)
         #expect(state.setAside != nil && state.salvaged?.mayHaveLost == true && state.records.count >= 190)
-        // It is not what the tear of a power cut leaves: that has no mark.
+        // Compare with a commit torn by a power cut, which has no mark.
         let torn = try copy(2, hasMark: false) { $0[$0.count - 100] ^= 4 }
         #expect(try await reopened(torn).setAside == nil)
     }
@@ -217,7 +218,7 @@ private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<
         let path = try copy(1, hasMark: true) { _ in }
         let state = try await reopened(path)
         #expect(state.records == (1...count).map(record) && state.setAside == nil)
-        // Killed after a checkpoint, before the mark was.
+        // The process was killed after a checkpoint, before it updated the mark.
         let empty = try copy(2, hasMark: true) { $0 = [] }
         #expect(try await reopened(empty).setAside == nil)
     }

@@ -5,7 +5,7 @@ internal import Testing
 
 @testable internal import DownloadStore
 
-/// All that a store holds.
+/// The whole content of a store.
 struct StoredState: Equatable {
     var records: [DownloadRecord] = []
     var batches: [BatchRecord] = []
@@ -49,7 +49,7 @@ func permissions(_ path: String) -> UInt32 {
 
 func contains(_ bytes: [UInt8], _ part: [UInt8]) -> Bool { bytes.firstRange(of: part) != nil }
 
-/// What `body` throws; nil where it does not.
+/// The error that `body` throws; nil if it throws none.
 func storeError(_ body: () async throws -> Void) async -> StoreError? {
     do {
         try await body()
@@ -112,7 +112,7 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
     @Test func `is the last of several changes of one record`() async throws {
         try await withStore(folder.path) { store, _ in
             try await store.commit([.put(fullRecord(1)), .put(plainRecord(2)), .put(plainRecord(3))], nextNumber: DownloadNumber(4))
-            // From full to plain: nothing of the old row stays.
+            // Replace a full record by a plain one: no value of the old row stays.
             try await store.commit(
                 [.put(plainRecord(1)), .remove(DownloadNumber(2)), .remove(DownloadNumber(77))], nextNumber: DownloadNumber(4))
         }
@@ -154,7 +154,7 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
                 [.requested(request("c", .seconds(7200), before: .zero)), .requestOver(host: "c", requestInterval: .seconds(7200))],
                 nextNumber: DownloadNumber(1))
         }
-        // What cannot be deleted, as on a full disk, does not keep anybody from starting.
+        // Rows that cannot be deleted, as on a full disk, do not prevent a start.
         try tamper(folder.path, "CREATE TRIGGER refuse BEFORE DELETE ON request BEGIN SELECT RAISE(ABORT, 'refused by a test'); END")
         func hosts(_ state: StoredState) -> [String] { state.requests.map { "\($0.host) \($0.requestInterval)" }.sorted() }
         #expect(hosts(try await reopened(folder.path)) == hosts(StoredState(requests: wanted)))
@@ -214,7 +214,7 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
         #expect(try await reopened(folder.path).nextNumber == DownloadNumber(31))
     }
 
-    @Test func `is for the user alone, whatever the mode of what is there`() async throws {
+    @Test func `is for the user alone, whatever the mode of existing files`() async throws {
         folder.makeFolder("open")  // 0755
         writeFile(folder("open/todoku.db"), [], mode: 0o644)
         for path in [folder("open"), folder("new/below/it")] {

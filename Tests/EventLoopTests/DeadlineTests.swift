@@ -34,7 +34,7 @@ internal import Testing
         Poller.shared.cancel(early)
         #expect(await eventually { journal.entries.contains("last") })
         #expect(journal.entries == ["last"])
-        Poller.shared.cancel(early)  // gone already: ignored
+        Poller.shared.cancel(early)  // already removed: ignored
     }
 
     @Test(.timeLimit(.minutes(5))) @BusActor func `a deadline that has passed comes at once, not in an hour`() async {
@@ -80,7 +80,7 @@ internal import Testing
         again()
         let count = await withCheckedContinuation { seen in BusActor.spawn { seen.resume(returning: journal.entries.count) } }
         #expect(count < 100, "\(count) actions before a job that came after the first")
-        while journal.entries.count < 100_000 { journal.append(0) }  // ends it
+        while journal.entries.count < 100_000 { journal.append(0) }  // stops `again`
     }
 
     @Test @BusActor func `cancelled ones do not pile up`() async {

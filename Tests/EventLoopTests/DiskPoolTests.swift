@@ -46,7 +46,7 @@ internal import Testing
         let here = await locate(folder.path), there = await locate(folder("link/x/y"))
         try #require(here != nil && there != nil && here != there, "\(folder.path) and \(Self.other) must be two file systems")
         #expect(await locate(far.path) == there)
-        // All threads of that disk hang, by links on this one.
+        // All threads of that disk hang, through links on this disk.
         let pipe = Pipe()
         let journal = Journal<Int>()
         for number in 0..<2 * DiskPool.width {
@@ -122,7 +122,7 @@ internal import Testing
         pipe.put([UInt8](repeating: 1, count: DiskPool.width))
     }
 
-    /// Comes back to its pool with its end, as a descriptor does that is closed there.
+    /// Calls its pool in its deinit, like a descriptor that is closed there.
     private final class Closing: Sendable {
         let place: DiskPlace
         let ends: Journal<Int>
@@ -146,7 +146,7 @@ internal import Testing
             }
         }
         #expect(await eventually { ends.entries.count == 20 })
-        // Thrown out, too.
+        // The same holds for dropped work.
         let pipe = Pipe()
         for _ in 0..<DiskPool.width {
             Self.pool.perform(at: place) {

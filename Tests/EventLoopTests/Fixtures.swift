@@ -2,7 +2,7 @@ internal import CSystem
 internal import EventLoop
 internal import Glibc
 
-/// What handlers on the bus loop have seen.
+/// The entries that handlers on the bus loop have recorded.
 @BusActor final class Journal<Entry: Sendable>: Sendable {
     private(set) var entries: [Entry] = []
     nonisolated init() {}
@@ -43,7 +43,7 @@ func threadNumber() -> Int {
     return text.split(separator: "/").last.flatMap { Int($0) } ?? -1
 }
 
-/// Waits `milliseconds` on a thread of its own, so that the bus loop is not touched.
+/// Waits `milliseconds` on a thread of its own, without using the bus loop.
 func pass(milliseconds: Int32) async {
     await withCheckedContinuation { continuation in
         startThread("test-clock") {
@@ -53,7 +53,7 @@ func pass(milliseconds: Int32) async {
     }
 }
 
-/// Ends a continuation from a thread that is not the loop's.
+/// Resumes a continuation on a thread other than the loop's.
 func resumeElsewhere() async -> Int {
     await withCheckedContinuation { continuation in
         startThread("test-foreign") { continuation.resume(returning: threadNumber()) }

@@ -33,7 +33,7 @@ internal import Testing
                 var count = 0
                 for _ in 0..<rounds {
                     BusActor.spawn { pipe.put() }
-                    count += pipe.take().count  // a wake-up that is lost is waited for until the time limit
+                    count += pipe.take().count  // after a lost wake-up, this waits until the time limit
                 }
                 done.resume(returning: count)
             }
@@ -41,7 +41,7 @@ internal import Testing
         #expect(count == rounds)
     }
 
-    /// On a loop of its own: on the bus loop, every other test would wait for the input, too.
+    /// Uses a loop of its own, because on the bus loop all other tests would wait for the input, too.
     @Test func `input that takes long in every turn does not keep jobs waiting for ever`() async {
         let loop = LoopExecutor(wake: {}) { loop in
             startThread("test-input") {
@@ -54,7 +54,7 @@ internal import Testing
             }
         }
         var names: Set<String> = []
-        for _ in 0..<5 { names.insert(await Task(executorPreference: loop) { ownName() }.value) }  // without the rule, until the time limit
+        for _ in 0..<5 { names.insert(await Task(executorPreference: loop) { ownName() }.value) }  // else until the time limit
         #expect(names == ["test-input"])
         loop.stop()
     }
@@ -87,8 +87,8 @@ internal import Testing
             startThread("sixteen-bytes--") { done.resume(returning: (ownName(), ownBlockedSignals())) }
         }
         #expect(name == "sixteen-bytes--")
-        // Not blocked: SIGKILL and SIGSTOP, which cannot be; two that glibc keeps for itself; and SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE
-        // and SIGSEGV, whose handler notes the download at which the process crashed.
+        // Not blocked are SIGKILL and SIGSTOP, which cannot be blocked, and two signals that glibc reserves. Nor are SIGILL, SIGTRAP,
+        // SIGABRT, SIGBUS, SIGFPE and SIGSEGV, whose handler records the download at which the process crashed.
         #expect(blocked == "fffffffe7ffbfa07" || blocked == "fffffffc7ffbfa07" || blocked == "fffffffe3ffbfa07")
         #expect(await { @BusActor in ownName() }() == "todoku-bus")
         #expect(await { @BusActor in ownBlockedSignals() }() == blocked)
@@ -123,7 +123,7 @@ internal import Testing
             let same: Bool = await withCheckedContinuation { done in
                 startThread("main-to-be") {
                     let thread = threadNumber()
-                    nonisolated(unsafe) var seen: [Int] = []  // touched on this thread only, as is to be shown
+                    nonisolated(unsafe) var seen: [Int] = []  // touched on this thread only, which this test proves
                     BusActor.runMain {
                         seen.append(threadNumber())
                         _ = await resumeElsewhere()
@@ -140,11 +140,11 @@ internal import Testing
     }
 
     @Test func `nothing wakes it at idle`() async {
-        // In a process of its own, where no other test uses the loop.
+        // Runs in a process of its own, where no other test uses the loop.
         await #expect(processExitsWith: .success) {
-            // After work of every kind has ended: jobs, a deadline gone, one cancelled, one far away, a descriptor without input.
+            // Wait until work of every kind has ended: jobs, a past deadline, a cancelled one, a distant one, a descriptor without input.
             let pipe = Pipe()
-            _ = Unmanaged.passRetained(pipe)  // never closed: that would be input
+            _ = Unmanaged.passRetained(pipe)  // never closed, because closing would be input
             let thread: Int = await withCheckedContinuation { done in
                 BusActor.spawn {
                     _ = Poller.shared.watch(pipe.readEnd, for: .readable) { _ in preconditionFailure("nothing was written") }
@@ -154,7 +154,7 @@ internal import Testing
                     done.resume(returning: threadNumber())
                 }
             }
-            // What wakes it time and again would do so in each of the looks; a busy machine only in the first.
+            // A repeated wake-up would show in each measurement, a busy machine only in the first.
             var wakeUps: [Int] = []
             while wakeUps.last != 0, wakeUps.count < 5 {
                 await pass(milliseconds: 200)
@@ -213,7 +213,7 @@ private func ownName() -> String {
 
 private func ownBlockedSignals() -> String { statusField("SigBlk", of: "/proc/thread-self/status") }
 
-/// How often the thread has waited for something; negative where it has ended.
+/// The number of times the thread has waited; negative if the thread has ended.
 private func contextSwitches(of thread: Int) -> Int {
     Int(statusField("voluntary_ctxt_switches", of: "/proc/self/task/\(thread)/status")) ?? -1
 }

@@ -152,7 +152,7 @@ internal import Testing
             }
         }
         #expect(await eventually { journal.entries.count == 21 })
-        // All 20 were there when the first began.
+        // All 20 jobs were queued when the first began.
         #expect((journal.entries.firstIndex(of: "pipe") ?? 21) <= 2, "\(journal.entries)")
         Poller.shared.cancel(token)
     }
@@ -160,7 +160,7 @@ internal import Testing
     @Test @BusActor func `signals come as events of the loop`() async {
         let journal = Journal<Int32>()
         var source: SignalSource? = SignalSource([SIGUSR1, SIGUSR2]) { journal.append($0) }
-        // To the loop's own thread, where all signals are blocked, so that this process is not ended.
+        // Send the signal to the loop's own thread, where all signals are blocked, so that it does not end this process.
         pthread_kill(pthread_self(), SIGUSR1)
         #expect(await eventually { journal.entries == [SIGUSR1] })
         pthread_kill(pthread_self(), SIGUSR2)
@@ -175,7 +175,7 @@ internal import Testing
     }
 }
 
-/// Lets the loop go round.
+/// Waits for `count` turns of the loop.
 @BusActor func turns(_ count: Int) async {
     for _ in 0..<count { await withCheckedContinuation { later in Poller.shared.schedule(after: .milliseconds(2)) { later.resume() } } }
 }

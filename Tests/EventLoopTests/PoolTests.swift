@@ -9,7 +9,7 @@ internal import Testing
     private static let brief = Pool(name: "test-brief", width: 2)
     private static let hanging = Pool(name: "test-hanging", width: 2)
 
-    /// Gives `pool` so many pieces of work, numbered from 0, which count themselves in `gauge` while they compute.
+    /// Gives `pool` `count` pieces of work, numbered from 0. Each counts itself in `gauge` while it runs.
     @BusActor private func fill(_ pool: Pool, _ count: Int, _ gauge: Gauge, _ journal: Journal<Int>) {
         for number in 0..<count {
             pool.perform {
@@ -90,7 +90,7 @@ private func threads(named name: String) -> Int {
     listFolder("/proc/self/task").count { readFile("/proc/self/task/\($0)/comm") == Array("\(name)\n".utf8) }
 }
 
-/// How many threads are inside at once.
+/// Counts the threads that are inside at the same time.
 private final class Gauge: Sendable {
     // Between lock and unlock only.
     private nonisolated(unsafe) let mutex: UnsafeMutablePointer<pthread_mutex_t>

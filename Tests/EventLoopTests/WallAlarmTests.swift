@@ -11,7 +11,7 @@ private func microseconds(_ later: Duration = .zero) -> UInt64 {
     return UInt64(Int64(now.tv_sec) * 1_000_000 + Int64(now.tv_nsec) / 1000 + Int64(later / .microseconds(1)))
 }
 
-// That the clock is set cannot be shown without setting the machine's; what follows from it is shown by the scheduler's tests.
+// A set clock cannot be tested without setting the machine's clock. The scheduler's tests show its effects.
 @Suite(.timeLimit(.minutes(5))) struct `An alarm on the wall clock` {
     @BusActor private final class Bell {
         var rings: [UInt64] = []
@@ -55,7 +55,7 @@ private func microseconds(_ later: Duration = .zero) -> UInt64 {
         alarm.set(microseconds: microseconds(.seconds(3600)))
         alarm.set(microseconds: microseconds(.milliseconds(100)))
         #expect(await eventually { told.entries.count == 1 })
-        // As after a read that told of it, no alarm is set.
+        // No alarm is set, as after a read that reported the set clock.
         #expect(rings.entries.isEmpty)
         alarm.set(microseconds: microseconds(.milliseconds(100)))
         #expect(await eventually { rings.entries.count == 1 })

@@ -72,7 +72,7 @@ private let program = builtProgram("todoku-unpack", variable: "TODOKU_UNPACK")
     }
 
     @Test func `of a header is refused before it is in memory`() async {
-        // A map of holes without end (GNU's old form): each block of 512 bytes has 21 of them.
+        // A very long map of holes (GNU's old form): each block of 512 bytes has 21 holes.
         var bytes = TarBytes().adding("a", type: "S").bytes
         bytes.replaceSubrange(257..<265, with: Array("ustar  \u{0}".utf8))
         bytes.replaceSubrange(386..<410, with: Array("00000000000\u{0}00000000000\u{0}".utf8))
@@ -92,7 +92,7 @@ private let program = builtProgram("todoku-unpack", variable: "TODOKU_UNPACK")
 
     @Test(arguments: ["xz --lzma2=dict=256MiB", "zstd -q -1 --long=28"]) func `of a window is refused by its limit`(packer: String) async {
         let place = Place(TarBytes().adding("a", patternBytes(500_000)).whole)
-        // From a pipe, whose size the packer does not know: the window is as wide as asked for.
+        // Pack from a pipe, whose size the packer does not know, so that the window is as wide as requested.
         await shell("cat $1 | \(packer) -c >$1.new && mv $1.new $1", place.archive)
         #expect(
             place.failure() == .excessive("The archive is not unpacked: its decompression needs a window of more than 128.0 MiB."))
@@ -124,7 +124,7 @@ private let program = builtProgram("todoku-unpack", variable: "TODOKU_UNPACK")
         writeSample(sample.path)
         await shell(maker, place.archive, sample.path)
         var whole = readFile(place.archive) ?? []
-        // What follows a tar's end is no loss.
+        // Bytes behind a tar's end may be cut off.
         if maker.contains("pax -cf") { whole.removeLast(whole.reversed().prefix { $0 == 0 }.count) }
         var random = SeededRandom(1)
         let cuts = [whole.count - 1, 1, 511, 512, whole.count / 2] + (0..<40).map { _ in Int.random(in: 1..<whole.count, using: &random) }

@@ -24,11 +24,11 @@ import Testing
         #expect(done ?? true)
     }
 
-    @Test func `in the middle keeps what is there, and a later run continues`() async throws {
+    @Test func `in the middle keeps the unpacked files, and a later run continues`() async throws {
         let done = try await SmallDisk.withDisk(bytes: 2 << 20) { disk in
             var request = archive.request(in: disk.path)
             request.reserve = .bytes(0)
-            request.expectedSize = 0  // a manifest that is wrong
+            request.expectedSize = 0  // a wrong manifest
             let result = archive.unpack(request)
             #expect(result.failure == .noSpace(nil), "\(result)")
             #expect(listFolder(disk.path) == [".todoku-journal-new", ".todoku-unpack-new"])
@@ -100,7 +100,7 @@ import Testing
         #expect(place.unpack().failure == .taken(path: "\(place.files)/new"))
         #expect(listFolder(place.files) == ["new"])
         rmdir("\(place.files)/new")
-        // … and what gets it meanwhile.
+        // The same holds for a folder that takes the name meanwhile.
         var calls = ExtractionCalls()
         let path = "\(place.files)/new"
         calls.before = { if $0 == .rename { mkdir(path, 0o755) } }
@@ -144,7 +144,7 @@ import Testing
 
     @Test func `has no bound in depth or width`() async {
         folder.makeFolder("v1")
-        // 3,000 levels: no path is so long.
+        // 3,000 levels are deeper than any path can be long.
         var here = open(folder("v1"), O_RDONLY | O_DIRECTORY)
         for level in 0..<3000 {
             mkdirat(here, "d", 0o755)
@@ -161,14 +161,14 @@ import Testing
         #expect(listFolder(folder.path) == [] && listFolder("/proc/self/fd").count < before + 50)
     }
 
-    @Test func `goes on where it was cancelled`() {
+    @Test func `continues where it was cancelled`() {
         folder.makeFolder("v1")
         for number in 0..<100 { writeFile(folder("v1/\(number)"), []) }
         let control = ExtractionControl()
         control.cancel()
         #expect(remove("v1", control) == .cancelled)
-        #expect(listFolder(folder.path) == [".todoku-gone-v1"])  // the version is gone, and not half of it
-        folder.makeFolder("v1")  // and comes back meanwhile
+        #expect(listFolder(folder.path) == [".todoku-gone-v1"])  // the whole version is gone
+        folder.makeFolder("v1")  // the folder is created again meanwhile
         #expect(remove() == .removed)
         #expect(listFolder(folder.path) == [])
     }
@@ -246,7 +246,7 @@ import Testing
         await withCheckedContinuation { (ended: CheckedContinuation<Void, Never>) in
             startThread("reader") {
                 while !isDone.load(ordering: .relaxed) {
-                    // As a program does that holds a version: the folder once, then all in it.
+                    // Act like a program that needs one version: open the folder once, then the files in it.
                     let held = open(link, O_RDONLY | O_DIRECTORY)
                     var found: [UInt8] = []
                     for name in ["a", "b"] {
@@ -271,7 +271,7 @@ import Testing
     @Test func `survives an end at any step`() {
         for version in ["1", "2"] { folder.makeFolder(version) }
         #expect(point(to: "1") == nil)
-        symlink("2", folder(".todoku-switch-current"))  // what a kill before the rename leaves
+        symlink("2", folder(".todoku-switch-current"))  // as left by a kill before the rename
         #expect(current == "1" && point(to: "2") == nil && current == "2")
         #expect(listFolder(folder.path) == ["1", "2", "current"])
     }

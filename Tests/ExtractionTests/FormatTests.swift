@@ -5,7 +5,7 @@ import Testing
 
 @testable internal import Extraction
 
-/// Writes files of each kind that is unpacked into `folder`.
+/// Writes files of each supported kind into `folder`.
 func writeSample(_ folder: String) {
     for name in ["data", "data/levels", "data/empty", "bin"] { mkdir("\(folder)/\(name)", 0o755) }
     writeFile("\(folder)/data/levels/1.map", patternBytes(300_000, seed: 1))
@@ -44,14 +44,14 @@ func writeSample(_ folder: String) {
         await shell(maker.replacing("ustar", with: "ustar --exclude long-*"), place.archive, sample.path)
         chmod(sample("data/levels/写真 1.jpg"), 0o644)
         var expected = tree(sample.path)
-        if maker.contains("ustar") { expected = expected.filter { !$0.key.contains("long-") } }  // it has no such names
+        if maker.contains("ustar") { expected = expected.filter { !$0.key.contains("long-") } }  // this format has no such names
         if isPart { expected = expected.filter { isInPart($0.key) } }
         let result = place.unpack()
         #expect(result.folder?.path == "\(place.files)/new", "\(result)")
         #expect(tree("\(place.files)/new") == expected)
         #expect(status("\(place.files)/new/data/levels/1.map").st_mtim.tv_sec / 2 == status(sample("data/levels/1.map")).st_mtim.tv_sec / 2)
         if !isZip, !isPart { #expect(inode(of: "\(place.files)/new/data/same.map") == inode(of: "\(place.files)/new/data/levels/1.map")) }
-        // The answer is the same again, until the caller has noted it.
+        // The answer stays the same until the caller has recorded it.
         #expect(place.unpack().folder?.path == "\(place.files)/new")
         #expect(Unpacking.forget(directory: place.files, name: "new"))
         #expect(listFolder(place.files) == ["new"])

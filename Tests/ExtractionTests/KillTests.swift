@@ -43,7 +43,7 @@ private func sampleArchive(_ place: Place, zip: Bool) async -> [String: String] 
         let count = steps(whole)
         #expect(tree("\(first.files)/new") == expected && count > 60, "\(whole)")
         var random = SeededRandom(zip ? 3 : 4)
-        // Each step once, or as many as a hundred of them; every third run is killed again while it continues.
+        // Kill at each step once, or at 60 of the steps. Every third run is killed again while it continues.
         let all = Array(1...count)
         let points = all.count <= 60 ? all : (0..<60).map { all[$0 * all.count / 60] }
         var kept: UInt64 = 0
@@ -77,7 +77,7 @@ private func sampleArchive(_ place: Place, zip: Bool) async -> [String: String] 
         #expect(same >= done.count - 1)
     }
 
-    @Test func `starts anew for another archive, and leaves nothing of the first`() async {
+    @Test func `starts from the beginning for another archive, and leaves nothing of the first`() async {
         let place = Place((0..<50).reduce(TarBytes()) { $0.adding("old/\($1)", [1]) }.whole)
         #expect(await run(place, at: 100, each: false).status == 128 + SIGKILL)
         place.write(TarBytes().adding("b", [1]).whole)
@@ -97,7 +97,7 @@ private func sampleArchive(_ place: Place, zip: Bool) async -> [String: String] 
         for number in 0..<50 { #expect(readFile("\(place.files)/new/\(number)") == patternBytes(2000, seed: UInt64(number))) }
     }
 
-    @Test func `is given up without a trace`() async {
+    @Test func `is discarded without a trace`() async {
         let place = Place((0..<50).reduce(TarBytes()) { $0.adding("a/b/\($1)", [1]) }.whole)
         #expect(await run(place, at: 100, each: false).status == 128 + SIGKILL)
         #expect(Unpacking.discard(directory: place.files, name: "new") == .removed)
@@ -106,13 +106,13 @@ private func sampleArchive(_ place: Place, zip: Bool) async -> [String: String] 
 }
 
 @Suite struct `A power cut` {
-    /// What was not flushed is lost, cut, or zeros; the journal is as it last was. The kernel is another one.
+    /// Unflushed bytes are lost, cut, or zeros; the journal is as last written. The boot is another one.
     @Test(arguments: 1...30) func `costs only what was not flushed`(seed: Int) async {
         var random = SeededRandom(UInt64(seed))
         let count = 40
         let place = Place((0..<count).reduce(TarBytes()) { $0.adding("d\($1 % 3)/\($1)", patternBytes(3000, seed: UInt64($1))) }.whole)
         let durable = Int.random(in: 0..<count, using: &random)
-        // A run that is stopped; then its journal says that a checkpoint was after `durable` entries.
+        // Stop a run, then change its journal to claim a checkpoint after `durable` entries.
         let control = ExtractionControl()
         var calls = ExtractionCalls()
         let last = Int.random(in: durable...count, using: &random)
@@ -151,7 +151,7 @@ private func sampleArchive(_ place: Place, zip: Bool) async -> [String: String] 
         calls.isFlushedWhole = isFlushedWhole
         calls.before = { steps.add($0) }
         #expect(place.unpack(calls: calls).folder != nil)
-        // The last change of the folder, its flush, the journal and its flush, the name and its flush.
+        // The expected order: the last change of the folder, its flush, the journal and its flush, the name and its flush.
         let changes: [ExtractionStep] = [.makeFolder, .makeFile, .write, .endFile]
         let list = steps.list
         let flush = list.lastIndex(of: .flush) ?? 0
@@ -177,7 +177,7 @@ private func sampleArchive(_ place: Place, zip: Bool) async -> [String: String] 
 
 /// The steps of a run, on its one thread.
 final class Recorded: Sendable {
-    // Only the thread of the run touches it, and the test after the run.
+    // Only the thread of the run uses it, and the test after the run.
     private nonisolated(unsafe) var steps: [ExtractionStep] = []
     func add(_ step: ExtractionStep) { steps.append(step) }
     var list: [ExtractionStep] { steps }

@@ -10,7 +10,7 @@ import Testing
         let testDescription: String
         let bytes: [UInt8]
         let defect: EntryDefect
-        /// The entry that the error names; nil: not looked at.
+        /// The entry that the error names; nil: not checked.
         var entry: String?
     }
 
@@ -131,7 +131,7 @@ import Testing
         #expect(place.unpack().failure != nil)
         #expect(listFolder(other) == [])
         unlink("\(place.files)/.todoku-unpack-new")
-        // … and neither one that comes meanwhile.
+        // A link that is planted meanwhile is not followed either.
         var calls = ExtractionCalls()
         let part = "\(place.files)/.todoku-unpack-new"
         calls.before = { step in

@@ -17,7 +17,7 @@ private func environment(_ variables: [String: String]) -> (String) -> String? {
         arguments: [
             (["LANG": "ja_JP.UTF-8"], .japanese), (["LANG": "ja"], .japanese), (["LANG": "de_DE.UTF-8"], .english), ([:], .english),
             (["LANG": "en_US.UTF-8"], .english), (["LANG": "C.UTF-8", "LANGUAGE": "ja"], .japanese),
-            // As gettext: "C" wants the texts of the sources, whatever LANGUAGE says.
+            // As in gettext, "C" selects the texts of the sources, whatever LANGUAGE says.
             (["LANG": "C", "LANGUAGE": "ja"], .english), (["LANGUAGE": "ja"], .english),
             (["LANG": "ja_JP.UTF-8", "LC_ALL": "C"], .english), (["LANG": "ja_JP.UTF-8", "LC_ALL": "POSIX", "LANGUAGE": "ja"], .english),
             (["LANG": "en_US.UTF-8", "LC_MESSAGES": "ja_JP.UTF-8"], .japanese), (["LANG": "ja_JP", "LC_MESSAGES": "de_DE"], .english),
@@ -31,7 +31,7 @@ private func environment(_ variables: [String: String]) -> (String) -> String? {
         #expect(catalog.spoken == spoken)
         #expect(catalog.language == .auto)
         #expect(catalog.text("Open") == (spoken == .japanese ? "開く" : "Open"))
-        // What is set does not ask the session.
+        // A set language ignores the session.
         #expect(Catalog(.english, environment: environment(variables)).spoken == .english)
         #expect(Catalog(.japanese, environment: environment(variables)).spoken == .japanese)
     }
@@ -107,7 +107,7 @@ private func environment(_ variables: [String: String]) -> (String) -> String? {
     }
 
     @Test func `are written as in the session’s locale, also where the texts are English`() throws {
-        // No group in "C"; what the machine has no locale for is written as in English.
+        // "C" has no groups. Without an installed locale, numbers are written as in English.
         #expect(Catalog(.auto, environment: environment(["LANG": "C.UTF-8"])).count(12_345) == "12345")
         #expect(Catalog(.auto, environment: environment([:])).count(12_345) == "12345")
         #expect(Catalog(.auto, environment: environment(["LANG": "xx_XX.UTF-8"])).count(12_345) == "12,345")

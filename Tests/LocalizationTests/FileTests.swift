@@ -4,7 +4,7 @@ import Testing
 
 @testable import Localization
 
-/// What a foreign reader, Python's gettext, has of a catalogue that msgfmt has compiled: the forms of each msgid.
+/// Prints the forms of each msgid that a foreign reader, Python's gettext, finds in a catalogue compiled by msgfmt.
 private let foreign = """
     import gettext, json, sys
     with open(sys.argv[1], "rb") as file:

@@ -190,7 +190,7 @@ import Testing
         #expect(listFolder(folder.path) == [])
     }
 
-    /// A second file beside the part file: its name would otherwise stay, where it could not be deleted when it was given up.
+    /// A second file beside the part file. If it could not be deleted when it was abandoned, its name would otherwise stay.
     @Test func `leaves nothing of a second representation behind`() {
         writeFile(folder(".todoku-1.new.part"), "x".utf8)
         #expect(commit("a", .rename, "new") == .committed(path: folder("a")))
@@ -210,7 +210,7 @@ import Testing
         }
         writeFile(folder("map"), "x".utf8)
         #expect(found() == .partThere)
-        // As the fall-back leaves it when it is interrupted: both names.
+        // An interrupted fallback leaves both names.
         #expect(link(folder(".todoku-1.part"), folder("a (1)")) == 0)
         #expect(found() == .committed(path: folder("a (1)")))
         #expect(listFolder(folder.path) == ["a", "a (1)"], "the map is gone too")
@@ -232,7 +232,7 @@ import Testing
 
     private func text(_ name: String) -> String? { readFile(folder(name)).map { String(decoding: $0, as: UTF8.self) } }
 
-    /// What file systems answer that know less: NFS and vfat to RENAME_NOREPLACE, vfat and exFAT to links.
+    /// The answers of file systems that lack a call: NFS and vfat lack RENAME_NOREPLACE, vfat and exFAT lack links.
     private func lesser(_ rename: Int32, link: Int32?) -> NamingCalls {
         var calls = NamingCalls()
         calls.renameNoReplace = { _, _, _ in rename }
@@ -306,7 +306,7 @@ import Testing
 @Suite struct `Proving a part file` {
     let folder = TemporaryFolder("todoku-verify")
 
-    /// What coreutils say of the same bytes.
+    /// Compares with the digests that coreutils compute.
     @Test(arguments: Checksum.Algorithm.allCases) func `computes the digest that the system's own tool does`(algorithm: Checksum.Algorithm)
         async throws
     {
@@ -360,7 +360,7 @@ import Testing
 @Suite struct `A finished file` {
     let folder = TemporaryFolder("todoku-finished")
 
-    /// Which of the three take the file for the one with this identity: to be opened, thrown away, deleted.
+    /// Those of the three operations (open, trash, delete) that accept the file as the one with this identity.
     private func takers(_ identity: FileIdentity?) -> [String] {
         let path = folder("a")
         var takers: [String] = []
@@ -392,7 +392,7 @@ import Testing
         for change: (inout FileIdentity) -> Void in [{ $0.inode += 1 }, { $0.born = $0.born.map { $0 + 1 } }] {
             var other = known
             change(&other)
-            if other != known { #expect(takers(other) == []) }  // the same where the file system tells no births
+            if other != known { #expect(takers(other) == []) }  // equal if the file system records no birth times
         }
         #expect(takers(nil) == [])
         #expect(unlink(folder("a")) == 0 && mkdir(folder("a"), 0o700) == 0)
@@ -488,7 +488,7 @@ import Testing
     }
 }
 
-/// The identity of a file; of none, where there is no file.
+/// The identity of a file; a made-up identity if the file does not exist.
 func identityIfAny(_ path: String) -> FileIdentity {
     (try? identity(of: path)) ?? FileIdentity(device: 0, inode: 0, mount: 0, boot: "")
 }

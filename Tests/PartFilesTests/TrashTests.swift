@@ -25,7 +25,7 @@ import Testing
         return refusal
     }
 
-    /// The calls of a world in which `event` comes between the look at the file and its first move.
+    /// System calls that run `event` between the check of the file and its first move.
     private func calls(before event: @escaping () -> Void) -> TrashCalls {
         var calls = TrashCalls()
         let (rename, event) = (calls.rename, Once(event))
@@ -131,7 +131,7 @@ import Testing
         folder.makeFolder("data")
         let files = (folder.makeFolder("data/Trash"), folder.makeFolder("data/Trash/files")).1
         writeFile(folder("data/Trash/info"), [])
-        // No folder: the home has no trash, and the mount's trash is made unusable as well.
+        // The home is no folder, so it has no trash; the mount's trash is made unusable, too.
         var calls = TrashCalls()
         calls.isMemory = { _ in true }
         let refusal = put(path, calls: calls)
@@ -140,7 +140,7 @@ import Testing
     }
 }
 
-/// A disk of its own. In memory, so the rule against those is lifted.
+/// Uses a disk of its own. The disk is in memory, so the rule against such disks is lifted.
 @Suite(.enabled("only root can mount a small disk") { await SmallDisk.isPossible() }) struct `The trash of another disk` {
     private let folder = TemporaryFolder("todoku-trash")
     private let user = geteuid()
@@ -222,7 +222,7 @@ import Testing
         }
     }
 
-    /// trash-cli, a trash of other people's making.
+    /// Compares with trash-cli, a foreign implementation of the trash.
     @Test(.enabled(if: access("/usr/bin/trash-list", X_OK) == 0, "there is no trash-cli"))
     func `and that of the home are read by another program, which restores the files`() async throws {
         try await onDisk { disk in

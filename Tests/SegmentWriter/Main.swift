@@ -34,7 +34,7 @@ struct Randomness: RandomNumberGenerator {
     }
 }
 
-/// What the server has: no byte is 0, as those of a hole are, and no two stretches are alike.
+/// The server's bytes: none is 0, as in a hole, and no two stretches are equal.
 let size: ByteCount = 600_000
 let body: [UInt8] = {
     var bytes = [UInt8](repeating: 0, count: Int(size))
@@ -68,13 +68,14 @@ struct SegmentWriter {
         (part.validator, part.total, part.isResumable) = (.entityTag("\"v1\""), size, true)
         Self.check(part.ranges.ranges, "\(files)/\(Self.name)")
         say("claims \(part.written) row \(row?.written ?? 0)")
-        // File systems with a journal make a name durable with the first fsync of the file; POSIX promises it only for the folder's.
+        // File systems with a journal make a name durable with the first fsync of the file. POSIX promises this only for fsync of the
+        // folder.
         guard fsync(folder.descriptor) == 0 else { fail("the folder cannot be flushed: errno \(errno)") }
         try part.trim()
         if Bool.random(using: &random) { try part.reserve() }
     }
 
-    /// Ends the process unless the file has the right bytes there.
+    /// Ends the process unless the file has the right bytes in `ranges`.
     static func check(_ ranges: [Range<ByteCount>], _ path: String) {
         let file = open(path, O_RDONLY | O_CLOEXEC)
         defer { close(file) }
@@ -89,7 +90,7 @@ struct SegmentWriter {
 
     // MARK: The row
 
-    /// As the database would: on disk when it returns.
+    /// Saves the row as the database would: it is on disk on return.
     func saveRow(_ data: ResumeData) throws {
         let identity = data.identity
         let text = "row|\(data.ranges)|\(identity.device)|\(identity.inode)|\(identity.mount)|\(identity.boot)|\(identity.born ?? 0)"
@@ -139,7 +140,7 @@ struct SegmentWriter {
         say("whole")
     }
 
-    /// One round of all connections over what is missing. A set of many ranges may leave out some, so that a round may not be the last.
+    /// One round of all connections over the missing bytes. A set of many ranges may omit some, so further rounds may follow.
     private mutating func fetch(_ gaps: [Range<ByteCount>]) throws {
         var (waiting, active) = (gaps, [Range<ByteCount>]())
         while !waiting.isEmpty || !active.isEmpty {
@@ -162,7 +163,7 @@ struct SegmentWriter {
         }
     }
 
-    /// What a connection without work fetches: what nobody does, else the back half of the largest remainder.
+    /// The next stretch for an idle connection: one that no connection fetches, else the back half of the largest remainder.
     private mutating func next(_ waiting: inout [Range<ByteCount>], _ active: inout [Range<ByteCount>]) -> Range<ByteCount>? {
         if !waiting.isEmpty { return waiting.remove(at: .random(in: waiting.indices, using: &random)) }
         guard let largest = active.indices.max(by: { active[$0].byteCount < active[$1].byteCount }), active[largest].byteCount > 2_000

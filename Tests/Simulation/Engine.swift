@@ -290,7 +290,7 @@ extension World {
         let (app, until) = (entry.record.options.app, now + pause)
         originFloors[origin, default: [:]][app] = max(originFloors[origin]?[app] ?? until, until)
         slowness[origin, default: Slowness()].refused(until: until, by: app, now: now)
-        // A later refusal does not prolong the pause for the other applications, only for those it refuses.
+        // A later refusal prolongs the pause only for the applications that it refuses, not for the others.
         if commonFloors[origin].map({ now - $0.since > .seconds(600) }) ?? true {
             commonFloors[origin] = (now, min(until, now + OriginPace.longestForOthers))
         }

@@ -63,7 +63,7 @@ extension World {
         }
     }
 
-    /// Somebody else writes or deletes a finished file.
+    /// Another program writes or deletes a finished file.
     private func touch(_ a: Int, _ b: Int) {
         // Half of the time, a file that a later download may find unchanged.
         let copies = a % 2 == 1 || plant == .credulous ? saved.copies.values.map(\.path).filter { disk.finals[$0] != nil } : []
@@ -227,7 +227,7 @@ extension World {
             decide(.steer(entry, .resume))
         case 3: decide(.steer(entry, .cancel))
         case 4, 5:
-            // What the retry means must be known before its actions are performed.
+            // Compute the effects of the retry before its actions are performed.
             let before = (urgent, hastened, revivals, batchRevivals, floors, finishedPaths, cancelledByAll)
             isWantedAtOnce(number)
             revive(number)
@@ -277,7 +277,7 @@ extension World {
         case 1:
             for entry in scheduler.members(of: batch) { isResumed(entry) }
             decide(.steerBatch(batch, .resume))
-            // By the time of its slice, a member may wait for nothing that a Resume ends.
+            // By the time of its slice, the wait of a member may be one that Resume does not end.
             if scheduler.hasSlices {
                 hastened.subtract(scheduler.members(of: batch).map(\.number))
                 resuming.formUnion(scheduler.members(of: batch).map(\.number))
@@ -374,7 +374,7 @@ extension World {
         gate.commitIsOver()
     }
 
-    /// One part of the rows for the new database. Calls and transfers go on between two parts.
+    /// One part of the rows for the new database. Calls and transfers continue between two parts.
     private func gatherRows() {
         if let part = scheduler.nextRows(&anew!.walk) {
             anew?.rows += part.filter { plant != .partial || !isWithoutPlace($0) }
@@ -395,7 +395,7 @@ extension World {
         decide(.resumeAll)
     }
 
-    /// From now on, server, disk and network work: everything must come to its end.
+    /// From now on, server, disk and network work, so every download must end.
     func comeToAnEnd() {
         for index in resources.indices { resources[index].mood = 0 }
         (disk.isFull, disk.isFolderThere, isEnding, isBehind) = (false, true, true, false)

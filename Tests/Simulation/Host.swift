@@ -2,7 +2,7 @@
 import DownloadModel
 import Scheduling
 
-/// What the real executor and the real gate act on: the simulated engine, pool, clock, loop and bus.
+/// The host of the real executor and the real gate: the simulated engine, pool, clock, loop and bus.
 extension World: TurnHost, CommitGateHost {
     typealias GateHost = World
 
@@ -12,7 +12,7 @@ extension World: TurnHost, CommitGateHost {
 
     // MARK: The clock and the loop
 
-    /// Whether the journal can take no more changes. The service asks the same, with larger numbers.
+    /// Whether the journal refuses further changes. The service has the same rule, with larger numbers.
     var isJournalFull: Bool {
         guard isHanging || gate.failures > 0 && gate.waitingCount > 8 else { return false }
         owesRecovery = true
@@ -58,7 +58,7 @@ extension World: TurnHost, CommitGateHost {
 
     // MARK: The pool
 
-    /// A caller's descriptor may be lost. That is known at once, in the middle of a turn.
+    /// A caller's descriptor may be lost. The loss is reported at once, in the middle of a turn.
     func verify(_ entry: ScheduledDownload) {
         let isLost = entry.record.isToDescriptor && random.below(8) == 0
         if isLost { decide(.descriptorLost(entry)) } else { pool.append(.verify(entry.number)) }
@@ -81,7 +81,7 @@ extension World: TurnHost, CommitGateHost {
 
     func emptyDescriptor(_ number: DownloadNumber) { pool.append(.sweep(number)) }
 
-    // MARK: Those who hear of changes
+    // MARK: Observers of changes
 
     func changed(_ change: Scheduler.Change) {}
     func tell(_ entry: ScheduledDownload) {}
@@ -113,7 +113,7 @@ extension World: TurnHost, CommitGateHost {
         post(.batchRemoved(batch))
     }
 
-    /// With few calls under way, the next is made at once.
+    /// If few calls are in flight, the next call is made at once.
     func callOwner(_ entry: ScheduledDownload) {
         asked.append(entry)
         if random.below(2) == 0 { callOwner() }
@@ -148,7 +148,7 @@ extension World: TurnHost, CommitGateHost {
     /// Some members of a batch have their places, and others do not yet.
     private var isEnteringBatch: Bool { entering.map { !$0.isEntered && !$0.isRemoved } ?? false }
 
-    /// The bus has a message: what it says must be on disk.
+    /// The bus gets a message. The changes that the message reports must be on disk.
     func send(_ message: Message) {
         if isAnswering { fail("a message overtakes a long answer") }
         if isEnteringBatch { fail("a message is sent before all members of a batch have their places") }
@@ -188,7 +188,7 @@ extension World: TurnHost, CommitGateHost {
     }
 }
 
-/// A step that is over after some looks at the time.
+/// A step that ends after some checks of the clock.
 final class RandomLimit: StepLimit {
     private var looks: Int
     init(looks: Int) { self.looks = looks }

@@ -81,7 +81,7 @@ extension World {
 
     /// No download waits for a server's pause longer than the server may delay it.
     private func checkPause(_ entry: ScheduledDownload) {
-        // In the slices after a change of the rules, a download is still told the wait of an earlier rule.
+        // In the slices after a change of the rules, a download may still show the wait of an earlier rule.
         guard !scheduler.hasSlices, entry.state == .queued || scheduler.isHeld(entry), let hold = scheduler.hold(of: entry, now: now),
             hold.reason == .rateLimit
         else { return }
@@ -184,7 +184,7 @@ extension World {
                 fail("the end of \(number) was never shown")
             }
         }
-        // A batch that a person removes owes no toast for it, also between its slices, and if a kill has cut the removal short.
+        // A batch that a person removes owes no toast. This holds between the slices of the removal, and after a kill during the removal.
         for batch in scheduler.batches.values where batch.hasEnded && batch.isEntered && !batch.isLeaving {
             if scheduler.members(of: batch).allSatisfy({ removals.contains($0.number) }) { continue }
             if let toast = batch.owedToast {
@@ -203,7 +203,7 @@ extension World {
         record.state.failure != nil || record.state == .finished && !record.isUnchanged && !record.isToDescriptor
     }
 
-    /// No download goes on that sleep or the network forbids.
+    /// No download runs that sleep or the network forbids.
     private func checkNetwork(_ entry: ScheduledDownload) {
         switch (entry.state, hindrance(entry)) {
         case (.active, _) where isAsleep: fail("\(entry.number) is active while the machine sleeps")

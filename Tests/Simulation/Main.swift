@@ -70,9 +70,9 @@ enum Plant: String, CaseIterable {
     case repetitive
     /// The store does not update a batch when a member is removed from the list.
     case uncounted
-    /// Nobody reports that the machine goes to sleep.
+    /// The sleep of the machine is not reported.
     case restless
-    /// Nobody reports the condition of the network.
+    /// The condition of the network is not reported.
     case severed
     /// A transfer that ends just as it is stopped does not report its file name.
     case nameless
@@ -88,7 +88,7 @@ enum Plant: String, CaseIterable {
     case nested
     /// The loop forgets the slices that the executor asked for.
     case sliceless
-    /// The loop forgets to go on with messages and with members of a batch.
+    /// The loop forgets to continue with messages and with members of a batch.
     case stuck
     /// The clock forgets the alarm.
     case sleepless
@@ -96,7 +96,7 @@ enum Plant: String, CaseIterable {
     case partial
     /// The engine does not say which port and scheme a redirect leads to.
     case portless
-    /// The engine reports a redirect as a lost connection, so nobody hears that the server answers again.
+    /// The engine reports a redirect as a lost connection, so the scheduler does not learn that the server answers again.
     case unheard
     /// The store keeps the resume data of a download that is cancelled.
     case clinging
@@ -156,7 +156,7 @@ func report(seed: UInt64, _ arguments: Arguments) -> Bool {
 }
 
 @main enum Simulation {
-    /// Starts this program again with the order of sets and dictionaries that it has in each process: a history must be repeatable.
+    /// Starts this program again with a fixed order of sets and dictionaries, because a history must be repeatable.
     private static func makeRepeatable() {
         guard getenv("SWIFT_DETERMINISTIC_HASHING") == nil else { return }
         setenv("SWIFT_DETERMINISTIC_HASHING", "1", 1)

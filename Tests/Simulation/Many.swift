@@ -39,7 +39,7 @@ extension World {
         }
     }
 
-    /// A call whose long answer is written in steps. It must not look newer than the messages that follow it.
+    /// A call whose long answer is written in steps. The answer must not contain anything newer than the messages that follow it.
     func describe(_ steps: Int) {
         tell("a long answer")
         var left = steps
@@ -83,7 +83,7 @@ extension World {
         }
     }
 
-    /// The process ends. Of the unanswered calls, only a CancelAll that is partly on disk must go on.
+    /// The process ends. Of the unanswered calls, only a CancelAll that is partly on disk must continue.
     func forgetUnsaved() {
         spareSome()
         for (call, done) in many {

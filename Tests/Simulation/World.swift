@@ -2,7 +2,7 @@
 import DownloadModel
 import Scheduling
 
-/// What the service tells the bus.
+/// The messages of the service to the bus.
 enum Message {
     /// The answer to the call that added the download, or `DownloadAdded`.
     case added(DownloadNumber)
@@ -20,7 +20,7 @@ enum Message {
     case taken(DownloadNumber, revival: Int)
 }
 
-/// What the service has asked its loop for.
+/// The work that the service has requested from its loop.
 enum LoopWork {
     case slices
     case gate(CommitGateWork)
@@ -64,7 +64,7 @@ struct Saved {
     }
 }
 
-/// A database that is written anew, from the rows that the process knows.
+/// A new database, made from the rows that the process has in memory.
 struct NewDatabase {
     var walk: Scheduler.RowWalk
     var rows: [StoreChange]
@@ -87,7 +87,7 @@ struct Transfer {
     var isStalled = false
     var hops = 0
     var hasBegun = false
-    /// The response was accepted and the part file created; the scheduler does not know yet.
+    /// The response was accepted and the part file created; the scheduler was not told yet.
     var isUntold = false
     var version = 0
     var total: ByteCount = 0
@@ -96,7 +96,7 @@ struct Transfer {
     var checkpoint: ResumeData?
 }
 
-/// What the refusals of one origin may delay, and for how long.
+/// The delays that the refusals of one origin may cause.
 struct Slowness {
     private static let longestInterval: Duration = .seconds(60)
     private static let firstInterval: Duration = .seconds(1)
@@ -188,19 +188,19 @@ final class World {
         Scheduler(settings: saved.settings, jitter: .fixed(0.5)))
     /// The scheduler of `executor`.
     private(set) lazy var scheduler: Scheduler = executor.scheduler
-    /// The work of the loop, in order; whether a commit is to begin; the alarm.
+    /// The work of the loop, in order; whether a commit must begin; the alarm.
     var loop: [LoopWork] = []
     var isCommitDue = false
     var alarm: WallTime?
-    /// The service must stay, because something is not on disk yet, or waits for that.
+    /// The service must keep running, because a change is not on disk yet, or an item waits for a commit.
     var isHeld = false
-    /// The bus has not taken what was sent.
+    /// The bus has not taken the messages sent so far.
     var isBehind = false
     /// A long answer is being written.
     var isAnswering = false
     /// The last batch that was saved. Its members take their places in slices.
     var entering: ScheduledBatch?
-    /// The commit in flight does not return; the scheduler is to hear once commits succeed again.
+    /// The commit in flight does not return; the scheduler must be told once commits succeed again.
     var isHanging = false
     var owesRecovery = false
     var inFlight: [StoreChange]?
@@ -220,7 +220,7 @@ final class World {
     /// The stamps of files before their rename.
     var stamps: [DownloadNumber: FileStamp] = [:]
 
-    // What callers know
+    // The facts that callers know
     var acknowledged: Set<DownloadNumber> = []
     var removals: Set<DownloadNumber> = []
     var endsTold: [DownloadNumber: Int] = [:]
@@ -233,15 +233,15 @@ final class World {
     var originFloors: [String: [String: WallTime]] = [:]
     /// As above for the other applications, with the start of the pause.
     var commonFloors: [String: (since: WallTime, until: WallTime)] = [:]
-    /// What each origin may delay. An origin that has refused nothing may delay nothing.
+    /// The delays that each origin may cause. An origin that has refused nothing may delay nothing.
     var slowness: [String: Slowness] = [:]
-    /// When the scheduler let the last request of each download go.
+    /// When the scheduler permitted the last request of each download.
     var requestedAt: [DownloadNumber: WallTime] = [:]
     /// For each application that waits for its turn at a paced host: the turns that each other application has had meanwhile.
     var passes: [String: [String: [String: Int]]] = [:]
-    /// Downloads that somebody wants at once.
+    /// Downloads that a person wants at once.
     var urgent: Set<DownloadNumber> = []
-    /// Those of them that no server has refused since.
+    /// The urgent downloads that no server has refused since.
     var hastened: Set<DownloadNumber> = []
     /// The members of batches whose Resume may not have reached all members yet.
     var resuming: Set<DownloadNumber> = []
@@ -250,7 +250,7 @@ final class World {
     /// The time of the last request that kept the host's interval, or an interval of its own.
     var lastSent: [String: WallTime] = [:]
     var wanted: [DownloadNumber: Int] = [:]
-    /// Finished files that somebody else has written or deleted.
+    /// Finished files that another program has written or deleted.
     var strangers: Set<String> = []
     /// Downloads into descriptors, which are lost with the process.
     var descriptors: Set<DownloadNumber> = []
@@ -295,7 +295,7 @@ final class World {
 
     func tell(_ text: @autoclosure () -> String) { if tells { print("  " + text()) } }
 
-    /// Runs a history, lets everything come to its end, and returns the violated invariant.
+    /// Runs a history, brings every download to its end, and returns the violated invariant.
     func live(_ steps: [Step]) -> String? {
         defer { gate.abandon() }
         for step in steps {

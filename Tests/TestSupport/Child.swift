@@ -16,8 +16,8 @@ public final class Child: Sendable {
 
     /// Starts `arguments[0]` (looked up in PATH), with an empty signal mask and, if given, this environment instead of ours.
     ///
-    /// The kernel kills it when the thread that started it ends (prctl(2), PR_SET_PDEATHSIG): that thread waits for it, so only the
-    /// death of the whole test process comes before its own end.
+    /// The kernel kills the child when the thread that started it ends (prctl(2), PR_SET_PDEATHSIG). That thread waits for the child, so it
+    /// ends earlier only if the whole test process dies.
     public init(_ arguments: [String], environment: [String: String]? = nil, folder: String? = nil) {
         var output: [Int32] = [0, 0]
         var errors: [Int32] = [0, 0]
@@ -62,16 +62,16 @@ public final class Child: Sendable {
 
     public var isRunning: Bool { reaper.isRunning }
 
-    /// What it has written to standard output and standard error so far.
+    /// Its standard output and standard error so far.
     public var output: String { reaper.text.0 }
     public var errors: String { reaper.text.1 }
 
     public func signal(_ signal: Int32) { if reaper.isRunning { kill(pid, signal) } }
 
-    /// Waits, without holding a thread of the caller's, until it has ended.
+    /// Waits until the child has ended, without blocking a thread of the caller.
     public func wait() async -> Exit { await reaper.wait() }
 
-    /// SIGTERM, and the end awaited.
+    /// Sends SIGTERM, and waits for the end.
     @discardableResult public func stop() async -> Exit {
         signal(SIGTERM)
         return await wait()
@@ -83,7 +83,7 @@ public final class Child: Sendable {
     }
 }
 
-/// Whether a process that is no child of ours has ended. One that its parent has not asked about yet (a zombie) has.
+/// Whether a process that is no child of ours has ended. A zombie, for which its parent has not waited yet, counts as ended.
 public func hasEnded(_ pid: Int32) -> Bool {
     guard let bytes = readFile("/proc/\(pid)/stat") else { return true }
     // "pid (name) state …": the name may hold anything, so the last parenthesis counts (proc_pid_stat(5)).
@@ -102,7 +102,7 @@ public func currentEnvironment() -> [String: String] {
     return result
 }
 
-/// Waits for one child on threads of its own and keeps what it writes.
+/// Waits for one child on threads of its own, and keeps the child's output.
 private final class Reaper: Sendable {
     private struct State {
         var output: [UInt8] = []
@@ -210,8 +210,8 @@ private final class Reaper: Sendable {
     }
 }
 
-/// Waits until `condition` holds, looking again every 10 ms; false if it does not within `limit`.
-/// For what tells no one when it happens (a file of a foreign program); signals and replies are awaited instead.
+/// Waits until `condition` holds, looking again every 10 ms; false if it does not within `limit`. Use it only for events without a report,
+/// such as a file of a foreign program. Await signals and replies instead.
 public func eventually(within limit: Duration = .seconds(60), _ condition: () async throws -> Bool) async rethrows -> Bool {
     let deadline = ContinuousClock.now + limit
     while true {

@@ -14,7 +14,7 @@ public indirect enum JSON: Equatable, Sendable {
     public var object: [String: JSON]? { if case .object(let value) = self { value } else { nil } }
     public subscript(_ key: String) -> JSON? { object?[key] }
 
-    /// nil where `text` is not one JSON value, or is nested deeper than 100.
+    /// nil if `text` is not one JSON value, or is nested deeper than 100.
     public init?(_ text: String) {
         var reader = JSONReader(rest: text.unicodeScalars[...])
         guard let value = reader.value(depth: 100) else { return nil }

@@ -1,13 +1,13 @@
 internal import Glibc
 
-/// The path of a program of ours that a test is to run: what the environment variable names (the release build in CI), else the one that
-/// was built together with the tests, in the same folder as their bundle.
+/// The path of a program of ours for a test. The environment variable may name it (the release build in CI). Otherwise it is the program
+/// that was built together with the tests, in the same folder as their bundle.
 public func builtProgram(_ name: String, variable: String) -> String {
     if let path = getenv(variable).map({ String(cString: $0) }), !path.isEmpty {
         precondition(access(path, X_OK) == 0, "\(variable) names \(path), which is no program")
         return path
     }
-    // The bundle is the test process itself, or what the process was told to load.
+    // The bundle is the test process itself, or a file that the process loads by an argument.
     var candidates = CommandLine.arguments
     var own = [CChar](repeating: 0, count: Int(PATH_MAX))
     let count = readlink("/proc/self/exe", &own, own.count)
@@ -19,6 +19,6 @@ public func builtProgram(_ name: String, variable: String) -> String {
     preconditionFailure("\(name) is not there: build it (swift build --product \(name)), or name it by \(variable)")
 }
 
-/// Which sanitizer the programs under test are built with, as `meson-helpers/sanitize` says; nil: none. What measures their time, memory or
-/// threads checks less then, and prints that it does.
+/// Which sanitizer the programs under test are built with, as `meson-helpers/sanitize` says; nil: none. Tests that measure their time,
+/// memory or threads check less then, and print that.
 public func underSanitizer() -> String? { getenv("TODOKU_SANITIZER").map { String(cString: $0) } }

@@ -7,13 +7,13 @@ import TestSupport
 @testable internal import TransferEngine
 @testable internal import Transport
 
-/// An engine, a folder to download into, and all that the engine told.
+/// An engine, a folder to download into, and all events of the engine.
 final class EngineFixture: Sendable {
     let folder = TemporaryFolder("todoku-engine")
     let engine: Engine
     let log: EventLog
 
-    /// - Parameter flush: instead of fdatasync(2), to be a disk that fails.
+    /// - Parameter flush: replaces fdatasync(2), to simulate a failing disk.
     init(
         certificateFile: String? = nil, proxies: ProxySettings = .none,
         flush: @escaping @Sendable (Int32) -> Int32 = { fdatasync($0) == 0 ? 0 : errno }
@@ -60,18 +60,18 @@ final class EngineFixture: Sendable {
     func part(_ number: UInt64) -> [UInt8]? { readFile(folder(".todoku-\(number).part")) }
 }
 
-/// What an engine reported, in order.
+/// The events of an engine, in order.
 @BusActor final class EventLog {
     private(set) var events: [TransferEvent] = []
 
     nonisolated init() {}
     private var waiters: [(condition: @BusActor ([TransferEvent]) -> Bool, resume: CheckedContinuation<Void, Never>)] = []
 
-    /// The further requests that were asked for.
+    /// The further requests for which the engine asked permission.
     private(set) var asked: [RequestID] = []
     private var permit: (RequestID) -> Void = { _ in }
 
-    /// Every further request that is asked for may go at once.
+    /// Permits every further request at once.
     func permit(_ body: @escaping (RequestID) -> Void) { permit = body }
 
     func take(_ event: TransferEvent) {
@@ -87,7 +87,7 @@ final class EngineFixture: Sendable {
 
     func wait(until condition: @escaping @BusActor ([TransferEvent]) -> Bool) async {
         await withCheckedContinuation { continuation in
-            // Looked at only here: other work of the loop may come between a call of `withCheckedContinuation` and its body.
+            // Check only here, because other work of the loop may run between a call of `withCheckedContinuation` and its body.
             if condition(events) { continuation.resume() } else { waiters.append((condition, continuation)) }
         }
     }
@@ -110,7 +110,7 @@ final class EngineFixture: Sendable {
         }
     }
 
-    /// What responses told, in order.
+    /// The facts of all accepted responses, in order.
     func facts(_ number: UInt64 = 1) -> [TransferFacts] {
         events.compactMap { if case .began(let id, let facts) = $0, id.download.value == number { facts } else { nil } }
     }

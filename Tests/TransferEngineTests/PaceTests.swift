@@ -41,7 +41,7 @@ import Testing
     }
 }
 
-/// Transfers that share a limit, without a network: what each server has sent waits until it may be taken.
+/// Transfers that share a limit, without a network. The bytes of each server wait until the pace accepts them.
 private struct Simulation {
     let shared = SharedPace()
     private(set) var paces: [Pace] = []
@@ -49,7 +49,7 @@ private struct Simulation {
     private(set) var taken: [Int] = []
     var limit: UInt64
 
-    /// - Parameter own: the limit of each of the transfers; 0: none.
+    /// - Parameter own: the own limit of each transfer; 0: none.
     init(limit: UInt64, own: [UInt64]) {
         self.limit = limit
         shared.wake(limit, idle: 0)
@@ -73,7 +73,7 @@ private struct Simulation {
         }
     }
 
-    /// What each took in `seconds`, per second.
+    /// The bytes per second that each transfer accepted within `seconds`.
     mutating func rates(_ seconds: Double, speeds: [Double], tick: Double = 0.1) -> [Double] {
         let before = taken
         run(seconds, speeds: speeds, tick: tick)
@@ -81,13 +81,13 @@ private struct Simulation {
     }
 }
 
-/// Whether all are within `share` of what is expected.
+/// Whether all rates are within `share` of the expected rates.
 private func areNear(_ rates: [Double], _ expected: [Double], within share: Double = 0.05) -> Bool {
     zip(rates, expected).allSatisfy { abs($0 - $1) <= share * $1 }
 }
 
 @Suite struct `A limit that is shared` {
-    /// More than a second's take of any limit here.
+    /// More bytes per second than any limit here.
     static let fast = 1e8
 
     @Test(
@@ -119,7 +119,7 @@ private func areNear(_ rates: [Double], _ expected: [Double], within share: Doub
         }
         var simulation = Simulation(limit: limit, own: own)
         for _ in 0..<20 {
-            // They come and go within the five seconds.
+            // Transfers begin and end within the five seconds.
             var (sum, elapsed) = (0.0, 0.0)
             while elapsed < 5 {
                 let speeds = own.map { _ in Bool.random(using: &random) ? 0 : Double.random(in: 0...2, using: &random) * Double(limit) }
@@ -127,7 +127,7 @@ private func areNear(_ rates: [Double], _ expected: [Double], within share: Doub
                 sum += simulation.rates(3 * tick, speeds: speeds, tick: tick).reduce(0, +) * 3 * tick
                 elapsed += 3 * tick
             }
-            // What was earned before, and not taken: a burst and a tick.
+            // Bytes that were earned before, and not used, add a burst and a tick.
             #expect(sum <= Double(limit) * (elapsed + 0.1 + 0.125) + Double(own.count))
         }
     }
@@ -137,7 +137,7 @@ private func areNear(_ rates: [Double], _ expected: [Double], within share: Doub
         simulation.run(2, speeds: [Self.fast, 0, 0])
         var sum = 0.0
         for step in 0..<25 {
-            // The other two send a lot, and nothing, in turn.
+            // The other two servers alternate between much and nothing.
             sum += simulation.rates(0.2, speeds: [Self.fast, step % 2 == 0 ? 600_000 : 0, step % 3 == 0 ? 900_000 : 0]).reduce(0, +) * 0.2
         }
         #expect(abs(sum - 5_000_000) <= 150_000)
@@ -148,7 +148,7 @@ private func areNear(_ rates: [Double], _ expected: [Double], within share: Doub
         simulation.run(2, speeds: [Self.fast, 0])
         simulation.run(0.2, speeds: [Self.fast, 1_000_000])
         #expect(areNear(simulation.rates(0.5, speeds: [Self.fast, 1_000_000]), [500_000, 500_000]))
-        simulation.run(1, speeds: [Self.fast, 0])  // takes what had come
+        simulation.run(1, speeds: [Self.fast, 0])  // accepts the bytes that have arrived
         #expect(areNear(simulation.rates(0.5, speeds: [Self.fast, 0]), [1_000_000, 0]))
     }
 
@@ -189,7 +189,7 @@ private func pow10(_ exponent: Double) -> Double {
 }
 
 @Suite(.timeLimit(.minutes(3))) struct `A limit over real servers` {
-    /// Bodies without an end: at most `speed` bytes per second each, "/?speed"; 0: as fast as they are taken.
+    /// Serves endless bodies: at most `speed` bytes per second each, "/?speed"; 0: as fast as the client reads.
     private static func server() -> ScriptedServer {
         ScriptedServer { request, reply in
             let speed = Int(request.target.split(separator: "?").last ?? "0") ?? 0
@@ -213,7 +213,7 @@ private func pow10(_ exponent: Double) -> Double {
         return fixture
     }
 
-    /// What each of `count` transfers wrote in `seconds` or somewhat more, per second.
+    /// The bytes per second that each of `count` transfers wrote within about `seconds`.
     private static func rates(_ fixture: EngineFixture, _ count: Int, seconds: Double = 3) async -> [Double] {
         func written() -> [Int] {
             (1...count).map { number in
@@ -228,7 +228,8 @@ private func pow10(_ exponent: Double) -> Double {
         return zip(after, before).map { Double($0 - $1) / ((end - start) / .seconds(1)) }
     }
 
-    /// Measures until it is as expected within a tenth, for a machine that is busy with other things; five times at most.
+    /// Repeats the measurement until the rates are within a tenth of the expected ones, because the machine may be busy; at most five
+    /// times.
     private static func expectRates(_ fixture: EngineFixture, _ expected: [Double], _ comment: Comment) async {
         var measured: [[Double]] = []
         for _ in 0..<5 {
@@ -268,11 +269,11 @@ private func pow10(_ exponent: Double) -> Double {
         }
         #expect(ContinuousClock.now - start > .milliseconds(5600))
         let snapshots = await fixture.log.events.compactMap { if case .progress(let all) = $0 { all.first?.received } else { nil } }
-        // In small steps, not in one piece: some sixty, fewer where the machine is busy.
+        // Progress comes in small steps, not in one piece: some sixty steps, fewer on a busy machine.
         #expect(snapshots.count > 5)
     }
 
-    @Test func `is kept for a coded body, of which pieces are taken in parts`() async throws {
+    @Test func `is kept for a coded body, whose pieces are accepted in parts`() async throws {
         let text = patternBytes(300_000)
         let fixture = await EngineFixture()
         writeFile(fixture.folder("text"), text)
@@ -295,7 +296,7 @@ private func pow10(_ exponent: Double) -> Double {
     }
 }
 
-/// The slowness of a server, on its own thread: that is what is shown, and no test waits by it.
+/// Simulates a slow server, on the server's own thread. The test itself does not wait by this function.
 private func pause(until instant: ContinuousClock.Instant) {
     let left = (instant - .now) / .microseconds(1)
     if left > 0 { usleep(UInt32(min(left, 1e6))) }

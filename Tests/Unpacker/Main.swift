@@ -9,15 +9,15 @@ import Synchronization
 //
 //     todoku-unpack ARCHIVE FOLDER NAME FINGERPRINT KILL [each]
 //
-// KILL: the number of the step before which it dies, from 1; 0: none. Without a kill it prints the number of steps, and the steps if it is
-// asked for 0. "each": every file is flushed by itself.
+// KILL: the number of the step before which the program dies, from 1; 0: none. Without a kill it prints the number of steps, and for KILL 0
+// the steps. "each": every file is flushed by itself.
 
 func say(_ text: String) {
     let line = Array("\(text)\n".utf8)
     _ = write(1, line, line.count)
 }
 
-/// VmHWM of /proc/self/status, in KiB. That of getrusage(2) is the peak of whoever started this program, too.
+/// VmHWM of /proc/self/status, in KiB. The peak in getrusage(2) would include the program that started this one.
 func peakMemory() -> String {
     let file = open("/proc/self/status", O_RDONLY | O_CLOEXEC)
     var bytes = [UInt8](repeating: 0, count: 4096)

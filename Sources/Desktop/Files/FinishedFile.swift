@@ -2,7 +2,7 @@ internal import Glibc
 
 /// Whether a click may open a finished file, or may only show the file in its folder.
 enum FinishedFile {
-    /// What a click on the file does.
+    /// The effect of a click on the file.
     enum Click: Equatable {
         case opens
         /// The file would run or start another program, or is unreadable or not a regular file.
@@ -62,7 +62,7 @@ enum FinishedFile {
     /// How many bytes are read from the start of the file.
     private static let headSize = 4096
 
-    /// What a click on the file at `path` does. The name or the first bytes suffice for `shows`, because either may lie.
+    /// The effect of a click on the file at `path`. The name or the first bytes suffice for `shows`, because either may lie.
     ///
     /// The executable bit counts only if the name has no extension, because every file on FAT is executable.
     /// A symbolic link is only shown, because Todoku never finishes a download as a link. Reads a few bytes: do not call on the bus loop.

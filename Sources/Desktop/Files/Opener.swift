@@ -24,7 +24,7 @@ internal import Glibc
     private static let showItems = MethodOf(fileManager, "ShowItems", in: [String].self, String.self)
     private static let showFolders = MethodOf(fileManager, "ShowFolders", in: [String].self, String.self)
 
-    /// What the file manager answered.
+    /// The answer of the file manager.
     private enum Answer { case done, refused, silent }
 
     private let connection: Connection

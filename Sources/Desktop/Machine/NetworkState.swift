@@ -2,10 +2,10 @@ public import DBus
 public import DownloadModel
 public import EventLoop
 
-/// Whether there is a network, and whether the network is metered. NetworkManager answers, else the desktop portal. Without both, downloads
-/// are not held back.
+/// Whether this machine has a network, and whether the network is metered. NetworkManager answers, else the desktop portal. Without both,
+/// no download is held back.
 ///
-/// Signals only trigger a call; the state is what the call returns.
+/// Signals only trigger a call. Only the answer to the call counts as the state.
 @BusActor public final class NetworkState {
     /// The longest wait for the first answer before the network counts as open. Without any answering program the bus replies at once. A
     /// program may be slow at login, and a download that starts too early behind a captive portal would fetch the login page.

@@ -27,8 +27,8 @@ public import EventLoop
         (self.redial, self.dial) = (redial, dial)
     }
 
-    /// Calls `told` with the connection as soon as there is one; with nil if the connection fails or is lost; and again after a
-    /// reconnection. Ends with `leave`.
+    /// Calls `told` with the connection once it is made, with nil if it fails or is lost, and again after a reconnection. The calls end
+    /// with `leave`.
     func join(_ told: @escaping @BusActor (Connection?) -> Void) -> Member {
         next += 1
         let member = Member(number: next)

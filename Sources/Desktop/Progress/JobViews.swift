@@ -2,7 +2,7 @@ public import DBus
 internal import DownloadModel
 public import EventLoop
 
-/// What a job shows. The texts are for people.
+/// The content of a job. The texts are for people.
 public struct JobContent: Sendable {
     public var title = ""
     /// Replaces the desktop's own status text; empty: the desktop's own text.
@@ -44,9 +44,9 @@ public struct JobContent: Sendable {
 /// Jobs in KDE's task display, with progress and buttons to pause and stop: `org.kde.JobViewServerV2` and `org.kde.JobViewV3`. No views
 /// without an owner of `org.kde.JobViewServer`.
 ///
-/// A hanging server delays nobody. A restarted server is asked for all views again.
+/// A hanging server delays no other work. All views are requested again from a restarted server.
 @BusActor public final class JobViews {
-    /// What a click on a job asks for.
+    /// The request of a click on a job.
     public enum Wish: String, CaseIterable, Sendable {
         case suspend = "suspendRequested"
         case resume = "resumeRequested"

@@ -10,8 +10,8 @@ internal import Glibc
 /// GLib's runner runs KDE's scripts, because the portal asks GIO, and GIO ignores KDE's settings before libproxy 0.5.
 /// An error or a hang never means a direct connection: the answer is `unknown`.
 ///
-/// gsettings(1) replaces GIO in this process: errors and hangs of dconf, its modules and its bus connection end with that child process.
-/// Nor is dconf's file read directly, because an administrator's defaults and locks are in other files.
+/// A child process, gsettings(1), reads the settings instead of GIO in this process. So errors and hangs of dconf, its modules and its bus
+/// connection end with the child. dconf's file is not read directly, because an administrator's defaults and locks are in other files.
 @BusActor public final class DesktopProxies {
     /// The longest wait for the settings, and for the portal, which may have to fetch a script.
     public static let patience: Duration = .seconds(10)
@@ -113,7 +113,7 @@ internal import Glibc
     }
 }
 
-/// What the settings say about one URL.
+/// The proxy setting for one URL.
 enum ProxySetting: Equatable {
     case choice(ProxyChoice)
     /// A proxy script (PAC) decides. The value is the script's URL; empty: the script has to be auto-detected.

@@ -2,7 +2,7 @@ public import DBus
 public import DownloadModel
 public import EventLoop
 
-/// Shows toasts through libnotify, on a thread of its own that starts with the first toast.
+/// Shows toasts through libnotify, on its own thread, which starts with the first toast.
 ///
 /// Call from the bus loop; no call blocks. Toasts keep their order. A call to the server may take 25 s. Meanwhile progress is merged, and
 /// end toasts wait in a bounded `ToastQueue`.
@@ -149,7 +149,7 @@ public actor Notifier {
         deliver()
     }
 
-    /// Shows no more toasts, and closes the progress toast. End toasts stay on screen.
+    /// Stops showing toasts, and closes the progress toast. End toasts stay on screen.
     ///
     /// - Parameter finished: called when the progress toast is closed and all reports are made. Called after `shutDownWait` at the
     ///   latest, so that a hanging server does not delay the exit.

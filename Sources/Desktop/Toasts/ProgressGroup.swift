@@ -1,6 +1,6 @@
 public import DownloadModel
 
-/// Decides what the single progress toast shows: the downloads and batches that have been active long enough. Has no clock of its own.
+/// Decides the content of the single progress toast: the downloads and batches that have been active long enough. Has no clock of its own.
 ///
 /// A batch has a number from the downloads' sequence, and counts as one member here.
 public struct ProgressGroup {

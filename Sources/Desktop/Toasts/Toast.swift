@@ -85,7 +85,7 @@ public struct ProgressToast: Equatable, Sendable {
     public var icon: String? { parts.count == 1 ? parts[0].icon : nil }
 }
 
-/// What a toast says when a download or batch ends, or when a download waits for its user. The texts are plain, without markup.
+/// The content of the toast when a download or batch ends, or when a download waits for its user. The texts are plain, without markup.
 public struct EndToast: Equatable, Sendable {
     public enum Kind: Equatable, Sendable {
         /// `path`: the absolute path of the file that the actions open.
@@ -143,7 +143,7 @@ extension EndToast.Kind {
     }
 }
 
-/// What a click on an end toast asks for.
+/// The request of a click on an end toast.
 public enum ToastAction: Equatable, Sendable {
     case open, showFolder, retry, freeSpace, newLink
 
@@ -164,7 +164,7 @@ public enum ToastEvent: Equatable, Sendable {
     case shown(DownloadNumber, isClickable: Bool)
     /// The user clicked the toast: at most once per toast, followed by `closed`. The token lets a started program take the focus.
     case action(DownloadNumber, ToastAction, activationToken: String?)
-    /// A toast that was `shown` is no longer on screen, so nobody can click it.
+    /// A toast that was `shown` is no longer on screen, so it cannot be clicked.
     case closed(DownloadNumber)
     /// An end toast could not be shown, was withdrawn or out of time, or was dropped because too many were waiting.
     case failed(DownloadNumber)

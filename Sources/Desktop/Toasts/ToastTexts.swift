@@ -46,7 +46,7 @@ public struct ToastTexts: Sendable {
         }
     }
 
-    /// What a download needs from its user.
+    /// The action that a waiting download needs from its user.
     public func waitingSummary(_ reason: WaitReason) -> String {
         reason == .needsUrl ? catalog.text("A new link is needed") : catalog.text("Not enough disk space")
     }

@@ -1,6 +1,6 @@
 /// The file name in a `Content-Disposition` field (RFC 6266), read as leniently as browsers do.
 public enum ContentDisposition {
-    /// The name that the server proposes, not yet made safe; nil if the field holds none.
+    /// The name that the server proposes, not yet made safe; nil if the field has no name.
     ///
     /// `filename*` (RFC 8187) wins over `filename`. `filename` is read as UTF-8, else as Shift_JIS or EUC-JP, else as windows-1252. Encoded
     /// words (RFC 2047) and percent-encoded UTF-8 in it are decoded: no standard allows either, but servers send both. Continuations

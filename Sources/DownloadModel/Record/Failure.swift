@@ -55,8 +55,8 @@ public struct DownloadFailure: Error, Equatable, Sendable {
     public var isRetryable: Bool
     /// The server's `Retry-After`, as a delay: a floor for the back-off.
     public var retryAfter: Duration?
-    /// What the download waits for instead of failing: `diskSpace`, `destination` or `offline`. nil: there is nothing to wait for.
-    /// `retry`: this machine did not know by which way to send the request. Nothing was sent, and such an attempt does not count.
+    /// The reason for which the download waits instead of failing: `diskSpace`, `destination` or `offline`. nil: waiting would not help.
+    /// `retry`: the proxy for the request was unknown. Nothing was sent, and such an attempt does not count.
     public var wait: WaitReason?
     /// How many bytes are missing on the disk, if `wait` is `diskSpace` and the number is known.
     public var missingBytes: ByteCount?

@@ -1,8 +1,8 @@
-/// What we know about the network connection.
+/// The known condition of the network connection.
 public struct NetworkCondition: Equatable, Sendable {
     public enum Reach: Sendable {
         case online
-        /// There is a network, but it may not reach the internet. Requests are still tried.
+        /// The machine has a network, but the network may not reach the internet. Requests are still tried.
         case limited
         /// There is no network.
         case offline
@@ -11,7 +11,7 @@ public struct NetworkCondition: Equatable, Sendable {
     }
 
     public var reach: Reach
-    /// The connection is metered: it costs by the byte.
+    /// The connection is metered: the user may pay for each byte.
     public var isMetered: Bool
     public init(reach: Reach = .online, isMetered: Bool = false) { (self.reach, self.isMetered) = (reach, isMetered) }
 

@@ -108,7 +108,7 @@ public struct DownloadRecord: Equatable, Sendable {
         get { course?.value.isWhole ?? false }
         set { if newValue != isWhole { change { $0.isWhole = newValue } } }
     }
-    /// The failure of the last attempt: why the download waits.
+    /// The failure of the last attempt, which is why the download waits.
     public var lastFailure: DownloadFailure? {
         get { course?.value.lastFailure }
         set { if newValue != lastFailure { change { $0.lastFailure = newValue } } }
@@ -205,7 +205,7 @@ public struct DownloadRecord: Equatable, Sendable {
         var owesToast: Bool = false
     }
 
-    /// The name of the final file: as chosen from the response. A row without that name uses what is known without a server.
+    /// The name of the final file, as chosen from the response. A row without that name falls back to a name that needs no response.
     ///
     /// Always a name in the folder: a stored row may contain anything.
     public var finalName: String {
@@ -218,7 +218,7 @@ public struct DownloadRecord: Equatable, Sendable {
     }
 }
 
-/// Saved so that a transfer can resume from its bytes.
+/// The data from which a later transfer resumes.
 public struct ResumeData: Equatable, Sendable {
     /// The bytes of the part file that are known to be on disk (a checkpoint).
     public var ranges: ByteRanges
@@ -226,7 +226,7 @@ public struct ResumeData: Equatable, Sendable {
     public var total: ByteCount?
     /// A strong validator of the representation. nil: a resume must start from 0, or be proved by a checksum.
     public var validator: Validator?
-    /// The part file's identity and the boot in which it was written. The written map is trusted only if all of it still matches.
+    /// The part file's identity, and the boot in which it was written. The written map is trusted only if all these values still match.
     public var identity: FileIdentity
 
     /// The number of bytes in `ranges`.

@@ -20,7 +20,7 @@ public enum WaitReason: String, CaseIterable, Sendable {
     case pausedAll = "paused-all"
 }
 
-/// The state of a download. `after(_:)` defines all transitions; a start and a set clock also compute a wait anew.
+/// The state of a download. `after(_:)` defines all transitions. At a start, and when the clock is set, a wait is computed again.
 public enum DownloadState: Equatable, Sendable {
     case queued
     case waiting(WaitReason, until: WallTime?)
@@ -71,7 +71,7 @@ public enum DownloadState: Equatable, Sendable {
         }
     }
 
-    /// The download resumes only when somebody acts: ResumeAll, a fresh link, or Resume.
+    /// The download resumes only when a person or an app acts: ResumeAll, a fresh link, or Resume.
     public var rests: Bool {
         switch self {
         case .paused, .waiting(.pausedAll, _), .waiting(.needsUrl, _): true
@@ -82,7 +82,7 @@ public enum DownloadState: Equatable, Sendable {
     public var failure: DownloadFailure? { if case .failed(let failure) = self { failure } else { nil } }
 }
 
-/// What can happen to a download.
+/// An event in the life of a download.
 public enum DownloadEvent: Equatable, Sendable {
     /// The scheduler starts the download.
     case start
@@ -95,7 +95,7 @@ public enum DownloadEvent: Equatable, Sendable {
     case retry
     /// The owner gave a fresh link.
     case renew
-    /// The download gives up its slot, because another application is due or the machine suspends. It is queued again.
+    /// The download releases its slot, because another application is due or the machine suspends. It is queued again.
     case yield
     /// PauseAll: every download that is not paused or ended waits. `release` is ResumeAll.
     case hold

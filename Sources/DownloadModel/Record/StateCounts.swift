@@ -6,7 +6,7 @@ public struct StateCounts: Equatable, Sendable {
     public private(set) var verifying: UInt32 = 0
     /// Waiting for a reason that ends by itself.
     public private(set) var waitingForTime: UInt32 = 0
-    /// Waiting for somebody to call ResumeAll or ReplaceUrl.
+    /// Waiting until a person or an app calls ResumeAll or ReplaceUrl.
     public private(set) var held: UInt32 = 0
     public private(set) var ended: UInt32 = 0
     /// The part of `waitingForTime` that waits for a folder or for free space.

@@ -15,7 +15,7 @@ public enum StoreChange: Equatable, Sendable {
     case swept(DownloadNumber)
     /// A request is about to be sent to a host with a request interval.
     case requested(HostRequest)
-    /// No download waits for that request's interval any more (names as in `HostRequest`).
+    /// The last request is forgotten, because no download waits for its interval any more (names as in `HostRequest`).
     case requestOver(host: String, requestInterval: Duration)
     /// The last file fetched for its key; replaces the previous one.
     case keepCopy(CachedCopy)
@@ -57,7 +57,7 @@ public struct Settings: Equatable, Sendable {
     public var diskReserve = DiskReserve.automatic
     /// PauseAll was called, and ResumeAll was not called since.
     public var paused = false
-    /// CancelAll was called for all unended downloads up to this number, and has not reached all of them yet.
+    /// CancelAll was called for all unfinished downloads up to this number, and has not reached all of them yet.
     public var cancelsThrough: DownloadNumber?
     /// Downloads up to that number that were restarted since, and must not be cancelled.
     public var spared: Set<DownloadNumber> = []
@@ -71,7 +71,7 @@ public struct HostRequest: Equatable, Sendable {
     /// The option `request-interval` of the request; zero: the host's own interval.
     public var requestInterval: Duration
     public var at: WallTime
-    /// The request had been sent by then. A request with false may have been sent at any time before its process ended.
+    /// Whether the request is known to have been sent at `time`. If false, it may have been sent at any time before its process ended.
     public var isSent: Bool
 
     public init(host: String, requestInterval: Duration, at: WallTime, isSent: Bool) {

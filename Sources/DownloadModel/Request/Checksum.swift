@@ -26,7 +26,7 @@ public struct Checksum: Hashable, Sendable {
 extension Checksum: CustomStringConvertible {
     /// Reads the option `checksum`: `sha256:<hex>`, any case.
     ///
-    /// - Throws: `InvalidOption`, saying what is wrong with it.
+    /// - Throws: `InvalidOption`, which names the fault.
     public init(_ text: String) throws(Refusal) {
         func invalid(_ what: String) -> Refusal { Refusal(.invalidOption, "checksum: \(what)") }
         let names = Algorithm.allCases.map(\.rawValue).joined(separator: ", ")

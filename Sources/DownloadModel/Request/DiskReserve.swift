@@ -1,4 +1,4 @@
-/// The free space that downloads leave on a disk for everybody else: a completely full disk breaks a session.
+/// The free space that downloads leave on a disk for other programs, because a completely full disk breaks a session.
 public enum DiskReserve: Equatable, Sendable {
     /// One hundredth of the disk, at most 1 GiB.
     case automatic

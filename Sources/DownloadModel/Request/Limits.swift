@@ -1,4 +1,4 @@
-/// Limits of what a caller can make us hold. A call beyond one of them is refused with `LimitExceeded`.
+/// Limits of what callers can make the service store. A call beyond a limit is refused with `LimitExceeded`.
 public enum Limits {
     public static let downloadsNotEnded = 100_000
     /// The part of `downloadsNotEnded` that an app in a sandbox may have.

@@ -1,6 +1,6 @@
 /// A set of bytes of a file: half-open ranges that are sorted, not empty, and neither overlap nor touch.
 ///
-/// A set is a claim ("these bytes are on disk"), so it may only ever lose bytes: where a range does not fit, it is left out.
+/// A set claims that its bytes are on disk, so it may omit bytes, but never add any. A range that does not fit is left out.
 public struct ByteRanges: Hashable, Sendable {
     /// The most ranges of a set. A set that has more leaves out its shortest one.
     public static let mostRanges = 64
@@ -31,7 +31,7 @@ public struct ByteRanges: Hashable, Sendable {
     /// The end of the last range; 0 if there is none.
     public var end: ByteCount { ranges.last?.upperBound ?? 0 }
 
-    /// The first bytes that are missing: from `prefixEnd` to the range behind it, or without an end (`.max`).
+    /// The first missing bytes: from `prefixEnd` to the start of the next range, or without an end (`.max`).
     public var firstGap: Range<ByteCount> {
         let start = prefixEnd
         let next = ranges.first { $0.lowerBound > start }
@@ -71,7 +71,7 @@ public struct ByteRanges: Hashable, Sendable {
         self.end <= end ? self : ByteRanges(ranges.lazy.filter { $0.lowerBound < end }.map { $0.clamped(to: 0..<end) })
     }
 
-    /// The bytes that are in both sets.
+    /// The bytes in both sets.
     public func intersection(_ other: ByteRanges) -> ByteRanges {
         if self == other { return self }
         return ByteRanges(ranges.flatMap { range in other.ranges.lazy.filter { $0.overlaps(range) }.map { $0.clamped(to: range) } })
@@ -93,7 +93,7 @@ public struct ByteRanges: Hashable, Sendable {
 extension ByteRanges: CustomStringConvertible {
     public var description: String { ranges.map { "\($0.lowerBound)..<\($0.upperBound)" }.joined(separator: " ") }
 
-    /// nil unless `text` is exactly what `description` makes of a set.
+    /// nil unless `text` is exactly the `description` of a set.
     public init?(_ text: String) {
         let words = text.utf8.split(separator: UInt8(ascii: " "), maxSplits: Self.mostRanges, omittingEmptySubsequences: true)
         var ranges: [Range<ByteCount>] = []

@@ -1,10 +1,10 @@
-/// A value that copies share until one of them changes it: 100,000 records hold their options by one pointer each.
+/// A value that copies share until one of them changes it. So each of 100,000 records needs only a pointer for its options.
 ///
 /// It is inlined into other modules. Otherwise, every read of one field of a large value copies the whole value.
 @usableFromInline struct Shared<Value: Equatable & Sendable>: Equatable, Sendable {
     @usableFromInline final class Box: Sendable {
-        // Copies on several threads only read it. `_modify` changes it only while a single copy of `Shared` refers to the box, which
-        // `isKnownUniquelyReferenced` proves: the exclusive access to that copy keeps another one from being made meanwhile.
+        // Copies on several threads only read the value. `_modify` changes it only while a single copy of `Shared` refers to the box, which
+        // `isKnownUniquelyReferenced` proves. The exclusive access to that copy prevents a further copy meanwhile.
         @usableFromInline nonisolated(unsafe) var value: Value
         @inlinable init(_ value: Value) { self.value = value }
     }

@@ -50,8 +50,8 @@ public struct DownloadNumber: Hashable, Comparable, Sendable, CustomStringConver
     public var description: String { String(value) }
 }
 
-/// What a transfer asks servers for at a time, through all redirects. No later transfer of the same download uses it again: an answer
-/// that comes late is not taken for one to another request.
+/// Identifies a request of a transfer, through all redirects. No later transfer of the same download has the same id, so a late answer is
+/// never taken for the answer to another request.
 public struct RequestID: Hashable, Comparable, Sendable, CustomStringConvertible {
     public let download: DownloadNumber
     /// Counts the requests of the download, in this process.

@@ -7,8 +7,8 @@ internal import Scheduling
 internal import TransferEngine
 
 /// Announces on the bus: progress within a budget, changed properties, and ends in the order of the contract. All signals but progress go
-/// through the journal, and so wait for the commit of what they say; progress says nothing durable. While commits fail, changes of an
-/// object are merged into one signal.
+/// through the journal, and so wait for the commit of the changes that they report. Progress reports nothing durable. While commits fail,
+/// changes of an object are merged into one signal.
 @BusActor final class Announcer: DownloadObserver {
     /// The shortest time between two `Progress` signals of a download.
     private static let progressInterval: Duration = .milliseconds(100)
@@ -17,7 +17,7 @@ internal import TransferEngine
     /// The shortest time between two `PropertiesChanged` of an object, except for changes of its state.
     private static let propertiesInterval: Duration = .milliseconds(250)
 
-    /// With more unsent bytes than this, progress is held back: progress can wait, and must not grow our queue.
+    /// With more unsent bytes than this, progress is held back, because progress can wait and must not lengthen our queue.
     private static let mostUnsent = 1 << 20
 
     private let list: DownloadList
@@ -27,7 +27,7 @@ internal import TransferEngine
     private let manager: Commands
     private let unsentBytes: () -> Int
     private var managerTold: [String: Variant]
-    /// The sources of the manager's announced properties, as of the last look.
+    /// The sources of the manager's announced properties, as last compared.
     private var managerSeen: (StateCounts, Settings, String, SalvageReport)
     private var managerToldAt: ContinuousClock.Instant?
     private var managerTimer: Poller.Token?
@@ -51,7 +51,8 @@ internal import TransferEngine
 
     func progressed(_ downloads: [ManagedDownload]) { for download in downloads { progress(of: download) } }
 
-    /// Sends `Progress` if the budget allows it now. Bytes held back are told by the next `Progress`, or before the next change of state.
+    /// Sends `Progress` if the budget allows it now. Bytes held back are reported by the next `Progress`, or before the next change of
+    /// state.
     private func progress(of download: ManagedDownload) {
         let stretched = Duration.seconds(1) * Int(max(1, list.counts.active)) / Self.progressBudget
         if let told = download.progressTold, .now - told < max(Self.progressInterval, stretched) - .milliseconds(5) { return }
@@ -59,7 +60,7 @@ internal import TransferEngine
         flushProgress(of: download)
     }
 
-    /// Sends `Progress` for the bytes that no signal has told yet.
+    /// Sends `Progress` for the bytes that no signal has reported yet.
     private func flushProgress(of download: ManagedDownload) {
         guard download.received > download.toldReceived else { return }
         let written = download.received -| download.toldReceived
@@ -73,7 +74,7 @@ internal import TransferEngine
     func rewinds(_ download: ManagedDownload) { flushProgress(of: download) }
     func stopped(_ download: ManagedDownload) { flushProgress(of: download) }
 
-    /// Sends `ResumedAt`, unless the transfer starts at 0 and nobody was told of any bytes.
+    /// Sends `ResumedAt`, unless the transfer starts at 0 and no signal has reported any bytes.
     func responded(_ download: ManagedDownload, _ facts: TransferFacts) {
         download.toldReceived = facts.offset
         if facts.offset > 0 || facts.discarded || download.hasToldBytes {
@@ -128,7 +129,7 @@ internal import TransferEngine
             download.propertiesTimer = nil
         }
         guard !download.changedProperties.isEmpty, !download.isRemoved else { return }
-        // An end is announced in full and in order even then: there are not many more ends than downloads.
+        // An end is announced in full and in order even while commits fail, because there are few more ends than downloads.
         if !download.state.hasEnded, journal.gathers() {
             owed.insert(download.number)
             return
@@ -174,7 +175,7 @@ internal import TransferEngine
         journal.post(Standard.propertiesChanged.message(from: BusName.managerPath, (Manager.interface, changed, [])))
     }
 
-    /// Announces the gathered changes: of each object, its values of now.
+    /// Announces the gathered changes: for each object, its present values.
     func commitsSucceedAgain() {
         recovering.append(owed.walk())
         owed = NumberSet()
@@ -212,7 +213,7 @@ internal import TransferEngine
     /// Announces changed counts of a batch as soon as the rate allows, and at once if the batch has ended.
     private func flushCounts(of batch: ManagedBatch, isEnd: Bool = false) {
         let entry = batch.entry
-        // The outcome of the last member is announced behind the end of that member.
+        // The outcome of the last member is announced after the end of that member.
         guard isEnd || !entry.hasEnded, batch.told != (entry.counts.remaining, entry.outcomes) else { return }
         if !isEnd, journal.gathers() { return }
         if !isEnd, let toldAt = batch.toldAt, .now - toldAt < Self.propertiesInterval {

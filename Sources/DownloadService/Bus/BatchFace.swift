@@ -4,7 +4,7 @@ internal import DownloaderInterface
 internal import EventLoop
 internal import Scheduling
 
-/// A batch on the bus, and what a call may make the service do with it.
+/// A batch on the bus, with the commands that its calls use.
 @BusActor final class BatchObject {
     let batch: ManagedBatch
     let commands: Commands
@@ -36,7 +36,7 @@ enum BatchFace {
         },
         Row(Batch.wait) { object, options, reply in
             if let key = options.keys.sorted().first { throw Refusal(.invalidOption, "Wait has no option “\(shown(key))”.") }
-            // Through the journal: an end that is not on disk yet has not been announced.
+            // Answer through the journal, because an end that is not on disk yet has not been announced.
             let entry = object.batch.entry
             if entry.hasEnded { return object.commands.journal.post(reply.message(entry.outcomes.wire)) }
             try object.commands.callers.wait(reply, for: object.batch)

@@ -6,7 +6,7 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-/// What a caller, or a click of the user, may make the service do with what is on the list. The rows of the faces act on it.
+/// The commands of callers and of the user's clicks, for downloads and batches on the list. The rows of the faces call them.
 @BusActor final class Commands: DownloadObserver {
     let list: DownloadList
     let executor: ServiceExecutor
@@ -29,7 +29,7 @@ internal import TransferEngine
 
     var events: any EventSink { executor }
 
-    /// Answers a call that has changed something, when the change is on disk.
+    /// Answers a call once the changes that it has made are on disk.
     func answerChange(_ reply: Reply<Void>) { journal.answer(reply, ()) }
 
     // MARK: Settings
@@ -79,7 +79,8 @@ internal import TransferEngine
         try steer(download, .retry, reply)
     }
 
-    /// Moves `download` to `place` among those of its priority, 0 = next. `takesTurn`: also ahead of the downloads of other applications.
+    /// Moves `download` to `place` among the downloads of its priority, 0 = next. `takesTurn`: also ahead of the downloads of other
+    /// applications.
     func move(_ download: ManagedDownload, to place: UInt32, takesTurn: Bool) throws(Refusal) {
         guard !download.state.hasEnded else {
             throw Refusal(.invalidState, "A download that is \(download.state.name) has no place in the queue.")
@@ -150,7 +151,7 @@ internal import TransferEngine
 
     /// Retries, after a click on the toast of its failure, a failed download or all failed members of a batch.
     ///
-    /// - Returns: false if nothing is left to retry, because somebody else was faster.
+    /// - Returns: false if there is nothing left to retry, because another call was faster.
     @discardableResult func retryByClick(_ number: DownloadNumber) -> Bool {
         let scheduler = list.scheduler
         let entries = scheduler[number].map { [$0] } ?? scheduler.batch(number).map { scheduler.members(of: $0) } ?? []
@@ -170,7 +171,7 @@ internal import TransferEngine
         batch.removing.append((last.reply, true))
     }
 
-    /// Notes the file of a member that leaves the list, if the files of its batch are to be deleted.
+    /// Notes the file of a member that leaves the list, if the call deletes the files of its batch.
     func removed(_ entry: ScheduledDownload) {
         guard let batch = entry.batch.flatMap({ list.batch($0.number) }), batch.deletesFiles, entry.state == .finished,
             let path = entry.record.path

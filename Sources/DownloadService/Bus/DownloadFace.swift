@@ -7,7 +7,7 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-/// A download on the bus, and what a call may make the service do with it.
+/// A download on the bus, with the commands that its calls use.
 @BusActor final class DownloadObject {
     let download: ManagedDownload
     let commands: Commands
@@ -17,7 +17,7 @@ internal import TransferEngine
 
 /// `org.todoku.Download1`: one download on the bus.
 enum DownloadFace {
-    /// The properties, to read from a download that no call is about.
+    /// The properties, for reading them outside a call to the download's object.
     static let readable = Face<ManagedDownload>(
         Download.interface, xml: { InterfaceXML.element(of: Download.interface) }, methods: [], properties: properties)
 
@@ -42,7 +42,7 @@ enum DownloadFace {
         Row(Download.trash) { object, _, reply in try object.commands.trash(object.download, reply) },
         Row(Download.wait) { object, options, reply in
             if let key = options.keys.sorted().first { throw Refusal(.invalidOption, "Wait has no option “\(shown(key))”.") }
-            // Through the journal: an end that is not on disk yet has not been announced.
+            // Answer through the journal, because an end that is not on disk yet has not been announced.
             let journal = object.commands.journal
             if let failure = object.download.state.endFailure { return journal.post(reply.message(failing: failure)) }
             if object.download.state == .finished { return journal.post(reply.message(object.download.record.path ?? "")) }
@@ -89,7 +89,7 @@ enum DownloadFace {
         },
     ]
 
-    /// - Parameter isAny: whether the file may be another than the one with `identity`.
+    /// - Parameter isAny: whether a file without this `identity` is accepted, too.
     @BusActor private static func openFile(_ path: String, _ identity: FileIdentity?, isAny: Bool, _ reply: Reply<FileDescriptor>) {
         DiskPool.shared.perform(at: .path(path), within: DiskPatience.file, late: closeLate) {
             let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
@@ -110,7 +110,7 @@ enum DownloadFace {
         }
     }
 
-    /// Nobody waits for the opened descriptor any more.
+    /// Closes a descriptor that was opened after its caller had stopped waiting.
     @Sendable private static func closeLate(_ result: Result<Int32, Refusal>) {
         if case .success(let descriptor) = result { DiskPool.shared.close(descriptor) }
     }

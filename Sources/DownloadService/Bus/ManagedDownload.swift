@@ -6,8 +6,8 @@ internal import Scheduling
 
 typealias FetchReply = Reply<(String, String)>
 
-/// A download on the bus: its entry in the scheduler, what was last announced, and the calls that wait for it. Most objects are made only
-/// when they are needed (`DownloadList.download`).
+/// A download on the bus: its entry in the scheduler, the values last announced, and the calls that wait for it. Most objects are made only
+/// when needed (`DownloadList.download`).
 @BusActor final class ManagedDownload {
     let entry: ScheduledDownload
     private let scheduler: Scheduler
@@ -18,9 +18,9 @@ typealias FetchReply = Reply<(String, String)>
     var received: ByteCount
     var speed: Speed = 0
 
-    /// `received` as the last `Progress` or `ResumedAt` told it.
+    /// The value of `received` in the last `Progress` or `ResumedAt`.
     var toldReceived: ByteCount
-    /// Whether this process, or the one before, has told any bytes. If so, even a transfer that begins at 0 sends `ResumedAt`.
+    /// Whether this process, or an earlier one, has reported any bytes. If so, even a transfer that begins at 0 sends `ResumedAt`.
     var hasToldBytes: Bool
     var progressTold: ContinuousClock.Instant?
     /// The announced properties that changed since the last `PropertiesChanged`, and when that was sent.
@@ -73,17 +73,17 @@ typealias FetchReply = Reply<(String, String)>
         if shownUrl.of != record.url { shownUrl = (record.url, redacted(record.url)) }
         return shownUrl.text
     }
-    /// The complete size as far as it is known; before the end, the size that the caller expects will do.
+    /// The complete size; nil while unknown. Before the end, the size that the caller expects counts as known.
     var total: ByteCount? { record.total ?? (state.hasEnded ? nil : record.options.size) }
 
-    /// Whether an object made anew from the scheduler would equal this one.
+    /// Whether a new object made from the scheduler would equal this one.
     var isDispensable: Bool {
         entry.work == .idle && waiting.isEmpty && fetching.isEmpty && (validators == nil || state.hasEnded) && propertiesTimer == nil
             && changedProperties.isEmpty && speed == 0
             && received == record.received && toldReceived == received && hasToldBytes == (record.fileName != nil)
     }
 
-    /// Goes back to the saved bytes of the record, because no transfer writes any more.
+    /// Resets the bytes to the saved bytes of the record, because no transfer writes any more.
     func rewind() {
         received = record.received
         toldReceived = min(toldReceived, received)

@@ -4,10 +4,10 @@ internal import DownloaderInterface
 internal import EventLoop
 internal import Scheduling
 
-/// What a caller may ask about what is on the list.
+/// The queries of callers about downloads and batches on the list.
 extension Commands {
-    /// Answers `reply` when all downloads have ended that `filter` matches at the call and that the caller may see. Downloads queued later
-    /// do not count.
+    /// Answers `reply` when all selected downloads have ended: those that `filter` matches at the call and that the caller may see.
+    /// Downloads queued later do not count.
     func waitAll(_ filter: DownloadFilter, _ reply: Reply<(UInt32, UInt32, UInt32)>) throws(Refusal) {
         let batch = try filter.batch.map { (path) throws(Refusal) in try list.named(path, for: reply.call.caller) }
         let group = WaitGroup(filter, callers.nextTick(), reply)
@@ -17,7 +17,7 @@ extension Commands {
         if let batch {
             walk = list.scheduler.walk(batch)
         } else if filter == DownloadFilter(), reply.call.caller == .user {
-            // The count is known without a look at each of a hundred thousand downloads.
+            // The count is known without visiting each of 100,000 downloads.
             group.gather(open: list.scheduler.order.count)
             walk = list.scheduler.walkOfEnded()
         } else {
@@ -47,12 +47,12 @@ extension Commands {
         }
     }
 
-    /// How many downloads are looked at between two looks at the clock.
+    /// The number of downloads visited between two checks of the clock.
     fileprivate static let portion = 100
 
     private func finish(_ group: WaitGroup, _ reply: Reply<(UInt32, UInt32, UInt32)>) {
         do throws(Refusal) {
-            // Through the journal: an end that is not on disk yet has not been announced.
+            // Answer through the journal, because an end that is not on disk yet has not been announced.
             if try callers.endGathering(group) { journal.post(group.answer) }
         } catch { reply.fail(error) }
     }
@@ -83,7 +83,7 @@ extension Commands {
         }
     }
 
-    /// Answers with the downloads that `filter` matches, each with those of its properties that are in `rows`.
+    /// Answers with the downloads that `filter` matches, each with the properties in `rows`.
     func describe(
         _ filter: DownloadFilter, _ rows: [PropertyRow<ManagedDownload>], _ reply: Reply<[Structure<ObjectPath, [String: Variant]>]>
     ) throws(Refusal) {
@@ -103,8 +103,8 @@ extension Commands {
         }
     }
 
-    /// Answers with the object paths of the batches that match and that the caller may see: oldest first, or newest first if the filter
-    /// says so. Looks at them in steps.
+    /// Answers with the object paths of the batches that match and that the caller may see. The oldest comes first, or the newest if the
+    /// filter says so. Works in steps.
     ///
     /// - Throws: `NoSuchObject` if `after` is no batch that the caller may see.
     func listBatches(_ filter: BatchFilter, _ reply: Reply<[ObjectPath]>) throws(Refusal) {
@@ -145,8 +145,8 @@ extension DownloadList {
     }
 }
 
-/// Looks in steps for the downloads that a filter matches and that a caller may see: unfinished ones in queue order, then ended ones,
-/// oldest first. Or all of these in reverse.
+/// Finds, in steps, the downloads that a filter matches and that a caller may see. The order is: unfinished downloads in queue order, then
+/// ended downloads, oldest first; or all of these in reverse.
 @BusActor private final class DownloadSearch {
     private let filter: DownloadFilter
     private let list: DownloadList
@@ -170,7 +170,7 @@ extension DownloadList {
         }
         self.after = after?.number
         let batch = try filter.batch.map { (path) throws(Refusal) in try list.named(path, for: caller) }
-        // The download in the key `after` may belong to another app or batch, or to none. Then the narrower list does not contain it.
+        // The download in the key `after` may belong to another app or batch, or to none. Then the narrower walk does not contain it.
         if let batch, after == nil || after?.batch == batch.number {
             (app, tag) = (nil, nil)
             walk = list.scheduler.walk(batch, isReversed: filter.isNewestFirst)

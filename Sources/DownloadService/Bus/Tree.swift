@@ -23,7 +23,8 @@ internal import Scheduling
         return [DownloadFace.face.of(DownloadObject(download, commands))]
     }
 
-    /// Of more downloads than this, introspection may miss some that have no token. Of more batches, it may miss those of a sandboxed app.
+    /// With more downloads than this, introspection may omit downloads without a token. With more batches, it may omit batches of a
+    /// sandboxed app.
     private static let mostLooks = 5000
 
     func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] {

@@ -14,12 +14,12 @@ internal import Glibc
 /// A caller that cannot be judged is refused with `NotAllowed`: its process has ended, belongs to another user, or does not let us see its
 /// root (a program that is not dumpable). A root on a FUSE file system is no obstacle, because Flatpak never has one.
 ///
-/// How certain the result is. A label belongs to the connection. A process, however, is known only by a number, which another process may
-/// have by the time of the look. With `ProcessFD`, the process that connected is shown to live after the last look, which leaves no doubt.
-/// Without `ProcessFD`, the process is shown to be older than the call, and the bus has confirmed after the call that the connection lives.
-/// To deceive this check, a connection must outlive its process, and that process must die and be replaced before the call. No confined
-/// Flatpak can do so, because its connection belongs to the proxy, which the app does not control. All looks use one descriptor of
-/// `/proc/PID`, and so see one process.
+/// How certain the result is: a label belongs to the connection. A process, however, is known only by a number, which another process may
+/// have by the time of the inspection. With `ProcessFD`, the service checks that the process still lives after the inspection, which leaves
+/// no doubt. Without `ProcessFD`, it checks that the process is older than the call, and the bus confirms after the call that the
+/// connection lives. To deceive this check, a connection must outlive its process, and another process must get the number before the call.
+/// No confined Flatpak can do so, because its connection belongs to the proxy, which the app does not control. All reads use one descriptor
+/// of `/proc/PID`, and so see one process.
 enum CallerInspection {
     /// Most bytes that are read of `.flatpak-info`, and of each file in `/proc`.
     static let mostBytes = 64 << 10
@@ -147,7 +147,8 @@ enum FlatpakInfo {
     /// Whether the sandbox shares the host's network: `network` in the list `shared` of the group `Context` (flatpak-metadata(5)).
     static func hasNetwork(in text: String) -> Bool { network(in: text) ?? false }
 
-    /// What the list `shared` says of the network: `network` or `!network`, whichever is last. nil: nothing.
+    /// Whether the list `shared` allows the network: true for `network`, false for `!network`; the last of them counts. nil: the list has
+    /// neither.
     static func network(in text: String) -> Bool? {
         let words = values(of: "shared", in: text)["Context"]?.split(separator: ";").map { trimmed($0) } ?? []
         return words.last { $0 == "network" || $0 == "!network" }.map { $0 == "network" }
@@ -195,7 +196,7 @@ enum SecurityLabel: Equatable {
     case unreadable
     /// An AppArmor label that confines no snap: of another program, or of a snap that may do everything.
     case unconfined
-    /// No AppArmor label (but SELinux's, say): it says nothing about snaps.
+    /// Not an AppArmor label (an SELinux label, for example): it says nothing about snaps.
     case other
 
     init(_ text: String) {
@@ -214,7 +215,7 @@ enum SecurityLabel: Equatable {
             self = .unconfined
             return
         }
-        // A snap with an unreadable name must not pass as the user.
+        // A snap with an unreadable name must not count as the user.
         self = snaps.lazy.compactMap { $0 }.first.map(SecurityLabel.snap) ?? .unreadable
     }
 }

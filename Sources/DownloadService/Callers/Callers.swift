@@ -56,7 +56,7 @@ internal import Scheduling
         try admit(reply.call.sender, waitsFor: batch.number)
     }
 
-    /// Keeps `group` until the last download that it waits for has ended. The group is told of all ends from now on.
+    /// Keeps `group` until the last download that it waits for has ended. From now on, the group counts all ends.
     ///
     /// - Throws: `LimitExceeded` beyond 256 waiting calls of one connection.
     func wait(_ group: WaitGroup) throws(Refusal) {
@@ -66,7 +66,7 @@ internal import Scheduling
 
     /// `group` has counted all downloads that it waits for.
     ///
-    /// - Returns: whether there is nothing left to wait for; false also if the caller has left.
+    /// - Returns: whether all these downloads have ended; false also if the caller has left.
     /// - Throws: `LimitExceeded` for too many downloads selected by their state; the group is then forgotten.
     func endGathering(_ group: WaitGroup) throws(Refusal) -> Bool {
         guard groups.contains(where: { $0 === group }) else { return false }
@@ -124,7 +124,7 @@ internal import Scheduling
         }
     }
 
-    /// The object of the download that is kept, so that the call is not lost.
+    /// Returns the kept object of the download, so that the waiting call is not lost.
     private func kept(_ download: ManagedDownload) -> ManagedDownload { list.download(download.number) ?? download }
 
     private func admit(_ sender: String, waitsFor number: DownloadNumber?) throws(Refusal) {
@@ -151,7 +151,7 @@ internal import Scheduling
         for sender in senders { answered(sender, number) }
     }
 
-    /// Removes and returns the calls of `WaitAll` for which `download` was the last; they are to be answered now.
+    /// Removes and returns the calls of `WaitAll` for which `download` was the last. The caller must answer them now.
     func groupsDone(by download: ManagedDownload) -> [WaitGroup] {
         guard !groups.isEmpty else { return [] }
         let since = liveTick(of: download.number)

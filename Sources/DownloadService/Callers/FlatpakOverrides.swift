@@ -2,8 +2,8 @@ internal import Desktop
 internal import DownloadModel
 internal import Glibc
 
-/// What the user and the machine's owner have changed in the permissions of Flatpak apps (flatpak-override(1)). An app's sandbox takes the
-/// changes from its next start; its downloads take them from the next start of a transfer.
+/// The changes of the user and of the machine's owner to the permissions of Flatpak apps (flatpak-override(1)). They take effect for an
+/// app's sandbox at its next start, and for its downloads at the next start of a transfer.
 enum FlatpakOverrides {
     /// The installations of the user and of the machine.
     static let folders: (own: String, machine: String) = {
@@ -14,10 +14,10 @@ enum FlatpakOverrides {
         )
     }()
 
-    /// Whether the overrides let an app use the network that had it when it called. Blocks.
+    /// Whether the overrides let an app use the network, if its sandbox had the network when it called. Blocks.
     ///
-    /// Later files win (flatpak, `flatpak_deploy_get_overrides`): of the machine and of the user, each for all apps and for this one. A
-    /// file that cannot be read says nothing.
+    /// Later files win (flatpak, `flatpak_deploy_get_overrides`): first the machine's files, then the user's, each first for all apps, then
+    /// for this one. A file that cannot be read is ignored.
     ///
     /// - Parameter app: an id for which `FlatpakInfo.isId` is true.
     static func allowNetwork(for app: String, in folders: (own: String, machine: String)) -> Bool {

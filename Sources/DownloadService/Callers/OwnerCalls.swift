@@ -8,7 +8,7 @@ internal import Logging
 /// does not run.
 ///
 /// The scheduler decides whether and when to call. At most `Limits.ownerCalls` calls are in flight, and one for each owner. So the owner of
-/// 10,000 downloads hears of their ends one by one, and an owner that hangs delays no other.
+/// 10,000 downloads is called for one end after the other, and a hanging owner delays no other owner.
 ///
 /// A sandboxed app must not be able to start itself at will, by a dead URL or at a chosen time (`not-before`). Only a download that brought
 /// a file starts the app, as often as `OwnerStarts` allows. Every other call reaches the app only while it runs.
@@ -56,7 +56,7 @@ internal import Logging
 
     /// Calls the owner of `download` when its turn comes.
     ///
-    /// - Parameter isWanted: whether the call is still to be made; evaluated once, at its turn.
+    /// - Parameter isWanted: whether the call must still be made; evaluated once, at its turn.
     func ask(for download: ManagedDownload, isWanted: @escaping () -> Bool) {
         guard let owner = download.record.options.activate else { return }
         if queues[owner] == nil { turns.append(owner) }
@@ -76,7 +76,7 @@ internal import Logging
                 let failure = await call(owner, download)
                 underWay -= 1
                 if let failure { recordFailure(owner, failure) } else { failing.remove(owner) }
-                // An owner that could not be started is not tried again for each of its downloads: their calls come again at later times.
+                // An owner that could not be started is not tried again for each of its downloads: their calls are repeated at later times.
                 if failure?.isNotThere == true, !download.record.options.isSandboxed {
                     for _ in 0..<Self.mostLetGo where nextWanted(of: owner) == nil { break }
                 }
@@ -131,7 +131,7 @@ extension DownloadRecord {
 }
 
 extension DBusError {
-    /// Whether nobody owns the name, and the bus could start nobody for it.
+    /// Whether the name has no owner, and the bus could not start one.
     fileprivate var isNotThere: Bool {
         let bus = "org.freedesktop.DBus.Error."
         return name == bus + "ServiceUnknown" || name == bus + "NameHasNoOwner" || name.hasPrefix(bus + "Spawn.")

@@ -26,10 +26,10 @@ internal import Glibc
         _ = Self.append(kept.map { Self.line($0.time, $0.app) }.joined(), to: path)
     }
 
-    /// Whether `app` may be started once more. If so, the start is counted and written to the file.
+    /// Whether `app` may be started again. If so, the start is counted and written to the file.
     func take(_ app: String) async -> Bool {
         let now = now()
-        // The clock was set back if a start lies in the future: such a start counts as of now.
+        // If a start lies in the future, the clock was set back: the start then counts as if it were now.
         starts = starts.mapValues { $0.map { min($0, now) }.filter { now - $0 < Self.window } }.filter { !$0.value.isEmpty }
         guard starts[app, default: []].count < Limits.ownerStarts, !app.contains("\n") else { return false }
         let isFirst = starts.isEmpty

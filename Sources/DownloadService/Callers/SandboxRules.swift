@@ -4,7 +4,7 @@ internal import DownloaderInterface
 internal import EventLoop
 internal import Scheduling
 
-// What an app in a sandbox may do (docs/dbus.md, "From a sandbox"). It sees only downloads with its own `app` id.
+// The rules for an app in a sandbox (docs/dbus.md, "From a sandbox"). The app sees only downloads with its own `app` id.
 
 extension CallerIdentity {
     /// The only application whose downloads this caller may see; nil: all.
@@ -22,15 +22,15 @@ extension Reply {
         if call.caller != .user { throw Refusal(.notAllowed, "An app in a sandbox may not \(what).") }
     }
 
-    /// Checks again where `download` writes, before a sandboxed app makes it run again. The user may have queued the download for the app
-    /// with options that the app may not use, or may have changed `DefaultDirectory` since.
+    /// Checks the destination of `download` again, before a sandboxed app starts it again. The user may have queued the download for the
+    /// app with options that the app may not use, or may have changed `DefaultDirectory` since.
     ///
     /// - Throws: `NotAllowed` if the app could not queue the download like this now.
     @BusActor func refuseSandboxedPlace(of download: ManagedDownload, default folder: String) throws(Refusal) {
         try refuseSandboxedPlace(of: [download.entry], default: folder)
     }
 
-    /// Checks all downloads that a call on a batch would make run. One refused download refuses the call.
+    /// Checks all downloads that a call on a batch would start. One refused download refuses the call.
     @BusActor func refuseSandboxedPlace(of entries: [ScheduledDownload], default folder: String) throws(Refusal) {
         guard call.caller != .user else { return }
         var allowed = folder

@@ -5,7 +5,7 @@ internal import EventLoop
 internal import Logging
 internal import Scheduling
 
-/// Adds what was admitted to the list.
+/// Adds admitted downloads and batches to the list.
 extension Admission {
     /// Adds `record`. The answer follows when the record is on disk. The answer to a Fetch waits for the end of the download; later calls
     /// of the same Fetch may share the download.

@@ -12,7 +12,7 @@ internal import TransferEngine
 /// caller are admitted in the order of its calls. A folder that does not answer (a dead network mount) delays its own callers only, for at
 /// most `DiskPatience.folder`.
 @BusActor final class Admission {
-    /// The reply that a call is owed, and when it is due.
+    /// The kind of reply that a call waits for, and when it is due.
     enum Answer {
         /// The object path, once the download is on disk.
         case path(Reply<ObjectPath>)
@@ -48,7 +48,7 @@ internal import TransferEngine
         }
     }
 
-    /// A call that asks for one download.
+    /// A call for one download.
     private struct Ask {
         let wanted: Wanted
         /// The caller's descriptor to write into; nil: a file in a folder.
@@ -56,7 +56,7 @@ internal import TransferEngine
         let answer: Answer
     }
 
-    /// What one call adds to the amounts that are limited: downloads and bytes.
+    /// The number of downloads and bytes by which one call approaches the limits.
     struct Load {
         /// The sandboxed app that would own the downloads; nil: the caller is in no sandbox.
         let app: String?
@@ -88,14 +88,13 @@ internal import TransferEngine
         let caller: String
         /// When the wait for the folders ends; nil: the folders are not known yet.
         fileprivate private(set) var deadline: ContinuousClock.Instant?
-        /// Does one slice of the work that must precede `then`, given the same verdicts. Returns false once the work is done.
+        /// Does one slice of the work that must precede `then`, with the same verdicts. Returns false once the work is done.
         fileprivate private(set) var prepare: (([ByteText: Result<String, Refusal>]) -> Bool)?
         fileprivate var isPreparing = false
         /// The folders without a verdict. The empty path stands for a descriptor, as in records.
         private var missing: Set<ByteText> = []
         private var verdicts: [ByteText: Result<String, Refusal>] = [:]
-        /// Admits or refuses the call. A verdict is the folder's path without superfluous slashes and dots, or what is wrong with the
-        /// folder.
+        /// Admits or refuses the call. A verdict is the folder's path without superfluous slashes and dots, or the fault of the folder.
         private var then: ([ByteText: Result<String, Refusal>]) -> Void = { _ in }
 
         fileprivate init(_ load: Load, _ caller: String) { (self.load, self.caller) = (load, caller) }
@@ -130,7 +129,7 @@ internal import TransferEngine
             for folder in missing { saw(folder, .failure(.silentFolder(folder.text))) }
         }
 
-        /// Calls `then` once and releases it, because the closure of a batch retains this request and all items.
+        /// Calls `then` once. Releases the closure, because that of a batch retains this request and all items.
         fileprivate func proceed() {
             let proceed = then
             (prepare, then) = (nil, { _ in })
@@ -164,9 +163,9 @@ internal import TransferEngine
     /// The waiting requests, by caller.
     private var queues: [String: Queue] = [:] { didSet { hold.isHeld = !queues.isEmpty } }
     private let hold: IdleExit.Hold
-    /// How many downloads the waiting requests ask for.
+    /// The number of downloads in all waiting requests.
     private var waiting = 0
-    /// What the waiting requests of each sandboxed app ask for.
+    /// The downloads and bytes in the waiting requests of each sandboxed app.
     private var waitingOf: [String: (count: Int, bytes: Int)] = [:]
     /// The requests that wait for the check of a folder: `asked` came before the check began, `gathered` after. `makes`: a gathered request
     /// wants the folder created.
@@ -190,8 +189,7 @@ internal import TransferEngine
     /// Admits one call of `Download`, `Fetch` or `DownloadToFd`.
     ///
     /// - Parameter descriptor: the caller's descriptor to write into; nil: a file in a folder.
-    /// - Throws: what is wrong with the URL or the options, or the limit that is reached. Faults of folder and descriptor are answered
-    ///   later.
+    /// - Throws: the fault of the URL or of the options, or the limit that is reached. Faults of folder and descriptor are answered later.
     func admit(
         url text: String, options dictionary: [String: Variant], into descriptor: HeldDescriptor? = nil, _ answer: Answer
     ) throws(Refusal) {
@@ -262,7 +260,7 @@ internal import TransferEngine
     }
 
     /// Checks `folders` and `descriptor`, then calls `then`, in the order of the calls of `caller`. A folder with the value true is created
-    /// if it is missing. The verdict on the descriptor is that of the folder "".
+    /// if it is missing. The verdict on the descriptor has the key "".
     func lookAt(
         _ folders: [ByteText: Bool], _ load: Load, for caller: String, _ descriptor: HeldDescriptor? = nil, reading: Bool = false,
         then: @escaping ([ByteText: Result<String, Refusal>]) -> Void
@@ -365,7 +363,7 @@ internal import TransferEngine
         prepareSome(request)
     }
 
-    /// - Parameter isLong: the preparation takes more than one slice. Then what follows is a step of its own.
+    /// - Parameter isLong: the preparation takes more than one slice. Then the admission is a step of its own.
     private func prepareSome(_ request: Request, isLong: Bool = false) {
         let step = StepTime()
         while request.prepareSome() {
@@ -456,7 +454,7 @@ internal import TransferEngine
         return list.holder(of: BusName.path(app: wanted.options.app, token: token))
     }
 
-    /// Reserves `count` numbers, which nothing else will get. Returns the first.
+    /// Reserves `count` consecutive numbers, and returns the first.
     func takeNumbers(_ count: UInt64) -> DownloadNumber {
         let number = journal.nextNumber
         journal.nextNumber = DownloadNumber(number.value +| count)

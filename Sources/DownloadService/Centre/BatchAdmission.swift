@@ -11,12 +11,12 @@ internal import Scheduling
     let request: Admission.Request
     let reply: Reply<(ObjectPath, [ObjectPath])>
     private(set) var wanted: [Admission.Wanted] = []
-    /// The folders that the items name. True: an item goes to the default folder, which is created if it is missing.
+    /// The folders of the items. True: an item goes to the default folder, which is created if it is missing.
     private(set) var folders: [ByteText: Bool] = [:]
     private(set) var hasTokens = false
     /// The bytes that the items count against the limit of a sandboxed app.
     private(set) var bytes = 0
-    /// Reads the next item. Released, with the message it reads, as soon as all items are read.
+    /// Reads the next item. This closure, and the message that it reads, are released as soon as all items are read.
     private var next: (() throws -> (String, [String: Variant])?)?
     private let settings: Settings
 
@@ -63,14 +63,14 @@ internal import Scheduling
     }
 }
 
-/// The members of a batch, made in slices once its folders are checked. Nobody sees the members before the batch is admitted.
+/// The members of a batch, made in slices once its folders are checked. No caller sees the members before the batch is admitted.
 @BusActor private final class BatchMembers {
     /// Reserved when the batch's turn comes among the calls of its caller.
     private(set) lazy var number = admission.takeNumbers(1 + UInt64(count))
     private let count: Int
     private let hasTokens: Bool
-    /// The items, or none if no item has a token and all members are made. A made member's item has its folder's path as the check returned
-    /// it.
+    /// The items. If no item has a token, the items are released once all members are made. The item of a made member has the folder's path
+    /// as the check returned it.
     private(set) var wanted: [Admission.Wanted]
     private(set) var apps: Set<String> = []
     /// The paths of the members.
@@ -134,7 +134,7 @@ internal import Scheduling
     /// The scheduler has the members now.
     func areAdded() { members = .success(PreparedMembers()) }
 
-    /// Releases items and members, which are not needed any more, in slices.
+    /// Releases items and members, which are no longer needed, in slices.
     func drop() {
         if case .success(let all) = members, !all.entries.isEmpty { (made, members) = (all, .success(PreparedMembers())) }
         BusActor.inSteps { [self] in wanted.popLast() != nil || made.popLast() }
@@ -175,7 +175,7 @@ internal import Scheduling
 
 /// Compares the items of a batch with the downloads that have their tokens already.
 private struct TokenComparison {
-    /// Of `TokenTable`.
+    /// `TokenTable.generation` when the comparison began.
     let generation: UInt64
     /// The number of compared items.
     private(set) var compared = 0
@@ -217,7 +217,7 @@ private struct TokenComparison {
 extension Admission {
     /// Admits one call of `DownloadBatch`. Its items are read in slices, so that other calls are answered in between.
     ///
-    /// - Throws: what is wrong with the batch as a whole. Faults of an item or of a folder are answered later.
+    /// - Throws: the fault of the batch as a whole. Faults of an item or of a folder are answered later.
     func admit(
         _ items: ArrayArgument<Structure<String, [String: Variant]>>, options dictionary: [String: Variant],
         _ reply: Reply<(ObjectPath, [ObjectPath])>

@@ -3,7 +3,7 @@ internal import DownloadModel
 internal import EventLoop
 internal import Scheduling
 
-/// The facts for the toast of a batch, as of its end.
+/// The facts for the toast of a batch, at the time of its end.
 struct BatchEnd {
     let owed: Scheduler.OwedToast
     let record: BatchRecord
@@ -14,7 +14,7 @@ struct BatchEnd {
     let failure: DownloadFailure?
     /// What the user can do about `failure`.
     let remedy: Remedy?
-    /// The time from the end to the toast: the longest that a member asks for.
+    /// The time from the end to the toast: the longest `notify-delay` of a member.
     let delay: Duration
     /// The sandboxed app that queued the batch; nil: none did.
     let sandboxedApp: String?

@@ -5,8 +5,8 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-/// The callers' descriptors that downloads write into: which download has which, and how many each caller makes us hold. A descriptor is
-/// closed when nothing reads or writes it any more.
+/// The callers' descriptors that downloads write into, by download, and their number for each caller. A descriptor is closed when it is no
+/// longer in use.
 @BusActor final class Descriptors {
     private struct Held {
         let descriptor: HeldDescriptor
@@ -44,7 +44,7 @@ internal import TransferEngine
         total += 1
     }
 
-    /// Takes back one count of `reserve`.
+    /// Undoes one `reserve`.
     func release(for holder: String) {
         total -= 1
         if let count = counts[holder] { counts[holder] = count > 1 ? count - 1 : nil }
@@ -81,7 +81,7 @@ internal import TransferEngine
 }
 
 extension Downloader {
-    /// Verifies what was written into the descriptor of `entry`.
+    /// Verifies the bytes written into the descriptor of `entry`.
     func verifyDescriptor(_ entry: ScheduledDownload) {
         let record = entry.record
         guard let held = descriptors[entry.number] else { return decide(.descriptorLost(entry)) }

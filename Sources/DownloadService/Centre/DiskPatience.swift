@@ -4,10 +4,10 @@ internal import DownloadModel
 enum DiskPatience {
     static let folder: Duration = .seconds(5)
     static let file: Duration = .seconds(10)
-    /// For the verification or the rename, before its folder is looked at.
+    /// For the verification or the rename, before its folder is probed.
     static let ending: Duration = .seconds(20)
 
-    /// The time for `count` files: a slow disk needs some for each.
+    /// The time for `count` files, because a slow disk needs time for each.
     static func files(_ count: Int) -> Duration { file + .milliseconds(50 * count) }
 }
 

@@ -6,20 +6,20 @@ internal import Scheduling
 
 /// The downloads and batches on the list: their scheduler, their objects on the bus, and the paths, tokens and fetches that name them.
 ///
-/// Every part of the service may look things up here. Only the executor changes the scheduler. Only its host, and those who add downloads,
-/// track and untrack objects.
+/// Every part of the service may look up downloads and batches here. Only the executor changes the scheduler. Only the executor's host and
+/// the parts that add downloads track and untrack objects.
 @BusActor final class DownloadList {
     let scheduler: Scheduler
     /// The XDG download folder.
     private let downloadFolder: String
-    /// The objects of downloads that know more than the scheduler: running downloads, and those with waiting calls or unsent signals. For
+    /// The objects that know more than the scheduler: of running downloads, and of downloads with waiting calls or unsent signals. For
     /// other downloads, an object is made when needed and then released.
     private var downloads: [DownloadNumber: ManagedDownload] = [:]
     private(set) var batches = NumberTable<ManagedBatch>()
     private(set) var tokens = TokenTable()
-    /// The downloads that `Fetch` has added, by what they fetch.
+    /// The downloads that `Fetch` has added, by fetch key.
     private var fetches = KeyTable<CopyKey, NumberSet>()
-    /// For each download in `fetches`, the key as it was added. A fresh link changes the URL, but not what was asked for.
+    /// For each download in `fetches`, the key as it was added. A fresh link changes the URL, but not the key.
     private var fetchKeys = NumberTable<CopyKey>()
 
     /// - Parameter downloadFolder: the XDG download folder, read once at startup, because the bus thread must not wait for a disk.
@@ -34,10 +34,10 @@ internal import Scheduling
     var settings: Settings { scheduler.settings }
     var counts: StateCounts { scheduler.counts }
 
-    /// The folder of downloads that name none.
+    /// The folder of downloads without the option `directory`.
     var defaultDirectory: String { settings.defaultDirectory.isEmpty ? downloadFolder : settings.defaultDirectory }
 
-    /// The object of a download, kept so that changes of it are not lost.
+    /// The object of a download, which is kept so that its changes are not lost.
     func download(_ number: DownloadNumber) -> ManagedDownload? {
         if let download = downloads[number] { return download }
         let download = peek(number)
@@ -51,12 +51,12 @@ internal import Scheduling
     /// The kept objects.
     var lively: some Collection<ManagedDownload> { downloads.values }
 
-    /// The object of a download to read from, or to announce. It may not be kept: other changes of it may be lost.
+    /// The object of a download, for reading or announcing only. It may not be kept, so other changes to it may be lost.
     func peek(_ number: DownloadNumber) -> ManagedDownload? {
         downloads[number] ?? scheduler[number].map { ManagedDownload($0, in: scheduler) }
     }
 
-    /// As `peek`, of a download that may be off the list.
+    /// As `peek`, for a download that may be off the list.
     func object(of entry: ScheduledDownload) -> ManagedDownload { downloads[entry.number] ?? ManagedDownload(entry, in: scheduler) }
 
     func batch(_ number: BatchNumber) -> ManagedBatch? { batches[number] }
@@ -124,9 +124,9 @@ internal import Scheduling
     /// The download whose token makes this path.
     func holder(of path: ObjectPath) -> ScheduledDownload? { tokens[path.value].flatMap { scheduler[$0] } }
 
-    // MARK: By what is fetched
+    // MARK: By fetch key
 
-    /// The unfinished Fetch that a repeated call can wait for; nil: there is none.
+    /// The unfinished Fetch that a repeated call can wait for; nil if none exists.
     func runningFetch(of key: CopyKey, like isSame: (DownloadRecord) -> Bool) -> ScheduledDownload? {
         fetched(key).first { !$0.state.hasEnded && isSame($0.record) }
     }
@@ -136,7 +136,7 @@ internal import Scheduling
 
     // MARK: Changing
 
-    /// Indexes a download of the scheduler by its path, if that contains a token, and by what it fetches.
+    /// Indexes a download of the scheduler by its path, if the path contains a token, and by its fetch key.
     func track(_ record: DownloadRecord) {
         guard record.options.token != nil || record.isFetch, scheduler[record.number] != nil else { return }
         tokens.insert(record)

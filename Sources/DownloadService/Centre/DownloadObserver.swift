@@ -3,24 +3,24 @@ internal import EventLoop
 internal import Scheduling
 internal import TransferEngine
 
-/// A part of the service that needs to know what happens to downloads. The centre calls each observer, in the order in which `begin` was
-/// given them. The announcer is the first, so signals are posted before any other part acts.
+/// A part of the service that observes downloads. The centre calls the observers in the order in which they were passed to `begin`. The
+/// announcer is the first, so it posts signals before any other part acts.
 @BusActor protocol DownloadObserver: AnyObject {
     /// A turn of the scheduler has changed a record. Called once for a download and turn.
     func changed(_ change: Scheduler.Change)
-    /// The state of a download, or what the download waits for, is another.
+    /// The state of a download, or its wait reason, has changed.
     func told(_ entry: ScheduledDownload)
-    /// As `told`, even if no `changed` says so: state, wait reason or end of the wait are others.
+    /// As `told`, even if no `changed` says so: state, wait reason or end of the wait have changed.
     func toldWait(_ entry: ScheduledDownload)
     /// A transfer begins.
     func started(_ download: ManagedDownload)
-    /// The server is about to answer with bytes from another offset, so the object of the download will forget bytes.
+    /// The server answers with bytes from another offset. The object of the download still has the earlier bytes, and will forget them.
     func rewinds(_ download: ManagedDownload)
-    /// The server has answered, and the scheduler knows.
+    /// The server has answered, and the scheduler has been told.
     func responded(_ download: ManagedDownload, _ facts: TransferFacts)
     /// The transfers of these downloads have more bytes, or another speed.
     func progressed(_ downloads: [ManagedDownload])
-    /// A transfer has ended. The scheduler does not know yet.
+    /// A transfer has ended. The scheduler has not been told yet.
     func stopped(_ download: ManagedDownload)
     /// A download has ended. The end is not on disk yet.
     func ends(_ download: ManagedDownload)

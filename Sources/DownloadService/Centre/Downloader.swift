@@ -6,8 +6,8 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-/// The centre: what `TurnExecutor` carries out the decisions of the scheduler on. It tells the executor what the engine, the disk pool and
-/// the clock report, and tells the observers what happens to downloads.
+/// The centre: the host of `TurnExecutor`, which carries out the scheduler's decisions here. The centre passes events of the engine, the
+/// disk pool and the clock to the executor, and tells the observers about changes of downloads.
 ///
 /// All of this happens synchronously on the bus thread. A change goes through the journal, and so do its consequences, behind the change.
 @BusActor final class Downloader {
@@ -25,7 +25,7 @@ internal import TransferEngine
     }
     /// Held while any work proceeds by itself.
     private let hold: IdleExit.Hold
-    /// The parts that need to know what happens to downloads. `begin` gives them.
+    /// The observers of downloads, set by `begin`.
     private var observers: [any DownloadObserver] = []
     private let configuration: EngineConfiguration
     /// The state folder. It holds the written maps in `mapFolder`.
@@ -51,10 +51,10 @@ internal import TransferEngine
     /// The folder of the written maps.
     var mapFolder: String { "\(home)/segments" }
 
-    /// Starts to work on what the database held.
+    /// Starts to work on the restored downloads.
     ///
     /// - Parameters:
-    ///   - crashed: the downloads at which earlier processes crashed again and again.
+    ///   - crashed: the downloads at which earlier processes crashed repeatedly.
     ///   - owed: the toasts that earlier processes owed.
     ///   - observers: in the order in which they are called.
     func begin(crashed: [DownloadNumber], owed: [Scheduler.OwedToast], observers: [any DownloadObserver]) {
@@ -67,13 +67,13 @@ internal import TransferEngine
         }
     }
 
-    /// Starts nothing more, because the program ends.
+    /// Starts no further download, because the program ends.
     func end() { decide(.ends) }
 
     /// The service exits: removes its dock marks and its jobs.
     func leave() { tell { $0.left() } }
 
-    /// Lets the scheduler decide by what happened, and carries out its decisions.
+    /// Passes the events to the scheduler, and carries out its decisions.
     func decide(_ events: Scheduler.Event...) { executor.decide(events) }
 
     /// Calls every observer.
@@ -115,7 +115,7 @@ extension Downloader: TurnHost {
     func permit(_ id: RequestID, tellsSent: Bool) { engine.permit(id, tellsSent: tellsSent) }
     func stopTransfer(_ entry: ScheduledDownload) { engine.stop(entry.number) }
 
-    // MARK: Those who hear of changes
+    // MARK: Observers of changes
 
     func changed(_ change: Scheduler.Change) {
         tell { $0.changed(change) }

@@ -2,9 +2,9 @@ internal import DownloadModel
 internal import EventLoop
 internal import Scheduling
 
-/// Where a part of the service says what has happened, or what somebody wishes. The scheduler decides, and its decisions are carried out.
+/// Takes the events and requests that the parts of the service report. The scheduler decides, and its decisions are carried out.
 @BusActor protocol EventSink: AnyObject {
-    /// - Returns: the reason why the state of a download does not allow what is asked for.
+    /// - Returns: the reason why a download's state does not allow the request; nil if it does.
     @discardableResult func decide(_ events: [Scheduler.Event]) -> IllegalTransition?
 }
 
@@ -16,9 +16,9 @@ extension EventSink {
 typealias ServiceExecutor = TurnExecutor<Downloader>
 
 extension TurnExecutor: EventSink {
-    /// Lets the scheduler decide by what a caller asks for, and performs the actions.
+    /// Passes a caller's request to the scheduler, and performs the actions.
     ///
-    /// - Throws: where the state of the download does not allow the request.
+    /// - Throws: if the state of the download does not allow the request.
     func ask(_ event: Scheduler.Event) throws(IllegalTransition) {
         if let refusal = decide(event) { throw refusal }
     }

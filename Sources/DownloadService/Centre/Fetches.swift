@@ -40,14 +40,14 @@ extension FetchReply {
 }
 
 extension Downloader {
-    /// Passes on the cached copy to compare `entry` with; nil: none is known, or none is wanted.
+    /// Passes the cached copy to compare `entry` with to `then`; nil: no copy is known, or the download has no use for one.
     func findCopy(for entry: ScheduledDownload, _ then: @escaping @BusActor (CachedCopy?) -> Void) {
         let record = entry.record
         guard record.options.onlyIfChanged else { return then(nil) }
         BusActor.spawn { [self] in then(await journal.copy(for: record.copyKey)) }
     }
 
-    /// What to remember of the file that `entry` ends with: its stamp, and the server's validators if this process received them.
+    /// The cached copy of the file that `entry` ends with: its stamp, and the server's validators if this process received them.
     func copy(of entry: ScheduledDownload, at path: String, _ stamp: FileStamp?) -> CachedCopy? {
         let record = entry.record
         guard record.keepsCopy, let stamp, let name = path.pathComponents.last.map(String.init) else { return nil }
@@ -56,7 +56,7 @@ extension Downloader {
             checksum: record.options.checksum)
     }
 
-    /// `copy` with what the server now says of the same bytes.
+    /// `copy` with the validators that the server now sends for the same bytes.
     func renewed(_ copy: CachedCopy, by entry: ScheduledDownload) -> CachedCopy {
         var copy = copy
         copy.validators = list.download(entry.number)?.validators
@@ -67,7 +67,7 @@ extension Downloader {
 }
 
 extension EndError {
-    /// The failure that `record` ended with, or that it waits after.
+    /// The failure with which `record` ended, or after which it waits.
     init(of record: DownloadRecord) {
         self = (record.state.endFailure ?? record.lastFailure).map { EndError($0) } ?? EndError()
         if record.state == .finished, record.isUnchanged { details["unchanged"] = .bool(true) }

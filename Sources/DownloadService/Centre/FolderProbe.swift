@@ -4,7 +4,7 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-/// Checks the folders that downloads wait for, because they were missing or full: no event says that a disk has room again.
+/// Checks the folders that downloads wait for because they were missing or full. No event reports that a disk has room again.
 ///
 /// A timer runs only while a download waits for a folder. A folder that does not answer is not checked again until it does.
 @BusActor final class FolderProbe: DownloadObserver {
@@ -26,7 +26,7 @@ internal import TransferEngine
 
     func decided() { needed(list.counts.awaitingFolder > 0) }
 
-    /// Starts the checks if any download waits for a folder, and stops them otherwise.
+    /// Starts the checks if a download waits for a folder, and stops them otherwise.
     private func needed(_ isNeeded: Bool) {
         guard isNeeded else {
             if let timer { Poller.shared.cancel(timer) }

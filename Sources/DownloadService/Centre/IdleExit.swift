@@ -5,7 +5,7 @@ internal import Logging
 
 /// Ends the idle service: some time after the last hold ended.
 @BusActor final class IdleExit {
-    /// One reason for the service to stay. The owner of the reason says when it begins and when it ends.
+    /// One reason for the service to keep running. Its owner says when the reason begins and ends.
     @BusActor final class Hold {
         private weak var idleExit: IdleExit?
 
@@ -21,17 +21,17 @@ internal import Logging
     private let idle: Duration
     private let log: Logger
     private var leave: (() -> Void)?
-    /// How many holds are held.
+    /// The number of holds that are held.
     private var held = 0
     private var idleSince: ContinuousClock.Instant?
     private var timer: Poller.Token?
 
-    /// - Parameter idle: how long there must be no hold and no call before the service leaves.
+    /// - Parameter idle: the time without any hold or call after which the service exits.
     init(connection: Connection, idle: Duration, log: Logger) { (self.connection, self.idle, self.log) = (connection, idle, log) }
 
     func makeHold() -> Hold { Hold(self) }
 
-    /// From now on the service may leave.
+    /// Allows the service to exit from now on.
     ///
     /// - Parameter leave: ends the program. The name has been released, and no call has arrived since, unless the release failed or another
     ///   service took the name.

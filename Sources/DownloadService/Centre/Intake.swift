@@ -3,8 +3,8 @@ internal import DownloadStore
 internal import EventLoop
 internal import Scheduling
 
-/// Adds the rows to a scheduler while the store reads on. So a start with a hundred thousand downloads takes the longer of both times, not
-/// their sum.
+/// Adds the rows to a scheduler while the store reads the rest. So a start with 100,000 downloads takes the longer of both times, not their
+/// sum.
 @BusActor final class Intake {
     private var restoration = Intake.restoration(StoredQueue())
 

@@ -10,8 +10,8 @@ internal import Scheduling
 /// Makes "acknowledged is durable" cheap: changes are committed in groups. Every message or effect that a change causes waits, in one
 /// queue, until the change is on disk.
 ///
-/// `CommitGate` decides what waits and what is released; the journal adds the store, the loop and the bus. While nothing is pending, a
-/// message is sent at once.
+/// `CommitGate` decides which items wait and which are released; the journal adds the store, the loop and the bus. While nothing is
+/// pending, a message is sent at once.
 @BusActor final class Journal {
     private let store: Store
     private let log: Logger
@@ -28,7 +28,7 @@ internal import Scheduling
     private let scheduler: Scheduler
     /// Where a damaged database was set aside, at startup or since; empty: none was damaged.
     private(set) var setAside: String
-    /// What was salvaged from the damaged database at startup.
+    /// The result of salvaging a damaged database at startup.
     private(set) var salvaged = SalvageReport()
     private weak var observer: (any JournalObserver)?
     private var owesRecovery = false
@@ -36,7 +36,7 @@ internal import Scheduling
 
     /// - Parameters:
     ///   - scheduler: has all rows, for a new database if the old one is damaged.
-    ///   - hold: held while a change is not on disk yet, or anything waits for it.
+    ///   - hold: held while a change is not on disk yet, or any item waits for it.
     ///   - unsentBytes: the bytes that the bus has not taken yet.
     init(
         store: Store, _ opening: StoreOpening, scheduler: Scheduler, hold: IdleExit.Hold, log: Logger, unsentBytes: @escaping () -> Int,
@@ -58,7 +58,7 @@ internal import Scheduling
     /// Whether the bus has much unsent data.
     var isBehind: Bool { unsentBytes() > Self.manyUnsent }
 
-    /// With this many items waiting for a commit, signals that can be merged are merged: the disk is too slow, or does not answer.
+    /// With this many items waiting for a commit, mergeable signals are merged, because the disk is too slow, or does not answer.
     private static let manyWaiting = 20_000
     /// The most items that may wait after a failed commit. Further calls that need a commit are refused.
     private static let mostWaiting = 10_000
@@ -128,8 +128,8 @@ internal import Scheduling
     /// Most answers that wait to be written.
     private static let mostWritings = 1000
 
-    /// Writes a long answer in steps, so that other calls are answered in between. Until it is sent, all other messages wait: they may tell
-    /// of changes since an earlier step, and the answer must not look newer than they do.
+    /// Writes a long answer in steps, so that other calls are handled in between. Until the answer is sent, all other messages wait. They
+    /// may report changes since an earlier step, and clients take an answer to include every signal sent before it.
     ///
     /// - Parameter step: writes for a few milliseconds. Returns true when it has sent the answer.
     func write(_ step: @escaping () -> Bool) throws(Refusal) {
@@ -139,7 +139,7 @@ internal import Scheduling
         gate.write(step)
     }
 
-    /// Stops saving. Work that ends later, such as the deletion of a part file, is found done at the next start.
+    /// Stops saving. The next start finds that work which ends later, such as the deletion of a part file, is done.
     func end() { isEnded = true }
 
     private func commit() async {
@@ -188,7 +188,7 @@ internal import Scheduling
         return parts
     }
 
-    /// Commits. If the database is damaged or gone, sets it aside, and saves everything that this process knows in a new one.
+    /// Commits. If the database is damaged or gone, sets it aside, and saves all rows that this process has in memory in a new one.
     private func save(_ changes: [StoreChange]) async throws(StoreError) {
         do throws(StoreError) {
             try await store.commit(changes, nextNumber: nextNumber)
@@ -196,7 +196,7 @@ internal import Scheduling
             guard error.reason == .damaged else { throw error }
             log.error("the database was damaged: writing a new one", metadata: ["cause": "\(error)"])
             gate.owesEverything = true
-            // In this order: a row of `changes` may be older than the same row of `rows`, and a change since then is newer.
+            // The order matters: a row of `changes` may be older than the same row of `rows`, and a change made since then is newer.
             let rows = await allRows()
             let aside = try await store.startAnew([changes] + rows + [gate.extendCommit()], nextNumber: nextNumber)
             gate.owesEverything = false
@@ -212,7 +212,7 @@ internal import Scheduling
         }
     }
 
-    /// The commit has not returned. Whether it succeeds shows once the disk answers.
+    /// The commit has not returned. It may still succeed once the disk answers.
     private func loseWaiting() {
         log.error("the queue cannot be saved: its disk does not answer", metadata: ["waiting": "\(gate.waitingCount)"])
         gate.commitHangs(refusal)

@@ -10,13 +10,13 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-/// How the service runs.
+/// The options of the service program.
 public struct ServiceOptions: Sendable {
     /// Exit at once if nothing is left to do (used at login).
     public var ifPending = false
     /// Accept hidden folders (a component with a leading dot) as destinations.
     public var allowsHiddenFolders = false
-    /// How long the service stays without a reason to.
+    /// How long the service keeps running without a reason.
     public var idle: Duration = .seconds(30)
     /// How long, at most, a clickable toast keeps the service running.
     public var clickable: Duration = .seconds(600)
@@ -89,8 +89,8 @@ public struct ServiceOptions: Sendable {
         }
     }
 
-    /// Creates the folder of the written maps; without it, only checkpoints count. If the folder is there, deletes the maps that nobody
-    /// needs: of finished and cancelled downloads, and of downloads that left the list just before a crash.
+    /// Creates the folder of the written maps; without it, only checkpoints count. If the folder exists, deletes the maps that are no
+    /// longer needed: of finished and cancelled downloads, and of downloads that left the list just before a crash.
     private func sweepMaps(_ folder: String) {
         if mkdir(folder, 0o700) == 0 { return }
         guard let handle = opendir(folder) else { return }
@@ -208,8 +208,8 @@ public struct ServiceOptions: Sendable {
         }
     }
 
-    /// Releases the bus name while calls can still be saved: every call that was sent to us before is answered, and the bus starts a new
-    /// process for later ones.
+    /// Releases the bus name while calls can still be saved. Every call that was sent to us before is answered, and the bus starts a new
+    /// process for later calls.
     private func leaveBus() {
         do throws(DBusError) { try connection.releaseName(BusName.service) } catch {
             options.logger.notice("the bus name could not be released", metadata: ["cause": "\(error.message)"])

@@ -2,14 +2,14 @@ internal import DownloadModel
 internal import EventLoop
 internal import PartFiles
 
-/// Folders that did not answer when a transfer was to start. Until a folder answers, further transfers into it do not wait for it again:
-/// each would hold a place among the active downloads for `DiskPatience.folder`.
+/// Folders that did not answer at the start of a transfer. Until a folder answers, further downloads into it wait at once, because each
+/// transfer would occupy a slot for `DiskPatience.folder`.
 @BusActor final class SilentFolders {
     private var folders: Set<ByteText> = []
 
     func contains(_ directory: String) -> Bool { folders.contains(ByteText(directory)) }
 
-    /// `directory` does not answer. It is forgotten when it does.
+    /// Remembers `directory`, which does not answer, until it answers.
     func insert(_ directory: String) {
         guard folders.insert(ByteText(directory)).inserted else { return }
         DiskPool.shared.perform(at: .path(directory)) {
@@ -20,8 +20,8 @@ internal import PartFiles
     }
 }
 
-/// Work at the end of a download, which a disk that does not answer delays. The work has no deadline, because the file may already have its
-/// final name. The owner is told of the delay instead.
+/// Watches the verification or the rename of a file, which a disk that does not answer may delay. This work has no deadline, because the
+/// file may already have its final name. Instead, the watch reports the delay.
 @BusActor final class EndingWatch {
     private let directory: String
     private let delayed: () -> Void

@@ -29,7 +29,8 @@ struct TokenTable {
         apps.insert(record.number, at: ObjectPath.escape(record.options.app))
     }
 
-    /// Of a large batch, the members are found from now on, and entered by `insert(_:)` in slices. Call `settle` then.
+    /// Makes the members of a large batch findable at once. The caller then enters them in slices by `insert(_:)`, and calls `settle` at
+    /// the end.
     ///
     /// - Parameter places: of the members with a token, by path.
     mutating func insert(_ batch: BatchNumber, _ places: [String: Int]) {
@@ -37,7 +38,7 @@ struct TokenTable {
         batches[batch] = places
     }
 
-    /// The members of `batch` have been inserted, or will never be.
+    /// The members of `batch` have all been inserted, or never will be.
     mutating func settle(_ batch: BatchNumber) {
         generation &+= 1
         batches[batch] = nil
@@ -54,6 +55,6 @@ struct TokenTable {
     /// At most `limit` apps that have downloads with a token, as they are in paths.
     func apps(_ limit: Int) -> [String] { apps.keys.prefix(limit).sorted() }
 
-    /// The downloads with a token of `app`, which is written as in paths; nil: there are none.
+    /// The downloads with a token of `app`, which is written as in paths; nil if none exists.
     func numbers(of app: String) -> NumberSet? { apps[app] }
 }

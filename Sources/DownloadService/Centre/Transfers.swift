@@ -27,7 +27,7 @@ extension Downloader {
         }
     }
 
-    /// Gives `done` why the download of a sandboxed app may not use the network; nil: it may.
+    /// Passes to `done` the reason why the download of a sandboxed app may not use the network; nil: it may.
     private func checkNetwork(of entry: ScheduledDownload, then done: @escaping @BusActor @Sendable (DownloadFailure?) -> Void) {
         let (options, folders) = (entry.record.options, FlatpakOverrides.folders)
         guard options.isSandboxed, FlatpakInfo.isId(options.app) else { return done(nil) }
@@ -244,7 +244,8 @@ extension Downloader {
         Poller.shared.schedule(after: .seconds(2)) { [self] in findCommitted(entry) }
     }
 
-    /// After an interrupted commit: the rename has happened, or has not, or somebody has taken the part file away.
+    /// After an interrupted commit, finds out whether the rename has happened, has not happened, or another program has removed the part
+    /// file.
     func findCommitted(_ entry: ScheduledDownload) {
         let (record, map, part) = (entry.record, mapPath(of: entry.number), partNames.name(of: entry.number))
         guard let resume = record.resume else { return decide(.partLost(entry)) }
@@ -272,7 +273,7 @@ extension Downloader {
         }
     }
 
-    /// The folder of the final name is missing. Whether the rename has happened shows when the folder is back.
+    /// The folder of the final name is missing. Whether the rename has happened is known only when the folder is back.
     private func unreachable(_ entry: ScheduledDownload, _ failure: DownloadFailure) {
         if failure.wait == nil { return decide(.endingFailed(entry, failure)) }
         Poller.shared.schedule(after: .seconds(10)) { [self] in findCommitted(entry) }

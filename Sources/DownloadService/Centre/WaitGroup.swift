@@ -4,11 +4,11 @@ internal import DownloaderInterface
 internal import EventLoop
 internal import Scheduling
 
-/// One call of `WaitAll`: which downloads it waits for, and the outcomes of those that have ended.
+/// One call of `WaitAll`: a filter for the downloads that it waits for, and the outcomes of those that have ended.
 ///
 /// There may be 100,000 downloads, so the group holds a filter and a counter, not a list. It waits for the first end of each matching
-/// download that was listed and unfinished at the call (`tick`). Only a filter that names some of the unfinished states needs a list: of
-/// the downloads in these states at the call.
+/// download that was listed and unfinished at the call (`tick`). Only a filter that names some of the unfinished states needs a list: the
+/// downloads in these states at the call.
 @BusActor final class WaitGroup {
     private let filter: DownloadFilter
     /// The downloads in the named states at the call; nil: all that match.
@@ -16,10 +16,10 @@ internal import Scheduling
     private let tick: UInt64
     private let reply: Reply<(UInt32, UInt32, UInt32)>
     private(set) var remaining = 0
-    /// While the listed downloads are being counted: the unfinished ones counted so far, and all that have ended since the call. nil: all
-    /// are counted.
+    /// While the listed downloads are being counted: the unfinished downloads counted so far, and all downloads that have ended since the
+    /// call. nil: all are counted.
     private var gathering: (open: NumberSet, ended: [DownloadNumber: DownloadState])? = (NumberSet(), [:])
-    /// All unfinished downloads were counted, without a look at each.
+    /// All unfinished downloads were counted, without visiting each.
     private var countsAll = false
     private var counts = (finished: UInt32(0), failed: UInt32(0), cancelled: UInt32(0))
 
@@ -33,12 +33,12 @@ internal import Scheduling
 
     var sender: String { reply.call.sender }
 
-    /// The answer; nil where the caller wants none.
+    /// The answer; nil if the caller wants none.
     var answer: Message? { reply.message(counts) }
 
     /// Counts a listed download, if the filter matches and the caller may see the download.
     ///
-    /// - Parameter liveSince: as of `take`.
+    /// - Parameter liveSince: as for `take`.
     func gather(_ download: ManagedDownload, liveSince: UInt64) {
         guard liveSince < tick, reply.call.caller.owns(download) else { return }
         if gathering?.ended[download.number] != nil {
@@ -108,8 +108,8 @@ extension DownloadFilter {
         return true
     }
 
-    /// False if `matches` is certainly false, judged by the entry alone. So no object is made, and no wait is computed, for each of a
-    /// hundred thousand downloads.
+    /// False if the entry alone shows that `matches` is false. So no object is made, and no wait is computed, for each of 100,000
+    /// downloads.
     @BusActor func mayMatch(_ entry: ScheduledDownload, in scheduler: Scheduler) -> Bool {
         guard let states, !scheduler.hasPass else { return true }
         switch entry.state {

@@ -8,11 +8,12 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-/// What the user asks for from outside: clicks on our entry in a dock or menu, and on its actions; clicks on toasts of an earlier process.
+/// Carries out clicks that arrive through the desktop: on our desktop entry, on the actions of the entry, and on toasts of an earlier
+/// process.
 @BusActor final class ApplicationActions {
-    /// How long after its end a file is opened by `Activate`, which names no download. Older toasts are seldom still on screen.
+    /// How long after a download's end `Activate`, which names no download, may open its file. Older toasts are seldom still on screen.
     static let freshFor: Duration = .seconds(12 * 3600)
-    /// How many of the newest files are tried, in case the newest were deleted.
+    /// The number of newest files that are tried, because the newest may have been deleted.
     private static let mostLookedFor = 16
 
     private let list: DownloadList

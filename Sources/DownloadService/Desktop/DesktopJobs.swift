@@ -7,7 +7,7 @@ internal import Localization
 internal import Logging
 internal import Scheduling
 
-/// Decides which downloads KDE shows as jobs: those that take long, with a batch as one job. The buttons of a job pause, resume and cancel.
+/// Decides which downloads KDE shows as jobs: long downloads, with a batch as one job. The buttons of a job pause, resume and cancel.
 ///
 /// A download without a progress toast has no job either. Its app is in front and shows the progress itself, or has asked for quiet.
 @BusActor final class DesktopJobs: DownloadObserver {
@@ -17,14 +17,14 @@ internal import Scheduling
     /// How long the job of a download that does not run stays: the user can resume the download there.
     private static let stay: Duration = .seconds(600)
 
-    /// What is shown at once when it changes.
+    /// The phase of a job. A change is shown at once.
     private enum Phase { case running, waiting, checking, resting }
 
     private struct Shown {
         let begun: ContinuousClock.Instant
         var updated: ContinuousClock.Instant
         var phase = Phase.running
-        /// Removes the job if its download does not run for long.
+        /// Removes the job once its download has not run for `stay`.
         var timer: Poller.Token?
     }
 
@@ -52,7 +52,7 @@ internal import Scheduling
     /// The user can resume a resting download in its job. The job would vanish with the service, so the service stays.
     private func weigh() { hold.isHeld = !shown.isEmpty && views.isServed && shown.contains { $0.value.phase == .resting } }
 
-    // MARK: What is told
+    // MARK: Reports
 
     func started(_ download: ManagedDownload) {
         guard let batch = download.record.batch.flatMap({ list.batch($0) }) else { return }
@@ -78,7 +78,7 @@ internal import Scheduling
         update(number)
     }
 
-    /// The next transfer of a batch that ended and is retried begins anew.
+    /// If an ended batch is retried, its time begins again with the next transfer.
     func ends(_ batch: ManagedBatch, _ outcomes: OutcomeCounts) { batch.begun = nil }
 
     func decided() {
@@ -126,7 +126,7 @@ internal import Scheduling
         views.end(number.value, finished: finished)
     }
 
-    /// Shows the job of `number` with its values of now.
+    /// Shows the job of `number` with its present values.
     private func update(_ number: DownloadNumber) {
         guard var one = shown[number] else { return }
         guard let phase = phase(number) else { return take(away: number, finished: hasFinished(number)) }
@@ -187,7 +187,7 @@ internal import Scheduling
         content.folder = batch.record.directory
     }
 
-    // MARK: What is wished
+    // MARK: Clicks
 
     private func take(_ wish: JobViews.Wish, _ number: DownloadNumber) {
         guard shown[number] != nil else { return }
@@ -203,7 +203,7 @@ internal import Scheduling
         if let batch = list.scheduler.batch(number) {
             events.decide(.steerBatch(batch, event))
         } else if let entry = list.scheduler[number] {
-            events.decide(.steer(entry, event))  // a click that comes too late is refused; nobody waits for an answer
+            events.decide(.steer(entry, event))  // a click that comes too late is refused without an answer
         }
         update(number)
     }

@@ -2,7 +2,7 @@ internal import DownloadModel
 internal import EventLoop
 internal import PartFiles
 
-/// Work that the desktop does for a click: files are opened, or moved to the trash. The service stays while any is under way.
+/// Work for the user's clicks: opening files, and moving files to the trash. The service keeps running while any work is under way.
 @BusActor final class DesktopWork {
     /// The longest wait for a move to the trash, which flushes a file.
     private static let trashPatience: Duration = .seconds(20)
@@ -21,7 +21,7 @@ internal import PartFiles
         }
     }
 
-    /// Runs `work`, and keeps the service while it runs.
+    /// Runs `work`, and keeps the service running meanwhile.
     func start(_ work: @escaping @BusActor @Sendable () async -> Void) {
         underWay += 1
         BusActor.spawn { [self] in

@@ -5,9 +5,9 @@ internal import DownloaderInterface
 internal import EventLoop
 internal import Scheduling
 
-/// Decides what icons in docks show (option `desktop-id`, property `Badge`): count and progress, as the scheduler sums them up by icon.
+/// Decides the count and progress that dock icons show (option `desktop-id`, property `Badge`), from the scheduler's sums for each icon.
 ///
-/// Looks at most twice a second, and only while a download has not ended and a dock is there.
+/// Updates at most twice a second, and only while a download is unfinished and a dock is running.
 @BusActor final class DockIcons: DownloadObserver {
     private static let interval: Duration = .milliseconds(500)
     /// How long downloads must be unfinished before an icon shows them: short downloads mark no icon.

@@ -4,13 +4,13 @@ internal import DownloaderInterface
 internal import EventLoop
 internal import Scheduling
 
-/// Which applications are in front, as they say themselves. A connection's word holds until it says otherwise or leaves the bus.
+/// The applications in front, as they report themselves. A connection's report holds until it reports the opposite or leaves the bus.
 ///
-/// Kept in memory only: after a restart of the service, the apps say it again.
+/// Kept in memory only: after a restart of the service, the apps report again.
 @BusActor final class Foreground: DownloadObserver {
     private let connection: Connection
     private var callers: [String: (subscription: Connection.Subscription, apps: Set<String>)] = [:]
-    /// How many connections say that an app is in front.
+    /// By app, the number of connections that report it as being in front.
     private var counts: [String: Int] = [:] { didSet { events.decide(.inFront(apps)) } }
     private let scheduler: Scheduler
     private let events: any EventSink
@@ -27,10 +27,10 @@ internal import Scheduling
     /// The apps that are in front.
     var apps: Set<String> { Set(counts.keys) }
 
-    /// Whether any connection on the bus says that `app` is in front.
+    /// Whether any connection on the bus reports `app` as being in front.
     func isInFront(_ app: String) -> Bool { counts[app] != nil }
 
-    /// Whether the desktop shows the events of `app`: an app in front shows them itself.
+    /// Whether toasts are shown for `app`. An app in front shows its events itself.
     func allows(_ policy: NotifyPolicy, of app: String) -> Bool {
         switch policy {
         case .always: true

@@ -3,7 +3,7 @@ internal import DownloadModel
 internal import EventLoop
 internal import Scheduling
 
-/// The progress toast: one for all running downloads, updated by events of the engine only. Nothing is computed while no server shows the
+/// The one progress toast for all running downloads. Only events of the engine update it. Nothing is computed while no server shows the
 /// toast.
 ///
 /// A batch counts with its unfinished downloads, and with the bytes of all its members.
@@ -31,7 +31,7 @@ internal import Scheduling
             var part = ProgressToast.Part(
                 name: "", count: batch.entry.counts.remaining, received: received, total: total,
                 ended: (count - min(count, batch.entry.counts.remaining), of: count), icon: batch.record.icon)
-            // All members of a batch have one owner, or none of them is in a sandbox.
+            // If a sandboxed app queued one member of a batch, it queued all members.
             part.sandboxedApp = batch.record.numbers.lazy.compactMap { [list] in list.scheduler[$0] }.first?.record.sandboxedApp
             return part
         }
@@ -56,7 +56,7 @@ internal import Scheduling
         resting = []
     }
 
-    /// Removes a download or batch that does not run any more, or must not be shown any more.
+    /// Removes a download or batch that no longer runs, or must no longer be shown.
     func leave(_ number: DownloadNumber) { if group.stop(number) { notifier.closeProgress() } }
 
     func ended(_ number: DownloadNumber) {

@@ -8,8 +8,8 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-/// Decides which toasts there are, and does what their buttons ask for. The notifier shows them on its own thread, so downloads never wait
-/// for a toast.
+/// Decides which toasts are shown, and carries out clicks on their buttons. The notifier shows the toasts on its own thread, so downloads
+/// never wait for a toast.
 @BusActor final class Toaster: DownloadObserver {
     /// A toast that is due some time after the end (option `notify-delay`).
     private struct Delayed {
@@ -25,10 +25,11 @@ internal import TransferEngine
 
     /// The number of the one toast for all downloads of the user that wait for room. No download has this number.
     private static let room = DownloadNumber(0)
-    /// The numbers of such toasts for sandboxed apps, one for each app: its toast carries its name. No download has these numbers either.
+    /// The numbers of such toasts for sandboxed apps. Each app has its own toast, because the toast carries the app's name. No download has
+    /// these numbers either.
     private var rooms: [String: DownloadNumber] = [:]
 
-    /// How long after startup the toasts of an earlier process wait: by then, apps in front have said so.
+    /// How long after startup the toasts of an earlier process wait, so that apps in front can report first.
     private static let firstWords: Duration = .seconds(1)
 
     /// How long, at most, a clickable toast keeps the service running.
@@ -49,14 +50,15 @@ internal import TransferEngine
     private var shown: [DownloadNumber: (toast: EndToast, timer: Poller.Token?)] = [:]
     /// The toasts on screen that keep the service running. Clicks on older toasts are answered while the service runs for another reason.
     private var keeping: Set<DownloadNumber> = [] { didSet { weigh() } }
-    /// The toasts that the notifier has neither shown nor refused, in order; these keep the service running too. Toasts of ends are owed.
+    /// The toasts that the notifier has neither shown nor refused yet, in order. They keep the service running too. `owed`: the toast of an
+    /// outcome is owed until it is shown or refused.
     private var handed: [DownloadNumber: [(toast: EndToast, owed: Scheduler.OwedToast?)]] = [:] { didSet { weigh() } }
     private let lasting: LastingToasts
     /// The toasts that the desktop has taken over, as far as known.
     private var bequeathed: Set<DownloadNumber> = []
     private var delayed: [DownloadNumber: Delayed] = [:] { didSet { weigh() } }
-    /// The downloads that wait for their user, with the number of the toast that says so. One toast serves all that wait for room (of
-    /// the user, or of one sandboxed app); another all of a batch that wait for a link.
+    /// The downloads that wait for their user, with the number of the toast that says so. All downloads of the user, or of one sandboxed
+    /// app, that wait for room share one toast. All members of a batch that wait for a link share one toast.
     private var waiting: [DownloadNumber: DownloadNumber] = [:]
     /// How many downloads each of these toasts is for.
     private var waiters: [DownloadNumber: Int] = [:]
@@ -67,7 +69,7 @@ internal import TransferEngine
     private let events: any EventSink
     private let commands: Commands
     private let desktopWork: DesktopWork
-    /// The apps that were in front at the last look at delayed toasts.
+    /// The apps that were in front when delayed toasts were last checked.
     private var inFront: Set<String> = []
 
     init(
@@ -80,8 +82,8 @@ internal import TransferEngine
         lasting = LastingToasts(connection: session, application: BusName.service)
         (self.clickable, self.log) = (clickable, log)
         sound = Sound { log.debug("a sound was not played", metadata: ["error": "\($0)"]) }
-        // An earlier process may have handed over toasts of downloads that ended before this one began, and nothing records which. So the
-        // newest of these toasts are withdrawn with their downloads. Desktops keep few (GNOME Shell three for an application).
+        // An earlier process may have handed over toasts, and no row records which. So the newest ended downloads count as handed over, and
+        // their toasts are withdrawn with them. Desktops keep few toasts (GNOME Shell three for an application).
         bequeathed = Set(list.lastTold(most: 16))
         setLanguage()
     }
@@ -95,7 +97,7 @@ internal import TransferEngine
         notifier.use(texts)
     }
 
-    /// The service stays while a toast can be clicked, is delayed, or is on its way to the screen.
+    /// Keeps the service running while a toast can be clicked, is delayed, or is on its way to the screen.
     private func weigh() { hold.isHeld = !keeping.isEmpty || !handed.isEmpty || !delayed.isEmpty }
 
     /// The option `notify` of a batch overrides those of its members.
@@ -104,7 +106,7 @@ internal import TransferEngine
         return foreground.allows(entry.record.options.notify, of: entry.record.options.app)
     }
 
-    // MARK: While it lasts
+    // MARK: While a download runs
 
     func progressed(_ downloads: [ManagedDownload]) { for download in downloads { progressed(download) } }
 
@@ -153,7 +155,8 @@ internal import TransferEngine
         return number
     }
 
-    /// Whether the download still waits for its user. A check for room interrupts that wait for a moment; a pause does not bring a link.
+    /// Whether the download still waits for its user. A check for room interrupts the wait only for a moment. A pause does not end a wait
+    /// for a link.
     private func waitsStill(_ entry: ScheduledDownload) -> Bool {
         waiting[entry.number] == room(for: entry.record.sandboxedApp)
             ? entry.state == .queued || entry.state == .active : entry.record.awaitsUrl
@@ -220,7 +223,7 @@ internal import TransferEngine
         if let end, end.owed == batch.owedToast { show(end, after: end.delay) }
     }
 
-    /// Shows the one toast of a batch: that it has arrived, or that nothing of it has.
+    /// Shows the one toast of a batch: that its files have arrived, or that none has.
     private func show(_ end: BatchEnd, after delay: Duration) {
         let (record, outcomes) = (end.record, end.outcomes)
         let hasFailed = outcomes.finished == 0
@@ -286,7 +289,7 @@ internal import TransferEngine
         Poller.shared.cancel(waiting.timer)
     }
 
-    /// An app that has come to the front shows itself what its delayed toasts would say.
+    /// Drops the delayed toasts of apps that have come to the front, because these show their outcomes themselves.
     private func settleDelayed() {
         let apps = foreground.apps
         guard apps != inFront else { return }
@@ -298,7 +301,7 @@ internal import TransferEngine
         }
     }
 
-    // MARK: What the notifier tells
+    // MARK: Events of the notifier
 
     func take(_ event: ToastEvent) {
         switch event {
@@ -323,12 +326,12 @@ internal import TransferEngine
         }
     }
 
-    /// The click grace period is over, and the toast no longer keeps the service. Hands the toast to the desktop, if a click there can
-    /// start us.
+    /// The click grace period is over, so the toast no longer keeps the service running. Hands the toast to the desktop, if a click there
+    /// can start us.
     private func bequeath(_ number: DownloadNumber) {
         // Never hand over the toast of a sandboxed app: the desktop would show it as ours, or send its click to the app.
         guard let toast = shown[number]?.toast, toast.sandboxedApp == nil, let path = path(of: number) else { return release(number) }
-        // A plain click retries nothing, on our toast as on the desktop's: the user may have clicked to put the toast away.
+        // A plain click retries nothing, on our toast or on the desktop's, because the user may have clicked to dismiss the toast.
         let (click, buttons): (ApplicationAction?, [(ApplicationAction, ToastAction)]) =
             switch toast.kind {
             case .finished: (.open, [(.showFolder, .showFolder)])
@@ -353,7 +356,7 @@ internal import TransferEngine
         }
     }
 
-    /// The toast no longer keeps the service.
+    /// The toast no longer keeps the service running.
     private func release(_ number: DownloadNumber) {
         keeping.remove(number)
         if keeping.isEmpty { endHandingOn() }

@@ -19,7 +19,7 @@ extension DownloadRecord {
                 number: DownloadNumber(reader.value(.number)), url: reader.value(.url), options: reader.options(),
                 directory: reader.value(.directory), state: reader.state(), queuedAt: reader.value(.queuedAt),
                 position: reader.value(.position))
-            // An unreadable record must not be the model: the next one must note the fault too.
+            // An unreadable record must not be the model, because the next record must note the fault too.
             model = reader.unreadable == nil ? RecordModel(self, reader.value(.options)) : RecordModel()
         }
         received = reader.value(.received)
@@ -37,9 +37,9 @@ extension DownloadRecord {
         (lastFailure, owesToast) = (nil, false)
     }
 
-    /// Completes a finished download without an end. Its row of `course`, which has the end and the final path, was lost by salvage, or is
-    /// empty in a file that we did not write. A path that is only likely must not be told: an app would take another file for the
-    /// downloaded one.
+    /// Completes a finished download without an end. Its row of `course`, which has the end and the final path, was lost in a damaged
+    /// database, or another program has emptied it. A merely likely path must not be reported, because an app could take another file for
+    /// the downloaded one.
     private mutating func finish(_ now: WallTime) {
         endedAt = now
         guard path == nil else { return }

@@ -1,8 +1,8 @@
 public import DownloadModel
 
-/// What `Store.open` passes on while it reads.
+/// The parts that `Store.open` passes on while it reads.
 public enum StoredPart: Equatable, Sendable {
-    /// Everything but the records. Always comes first. If it comes again, forget the earlier parts: everything is read anew.
+    /// Everything but the records. Always comes first. If it comes again, forget the earlier parts, because all rows are read again.
     case queue(StoredQueue)
     /// The next records, in the order of their numbers.
     ///
@@ -37,7 +37,7 @@ public struct StoreOpening: Equatable, Sendable {
     public var setAside: String?
     /// How part files are named.
     public var partNames = PartNames()
-    /// What could be read of the database that was set aside; nil: nothing.
+    /// The rows that could be read from the database that was set aside; nil: none.
     public var salvaged: Salvaged?
 }
 

@@ -2,13 +2,13 @@ internal import CSQLite
 internal import DownloadModel
 internal import Glibc
 
-/// Reads the rows of a damaged database page by page, without SQLite, which gives up at the first wrong page.
+/// Reads the rows of a damaged database page by page, without SQLite, because SQLite stops at the first wrong page.
 ///
 /// Every readable leaf gives its rows, even if the pages above it are lost. The number of columns in a row tells its table (a test ensures
 /// that it can). Pages in the write-ahead log, even behind a wrong frame, replace those of the database. Nothing that is read is trusted:
 /// each offset, length and page number is checked, and no row may exceed `longestRow`.
 struct Salvage: ~Copyable {
-    /// More than `Limits` allows a row.
+    /// The longest row that is read, in bytes: more than `Limits` allows a row.
     static let longestRow = 1 << 20
 
     private let database: PlainFile
@@ -22,12 +22,12 @@ struct Salvage: ~Copyable {
     private(set) var version: Int64?
     /// Whether the first page is another program's, or a newer Todoku's.
     private(set) var isForeign = false
-    /// Whether there was something unreadable.
+    /// Whether any bytes were unreadable.
     private(set) var hasLoss = false
     /// Whether the log has acknowledged commits that SQLite does not read, because they lie behind a fault.
     let isBehindFault: Bool
 
-    /// nil if there is no readable file.
+    /// nil if no readable file exists.
     init?(_ folder: StoreFolder, mark: LogMark?) {
         guard let database = PlainFile(folder.database) else { return nil }
         self.pageSize = Self.pageSize(folder)
@@ -96,7 +96,7 @@ struct Salvage: ~Copyable {
         guard let page = page(number) else { return 1 }
         let start = number == 1 ? 100 : 0
         let (kind, count) = (page[start], Int(page[start + 3]) << 8 | Int(page[start + 4]))
-        // Leaves of tables with rowids; leaves and inner pages of tables without. Other pages have no rows, or none that can be recognised.
+        // Leaves of tables with rowids; leaves and inner pages of tables without rowids. Other pages have no rows, or no recognisable ones.
         guard [0x0D, 0x0A, 0x02].contains(kind) else { return 0 }
         let hasRowid = kind == 0x0D
         let cells = start + (kind == 0x02 ? 12 : 8)
@@ -117,7 +117,7 @@ struct Salvage: ~Copyable {
         return lost
     }
 
-    /// The bytes of the cell, with those on overflow pages (sqlite.org/fileformat2.html#cell_payload_overflow_pages).
+    /// The bytes of the cell, including its overflow pages (sqlite.org/fileformat2.html#cell_payload_overflow_pages).
     private func payload(_ reader: inout SalvageReader, _ length: Int, isLeafOfTable: Bool) -> [UInt8]? {
         let most = isLeafOfTable ? usable - 35 : (usable - 12) * 64 / 255 - 23
         guard length > most else { return reader.bytes(length) }
@@ -224,7 +224,7 @@ extension SalvagedValue: SQLiteValue {
         case .null: sqlite3_bind_null(statement, parameter)
         case .integer(let value): value.bind(statement, parameter)
         case .real(let value): sqlite3_bind_double(statement, parameter, value)
-        // Bound as it is. Bytes that are no longer valid text are decoded when they are read.
+        // The bytes are bound as they are. Bytes that are no longer valid text are decoded when they are read.
         case .text(let bytes):
             bytes.isEmpty
                 ? todoku_bind_text(statement, parameter, "", 0)

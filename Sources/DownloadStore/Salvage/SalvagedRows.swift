@@ -44,7 +44,7 @@ extension StoreFolder {
 
 /// Puts the salvaged rows into tables of their own version. The next `open` migrates these.
 enum SalvagedRows {
-    /// What identifies the table of a row.
+    /// The properties of a row that identify its table.
     struct Shape: Hashable {
         var hasRowid: Bool
         var columns: Int

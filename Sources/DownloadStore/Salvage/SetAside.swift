@@ -28,7 +28,7 @@ extension StoreFolder {
         // The write-ahead log goes first: beside a new database, SQLite could take the old log for the new database's.
         for suffix in Self.suffixes {
             if rename(database + suffix, target + suffix) == 0 {
-                // A database that somebody put here may be readable for others.
+                // A database that another program put here may be readable by others.
                 _ = fchmodat(AT_FDCWD, target + suffix, 0o600, AT_SYMLINK_NOFOLLOW)
                 continue
             }
@@ -42,7 +42,7 @@ extension StoreFolder {
     var hasSetAside: Bool { !namesSetAside.isEmpty }
 
     /// Deletes databases that were set aside a day ago. A time more than a day ahead comes from a wrong clock, and is deleted too. Names
-    /// without a time are somebody's own, and are left alone.
+    /// without a time belong to the user or another program, and are left alone.
     func sweepSetAside(at now: time_t) {
         let age = Limits.secretsAge.components.seconds
         for name in namesSetAside {

@@ -1,8 +1,8 @@
 internal import Glibc
 
-/// How far the write-ahead log had come when the last commit was acknowledged. Kept in the lock file, where no fault of the log reaches it.
+/// The length of the write-ahead log when the last commit was acknowledged. Kept in the lock file, which no fault of the log affects.
 struct LogMark: Equatable {
-    /// Both salts of the log's header. They change each time the log starts anew.
+    /// Both salts of the log's header. They change each time the log starts from the beginning.
     var salts: UInt64
     var frames: UInt32
 
@@ -55,7 +55,7 @@ struct WriteAheadLog {
     private typealias Sum = (UInt32, UInt32)
 
     /// - Parameters:
-    ///   - mark: what the header should say, if known.
+    ///   - mark: the expected values of the header, if known.
     ///   - pageSize: the page size of the database.
     /// - Returns: nil if there is no log, or an empty one.
     init?(_ path: String, mark: LogMark?, pageSize: Int) {
@@ -127,9 +127,9 @@ struct WriteAheadLog {
 
     /// How many frames belong to acknowledged commits; nil if SQLite reads all of them.
     ///
-    /// The mark makes this certain. Without a mark (another machine's file, or a mark lost with the power), two commits behind a fault
-    /// prove it: the second began when the first was on disk. A single commit may have been torn by a power cut, before anybody was told of
-    /// it.
+    /// A mark makes this certain. The mark may be missing, in another machine's file or after a power cut. Then two commits behind a fault
+    /// prove it, because the second began when the first was on disk. A single commit may have been torn by a power cut before it was
+    /// acknowledged.
     func acknowledgedBehindFault(_ mark: LogMark?) -> Int? {
         let readable = readable
         if let mark, mark.salts == salts { return readable < Int(mark.frames) ? Int(mark.frames) : nil }
@@ -160,7 +160,7 @@ struct PlainFile: ~Copyable {
 
     deinit { close(descriptor) }
 
-    /// nil if there are fewer bytes, or if the disk cannot read them at the second try: one failed read proves no damage.
+    /// nil if the file has fewer bytes, or if the second read fails, too: one failed read proves no damage.
     func read(at offset: Int, count: Int) -> [UInt8]? {
         readOnce(at: offset, count: count) ?? readOnce(at: offset, count: count)
     }
@@ -179,8 +179,8 @@ struct PlainFile: ~Copyable {
 }
 
 extension [UInt8] {
-    /// - Precondition: four bytes are there.
+    /// - Precondition: four bytes follow `offset`.
     func bigEndian32(at offset: Int) -> UInt32 { self[offset..<offset + 4].reduce(0) { $0 << 8 | UInt32($1) } }
-    /// - Precondition: eight bytes are there.
+    /// - Precondition: eight bytes follow `offset`.
     func bigEndian64(at offset: Int) -> UInt64 { self[offset..<offset + 8].reduce(0) { $0 << 8 | UInt64($1) } }
 }

@@ -1,7 +1,7 @@
 internal import CCoding
 internal import DownloadModel
 
-/// The archives that are unpacked, as their first bytes tell; a name or a media type counts for nothing.
+/// The kinds of archives that are unpacked. Only the first bytes of a file decide; its name and media type are ignored.
 enum ArchiveKind: Equatable {
     case zip
     case tar(Compression?)
@@ -19,7 +19,7 @@ enum ArchiveKind: Equatable {
         }
     }
 
-    /// As many first bytes are looked at.
+    /// The number of first bytes that are examined.
     static let headSize = 512
 
     /// - Parameter head: the first `headSize` bytes of a file, or fewer if it has fewer.
@@ -42,8 +42,8 @@ enum ArchiveKind: Equatable {
         }
     }
 
-    /// Whether a block has the checksum of a tar header (pax(1), "ustar Interchange Format"), counted by signed or unsigned bytes, or is
-    /// all zeros, as in a tar without entries.
+    /// Whether a block has the checksum of a tar header (pax(1), "ustar Interchange Format"), counted by signed or unsigned bytes. A block
+    /// of zeros counts, too, because it begins a tar without entries.
     static func isTar(_ block: [UInt8]) -> Bool {
         guard block.count >= 512 else { return false }
         if block[..<512].allSatisfy({ $0 == 0 }) { return true }
@@ -57,7 +57,7 @@ enum ArchiveKind: Equatable {
         return wanted == unsigned || wanted == signed
     }
 
-    /// What a file is whose first bytes are `head`, if it is none of ours; completes "this is".
+    /// The kind of a file with the first bytes `head` that is not unpacked; completes "this is".
     static func name(of head: [UInt8]) -> String {
         if head.isEmpty { return "an empty file" }
         for (bytes, name) in known where head.starts(with: bytes) { return name }

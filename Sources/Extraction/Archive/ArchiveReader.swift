@@ -2,7 +2,7 @@ internal import CArchive
 internal import DownloadModel
 internal import Glibc
 
-/// An entry as its archive describes it; nothing of it is checked.
+/// An entry as its archive describes it, not checked yet.
 struct ArchiveEntry {
     enum Kind: Equatable {
         case file, folder, device, fifo, socket, unknown
@@ -18,11 +18,11 @@ struct ArchiveEntry {
     var setsUserID: Bool
     var isEncrypted: Bool
     var modified: timespec?
-    /// The method of compression of a zip's entry that is not unpacked; nil: it is.
+    /// The compression method of a zip's entry, if entries with this method are refused; nil: the method is accepted.
     var foreignMethod: String?
 }
 
-/// libarchive's reader over an `ArchiveSource`. Of one thread: the one that made it, which has a locale of UTF-8 meanwhile.
+/// libarchive's reader over an `ArchiveSource`. Use only on the thread that made it. The locale of this thread is UTF-8 meanwhile.
 struct ArchiveReader: ~Copyable {
     private let raw: OpaquePointer
     private let formerLocale: UnsafeMutableRawPointer?
@@ -50,7 +50,7 @@ struct ArchiveReader: ~Copyable {
         todoku_archive_restore_locale(formerLocale)
     }
 
-    /// The next entry; nil at the end, which is complete. `last` is the name of the entry before, for messages.
+    /// The next entry; nil at the end of a complete archive. `last` is the name of the previous entry, for messages.
     func next(after last: String?) throws(ExtractionFailure) -> ArchiveEntry? {
         let isTar = source.kind != .zip
         if isTar { source.begin(budget: ArchiveSource.headerBudget) }
@@ -60,7 +60,7 @@ struct ArchiveReader: ~Copyable {
         source.endDirectory()
         switch code {
         case ARCHIVE_OK: break
-        // In a tar, an owner or an attribute that cannot be read, which we do not use. In a zip, directory and header differ.
+        // In a tar, an owner or an attribute is unreadable; neither is used. In a zip, directory and header differ.
         case ARCHIVE_WARN where isTar && entry.name != nil: break
         case ARCHIVE_EOF:
             if let failure = source.failure { throw failure }
@@ -94,7 +94,7 @@ struct ArchiveReader: ~Copyable {
             isEncrypted: entry.is_encrypted, modified: entry.has_modified ? entry.modified : nil, foreignMethod: foreignMethod)
     }
 
-    /// Stored, deflate, bzip2 and zstd are unpacked. The windows of others have no bound in libarchive.
+    /// Stored, deflate, bzip2 and zstd are unpacked. libarchive does not bound the windows of other methods.
     private var foreignMethod: String? {
         guard source.kind == .zip else { return nil }
         let format = String(cString: todoku_archive_format(raw))
@@ -103,7 +103,7 @@ struct ArchiveReader: ~Copyable {
         return ["uncompressed", "deflation", "bzip", "zstd"].contains(method) ? nil : String(method)
     }
 
-    /// Gives the bytes of the present entry's file to `body`, with their places. Gaps are holes.
+    /// Passes the bytes of the present entry's file to `body`, with their offsets. Gaps are holes.
     func data(
         of name: String, _ body: (UnsafeRawBufferPointer, ByteCount) throws(ExtractionFailure) -> Void
     ) throws(ExtractionFailure) {
@@ -121,7 +121,7 @@ struct ArchiveReader: ~Copyable {
         }
     }
 
-    /// Passes over the present entry's data.
+    /// Skips the present entry's data.
     func skip(_ name: String) throws(ExtractionFailure) {
         guard todoku_archive_skip(raw) == ARCHIVE_OK, source.failure == nil else { throw failed(at: name) }
     }

@@ -3,39 +3,39 @@ internal import DownloadModel
 internal import Glibc
 internal import PartFiles
 
-/// The bytes that libarchive reads: those of a zip, or of a tar after its decompression.
+/// The bytes that libarchive reads: a zip as it is, or a tar after its decompression.
 ///
-/// Decompression is here, and not in libarchive, because only so are its memory and the bytes of one header bounded. Each chunk has at most
-/// `chunkSize` bytes. What stops a callback is kept in `failure`: libarchive knows only that it failed.
+/// Decompression is done here, because libarchive would bound neither its memory nor the bytes of one header. Each chunk has at most
+/// `chunkSize` bytes. `failure` keeps the reason why a callback stopped, because libarchive learns only that it failed.
 final class ArchiveSource {
     static let chunkSize = 256 << 10
-    /// Most bytes that libarchive may read for one header. It keeps some of those, such as a map of holes, in memory. The long names and
-    /// attributes of an honest one have some kilobytes.
+    /// Most bytes that libarchive may read for one header. It keeps some of them, such as a map of holes, in memory. The long names and
+    /// attributes of an honest header have some kilobytes.
     static let headerBudget: ByteCount = 2 << 20
-    /// libarchive remembers each entry of a zip's directory.
+    /// The mark of an entry in a zip's directory. libarchive keeps each such entry in memory.
     private static let directoryMark: [UInt8] = [0x50, 0x4B, 1, 2]
 
     let kind: ArchiveKind
     let size: ByteCount
-    /// A zip that is nothing but the end of its directory: libarchive takes it for no zip.
+    /// Whether the file is a zip without entries, which libarchive does not recognise as a zip.
     let isEmptyZip: Bool
     private let descriptor: Int32
     private let limits: ExtractionLimits
     private let control: ExtractionControl
     private let decoder: OpaquePointer?
-    /// As read, and decompressed.
+    /// Buffers for the bytes as read, and for the decompressed bytes.
     private let raw: UnsafeMutablePointer<UInt8>
     private let plain: UnsafeMutablePointer<UInt8>
-    /// What of `raw` is not decompressed yet.
+    /// The bytes of `raw` that are not decompressed yet.
     private var pending = 0..<0
     private var isAtStreamEnd = false
-    /// The first chunk, decompressed to see whether it is of a tar; not given to libarchive yet.
+    /// The size of the first chunk, which was decompressed to check for a tar, and was not given to libarchive yet.
     private var peeked: Int?
     private(set) var position: ByteCount = 0
     /// Bytes given to libarchive.
     private var given: ByteCount = 0
     private let mostGiven: ByteCount
-    /// Bytes that may still be given in the present call of libarchive.
+    /// The number of bytes that may still be given in the present call of libarchive.
     private var budget: ByteCount = .max
     /// While libarchive reads a zip's directory: the entries seen, the end of the last chunk, and its place.
     private var directory: (entries: Int, tail: [UInt8], end: ByteCount)? = (0, [], 0)
@@ -55,7 +55,7 @@ final class ArchiveSource {
         switch kind {
         case .zip: (decoder, mostGiven) = (nil, size *| 2 +| 64 << 20)
         case .tar(let compression):
-            // Beside the files: headers, and what fills the last block of each.
+            // Besides the files, the limit allows for headers, and for the padding of each file's last block.
             mostGiven = limits.mostUnpacked(of: size) +| ByteCount(clamping: limits.entries) *| 4096 +| 16 << 20
             let made = compression.flatMap { todoku_decoder_make_wide($0.coding, limits.windowLog) }
             if let compression, made == nil {
@@ -63,7 +63,7 @@ final class ArchiveSource {
             }
             decoder = made
         }
-        // A class that throws before it is complete runs no deinit: nothing above is to be freed.
+        // If `init` throws before all fields are set, `deinit` does not run. So allocate only after the last throw above.
         raw = .allocate(capacity: Self.chunkSize)
         plain = .allocate(capacity: Self.chunkSize)
         if case .tar(let compression?) = kind { try peek(compression) }
@@ -87,20 +87,20 @@ final class ArchiveSource {
 
     // MARK: For libarchive
 
-    /// Bounds what libarchive reads until the next call of this.
+    /// Bounds the bytes that libarchive reads until the next call of `begin`.
     func begin(budget: ByteCount) { self.budget = budget }
 
-    /// The first header of a zip is read: its directory is in libarchive's memory.
+    /// Call when the first header of a zip is read, because its directory is then in libarchive's memory.
     func endDirectory() { directory = nil }
 
-    /// The next chunk; empty at the end, nil if there is a `failure`.
+    /// The next chunk; empty at the end, nil after a `failure`.
     func next() -> UnsafeRawBufferPointer? {
         guard failure == nil else { return nil }
         do throws(ExtractionFailure) {
             let count = if let peeked { peeked } else { try fill() }
             peeked = nil
             given +|= ByteCount(clamping: count)
-            // The chunk that exceeds the budget is still given: it may begin before the header.
+            // The chunk that exceeds the budget is still given, because it may begin before the header.
             guard budget > 0 || count == 0 else { throw .excessive("The archive is not unpacked: one of its headers is too long.") }
             budget = budget -| ByteCount(clamping: count)
             guard given <= mostGiven else { throw tooMuch }
@@ -149,7 +149,7 @@ final class ArchiveSource {
     private func countDirectory(_ chunk: UnsafeRawBufferPointer) throws(ExtractionFailure) {
         guard var seen = directory else { return }
         let start = position -| ByteCount(clamping: chunk.count)
-        // libarchive looks at the end of the file before it reads the directory, from its first entry to its last.
+        // libarchive reads the end of the file first, then the directory from its first entry to its last.
         if seen.end != start { seen = (0, [], start) }
         let bytes = seen.tail + chunk
         var place = 0
@@ -180,7 +180,7 @@ final class ArchiveSource {
                 isInputAtEnd = pending.isEmpty
             }
             if isAtStreamEnd {
-                // Tapes and some programs append zeros; no stream begins with one.
+                // Tapes and some programs append zeros. No stream begins with a zero.
                 while let first = pending.first, raw[first] == 0 { pending = (first +| 1)..<pending.upperBound }
                 if isInputAtEnd { break }
                 if pending.isEmpty { continue }

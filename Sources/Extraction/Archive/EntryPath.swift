@@ -7,14 +7,14 @@ struct EntryPath: Equatable {
     /// PATH_MAX, less the NUL.
     static let longestTarget = 4095
 
-    /// Neither empty, "." nor "..". None: the new folder itself.
+    /// The components, never empty, "." or "..". Without components, the path is the new folder itself.
     let components: [[UInt8]]
 
     /// The components joined by "/".
     var bytes: [UInt8] { Array(components.joined(separator: [slash])) }
     var text: String { String(decoding: bytes, as: UTF8.self) }
 
-    /// Empty components and "." are left out; the bytes of the others stay as they are.
+    /// Omits empty components and "."; the bytes of the other components stay as they are.
     init(_ name: [UInt8], limits: ExtractionLimits) throws(EntryDefect) {
         guard !name.isEmpty else { throw .noName }
         guard name[0] != slash else { throw .absolutePath }
@@ -27,10 +27,10 @@ struct EntryPath: Equatable {
         self.components = components.map { Array($0) }
     }
 
-    /// Checks the target of a symbolic link at this path: it stays in the new folder, whatever other links do.
+    /// Checks that the target of a symbolic link at this path stays in the new folder, whatever other links do.
     ///
-    /// The link lies in real folders. So its leading ".." lead to real folders, too, and each name behind them is a folder, a file or a
-    /// link of the same kind. ".." behind a name could leave through a link that leads up.
+    /// The link lies in real folders, so its leading ".." lead to real folders, too. Each name behind them is a folder, a file or a checked
+    /// link. A ".." behind a name could leave the folder through a link that leads up.
     func checkTarget(_ target: [UInt8]) throws(EntryDefect) {
         let shown = String(decoding: target, as: UTF8.self)
         guard !target.isEmpty, target.count <= Self.longestTarget, !hasControl(target) else { throw .unusableLink }
@@ -46,7 +46,7 @@ struct EntryPath: Equatable {
 private let slash = UInt8(ascii: "/")
 private let dot = UInt8(ascii: ".")
 
-/// C0, DEL, and where the bytes are UTF-8 also C1.
+/// Whether the bytes contain C0, DEL, or, if they are UTF-8, C1.
 private func hasControl(_ bytes: [UInt8]) -> Bool {
     if bytes.contains(where: { $0 < 0x20 || $0 == 0x7F }) { return true }
     guard bytes.contains(0xC2), let text = String(validating: bytes, as: UTF8.self) else { return false }

@@ -1,8 +1,8 @@
-/// What an archive has made so far, to find names that come twice and paths through what is no folder. It depends on the archive alone, not
-/// on what an interrupted run left.
+/// The entries of an archive so far, to find repeated names, and paths through entries that are no folders. The table depends on the
+/// archive alone, not on the leftovers of an interrupted run.
 ///
-/// Of each path it keeps two 64-bit hashes, seeded by this process: that of its bytes, and that of its name without case and in one Unicode
-/// form. Two of 100,000 paths have the same one by chance in one of 10⁹ archives, which is then refused.
+/// For each path it keeps two 64-bit hashes, seeded by this process: of its bytes, and of its name without case and in one Unicode form.
+/// With 100,000 paths, two hashes are equal by chance in one of 10⁹ archives, which is then refused.
 struct EntryTable {
     enum Kind { case file, link, folder, impliedFolder }
 
@@ -13,7 +13,7 @@ struct EntryTable {
 
     private let limit: Int
     private var marks: [Int: Mark] = [:]
-    /// The folders of the entry before, which need not be looked up again.
+    /// The folders of the previous entry, which need not be looked up again.
     private var lastFolders: [[UInt8]] = []
 
     init(limit: Int) { self.limit = limit }

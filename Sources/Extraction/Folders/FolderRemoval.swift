@@ -2,20 +2,20 @@ internal import DownloadModel
 internal import Glibc
 package import PartFiles
 
-/// Deletes a folder with all that is in it.
+/// Deletes a folder with its contents.
 ///
-/// First the folder gets the name `.todoku-gone-NAME`, so under its own name it is whole or not there, also after a power cut. Each folder
-/// is opened relative to the one above it. No link is followed, and no other file system is entered. A call that was interrupted is simply
+/// The folder is first renamed to `.todoku-gone-NAME`. So under its own name it is whole or absent, also after a power cut. Each folder is
+/// opened relative to the one above it. No link is followed, and no other file system is entered. A call that was interrupted is simply
 /// repeated. Blocks: use the pool.
 package enum FolderRemoval {
     package enum Outcome: Equatable {
-        /// The folder is gone for good, or there was none.
+        /// The folder is gone for good, or did not exist.
         case removed
         case cancelled
         case failed(DiskError)
     }
 
-    /// So many folders are open at a time. Deeper ones are moved up first, so their depth has no bound.
+    /// The most open folders at a time. Deeper folders are moved up first, so the depth is not bounded.
     private static let mostOpen = 16
 
     /// - Parameter name: a bare name, of at most 230 bytes, in `directory`, an absolute path.
@@ -30,7 +30,7 @@ package enum FolderRemoval {
     static func remove(_ name: String, in parent: OpenFolder, _ control: ExtractionControl) throws(DiskError) -> Outcome {
         let gone = ".todoku-gone-\(name)"
         do throws(Stop) {
-            // An earlier call may have come this far.
+            // An earlier call may have been interrupted after the rename.
             let hadLeftover = try delete(gone, in: parent, control)
             guard let status = parent.status(name) else {
                 guard errno == ENOENT else { throw .failed(DiskError("look for \(name)")) }
@@ -56,7 +56,7 @@ package enum FolderRemoval {
         case failed(DiskError)
     }
 
-    /// Returns whether there was such a folder.
+    /// Returns whether the folder existed.
     private static func delete(_ name: String, in parent: OpenFolder, _ control: ExtractionControl) throws(Stop) -> Bool {
         let root = openUninterrupted(parent.descriptor, name, folderFlags)
         guard root >= 0 else {
@@ -71,7 +71,7 @@ package enum FolderRemoval {
         return true
     }
 
-    /// A walk through the folder that is deleted.
+    /// A walk through the folder to be deleted.
     private struct Sweep {
         let root: Int32
         let device: dev_t
@@ -87,7 +87,7 @@ package enum FolderRemoval {
             }
             defer { closedir(list) }
             var isEmpty = false
-            // Some file systems leave out names when others are deleted meanwhile: until a look finds none.
+            // Some file systems omit names while others are being deleted. So repeat until a pass finds no name.
             while !isEmpty {
                 isEmpty = true
                 rewinddir(list)
@@ -111,7 +111,7 @@ package enum FolderRemoval {
             func unlink(_ flags: Int32) -> Int32 { withName(name) { unlinkat(folder, $0, flags) } == 0 ? 0 : errno }
             var code = unlink(0)
             if code == EACCES {
-                // Somebody took our right to write here; the folder is ours all the same.
+                // The write permission was removed. The folder is ours, so restore the permission.
                 fchmod(folder, 0o700)
                 code = unlink(0)
             }
@@ -131,7 +131,7 @@ package enum FolderRemoval {
         private func open(_ name: [UInt8], in folder: Int32) throws(Stop) -> Int32 {
             var child = openEntry(folder, name, folderFlags)
             if child < 0, errno == EACCES {
-                // Whoever made a link of the name meanwhile changes the mode of what is his own.
+                // If another program has replaced the name by a link, this changes the mode of that program's own file only.
                 withName(name) { _ = fchmodat(folder, $0, 0o700, 0) }
                 child = openEntry(folder, name, folderFlags)
             }
@@ -144,7 +144,7 @@ package enum FolderRemoval {
             return child
         }
 
-        /// Moves a deep folder to the top, where a later look finds it.
+        /// Moves a deep folder to the top, where a later pass finds it.
         private func lift(_ name: [UInt8], from folder: Int32) throws(Stop) {
             let above = Array(".todoku-deep-\(UInt64.random(in: 0 ... .max))".utf8)
             guard withName(name, { from in withName(above) { renameat(folder, from, root, $0) } }) == 0 else {

@@ -4,19 +4,19 @@ internal import DownloadModel
 internal import Glibc
 internal import PartFiles
 
-/// The unfinished folder, and everything that is made in it.
+/// The unfinished folder, in which all entries are made.
 ///
-/// Each folder of a path is opened relative to the one above it and without following a link, so nothing is made outside, whatever else is
-/// done to the folder meanwhile. The folders of the last path stay open for the next one: at most `ExtractionLimits.depth`.
+/// Each folder of a path is opened relative to the one above it, and without following a link. So nothing is made outside, whatever other
+/// programs do to the folder meanwhile. The folders of the last path stay open for the next path: at most `ExtractionLimits.depth`.
 final class TargetTree {
-    /// After so many bytes of a file, writing back begins, so that the flush at the end is short.
+    /// After this many bytes of a file, write-back begins, so that the flush at the end is short.
     private static let writebackStep: ByteCount = 8 << 20
 
     private let root: Int32
     private let calls: ExtractionCalls
-    /// Whether an earlier run may have left something that is to be replaced.
+    /// Whether an earlier run may have left entries that must be replaced.
     private let isContinued: Bool
-    /// Whether one syncfs(2) flushes all. Otherwise each file and folder is flushed by itself.
+    /// Whether one syncfs(2) flushes all files. Otherwise each file and folder is flushed by itself.
     let isFlushedWhole: Bool
     private var open: [(name: [UInt8], descriptor: Int32)] = []
 
@@ -33,7 +33,7 @@ final class TargetTree {
 
     // MARK: Folders
 
-    /// The open folder with this path; missing ones are made. Valid until the next call.
+    /// The open folder with this path. Missing folders are made. Valid until the next call.
     @discardableResult func enter(_ path: some Collection<[UInt8]>) throws(DiskError) -> Int32 {
         let shared = zip(open, path).prefix { $0.name == $1 }.count
         while open.count > shared { try leave() }
@@ -91,7 +91,7 @@ final class TargetTree {
         if !isFlushedWhole { try disk { () throws(DiskError) in try flush(file) } }
         let code = close(file)
         file = -1
-        // On NFS this is where a failed write is told.
+        // NFS reports a failed write here.
         guard code == 0 || errno == EINTR else { throw ExtractionFailure(DiskError("write a file")) }
     }
 
@@ -108,7 +108,8 @@ final class TargetTree {
         try make(path, parent, name, .hardLink) { withName(last) { last in withName(name) { linkat(folder, last, parent, $0, 0) } } }
     }
 
-    /// Whether the entry is there, as far as a look tells: an earlier run completed it, but somebody may have been at the folder.
+    /// Whether the entry exists with the right kind, size or target. An earlier run completed it, but another program may have changed the
+    /// folder.
     func has(_ path: EntryPath, _ entry: ArchiveEntry, hardLinkTo target: EntryPath?) -> Bool {
         guard let folder = try? walk(path.components.dropLast()) else { return false }
         defer { close(folder) }
@@ -155,8 +156,8 @@ final class TargetTree {
         (try disk { () throws(DiskError) in try enter(path.components.dropLast()) }, path.components.last ?? [])
     }
 
-    /// Calls `body`, which makes `name` unless it exists. What an earlier run left of it is removed first: never truncated, because a hard
-    /// link may be another name of it.
+    /// Calls `body`, which makes `name` unless it exists. A leftover of an earlier run is removed first. It is never truncated, because it
+    /// may have another name by a hard link.
     private func make(
         _ path: EntryPath, _ parent: Int32, _ name: [UInt8], _ step: ExtractionStep, _ body: () -> Int32
     ) throws(ExtractionFailure) {
@@ -176,7 +177,7 @@ final class TargetTree {
 
     // MARK: Flushes
 
-    /// All that was made is on disk when this returns.
+    /// Flushes all entries made so far to the disk.
     func flush() throws(DiskError) {
         calls.before(.flush)
         if isFlushedWhole {
@@ -199,7 +200,7 @@ struct FileWriter {
     let descriptor: Int32
     let calls: ExtractionCalls
     let writebackStep: ByteCount
-    /// The end of the last byte that was written.
+    /// The offset behind the last written byte.
     private(set) var end: ByteCount = 0
     private var unstarted: Range<ByteCount> = 0..<0
 
@@ -229,7 +230,7 @@ struct FileWriter {
 
 private let folderFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC
 
-/// Calls `body` with a name as C has it. No name has a NUL: libarchive's end there.
+/// Calls `body` with a name as a C string. No name contains a NUL, because libarchive ends names there.
 func withName<R>(_ name: [UInt8], _ body: (UnsafePointer<CChar>) -> R) -> R {
     (name + [0]).withUnsafeBytes { bytes in
         // An array with one element or more has an address.

@@ -2,10 +2,10 @@ internal import DownloadModel
 internal import Glibc
 package import PartFiles
 
-/// A symbolic link that names one of the folders beside it: which version is current.
+/// A symbolic link that names the current version: one of the folders beside it.
 ///
-/// The link is replaced by one rename(2), so who opens it finds the old version or the new one, whole. A program that wants to stay with
-/// one version opens the folder once, and everything else relative to it. All calls block: use the pool.
+/// One rename(2) replaces the link, so a program that opens it finds the whole old version or the whole new one. A program that needs one
+/// version opens the folder once, and all files relative to it. All calls block: use the pool.
 package enum VersionLink {
     /// The name of the folder that `link` names; nil if there is no link.
     ///
@@ -18,7 +18,7 @@ package enum VersionLink {
         }
     }
 
-    /// Has `link` name the folder `version` beside it, whose content is on disk already. The link is on disk when this returns.
+    /// Makes `link` name the folder `version` beside it, whose content must be on disk already. The link is on disk when this returns.
     package static func point(
         _ link: String, to version: String, directory: String, allowHidden: Bool, calls: ExtractionCalls = ExtractionCalls()
     ) -> Result<Void, DiskError> {

@@ -16,15 +16,15 @@ public enum CommitOutcome: Equatable, Sendable {
     case failed(DownloadFailure)
 }
 
-/// How far an interrupted commit came.
+/// The state in which a commit was interrupted.
 public enum FoundCommit: Equatable, Sendable {
     /// The file is at this path, flushed.
     case committed(path: String)
     /// The file is at this path; the folder could not be flushed.
     case unsettled(path: String)
-    /// The commit is still to be done.
+    /// The part file exists; the rename has not happened.
     case partThere
-    /// Neither the part file nor the final file is there.
+    /// Neither the part file nor the final file exists.
     case lost
     /// The folder cannot be read.
     case unreachable(DownloadFailure)
@@ -177,7 +177,7 @@ public enum Commit {
         return true
     }
 
-    /// Removes a part file and its written map. An entry under the part file's name that is no file of ours stays.
+    /// Removes a part file and its written map. If another program's file or folder has the part file's name, it stays.
     ///
     /// - Returns: whether both are gone for good, even after a power cut. False if the folder cannot be opened or flushed, or a file could
     ///   not be removed.
@@ -232,7 +232,7 @@ public enum Commit {
         return descriptor
     }
 
-    /// Finds out how far an interrupted commit came.
+    /// Finds out the state in which a commit was interrupted.
     ///
     /// Looks for `name` and its numbered forms. If the part file is gone, the committed file is the one with the part file's inode.
     public static func found(
@@ -248,7 +248,7 @@ public enum Commit {
         do throws(DiskError) {
             let folder = try OpenFolder.open(directory, allowHidden: true)
             let part = try folder.look(partName)
-            // The file has both names: the fallback of `commit` was interrupted, and only the part file's name is left to remove.
+            // If the file has both names, the fallback of `commit` was interrupted, and only the part file's name must still be removed.
             if let part, part.st_nlink < 2 { return .partThere }
             let sameBoot = identity.boot == bootIdentity()
             for number in 0...lastNumber {

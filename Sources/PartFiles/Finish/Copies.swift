@@ -68,7 +68,7 @@ extension Commit {
 
     /// Flushes and verifies a caller's file.
     ///
-    /// - Parameter size: the number of bytes written. Another size means that somebody else wrote to the file.
+    /// - Parameter size: the number of bytes written. Another size means that another program wrote to the file.
     public static func verify(_ held: HeldDescriptor, size: ByteCount, checksum: Checksum?, expectedSize: ByteCount?) -> Verification {
         do throws(DiskError) {
             var status = stat()

@@ -5,7 +5,7 @@ internal import Glibc
 /// The user's trash, as the Trash specification 1.0 of freedesktop.org describes it.
 ///
 /// A file is renamed from its open folder into the open trash, so a link that takes the folder's place meanwhile leads to no other file.
-/// That is why neither gio(1) nor the desktop portal does it: both rename by path. All calls block: use the pool.
+/// gio(1) and the desktop portal are not used, because both rename by path. All calls block: use the pool.
 public enum Trash {
     /// Most bytes of a name in a trash. With ".trashinfo" the name fits the 143 bytes of eCryptfs.
     static let longestName = 132
@@ -91,7 +91,7 @@ private struct UnwantedFile {
         return try? own(trash)
     }
 
-    /// Another user could have made a folder of this name, to read what is thrown away.
+    /// Checks the owner of the trash: another user could have made a folder of this name, to read the files in it.
     private func own(_ trash: OpenFolder) throws(DiskError) -> OpenFolder {
         guard let status = trash.status("."), folder.isOurs(owner: status.st_uid) else {
             throw DiskError("use the trash", EACCES, refusal: "\(trash.path) belongs to another user")
@@ -105,7 +105,7 @@ private struct UnwantedFile {
         for number in 0...Commit.lastNumber {
             if number == 0, name.utf8.count > Trash.longestName { continue }
             let entry = number == 0 ? name : FileName.numbered(name, number, longest: Trash.longestName)
-            // The description reserves the name, and is on disk before the file: without it nobody can restore the file.
+            // The description reserves the name. It is on disk before the file, because the file cannot be restored without it.
             guard try write(text, "\(entry).trashinfo", info) else { continue }
             let code = rename(to: files, entry)
             if code == 0 { return try check(files, entry, info) }
@@ -123,7 +123,7 @@ private struct UnwantedFile {
         return renameat(folder.descriptor, name, files.descriptor, entry) == 0 ? 0 : errno
     }
 
-    /// Another file may have got the name just before the rename: it goes back to its folder.
+    /// If another file took the name just before the rename, moves that file back to its folder.
     private func check(_ files: OpenFolder, _ entry: String, _ info: OpenFolder) throws(DiskError) {
         var own = stat()
         guard let moved = files.status(entry), fstat(file, &own) == 0 else { throw DiskError("look at the file in the trash") }

@@ -3,7 +3,7 @@ internal import Glibc
 
 /// A system call on a file that failed.
 package struct DiskError: Error, Equatable {
-    /// What we tried to do, completing "cannot \(action)".
+    /// The action that failed; completes "cannot \(action)".
     package let action: String
     package let code: Int32
     /// The missing space, if the disk is full and the amount is known.

@@ -5,7 +5,7 @@ package import Glibc
 /// An open folder, reached without following another user's symbolic link.
 ///
 /// The path is walked component by component. Each component is opened relative to the one before (openat(2) with O_PATH and O_NOFOLLOW).
-/// So the folder that was checked is the one that is opened, even if a link or a folder is replaced meanwhile.
+/// So the checked folder is the opened one, even if a link or a folder is replaced meanwhile.
 package final class OpenFolder {
     /// Most symbolic links on one path; the kernel's limit.
     static let linkLimit = 40
@@ -184,7 +184,7 @@ package final class OpenFolder {
         return fstatat(descriptor, name, &status, AT_SYMLINK_NOFOLLOW) == 0 ? status : nil
     }
 
-    /// The status of `name`, without following a symbolic link; nil only if there certainly is none.
+    /// The status of `name`, without following a symbolic link; nil only if `name` certainly does not exist.
     func look(_ name: String) throws(DiskError) -> stat? {
         if let status = status(name) { return status }
         guard errno == ENOENT else { throw DiskError("look for \(name)") }
@@ -193,7 +193,7 @@ package final class OpenFolder {
 
     /// Removes `name` if it is a regular file of ours.
     ///
-    /// - Returns: whether there was such a file. Throws if it still exists.
+    /// - Returns: whether such a file existed. Throws if it still exists.
     @discardableResult
     package func removeOwn(_ name: String, calls: NamingCalls = NamingCalls()) throws(DiskError) -> Bool {
         guard let status = try look(name), isOurs(status) else { return false }

@@ -2,8 +2,8 @@ internal import CSystem
 package import DownloadModel
 internal import Glibc
 
-/// The open, growing file of one download, in its folder or from its caller, what its bytes belong to, and its written map. Bytes may be
-/// written anywhere: several connections may each write a stretch of the file.
+/// The open, growing file of one download, with its written map and the representation of its bytes. The file is in the download's folder,
+/// or comes from the caller. Bytes may be written anywhere: several connections may each write a stretch of the file.
 package final class PartFile {
     /// Bytes written before write-back to the disk is started.
     private static let writebackStep: ByteCount = 8 << 20
@@ -28,7 +28,7 @@ package final class PartFile {
     package private(set) var error: DiskError?
     /// The written map; nil: none yet.
     private var map: WrittenMap?
-    /// Where the written map belongs; nil: the file has none.
+    /// The path of the written map; nil: the file has none.
     private var mapPath: String?
     /// A stretch that holds all bytes written since write-back was last started, and the number of these bytes.
     private var unstarted: (stretch: Range<ByteCount>, count: ByteCount)?
@@ -83,7 +83,7 @@ package final class PartFile {
 
     /// Creates an empty part file. An old file of ours with its name is removed; anything else with that name is refused.
     ///
-    /// - Parameter mapPath: where its written map belongs, from which an older map is removed first; nil: the file has none.
+    /// - Parameter mapPath: the path of the written map, where an older map is removed first; nil: the file has none.
     package static func create(in folder: OpenFolder, name: String, mapPath: String?, boot: String) throws(DiskError) -> PartFile {
         if let mapPath { WrittenMap.remove(mapPath) }
         let flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC
@@ -123,8 +123,8 @@ package final class PartFile {
         guard try fileIdentity(of: again, boot: boot).isSameFileAndMount(as: identity) else { throw DiskError(action, ESTALE) }
     }
 
-    /// Opens the existing part file and finds out which of its bytes count. `resume` (if it is of this file) and the written map may prove
-    /// ranges; the proof of more bytes counts. Validator and total come from the same source.
+    /// Opens the existing part file and finds out which of its bytes count. `resume`, if it describes this file, and the written map may
+    /// prove ranges; the proof of more bytes counts. Validator and total come from the same source.
     ///
     /// - Parameters:
     ///   - hasChecksum: whether bytes without a validator count, too.
@@ -181,13 +181,13 @@ package final class PartFile {
         if map?.save(run) != true { map = WrittenMap(mapPath, mapHeader, ranges) }
     }
 
-    /// Removes the map, and makes no other: a flush failed, so that what is written is not known any more.
+    /// Removes the map, and makes no other. A flush failed, so it is no longer known which bytes are written.
     package func loseMap() {
         if let mapPath { WrittenMap.remove(mapPath) }
         (map, mapPath) = (nil, nil)
     }
 
-    /// Replaces `other` under its name, in one step, and then its map. At every moment, one of the two files is there, whole and with a map
+    /// Replaces `other` under its name, in one step, and then its map. At every moment, one of the two files exists, whole and with a map
     /// that describes it.
     package func takePlace(of other: PartFile) throws(DiskError) {
         let path = other.mapPath
@@ -217,7 +217,7 @@ package final class PartFile {
     }
 
     /// Checks that the file system can hold `total` bytes, if known, and has room for the missing ones. Space reserved for this file counts
-    /// as free. So does the space of `held`, which can be given up.
+    /// as free. So does the space of `held`, which may be deleted.
     ///
     /// - Throws: EFBIG, or ENOSPC with the missing bytes.
     package func makeRoom(beside held: PartFile?) throws(DiskError) {

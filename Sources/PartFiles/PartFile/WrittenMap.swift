@@ -99,7 +99,7 @@ package final class WrittenMap {
         var slots = ByteReader(bytes[slotsStart..<count])
         var ranges = ByteRanges()
         for _ in 0..<(version == 1 ? 1 : mostSlots) {
-            guard let start = slots.number(), let end = slots.number() else { break }  // what is left is part of a slot
+            guard let start = slots.number(), let end = slots.number() else { break }  // the remaining bytes are a part of a slot
             guard version > 1 || start == 0 else { return nil }
             if start < end { ranges.insert(start..<end) }
         }

@@ -2,7 +2,7 @@ public import DownloadModel
 
 /// The members of a new batch, made one by one. The scheduler does not know them before the batch is added.
 ///
-/// What the addition needs of each member is collected here, because the addition itself is one step of the thread.
+/// Collects beforehand everything that the addition needs of each member, because the addition itself is one step of the thread.
 public struct PreparedMembers {
     /// In the order of their numbers.
     public private(set) var entries: [ScheduledDownload] = []

@@ -9,7 +9,7 @@ public final class ScheduledBatch {
     public internal(set) var isEntered = false
     /// Removed from the list, by a call or with the last member.
     public internal(set) var isRemoved = false
-    /// The batch was removed by a call; the last members leave the list once their commits are over.
+    /// A call removed the batch. Members that are being committed leave the list once their commits are over.
     public internal(set) var isLeaving = false
     /// The joint progress of the members that show progress, while one of them is unfinished.
     public internal(set) var progress = ProgressTally()
@@ -31,7 +31,7 @@ extension Scheduler {
         batch.record.numbers.compactMap { number in entries[number].flatMap { $0.batch === batch ? $0 : nil } }
     }
 
-    /// The members in queue order: unfinished ones, then ended ones, oldest end first. Without members whose rows are not on disk yet.
+    /// The members in queue order: unfinished members, then ended members, oldest end first. Omits members whose rows are not on disk yet.
     public func orderedMembers(of batch: ScheduledBatch) -> [DownloadNumber] {
         let all = members(of: batch).filter(\.isEntered)
         let open = all.lazy.filter { !$0.state.hasEnded }.map { ($0.number, -Int64($0.record.options.priority), $0.record.position) }
@@ -86,7 +86,7 @@ extension Scheduler {
             forget(entry, now: now)
         }
         index.remove(runs)
-        // One of them may have been the last unfinished download.
+        // A member may have been the last unfinished download.
         announceAllEnded()
         batch.isRemoved = true
         batches[batch.number] = nil

@@ -23,7 +23,7 @@ struct BulkChange {
     var isCancelAll: Bool { if case .cancelAll = deed { true } else { false } }
 }
 
-/// The work of one slice on many downloads. Small, because the caller may send further `slice` events while it has time.
+/// The amount of work in one slice. It is small, because the caller may send further `slice` events while it has time.
 public struct SliceSize: Sendable {
     /// Downloads of a bulk change.
     public var portion = 10
@@ -52,7 +52,7 @@ extension Scheduler {
         }
     }
 
-    /// Cancels all unfinished downloads, except a download that is being committed, because it has all but ended.
+    /// Cancels all unfinished downloads, except downloads that are being committed, because these have all but ended.
     func cancelAll(answering call: CallNumber, now: WallTime) {
         let numbers = order.ordered
         guard let last = numbers.max() else { return output.append(.bulkChangeEnded(call)) }
@@ -94,7 +94,8 @@ extension Scheduler {
         if bulkChanges.count == 2 { continueBulkChange(now: now) }
     }
 
-    /// Earlier calls come first. Nothing starts meanwhile, because the change may cancel or pause the downloads that would start.
+    /// Queues the change behind those of earlier calls. Nothing starts before it is complete, because the change may cancel or pause the
+    /// downloads that would start.
     private func begin(_ change: BulkChange, now: WallTime) {
         bulkChanges.append(change)
         if bulkChanges.count == 1 { continueBulkChange(now: now) }

@@ -120,7 +120,7 @@ extension Scheduler {
     }
 
     /// - Parameters:
-    ///   - app: nil: of any application. The walk may also contain downloads of others: see `listed`.
+    ///   - app: nil: any application. The walk may also contain downloads of other applications: check each with `listed`.
     ///   - tag: likewise.
     public func walk(app: String?, tag: String?, isReversed: Bool = false) -> Walk {
         if let candidates = index.candidates(app: app, tag: tag), candidates.count <= Self.fewCandidates {
@@ -140,7 +140,7 @@ extension Scheduler {
     /// A walk over the ended downloads, oldest end first.
     public func walkOfEnded() -> Walk { Walk(parts: [.queue(ended.walk())]) }
 
-    /// The listed download of a number, if it is of `app` and `tag` (nil: of any).
+    /// The listed download with this number, if it has `app` and `tag` (nil: any).
     public func listed(_ number: DownloadNumber, app: String?, tag: String?) -> ScheduledDownload? {
         guard let entry = entries[number], entry.isEntered, app.map({ $0 == entry.record.options.app }) ?? true,
             tag.map({ $0 == entry.record.options.tag }) ?? true
@@ -148,8 +148,8 @@ extension Scheduler {
         return entry
     }
 
-    /// At most `most` downloads of `app` (nil: of any): the first ones of `walk`, or of an app with many downloads any of them. Does not
-    /// walk through the downloads of others.
+    /// At most `most` downloads of `app` (nil: any application): the first downloads of `walk`, or, of an app with many downloads, any of
+    /// its downloads. Does not visit the downloads of other applications.
     public func some(_ most: Int, app: String?) -> [ScheduledDownload] {
         if let candidates = index.candidates(app: app, tag: nil), candidates.count > Self.fewCandidates {
             return candidates.prefix(most).compactMap { listed($0, app: app, tag: nil) }

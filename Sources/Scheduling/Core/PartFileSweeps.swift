@@ -30,7 +30,7 @@ struct PartFileSweeps {
 
     var pages: [UInt64] { all.pages.keys.sorted() }
 
-    /// - Returns: the deletion that has ended; nil: none was asked for.
+    /// - Returns: the deletion that has ended; nil if no deletion was requested.
     mutating func end(_ number: DownloadNumber, isGone: Bool) -> Sweep? {
         guard let sweep = all.removeValue(for: number) else { return nil }
         if !isGone, !sweep.directory.isEmpty { failed[number] = sweep.directory }

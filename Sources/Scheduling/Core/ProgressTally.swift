@@ -33,7 +33,7 @@ public struct ProgressTally: Equatable, Sendable {
 
     public init() {}
 
-    /// The tally of `records`, none of which has ended.
+    /// The tally of `records`, which are all unfinished.
     public init(of records: some Sequence<DownloadRecord>) { for record in records { add(Sums.summand(of: record)) } }
 
     /// The tally without ended downloads.

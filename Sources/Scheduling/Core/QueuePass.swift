@@ -1,16 +1,17 @@
 public import DownloadModel
 
-/// A change to all downloads, carried to each download in slices: PauseAll, ResumeAll, the network, room in a folder, the clock.
+/// A change to all downloads, applied to each download in slices: PauseAll, ResumeAll, host rules, the network, room in a folder, the
+/// clock.
 ///
 /// Until PauseAll or ResumeAll reaches a download, callers see its `upcoming` state. Any other event first brings the download up to
 /// date. So one row pauses 100,000 downloads, and no call waits for all of them.
 struct QueuePass {
-    /// The unfinished downloads that are left, in queue order. Later additions are already up to date.
+    /// The unfinished downloads that the pass has not reached yet, in queue order. Downloads added later are already up to date.
     fileprivate var left: DownloadQueue.Walk
     /// The network has changed; `isBack`: the network is back.
     var isOfNetwork = false
     var isBack = false
-    /// ResumeAll, and no PauseAll since.
+    /// ResumeAll was called, and PauseAll was not called since.
     var isOfResume = false
     /// A change of the host rules: downloads move to the lanes of other hosts.
     var isOfRules = false
@@ -43,7 +44,7 @@ extension Scheduler {
         beginPass(now: now) { $0.isOfResume = !isPaused }
     }
 
-    /// Brings all downloads up to date, active downloads first. Absorbs the rest of an earlier pass.
+    /// Starts a pass that brings all downloads up to date, active downloads first. The new pass includes the rest of an earlier pass.
     func beginPass(now: WallTime, _ how: (inout QueuePass) -> Void) {
         var pass = pass ?? QueuePass(left: order.walk())
         pass.left = order.walk()

@@ -24,10 +24,10 @@ public final class ScheduledDownload {
     var isResumable = true
     /// The lane of a download that may start.
     var lane: Lane?
-    /// The request interval of its last lane; zero: none.
+    /// The request interval of the download's last lane; zero: none.
     var requestInterval = Duration.zero
-    /// A caller wants the download at once: no pause or pace of a server delays it until its next transfer ends. In a lane, the lane's flag
-    /// counts.
+    /// A caller wants the download at once: until its next transfer ends, no pause or pace of a server delays it. While the download is in
+    /// a lane, the lane's flag counts instead.
     var isUrgent = false
     /// The request of the current or last transfer.
     public var request: RequestID { RequestID(number, requestCount) }
@@ -35,7 +35,7 @@ public final class ScheduledDownload {
     var requestCount: UInt32 = 0
     /// The wait reason last announced for the queued or active download.
     var toldHold: WaitReason?
-    /// Announce the state even if the wait reason stays the same, because nobody compared the state before the change.
+    /// Announce the state even if the wait reason stays the same, because the state before the change was not compared.
     var isToldWhole = false
     /// A caller resumed the download although there was no network: try once, as long as `Scheduler.reachCount` is this.
     var defiedReach: Int32?
@@ -49,7 +49,7 @@ public final class ScheduledDownload {
     public internal(set) var batch: ScheduledBatch?
     /// The order in which downloads ended: a later end has a higher number.
     var ending: Int64 = 0
-    /// What the download adds to the scheduler's sums.
+    /// The share of the download in the scheduler's sums.
     var summand: ProgressTally.Summand?
     /// The host of the URL, for the limit per host.
     public internal(set) lazy var host = DownloadURL.host(of: record.url)
@@ -68,12 +68,12 @@ extension DownloadRecord {
     /// No retry of ours is further away than this.
     static let longestRetry = RetryAfter.longest + Backoff.longest
 
-    /// The state in which the download may go on: `queued`, or `waiting` for the first obstacle.
+    /// The state of the download after its present wait or pause: `queued`, or `waiting` for the first obstacle.
     public func obstacle(now: WallTime, paused: Bool) -> DownloadState {
         if paused { return .waiting(.pausedAll, until: nil) }
         if let time = options.notBefore, time > now { return .waiting(.notBefore, until: time) }
         if awaitsUrl { return .waiting(.needsUrl, until: nil) }
-        // Longer than any delay of ours: the clock was set back unnoticed.
+        // A later instant is further away than any delay of ours: the clock was set back unnoticed.
         if let time = retryAt, time > now, time < now + Self.longestRetry { return .waiting(.retry, until: time) }
         return .queued
     }

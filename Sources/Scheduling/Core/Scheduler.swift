@@ -1,20 +1,21 @@
 public import DownloadModel
 
-/// Holds all downloads and their queue order, and decides everything about them. Performs nothing.
+/// Holds all downloads and their queue order, and makes every decision about them. Performs no action.
 ///
 /// `turn` takes events and returns actions: changes to save, work for the engine and the pool, and news for the bus. The scheduler has no
 /// clock, disk or network: its caller passes instants and outcomes in. Use from one thread only.
 public final class Scheduler {
-    /// What the caller must perform, in this order. Everything after a `save` may be done or told only once that change is on disk.
+    /// An action that the caller must perform, in the order of the turn. Actions after a `save` may be performed or announced only once
+    /// that change is on disk.
     public enum Action {
         case save(StoreChange)
-        /// `afterSave`: start only once all changes so far are on disk. Otherwise, a crash could lose that a retried download writes a
-        /// part file, or that a paced request was started. If the transfer is told to stop before the engine has it, answer with
+        /// `afterSave`: start only once all changes so far are on disk. Otherwise, a crash could lose two facts: that a retried download
+        /// writes a part file, and that a paced request was started. If the transfer must stop before the engine has it, answer with
         /// `transferEnded`: `stopped`, with the resume data of the record.
         case startTransfer(ScheduledDownload, afterSave: Bool)
         case stopTransfer(ScheduledDownload)
-        /// Let the transfer make the next request, which `asks` announced. `afterSave`: only once all changes so far are on disk, and only
-        /// if the transfer still runs. The engine must then report when the request has gone out (`sent`).
+        /// Let the transfer make the next request, which `asks` announced. `afterSave`: wait until all changes so far are on disk, then
+        /// permit the request only if the transfer still runs. In this case, the engine must report when the request has gone out (`sent`).
         case permit(RequestID, afterSave: Bool)
         case verify(ScheduledDownload)
         case commit(ScheduledDownload)
@@ -24,7 +25,7 @@ public final class Scheduler {
         case changed(Change)
         /// Announce the changed properties now.
         case tell(ScheduledDownload)
-        /// As `tell`: state, wait reason or end of the wait have changed, even if no `changed` says so.
+        /// Announce also the state, the wait reason and the end of the wait: they have changed, even if no `changed` says so.
         case tellWait(ScheduledDownload)
         case announceEnd(ScheduledDownload)
         /// The last unfinished member of the batch has ended.
@@ -61,7 +62,7 @@ public final class Scheduler {
     private var folderWaits: [ByteText: Int] = [:]
     /// All unfinished downloads, in queue order.
     public internal(set) var order = DownloadQueue()
-    /// Which queued downloads may start and which requests may go on, and when.
+    /// Decides which queued downloads may start and which requests are permitted, and when.
     var gate: HostGate
     /// The queued downloads whose files are still in use.
     var heldBack: Set<DownloadNumber> = []
@@ -69,7 +70,7 @@ public final class Scheduler {
     var recentLane: RecentLane?
     /// How many hosts this turn may still refresh, or queued downloads review.
     var refreshesLeft = 0
-    /// The last `schedule` has left hosts to refresh or downloads to start to the next slice.
+    /// The last `schedule` has left some hosts to refresh, or downloads to start, for the next slice.
     var isCut = false
     /// When to check again whether one application owes another a slot.
     var sliceAt: WallTime?
@@ -142,7 +143,7 @@ public final class Scheduler {
     /// The row of `entry` is on disk: the download takes its place in the queue.
     func enter(_ entry: ScheduledDownload, now: WallTime) { enter([entry], now: now) }
 
-    /// As above for several downloads. Nothing starts before all have their places.
+    /// As above for several downloads. Nothing starts before all of them have their places.
     func enter(_ entries: [ScheduledDownload], now: WallTime) {
         for entry in entries where !entry.isRemoved && !entry.isEntered { takePlace(entry, now: now) }
         unannounced.entered += entries

@@ -2,11 +2,11 @@ internal import DownloadModel
 
 /// Downloads at which the service crashed repeatedly.
 extension Scheduler {
-    /// Fails those of `numbers` that have not ended, before anything starts. Their bytes stay for a retry.
+    /// Fails the downloads in `numbers` that have not ended, before any download starts. Their bytes stay for a retry.
     func setAside(_ numbers: [DownloadNumber], now: WallTime) {
         for number in numbers {
             guard let entry = entries[number], !entry.state.hasEnded else { continue }
-            entry.isInPool = false  // nobody has looked yet for the file of an interrupted commit
+            entry.isInPool = false  // the file of an interrupted commit was not looked for yet
             applyOwn(.interrupt(.crashed), to: entry, now: now)
         }
     }

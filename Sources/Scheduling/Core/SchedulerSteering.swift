@@ -4,7 +4,8 @@ internal import DownloadModel
 extension Scheduler {
     /// Moves `entry` to `place` among the downloads of its priority; 0 = next.
     ///
-    /// - Parameter takesTurn: at place 0, the download is the next to start, whichever application's turn it is. False: it waits its turn.
+    /// - Parameter takesTurn: at place 0, the download starts next, whichever application's turn it is. False: the download waits for its
+    ///   application's turn.
     func move(_ entry: ScheduledDownload, to place: UInt32, takesTurn: Bool = true) {
         for (number, position) in order.move(entry.number, to: place) {
             guard let moved = entries[number] else { continue }

@@ -2,7 +2,7 @@ public import DownloadModel
 
 /// The only way into the scheduler for its caller: events in, actions out.
 extension Scheduler {
-    /// A fact, or the wish of a caller. The download may already have ended, been stopped or been removed, because engine, pool and callers
+    /// A fact, or a caller's request. The download may already have ended, been stopped or been removed, because engine, pool and callers
     /// learn of an end late.
     public enum Event {
         // From callers. `steer`, `replaceUrl` and `remove` may be refused (`Turn.refusal`).
@@ -17,7 +17,7 @@ extension Scheduler {
         case resumeAll
         case cancelAll(answering: CallNumber)
         case clearEnded(answering: CallNumber)
-        /// `takesTurn`: moved to place 0, the download is the next to start, whichever application's turn it is.
+        /// `takesTurn`: at place 0, the download starts next, whichever application's turn it is.
         case move(ScheduledDownload, to: UInt32, takesTurn: Bool = true)
         case setPriority(ScheduledDownload, Int32)
         case setSpeedLimit(ScheduledDownload, Speed?)
@@ -25,7 +25,7 @@ extension Scheduler {
         case resetHost(String)
         /// The owner has acknowledged the outcome.
         case acknowledge(ScheduledDownload)
-        /// These applications have a window in front; all others have not.
+        /// These applications have a window in front; all other applications have none.
         case inFront(Set<String>)
 
         // Additions. A download whose row is not on disk yet counts, but does not run before `saved`.
@@ -41,12 +41,13 @@ extension Scheduler {
         case unsavedBatch(ScheduledBatch, [ScheduledDownload])
 
         // From the engine.
-        /// The next request of a transfer goes to `host`, by a redirect or again. `Action.permit` follows once the host takes it.
+        /// The next request of a transfer goes to `host`: a redirect, or a repeated request. `Action.permit` follows once the host may take
+        /// the request.
         case asks(RequestID, host: String, origin: String?)
         case sent(RequestID, at: WallTime)
         /// The server has stopped sending (true), or sends again (false).
         case stalled(RequestID, Bool)
-        /// Likewise of all requests of a transfer, because its disk does not answer.
+        /// As `stalled`, for all requests of a transfer, because its disk does not answer.
         case diskStalled(DownloadNumber, Bool)
         /// The server accepted a request.
         case began(RequestID, Response)
@@ -62,7 +63,8 @@ extension Scheduler {
         /// The file is at `path`; `skipped`: `path` is an existing file instead. `copy`: the cached copy for later `Fetch` calls.
         case committed(ScheduledDownload, path: String, skipped: Bool = false, copy: CachedCopy? = nil)
         case partLost(ScheduledDownload)
-        /// The disk does not answer while it verifies or renames the file. This goes on, and is answered by another event.
+        /// The disk does not answer while the pool verifies or renames the file. This work continues, and another event reports its
+        /// outcome.
         case endingDelayed(ScheduledDownload, DownloadFailure)
         case foundUnchanged(ScheduledDownload, CachedCopy)
         /// The part file is deleted. `isGone` false: the file may still exist; the next startup tries again.
@@ -92,7 +94,7 @@ extension Scheduler {
         case begins(crashed: [DownloadNumber], owed: [OwedToast])
         /// Perform the next slice of the work on many downloads.
         case slice
-        /// The process exits: nothing starts any more, and downloads into callers' descriptors end.
+        /// The process exits: no download starts any more, and downloads into callers' descriptors end.
         case ends
     }
 
@@ -118,7 +120,7 @@ extension Scheduler {
 
     /// The result of a turn.
     public struct Turn {
-        /// What the caller must perform, in this order.
+        /// The actions that the caller must perform, in this order.
         public let actions: [Action]
         /// The first refused event and the state that refused it. All other events took effect.
         public let refusal: IllegalTransition?
@@ -126,7 +128,7 @@ extension Scheduler {
         public let faults: [Fault]
     }
 
-    /// A transition that the scheduler wanted by itself, and that the state of the download does not allow.
+    /// A transition that the scheduler itself requested, although the state of the download does not allow it.
     public struct Fault: CustomStringConvertible {
         public let number: DownloadNumber
         public let transition: IllegalTransition

@@ -34,8 +34,8 @@ extension Scheduler {
         guard let entry = entries[id.download] ?? leaving[id.download] else { return }
         entry.mayHavePart = true
         entry.isResumable = response.isResumable
-        // A stop may cross this event. The bytes are of this response all the same, and a later start may need no other response.
-        // The end of the download may cross it, too: then the bytes are deleted, unless the transfer leaves resume data.
+        // The download may have been stopped before this event arrived. The bytes still belong to this response, and a later start may need
+        // no other response. The download may also have ended: then the bytes are deleted, unless the transfer leaves resume data.
         guard entry.work != .idle, !entry.isRemoved, sweeps[entry.number]?.isUnlessResumable ?? true else { return }
         let isRunning = entry.work == .running
         if isRunning { gate.answered(id, now: now) }
@@ -109,7 +109,7 @@ extension Scheduler {
             if entry.record.options.ifExists == .skip {
                 change(entry) { record in
                     (record.path, record.fileName) = (path, path.pathComponents.last.map(String.init) ?? record.fileName)
-                    // An earlier response told of another file.
+                    // These facts came from an earlier response about another file.
                     (record.total, record.mediaType, record.source) = (nil, nil, nil)
                 }
                 applyOwn(.skipped, to: entry, now: now)
@@ -136,7 +136,7 @@ extension Scheduler {
             (record.retriesUsed, record.lastFailure) = (used, failure)
         }
         // The engine had opened the part file before the server answered, and found no bytes to resume from. An earlier process may have
-        // left some.
+        // left such bytes.
         if failure.httpStatus != nil, resume == nil { entry.isResumable = false }
         switch verdict {
         case .fail: applyOwn(.fail(failure), to: entry, now: now)
@@ -156,7 +156,7 @@ extension Scheduler {
     }
 
     /// Deletes the part file of a waiting or paused download if no later attempt can resume from it, because downloads may wait for this
-    /// space. Only for a response of this process: after a restart, the written map may know bytes that the row does not.
+    /// space. Applies only to a response of this process: after a restart, the written map may prove bytes that the row does not.
     private func dropBytesOfWait(_ entry: ScheduledDownload) {
         guard !entry.isResumable, entry.record.resume == nil, !entry.record.isWhole, !entry.record.isToDescriptor, !entry.isRemoved else {
             return
@@ -187,7 +187,7 @@ extension Scheduler {
             : RetryPolicy.verdict(record: entry.record, failure: failure, madeProgress: false, now: now, random: jitter.next())
         change(entry) { record in
             (record.retriesUsed, record.lastFailure) = (used, failure)
-            // After a failed flush, the next flush may succeed without writing: only the checkpoint before counts.
+            // After a failed flush, the next flush may succeed without writing: only the checkpoint before the failure counts.
             if record.state == .verifying { record.isWhole = false }
         }
         switch verdict {
@@ -199,7 +199,7 @@ extension Scheduler {
         }
     }
 
-    /// The disk does not answer. The owner is told; what happens to the file is not known yet.
+    /// The disk does not answer. The download's error says so; the outcome for the file is not known yet.
     func endingDelayed(_ entry: ScheduledDownload, _ failure: DownloadFailure) {
         guard entry.state == .verifying || entry.state == .committing, !entry.isRemoved else { return }
         change(entry) { $0.lastFailure = failure }
@@ -237,7 +237,7 @@ extension Scheduler {
     /// - Parameter unlessResumable: keep the part file if the ending transfer leaves resume data.
     func sweep(_ entry: ScheduledDownload, unlessResumable: Bool = false) {
         if !unlessResumable { sweeps[entry.number]?.isUnlessResumable = false }
-        // A transfer may have created a part file without having reported so yet.
+        // A transfer may have created a part file that it has not reported yet.
         guard sweeps[entry.number] == nil, entry.mayHavePart || entry.work != .idle else { return }
         sweeps[entry.number] = PartFileSweeps.Sweep(directory: entry.record.directory, isUnlessResumable: unlessResumable)
         if !entry.record.isToDescriptor { output.append(.save(.sweep(entry.number, directory: entry.record.directory))) }

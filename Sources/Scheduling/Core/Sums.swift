@@ -5,7 +5,7 @@ final class Sums {
     typealias Summand = ProgressTally.Summand
 
     private(set) var all = ProgressTally()
-    /// By the icon that shows them (option `desktop-id`, else ours), while an unfinished download is left. Without downloads that show no
+    /// The tallies by icon (option `desktop-id`, else ours), while an icon has an unfinished download. Omits downloads that show no
     /// progress.
     private var ours = ProgressTally()
     private var others: [DesktopID: ProgressTally] = [:]
@@ -87,7 +87,7 @@ final class Sums {
 }
 
 extension Scheduler {
-    /// Bytes of all unfinished downloads, as of their last saved checkpoints.
+    /// Bytes of all unfinished downloads, at their last saved checkpoints.
     public var received: ByteCount { sums.all.bytes.received }
 
     /// Total size of all unfinished downloads; nil if a size is unknown, or if the sum does not fit.

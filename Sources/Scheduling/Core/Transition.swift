@@ -1,7 +1,7 @@
 internal import DownloadModel
 
-/// What an event does to a download: to its state, to the other fields of its record and to its row.
-/// `DownloadState.after` decides the state, and the work for engine and pool.
+/// The effect of an event on a download: on its state, on the other fields of its record, and on its row. `DownloadState.after` decides the
+/// state, and the work for engine and pool.
 struct Transition {
     /// From this size on, a row says that the part file is whole before its verification: after a crash, no byte is fetched again.
     private static let sizeWorthARow: ByteCount = 1 << 20
@@ -20,9 +20,9 @@ struct Transition {
 
     /// Whether nothing changes.
     var isVoid: Bool { next == before && effects.isEmpty }
-    /// Whether the event came to all downloads, by PauseAll or ResumeAll.
+    /// Whether the event applies to all downloads: PauseAll or ResumeAll.
     var isOfAll: Bool { event == .hold || event == .release }
-    /// Whether the download has ended by it, or had ended before.
+    /// Whether the event ends the download.
     var ends: Bool { next.hasEnded && !before.hasEnded }
     var revives: Bool { before.hasEnded && !next.hasEnded }
     /// Whether a caller wants the download at once (true), or no longer (false); nil: as before.
@@ -68,8 +68,8 @@ struct Transition {
         if effects.contains(.deletePart), next != .finished { record.forgetBytes() }
     }
 
-    /// Whether the row of `record` is saved. No change is that a restart repeats anyway: queued, active and verifying downloads all restart
-    /// as queued, and the network is queried again. Exception: the first start sets the deadline.
+    /// Whether the row of `record` is saved. A change that a restart would repeat anyway is not saved. Queued, active and verifying
+    /// downloads all restart as queued, and the network is queried again. The first start is saved if it sets the deadline.
     func isSaved(_ record: DownloadRecord) -> Bool {
         switch event {
         case .yield, .hinder: false
@@ -83,10 +83,10 @@ struct Transition {
 }
 
 extension DownloadRecord {
-    /// No bytes are held any more.
+    /// Clears the fields about received bytes, because the bytes are deleted.
     mutating func forgetBytes() { (received, resume, isSpliced, isWhole) = (0, nil, false, false) }
 
-    /// Runs the clock of the option `deadline`: from the first start, in waits too, but not while paused.
+    /// Updates the deadline (option `deadline`). Its time runs from the first start, in waits too, but not while the download is paused.
     fileprivate mutating func runDeadline(at now: WallTime) {
         guard let deadline = options.deadline, !state.hasEnded else { return }
         switch state {

@@ -1,18 +1,18 @@
 internal import DownloadModel
 
-/// The actions of a turn, while it decides.
+/// Collects the actions of a turn.
 struct TurnOutput {
     private(set) var actions: [Scheduler.Action] = []
     /// The index in `actions` of each download's `changed`. A download has at most one `changed` in a turn.
     private var changes: [DownloadNumber: Int] = [:]
 
-    /// The actions behind all others of the turn.
+    /// Actions that come after all other actions of the turn.
     private var last: [Scheduler.Action] = []
     private var faults: [Scheduler.Fault] = []
 
     mutating func note(_ fault: Scheduler.Fault) { faults.append(fault) }
     mutating func append(_ action: Scheduler.Action) { actions.append(action) }
-    /// Appends an action behind all others of the turn.
+    /// Appends an action that comes after all other actions of the turn.
     mutating func appendLast(_ action: Scheduler.Action) { last.append(action) }
     mutating func append(_ saves: some Sequence<StoreChange>) { actions += saves.map { .save($0) } }
 

@@ -34,7 +34,7 @@ extension Scheduler {
         for entry in entries where entry.record.isToDescriptor { applyOwn(.interrupt(.interrupted), to: entry, now: now) }
     }
 
-    /// Whether nothing reads or writes the file of `number` any more, or ever will.
+    /// Whether the file of `number` is out of use: nothing reads or writes it now or later.
     public func isDone(_ number: DownloadNumber) -> Bool {
         guard sweeps[number] == nil else { return false }
         guard let entry = entries[number] ?? leaving[number] else { return true }

@@ -41,7 +41,7 @@ extension Scheduler {
         save(entry)
     }
 
-    /// The wall clock was set.
+    /// The wall clock was set: moves the scheduled calls by the same amount.
     func moveReminders(by delta: Duration) {
         for number in ended.ordered {
             guard let entry = entries[number], entry.record.reminders.nextAt != nil else { continue }

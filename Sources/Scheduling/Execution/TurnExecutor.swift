@@ -1,11 +1,12 @@
 public import DownloadModel
 
-/// Carries out the turns of a scheduler: every action once, in the scheduler's order, and none before what it follows is on disk.
+/// Carries out the turns of a scheduler. It performs every action once, in the scheduler's order, and never before the preceding changes
+/// are on disk.
 ///
 /// The service and the simulation use the same executor. They differ in the host: engine, store, pool, clock, loop and bus. Use from one
 /// thread only.
 ///
-/// The class is open, and `enqueue` and `afterCommit` are, only so that the simulation can plant mistakes and see that it finds them.
+/// The class, `enqueue` and `afterCommit` are open for the simulation only: it plants mistakes there, and must detect them.
 open class TurnExecutor<Host: TurnHost> {
     public typealias Gate = CommitGate<Host.GateHost>
     public typealias Message = Host.GateHost.Message
@@ -13,9 +14,10 @@ open class TurnExecutor<Host: TurnHost> {
     public let scheduler: Scheduler
     public let gate: Gate
     public unowned let host: Host
-    /// The actions that the scheduler has decided and that are still to be performed, by turn.
+    /// The actions that are decided but not performed yet, by turn.
     private var todo: [[Scheduler.Action]] = []
-    /// Whether the actions of a turn are being performed: another turn is nested in this one, and its actions come after.
+    /// Whether the actions of a turn are being performed. A turn that begins meanwhile is nested: its actions follow those of the outer
+    /// turn.
     public private(set) var isPerforming = false
     private var isContinuing = false
     /// The answers to the calls that change many downloads.
@@ -26,9 +28,9 @@ open class TurnExecutor<Host: TurnHost> {
 
     // MARK: Events
 
-    /// Lets the scheduler decide by what happened, and performs the actions.
+    /// Passes the events to the scheduler, and performs the actions that it decides.
     ///
-    /// - Returns: the reason why the state of a download does not allow what a caller asks for.
+    /// - Returns: the reason why a download's state does not allow the caller's request; nil if it does.
     @discardableResult public func decide(_ events: [Scheduler.Event]) -> IllegalTransition? {
         let turn = scheduler.turn([[.journalFull(host.isJournalFull)], events].flatMap { $0 }, at: host.now)
         for fault in turn.faults { host.failed(fault) }
@@ -49,7 +51,7 @@ open class TurnExecutor<Host: TurnHost> {
     /// Adds a download.
     ///
     /// - Parameters:
-    ///   - saved: called when the row is on disk. The download has not its place in the queue yet.
+    ///   - saved: called when the row is on disk. The download has no place in the queue yet.
     ///   - entered: called when the download has its place in the queue.
     ///   - undone: called if the row could not be saved; returns the answer to the call. The download is still on the list.
     public func add(
@@ -71,11 +73,11 @@ open class TurnExecutor<Host: TurnHost> {
         }
     }
 
-    /// Members of a new batch that take their places in the queue between two looks at the time.
+    /// The number of members of a new batch that take their places in the queue between two checks of the clock.
     public var enteredAtOnce = 100
 
-    /// Adds a batch, all of it or nothing. After the commit, its members take their places in the queue in slices; no message is sent and
-    /// nothing starts before the last one has its place.
+    /// Adds a batch: all members, or none. After the commit, the members take their places in the queue in slices. Before the last member
+    /// has its place, no message is sent and no download starts.
     ///
     /// - Parameters:
     ///   - members: made by `Scheduler.prepare`.
@@ -114,7 +116,7 @@ open class TurnExecutor<Host: TurnHost> {
         }
     }
 
-    /// Whether the owner of `entry` is to be called now. If so, the scheduler takes it that the call is made.
+    /// Whether the owner of `entry` must be called now. If so, the scheduler records that the call is made.
     public func beginOwnerCall(_ entry: ScheduledDownload) -> Bool {
         let isDue = scheduler.owesCall(entry, now: host.now)
         decide(.ownerCalled(entry))
@@ -128,7 +130,7 @@ open class TurnExecutor<Host: TurnHost> {
     /// Runs `effect` after all changes decided so far are on disk.
     open func afterCommit(_ effect: @escaping () -> Void) { gate.afterCommit(effect) }
 
-    /// Performs the actions that the scheduler has decided, in order, and then those that these have caused.
+    /// Performs the decided actions in order, then the actions of the turns that these have caused.
     private func carryOut() {
         guard !isPerforming else { return }
         isPerforming = true
@@ -170,15 +172,15 @@ open class TurnExecutor<Host: TurnHost> {
 
     // MARK: Slices
 
-    /// Asks for the next slice of work on many downloads in a turn of the loop of its own, so that other calls are answered in between.
+    /// Requests the next slice in a later turn of the loop, so that other calls are answered before it.
     private func continueSoon() {
         guard !isContinuing else { return }
         isContinuing = true
         host.continueSlicesLater()
     }
 
-    /// Does slices for one step. It also waits while the bus has not taken the signals sent so far: the answers to other callers would
-    /// queue behind those.
+    /// Performs slices until one step of the thread is over. Does nothing yet while the bus has not taken most of the sent signals, because
+    /// the answers to other callers would queue behind them.
     public func continueSlices() {
         let step = gate.host.beginStep()
         while !scheduler.conditions.isEnding, scheduler.hasSlices, !gate.host.isBehind, !step.isOver { decide(.slice) }
@@ -187,52 +189,52 @@ open class TurnExecutor<Host: TurnHost> {
     }
 }
 
-/// What a `TurnExecutor` acts on: the engine, the pool, the clock, the loop, and those who hear of changes; or their simulation.
+/// The surroundings of a `TurnExecutor`: the engine, the pool, the clock, the loop and the observers of changes; or their simulation.
 public protocol TurnHost: AnyObject {
     associatedtype GateHost: CommitGateHost
 
     // The clock and the loop
     var now: WallTime { get }
-    /// Calls `decide(.time)` at this instant; nil: at none.
+    /// Calls `decide(.time)` at this instant; nil: no alarm.
     func setAlarm(_ time: WallTime?)
-    /// Calls `continueSlices` in a later turn of the loop, and not before the bus has taken most of what was sent.
+    /// Calls `continueSlices` in a later turn of the loop, and not before the bus has taken most of the sent messages.
     func continueSlicesLater()
     /// Whether the journal refuses further changes, because too many wait for the disk.
     var isJournalFull: Bool { get }
 
-    // The engine. What comes of it are events.
+    // The engine. It answers with events.
     func startTransfer(_ entry: ScheduledDownload)
     func permit(_ id: RequestID, tellsSent: Bool)
     func stopTransfer(_ entry: ScheduledDownload)
 
-    // The pool. What comes of it are events.
+    // The pool. It answers with events.
     func verify(_ entry: ScheduledDownload)
     func commit(_ entry: ScheduledDownload)
     func sweep(_ number: DownloadNumber, _ directory: String)
     /// Truncates the caller's file after an unfinished download.
     func emptyDescriptor(_ number: DownloadNumber)
 
-    // Those who hear of changes. Messages go through the gate.
+    // The observers of changes. Messages go through the gate.
     func changed(_ change: Scheduler.Change)
     func tell(_ entry: ScheduledDownload)
     func tellWait(_ entry: ScheduledDownload)
     /// Posts the messages about the end.
     ///
-    /// - Returns: what follows once the end is on disk and told.
+    /// - Returns: the work that follows once the end is on disk and announced.
     func announceEnd(_ entry: ScheduledDownload) -> () -> Void
     func announceEnd(_ batch: ScheduledBatch, _ outcomes: OutcomeCounts) -> (() -> Void)?
     func allEnded(_ outcomes: OutcomeCounts)
     func showOwed(_ toasts: [Scheduler.OwedToast])
     func removed(_ entry: ScheduledDownload)
     func removed(_ batch: ScheduledBatch)
-    /// Asks for a call of the owner. When its turn comes, `beginOwnerCall` says whether it is still due.
+    /// Requests a call of the owner. Before the call is made, `beginOwnerCall` says whether it is still due.
     func callOwner(_ entry: ScheduledDownload)
 
     /// The scheduler has made a mistake.
     func failed(_ fault: Scheduler.Fault)
-    /// The next action.
+    /// Called before each action.
     func willPerform(_ action: Scheduler.Action)
-    /// All actions of a turn have been performed, and those of the turns nested in it.
+    /// Called when all actions of a turn, and of the turns nested in it, have been performed.
     func carriedOut()
 }
 

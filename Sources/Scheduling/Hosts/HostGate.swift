@@ -1,10 +1,10 @@
 internal import DownloadModel
 
-/// Which requests are at which host, which may go there next, and when: host rules, intervals, refusals, slots and turns. Knows hosts,
-/// requests and the numbers of queued downloads, and neither records nor files.
+/// Knows the requests at each host, and decides which requests may go there next, and when: by host rules, intervals, refusals, slots and
+/// turns. Knows hosts, requests and the numbers of queued downloads, and neither records nor files.
 ///
 /// A request is placed when its transfer starts (`begin`), or when a redirect leads it elsewhere (`redirect`, later `begin`). It leaves
-/// when its transfer stops, and is forgotten when its transfer has ended. What the server answers in between sets the pace of the origin.
+/// when its transfer stops, and is forgotten when its transfer has ended. The server's answers in between set the pace of the origin.
 struct HostGate {
     // Given by the settings
     private(set) var rules: HostRules
@@ -13,7 +13,7 @@ struct HostGate {
     /// How often the host rules have changed.
     private(set) var rulesCount: UInt64 = 0
 
-    /// By the name from `HostRules.governing`. A host is forgotten once nothing needs to be known about it.
+    /// The hosts, by the name from `HostRules.governing`. A host without any facts worth keeping is forgotten.
     private(set) var hosts = HostTable()
     /// Origins that refused requests.
     private(set) var paces = OriginPaces()
@@ -25,7 +25,7 @@ struct HostGate {
     var lanes = Lanes()
     /// Queued downloads that precede a redirect at their host, as found since the last `loseTurns`.
     var awaited: [Awaited] = []
-    /// False: nobody knows whether there is a network. Then only this machine takes requests.
+    /// False: it is unknown whether there is a network. Then only hosts on this machine take requests.
     var isNetworkKnown = true
     /// The last requests of earlier processes, by host, until this process uses that host.
     private var earlier: [String: [HostRequest]] = [:]
@@ -41,7 +41,7 @@ struct HostGate {
     /// The host looked up last: among 100,000 queued downloads, most have the host of the previous one.
     private var recent: (host: String, load: HostLoad)?
 
-    /// - Parameter isNetworkKnown: false: only this machine takes requests.
+    /// - Parameter isNetworkKnown: false: only hosts on this machine take requests.
     init(_ settings: Settings, isNetworkKnown: Bool = true) {
         self.isNetworkKnown = isNetworkKnown
         (rules, perHost, maxActive) = (settings.hostRules, settings.maxPerHost, settings.maxActive)
@@ -78,9 +78,9 @@ struct HostGate {
         return load
     }
 
-    /// Forgets `host` if nothing needs to be known about it.
+    /// Forgets `host` if it has no facts worth keeping.
     ///
-    /// - Returns: the rows of its last requests, to be removed; nil: it is still needed.
+    /// - Returns: the removals of the rows of its last requests; nil: the host is still needed.
     mutating func forgetIfIdle(_ host: HostLoad, now: WallTime) -> [StoreChange]? {
         guard host.isIdle(now: now) else { return nil }
         if let moved = hosts.remove(host) { touch(moved) }
@@ -91,8 +91,8 @@ struct HostGate {
     /// The most transfers at a time at `host`; 0: no limit.
     func limit(of host: HostLoad) -> Int { Int(host.rule.connections ?? perHost) }
 
-    /// As `limit`, but 0 if `maxActive` is reached first, so that no download ever waits for the host's limit. Silent transfers at the host
-    /// take no slot, so they raise that bound.
+    /// As `limit`, but 0 if `maxActive` is always reached first, so that no download ever waits for the host's limit. Silent transfers at
+    /// the host take no slot, so they raise that bound.
     func bindingLimit(of host: HostLoad) -> Int {
         let limit = limit(of: host)
         return maxActive == 0 || limit < Int(maxActive) +| host.silent ? limit : 0
@@ -100,7 +100,7 @@ struct HostGate {
 
     // MARK: Hosts to refresh
 
-    /// Marks `host` as changed: what it offers may be outdated until it is refreshed.
+    /// Marks `host` as changed: its offers may be outdated until it is refreshed.
     mutating func touch(_ host: HostLoad) {
         guard !host.isTouched else { return }
         host.isTouched = true
@@ -114,20 +114,20 @@ struct HostGate {
     /// Marks all hosts as changed.
     mutating func touchAll() { hosts.outdateAll() }
 
-    /// Whether what `host` offers may be outdated.
+    /// Whether the offers of `host` may be outdated.
     func isOutdated(_ host: HostLoad) -> Bool { host.isTouched || hosts.isOutdated(host) }
 
-    /// A host that is outdated since all were; nil: none is.
+    /// A host that became outdated when all hosts did; nil: none is left.
     mutating func nextOutdated() -> HostLoad? { hosts.nextOutdated() }
 
-    /// `host` is refreshed now: it takes its rule.
+    /// Begins to refresh `host`, which takes its current rule.
     mutating func beginRefresh(_ host: HostLoad) {
         host.isTouched = false
         hosts.noteRefresh(of: host)
         if host.rulesCount != rulesCount { (host.rulesCount, host.rule) = (rulesCount, rules.governing(host.name).rule) }
     }
 
-    /// - Parameter wake: when `host` is due again; nil: at no instant.
+    /// - Parameter wake: when `host` is due again; nil: never by time alone.
     mutating func endRefresh(_ host: HostLoad, wake: WallTime?) {
         if host.wakeAt != wake {
             host.wakeAt = wake
@@ -149,7 +149,7 @@ struct HostGate {
 
     /// Touches the hosts that are due.
     ///
-    /// - Parameter most: the rest is due in the next slice.
+    /// - Parameter most: the most hosts to touch; the rest is due in the next slice.
     /// - Returns: whether any are left.
     mutating func touchDue(_ most: Int, now: WallTime) -> Bool {
         var due = 0
@@ -198,7 +198,7 @@ struct HostGate {
     /// Whether another download may start. The slot of a transfer that waits for its host, or for a silent server, is free for others.
     var hasSlot: Bool { maxActive == 0 || slots.count < Int(maxActive) +| min(slots.idle, Self.mostIdle) }
 
-    /// Whether a transfer that waits for its next request may go on.
+    /// Whether a transfer that waits may make its next request.
     var hasSlotForHop: Bool { maxActive == 0 || slots.count < Int(maxActive) +| slots.idle }
 
     /// Since when all requests of a transfer have heard nothing; nil: one of them is not silent.
@@ -213,9 +213,9 @@ struct HostGate {
 
     // MARK: Queued downloads
 
-    /// The lane of such downloads, as far as their host tells them apart.
+    /// The lane for downloads with these properties, as far as their host distinguishes them.
     ///
-    /// - Parameter host: of the download's URL; empty: no request is needed.
+    /// - Parameter host: the host of the download's URL; empty: no request is needed.
     mutating func lane(host: String, origin: String, app: String, requestInterval: Duration, isUrgent: Bool) -> Lane {
         let load = load(of: host)
         return lanes.lane(
@@ -223,7 +223,7 @@ struct HostGate {
             isUrgent: isUrgent)
     }
 
-    /// A download may start once its host takes it.
+    /// Queues a download, which may start once its host takes it.
     mutating func enqueue(_ number: DownloadNumber, in lane: Lane, origin: String, priority: Int32, position: Int64) {
         lanes.insert(number, in: lane, origin: origin, priority: priority, position: position)
         touch(lane.host)
@@ -236,7 +236,7 @@ struct HostGate {
 
     // MARK: Requests
 
-    /// The requests that hosts count, or that wait for their host.
+    /// The requests that a host counts, and the requests that wait for their host.
     var placed: LazyFilterSequence<[RequestID: PlacedRequest]> { requests.lazy.filter { !$0.value.hasLeft } }
 
     /// The host of a request that has not left.
@@ -254,17 +254,17 @@ struct HostGate {
         return begin(request, id, now: now)
     }
 
-    /// A transfer stops: it gives its slot back, and no host counts its requests.
+    /// A transfer stops: it releases its slot, and no host counts its requests.
     mutating func leaveSlot(_ number: DownloadNumber, now: WallTime) {
         guard let slot = slots[number] else { return }
         for id in slot.requests { leave(id) }
-        slots.giveBack(number)
+        slots.release(number)
         let app = lanes.share(of: slot.app)
         app.ends(now: now)
         lanes.forgetIfIdle(app)
     }
 
-    /// The next request of a transfer goes to `host`, by a redirect or again, and waits for it.
+    /// The next request of a transfer goes to `host`, and waits for its turn there: a redirect, or a repeated request.
     mutating func redirect(_ id: RequestID, to host: String, origin: String, now: WallTime) {
         guard let request = requests[id] else { return }
         leave(id)
@@ -279,7 +279,7 @@ struct HostGate {
         touch(load(of: request.host))
     }
 
-    /// Starts a request, or lets one go on that waited.
+    /// Starts a request, or permits a waiting request.
     ///
     /// - Returns: the rows that must be saved before the request goes out.
     mutating func begin(_ request: PlacedRequest, _ id: RequestID, now: WallTime) -> [StoreChange] {
@@ -306,7 +306,7 @@ struct HostGate {
         return saves
     }
 
-    /// A request waits for its host. `begin` follows when it may go on.
+    /// A request waits for its host. `begin` follows when the request is permitted.
     mutating func wait(_ request: PlacedRequest, _ id: RequestID) {
         let load = load(of: request.host)
         put(request, id)
@@ -364,7 +364,7 @@ struct HostGate {
         put(request, id)
     }
 
-    /// Sets what is known of a request; nil: nothing any more.
+    /// Stores the state of a request; nil: forgets the request.
     private mutating func put(_ request: PlacedRequest?, _ id: RequestID) {
         let before = requests[id]
         requests[id] = request
@@ -424,10 +424,10 @@ struct HostGate {
 
     // MARK: Settings, clock and restart
 
-    /// Takes limits and host rules. Requests under way count at their host of now, at once. Each host takes its rule of now when it is
-    /// refreshed, before anything starts there.
+    /// Applies new limits and host rules. Requests under way count at once at the host that governs them under the new rules. Each host
+    /// takes its new rule when it is refreshed, before anything starts there.
     ///
-    /// - Returns: the rows to save; and whether hosts are grouped otherwise, so that queued downloads must be looked up anew.
+    /// - Returns: the rows to save; and whether the rules group hosts differently, so that queued downloads may need other lanes.
     mutating func set(_ settings: Settings, now: WallTime) -> (saves: [StoreChange], regroups: Bool) {
         let before = rules
         if settings.maxPerHost != perHost || settings.maxActive != maxActive {
@@ -442,7 +442,7 @@ struct HostGate {
         var saves: [StoreChange] = []
         let changed = rules.changes(since: before)
         for name in changed { hosts[name]?.rule = rules.governing(name).rule }
-        // The last requests at hosts that another host counts now go to that host.
+        // If another host counts a host's requests now, the last requests move to that host.
         for former in hosts.withInstants().sorted(by: { $0.name < $1.name }) {
             let load = load(of: former.name)
             guard load !== former else { continue }
@@ -455,7 +455,7 @@ struct HostGate {
             let (old, load) = (before.governing(request.host).name, load(of: request.host))
             if old != load.name, let former = hosts[old] { count(id, request, at: load, insteadOf: former) }
             load.rule = rules.governing(load.name).rule
-            // Requests that kept no interval went out at an unknown time: the interval begins now.
+            // Requests without an interval went out at an unknown time, so the interval begins now.
             if load.active > 0, load.interval > .zero { load.pacing.begins(at: now) }
             hosts.noteInstants(of: load)
         }
@@ -475,7 +475,7 @@ struct HostGate {
                 former.silent -= 1
                 host.silent += 1
             }
-            // The host that counts the request now is told when it has gone out.
+            // The host that counts the request now must hear when the request has gone out.
             if former.unsent.contains(id) {
                 former.gaveUp(id, requestInterval: request.requestInterval)
                 host.awaitsSent(id, requestInterval: request.requestInterval, since: request.startedAt)
@@ -510,7 +510,7 @@ struct HostGate {
         return lastRequests().map { .requested($0) }
     }
 
-    /// Takes the last requests that an earlier process has saved.
+    /// Restores the last requests that an earlier process has saved.
     mutating func restore(_ requests: [HostRequest]) { earlier = Dictionary(grouping: requests, by: \.host) }
 
     /// All remembered last requests.

@@ -7,20 +7,20 @@ final class HostLoad {
     var rule: HostRule
     /// Whether the host is this machine, or no host: no network is needed.
     let isLocal: Bool
-    /// Transfers whose request is at this host.
+    /// The number of transfers whose request is at this host.
     var active = 0
-    /// Those of them whose server sends nothing.
+    /// The number of these transfers whose server sends nothing.
     var silent = 0
-    /// The last requests that kept the host's interval, and by interval those that kept an interval of their own.
+    /// The last requests that kept the host's interval; and, by interval, the last requests that kept an interval of their own.
     var pacing = Pacing()
     var requestIntervals: [Duration: Pacing] = [:]
 
     /// Lanes of the downloads that may start.
     var lanes: [Lane] = []
-    /// Transfers whose next request waits for its turn here.
+    /// Requests of running transfers that wait for their turn here.
     var hops: [RequestID] = []
     var turns = HostTurns()
-    /// What the host offers may be outdated: it is in `HostGate.touched`.
+    /// The host's offers may be outdated: the host is in `HostGate.touched`.
     var isTouched = false
     /// `HostGate.rulesCount` when `rule` was looked up.
     var rulesCount: UInt64 = 0
@@ -60,14 +60,14 @@ final class HostLoad {
 
         mutating func begins(at now: WallTime) { last = last ?? now }
 
-        /// The next request also keeps its distance from `now`.
+        /// The next request also keeps the interval from `now`.
         mutating func passed(_ now: WallTime) { last = max(last ?? now, now) }
 
         mutating func sent(_ id: RequestID, at time: WallTime) {
             if unsent.remove(id) != nil { last = max(last ?? time, time) }
         }
 
-        /// Takes the last request of `other`, which keeps its requests in flight.
+        /// Takes over the last request of `other`. Requests in flight stay with `other`.
         mutating func take(_ other: inout Pacing) {
             if let time = other.last { passed(time) }
             other.last = nil
@@ -81,7 +81,7 @@ final class HostLoad {
         func next(_ interval: Duration, now: WallTime) -> WallTime? {
             guard interval > .zero else { return now }
             guard unsent.isEmpty else { return nil }
-            // An instant far in the future: the clock was set back unnoticed.
+            // The instant is too far in the future: the clock was set back unnoticed.
             guard let last, last <= now + interval else { return now }
             return last + interval + interval / Self.margin
         }
@@ -105,7 +105,7 @@ final class HostLoad {
         return pacing.next(requestInterval, now: now).map { max($0, opens) }
     }
 
-    /// The interval under which a download with the interval `requestInterval` is counted.
+    /// The interval at which the host counts a download with the interval `requestInterval`.
     func told(apart requestInterval: Duration) -> Duration {
         guard requestInterval > .zero else { return .zero }
         let known = Set(lanes.lazy.map(\.requestInterval)).union(requestIntervals.keys).subtracting([.zero])
@@ -118,7 +118,7 @@ final class HostLoad {
     }
 
     /// Returns `origin` if its downloads get lanes of their own. nil: they share a lane with other origins, and the first download delays
-    /// the rest. Bounded, because a host has 65,535 ports, and a rule's domain any number of hosts.
+    /// the rest. The number of origins with own lanes is bounded, because a host has 65,535 ports, and a rule's domain any number of hosts.
     func told(apart origin: String) -> String? {
         let known = Set(lanes.lazy.compactMap(\.origin))
         return known.contains(origin) || known.count < Self.mostOrigins ? origin : nil
@@ -147,13 +147,13 @@ final class HostLoad {
         if requestInterval > .zero { requestIntervals[requestInterval, default: Pacing()].started(id, at: start) }
     }
 
-    /// The request `id` is not counted here any more, whether it has gone out or not.
+    /// This host no longer counts the request `id`, whether it has gone out or not.
     func gaveUp(_ id: RequestID, requestInterval: Duration) {
         pacing.gaveUp(id)
         requestIntervals[requestInterval]?.gaveUp(id)
     }
 
-    /// Takes the last requests of `former`, a load of the same host under earlier rules. Requests in flight stay with `former`.
+    /// Takes over the last requests of `former`, a load of the same host under earlier rules. Requests in flight stay with `former`.
     func inherit(_ former: HostLoad) {
         pacing.take(&former.pacing)
         for requestInterval in former.requestIntervals.keys {
@@ -176,14 +176,14 @@ final class HostLoad {
         for requestInterval in requestIntervals.keys { requestIntervals[requestInterval]?.shift(by: delta) }
     }
 
-    /// Whether the host can be forgotten without loss.
+    /// Whether the host has no facts worth keeping.
     func isIdle(now: WallTime) -> Bool {
         lanes.isEmpty && active == 0 && hops.isEmpty && opens(now: now).map { $0 <= now } ?? false
             && requestIntervals.allSatisfy { $0.value.next($0.key, now: now).map { $0 <= now } ?? false }
     }
 }
 
-/// The hosts, by name. All of them become outdated in one step, and are refreshed in many.
+/// The hosts, by name. One step marks all hosts as outdated; many steps refresh them.
 struct HostTable {
     private var byName = KeyTable<String, HostLoad>()
     private var all: [HostLoad] = []
@@ -197,14 +197,14 @@ struct HostTable {
     var count: Int { all.count }
     subscript(name: String) -> HostLoad? { byName[name] }
 
-    /// An instant of `host` may have been set, or its last request noted.
+    /// Call when an instant or the last request of `host` may have been set.
     mutating func noteInstants(of host: HostLoad) {
         guard !host.isDated, host.hasInstants else { return }
         host.isDated = true
         dated.append(host)
     }
 
-    /// The hosts with instants. They are few: requests have started there, or wait for an instant.
+    /// The hosts with instants. They are few, because requests have started there or wait there for an instant.
     mutating func withInstants() -> [HostLoad] {
         let found = dated.filter { host in
             host.isDated = contains(host) && host.hasInstants
@@ -222,7 +222,7 @@ struct HostTable {
         byName[host.name] = host
     }
 
-    /// - Returns: a host that must be refreshed, because `nextOutdated` passes it over otherwise.
+    /// - Returns: a host that the caller must refresh, because `nextOutdated` would miss it.
     mutating func remove(_ host: HostLoad) -> HostLoad? {
         byName[host.name] = nil
         let (place, last) = (host.place, all.removeLast())

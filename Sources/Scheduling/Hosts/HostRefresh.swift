@@ -1,16 +1,17 @@
 internal import DownloadModel
 
-/// What a host lets go on: redirects and queued downloads, and whose turn it is among them.
+/// Decides which redirects and queued downloads a host takes next, and whose turn it is.
 extension HostGate {
-    /// What a refreshed host lets go on, besides the downloads that its lanes offer.
+    /// The requests that a refreshed host takes now, besides the downloads that its lanes offer.
     struct Opening {
-        /// Requests that go on now, with the rows to save before they go out.
+        /// The permitted requests, with the rows to save before each goes out.
         var granted: [(id: RequestID, saves: [StoreChange])] = []
-        /// Requests that the host would take, but that have no slot.
+        /// Requests that the host would take, but that get no slot.
         var slotless: [RequestID] = []
     }
 
-    /// Lets requests go on that wait for `host`, offers the downloads that may start there, withdraws the others, and sets the next wake.
+    /// Permits requests that wait for `host`, offers the downloads that may start there, withdraws the other offers, and sets the next
+    /// wake.
     mutating func refresh(_ host: HostLoad, now: WallTime) -> Opening {
         beginRefresh(host)
         let limit = limit(of: host)
@@ -43,7 +44,7 @@ extension HostGate {
 
     /// In the order of the host's lanes.
     private func fronts(of host: HostLoad, _ limit: Int, now: WallTime) -> [Front] {
-        // While the network is unknown, only this machine takes requests.
+        // While the network is unknown, only hosts on this machine take requests.
         guard isNetworkKnown || host.isLocal, limit == 0 || host.active < limit else { return [] }
         return host.lanes.compactMap { lane in
             guard let opens = opens(lane, now: now), opens <= now, let download = lanes.first(of: lane) else { return nil }
@@ -90,7 +91,7 @@ extension HostGate {
             lane.host, lanes.origin(of: lane), app: lane.app.name, requestInterval: lane.requestInterval, isUrgent: lane.isUrgent, now: now)
     }
 
-    /// The first download of `app`, in `lane` if it is queued, was moved to the front.
+    /// The first download of `app` was moved to the front; `lane` is its lane if it is queued.
     mutating func comesNext(_ app: String, _ lane: Lane?) {
         if let app = lanes.apps[app] { lanes.comesNext(app) }
         guard let lane else { return }
@@ -105,20 +106,20 @@ extension HostGate {
         fileprivate let lane: Lane
         fileprivate let claim: HostTurns.Claim
         fileprivate let turn: UInt64
-        /// The claim that had waited longer than the redirect's application.
+        /// The claim that has waited longer than the redirect's application.
         fileprivate let owed: HostTurns.Claim
     }
 
-    /// Lets redirects go on whose turn it is.
+    /// Permits the redirects whose turn it is.
     ///
-    /// - Returns: when the next waiting redirect may start (nil: none waits for an instant), and the lanes that precede a redirect.
+    /// - Returns: when the next waiting redirect may start (nil: no redirect waits for an instant), and the lanes that precede a redirect.
     private mutating func grantHops(
         _ host: HostLoad, _ limit: Int, _ opening: inout Opening, now: WallTime
     ) -> (wake: WallTime?, awaited: Set<UInt32>) {
         guard !host.hops.isEmpty else { return (nil, []) }
         var wake: WallTime?
         var awaitedLanes: Set<UInt32> = []
-        // Each application's hops, in the order in which they came.
+        // Each application's hops, in order of arrival.
         var waiting: [(claim: HostTurns.Claim, hops: ArraySlice<RequestID>)] = []
         var places: [HostTurns.Claim: Int] = [:]
         for id in host.hops {
@@ -158,8 +159,8 @@ extension HostGate {
         return (wake, awaitedLanes)
     }
 
-    /// The queued download that goes before a redirect of `claim`; nil: none. A redirect yields if there is a slot, and if another
-    /// application with a download queued at the host has waited longer for its turn.
+    /// The queued download that goes before a redirect of `claim`; nil: none. A redirect yields if a slot is free and another application
+    /// with a download queued at the host has waited longer for its turn.
     private func rival(of claim: HostTurns.Claim, at host: HostLoad, _ limit: Int, now: WallTime) -> Awaited? {
         let isScarce = host.interval > .zero || limit > 0
         guard hasSlot, !host.lanes.isEmpty, isScarce || claim.isPaced else { return nil }
@@ -172,9 +173,9 @@ extension HostGate {
         return owed.map { Awaited(lane: first.lane, claim: first.claim, turn: first.turn, owed: $0.claim) }
     }
 
-    /// A download that was to go before a redirect but got no slot loses its turn. So it delays no request that needs no slot or has one.
+    /// A download that precedes a redirect but got no slot loses its turn. So it delays no request that has a slot or needs none.
     ///
-    /// - Returns: whether one did: then hosts must be refreshed again.
+    /// - Returns: whether a download lost its turn, so that hosts must be refreshed again.
     mutating func loseTurns() -> Bool {
         guard !awaited.isEmpty else { return false }
         for one in awaited where one.lane.count > 0 && one.lane.host.turns.last(one.claim) == one.turn {

@@ -1,6 +1,7 @@
 /// The turns of applications whose requests wait at one host: the application whose last turn is longest ago comes first.
 struct HostTurns {
-    /// The thing that an application waits for. An origin's pace and a request interval of its own delay only the downloads they apply to.
+    /// An application's claim to a turn. An origin's pace and a download's own request interval delay only some downloads, so each has
+    /// claims of its own.
     struct Claim: Hashable {
         let app: String
         /// The origin if it keeps a pace; else empty.
@@ -15,11 +16,11 @@ struct HostTurns {
         /// Whether the claim keeps an interval besides the host's.
         var isPaced: Bool { !origin.isEmpty || requestInterval > .zero }
 
-        /// Whether both claims wait for the same interval. Without one, the host itself would take any number.
+        /// Whether both claims wait for the same interval. Without an interval, the host takes any number of requests.
         func contends(with other: Claim) -> Bool { isPaced && (origin, requestInterval) == (other.origin, other.requestInterval) }
     }
 
-    /// At most this many claims are remembered. The claims that had their turns earlier count as if their turns were simultaneous.
+    /// At most this many claims are remembered. Forgotten claims count as if they all had their last turn at the same time.
     private static let most = 1024
 
     private var count: UInt64 = 0
@@ -29,7 +30,7 @@ struct HostTurns {
     /// The number of the claim's last turn. Turns count upwards, so the lowest number comes first.
     func last(_ claim: Claim) -> UInt64 { turns[claim] ?? forgotten }
 
-    /// The claim had its turn, or could not take it.
+    /// The claim used its turn, or lost it.
     mutating func took(_ claim: Claim) {
         count &+= 1
         turns[claim] = count

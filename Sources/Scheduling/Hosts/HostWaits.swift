@@ -2,12 +2,12 @@ internal import DownloadModel
 
 /// How long requests and queued downloads wait for their host, and behind how many.
 extension HostGate {
-    /// The wait of something that would not move even if it had a slot.
+    /// The wait of a request or download that could not start even with a free slot.
     struct Hold {
         let reason: WaitReason
         /// The end of the wait as far as it can be computed.
         let until: WallTime?
-        /// The number of downloads before it at the host.
+        /// The number of downloads that go first at the host.
         let ahead: Int
     }
 
@@ -74,15 +74,15 @@ extension HostGate {
 
     // MARK: Regimes
 
-    /// - Returns: whether the wait of any download queued at `host` may have another reason than when this was asked last.
+    /// - Returns: whether the wait reason of any download queued at `host` may have changed since the last call.
     func takeRegime(of host: HostLoad, now: WallTime) -> Bool {
         let regime = regime(of: host, now: now)
         defer { host.regime = regime }
         return regime != host.regime
     }
 
-    /// The wait reason assumed for a restored queued download, without counting the downloads ahead: nobody has been told anything yet. The
-    /// first downloads, for which the reason is wrong, are announced as soon as their host is reviewed.
+    /// The wait reason assumed for a restored queued download. It does not count the downloads ahead, so it is wrong for the first
+    /// downloads of a host. The review of the host corrects and announces these.
     func reasonAtStart(_ lane: Lane, now: WallTime) -> WaitReason? {
         let regime = lane.host.regime ?? regime(of: lane.host, now: now)
         lane.host.regime = regime

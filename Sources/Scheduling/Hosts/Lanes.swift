@@ -3,7 +3,7 @@ internal import DownloadModel
 /// The queued downloads that may start, in lanes, and the applications, which take turns.
 ///
 /// There is a lane for each host and application (and interval, origin and urgency). A lane whose host takes a request now offers its first
-/// download in its application's `ready`. So a choice costs no more with 100,000 queued downloads than with one.
+/// download in its application's `ready`. So a choice costs the same with 100,000 queued downloads as with one.
 struct Lanes {
     private var queue = DownloadQueue(countsAcrossLanes: true)
     /// The applications that have lanes or active downloads, by name.
@@ -14,9 +14,9 @@ struct Lanes {
 
     // MARK: Downloads
 
-    /// The lane of such downloads.
+    /// The lane for downloads with these properties.
     ///
-    /// - Parameter requestInterval, origin: as `host` tells them apart.
+    /// - Parameter requestInterval, origin: as `host` distinguishes them.
     mutating func lane(at host: HostLoad, app: String, requestInterval: Duration, origin: String?, isUrgent: Bool) -> Lane {
         let known = host.lanes.first { lane in
             lane.app.name == app && lane.requestInterval == requestInterval && lane.origin == origin && lane.isUrgent == isUrgent
@@ -58,7 +58,7 @@ struct Lanes {
     /// The number of downloads of `lane` that come before `number`, which may be in another lane.
     func ahead(of number: DownloadNumber, in lane: Lane) -> Int { queue.ahead(of: number, in: lane.id) }
 
-    /// Likewise of all lanes.
+    /// The number of downloads of all lanes that come before `number`.
     func ahead(of number: DownloadNumber) -> Int { queue.ahead(of: number) }
 
     /// Visits the downloads of `lane` in order until `isWanted` returns false.
@@ -66,7 +66,7 @@ struct Lanes {
 
     // MARK: Offers and turns
 
-    /// The host of `lane` takes its first download now; nil: it does not.
+    /// Offers the first download of `lane`, because the lane's host takes it now; nil: withdraws the offer.
     mutating func offer(_ first: DownloadQueue.Ranked?, of lane: Lane) {
         guard first?.number != lane.offered else { return }
         withdraw(lane)
@@ -102,7 +102,7 @@ struct Lanes {
 
     mutating func share(of app: String) -> AppShare {
         if let share = apps[app] { return share }
-        // A new application starts level with the least served one: it cannot claim what others had before.
+        // A new application starts level with the least served one, so it cannot claim the service that others received before.
         let share = AppShare(name: app, cost: apps.values.map(\.cost).min() ?? .zero)
         apps[app] = share
         return share
@@ -119,7 +119,7 @@ struct Lanes {
     func shift(by delta: Duration) { for app in apps.values { app.shift(by: delta) } }
 }
 
-/// Downloads that may start, in queue order: one application, one host, one interval, one origin and urgency.
+/// Downloads that may start, in queue order. They share application, host, interval, origin and urgency.
 final class Lane {
     /// The lane's number in `Lanes`.
     let id: UInt32
@@ -169,7 +169,7 @@ final class AppShare {
         active += 1
     }
 
-    /// A download gives its slot back.
+    /// A download releases its slot.
     func ends(now: WallTime) {
         charge(now: now)
         active -= 1

@@ -1,18 +1,19 @@
 public import DownloadModel
 
-/// The effect of an origin's refusals (429, 503; an origin is scheme, host and port): a pause, and a slower pace afterwards.
+/// The effect of an origin's refusals (429, 503): a pause, and a slower pace afterwards. An origin is a scheme, a host and a port.
 ///
 /// A pause delays the application whose request was refused for as long as the server said. Other applications wait minutes only, so that
-/// no application can close a server to the others for a day.
+/// no application can block a server for the others for a day.
 public struct OriginPace: Sendable {
     /// The longest wait for a pause that another application caused, counted from the first refusal.
     public static let longestForOthers: Duration = .seconds(300)
-    /// After such a wait, further refusals delay no other application for this long: a refusal every few minutes must not starve it.
+    /// After such a wait, further refusals delay no other application for this long. Otherwise, a refusal every few minutes could starve
+    /// it.
     private static let reprieve: Duration = .seconds(300)
     /// The interval after a first refusal without a host rule; and the longest interval that refusals cause.
     private static let firstInterval: Duration = .seconds(1)
     private static let mostInterval: Duration = .seconds(60)
-    /// After this many answers in a row, the interval is halved. Below `leastInterval`, or at the host rule's interval, it ends.
+    /// After this many answers in a row, the interval is halved. Below `leastInterval`, or at the host rule's interval, the slow pace ends.
     private static let answersToHasten = 10
     private static let leastInterval: Duration = .milliseconds(200)
     /// This long after the last refusal, the first interval is tried again.
@@ -31,7 +32,7 @@ public struct OriginPace: Sendable {
     private var answers = 0
     /// An answer restored the first interval, and no further answer has come since.
     private var isProbing = false
-    /// The server refused the first interval again: the server has a limit, and was not just briefly out of order.
+    /// The server refused the first interval again, so it has a limit, and was not just overloaded for a moment.
     private var isLimited = false
     private var pauses: [String: WallTime] = [:]
     /// The pause for every application, and the refusal from which its length is counted.

@@ -13,7 +13,7 @@ extension Scheduler {
         refreshHosts(now: now)
     }
 
-    /// Refreshes the changed hosts, as many as this turn may refresh. What the others offer is outdated until the next slice.
+    /// Refreshes as many changed hosts as this turn may refresh. The offers of the others stay outdated until the next slice.
     func refreshHosts(now: WallTime) {
         while !gate.touched.isEmpty, refreshesLeft > 0 {
             let some = gate.touched.prefix(refreshesLeft).sorted { $0.name < $1.name }
@@ -70,7 +70,8 @@ extension Scheduler {
         output.append(gate.sent(id, at: time, now: now))
     }
 
-    /// The next request of a running transfer goes to `host`, by a redirect or again. `.permit` follows once the host takes it.
+    /// The next request of a running transfer goes to `host`: a redirect, or a repeated request. `.permit` follows once the host takes the
+    /// request.
     ///
     /// - Parameter origin: `DownloadURL.origin` of the request; nil: http, port 80.
     func hop(_ id: RequestID, to host: String, origin: String? = nil, now: WallTime) {
@@ -104,7 +105,7 @@ extension Scheduler {
         guard isQueued || isHeld(entry), !(entry.lane?.isUrgent ?? entry.isUrgent),
             gate.paces[isQueued ? entry.origin : gate.origin(of: entry.request)] != nil
         else { return }
-        // A queued download whose former transfer still stops is held back, in no lane yet.
+        // A queued download whose former transfer is still stopping is in `heldBack`, and in no lane yet.
         let isRunnable = entry.lane != nil || heldBack.contains(entry.number)
         leaveLane(entry)
         entry.isUrgent = true
@@ -123,8 +124,8 @@ extension Scheduler {
 
     // MARK: Rules
 
-    /// Limits or host rules may have changed. Requests under way count at their host of now, at once. Queued downloads whose host has
-    /// changed follow in slices, and nothing starts before all of them have.
+    /// Limits or host rules may have changed. Requests under way count at once at the host that governs them under the new rules. Queued
+    /// downloads whose host has changed follow in slices, and no download starts before all of them have followed.
     func settingsChanged(now: WallTime) {
         let (saves, regroups) = gate.set(settings, now: now)
         recentLane = nil
@@ -132,9 +133,9 @@ extension Scheduler {
         if regroups { beginPass(now: now) { $0.isOfRules = true } }
     }
 
-    /// Puts a queued download into a lane of its host of now.
+    /// Puts a queued download into a lane of the host that governs it under the new rules.
     ///
-    /// - Returns: whether it was in another.
+    /// - Returns: whether the lane has changed.
     func regroup(_ entry: ScheduledDownload) -> Bool {
         guard let lane = entry.lane, !entry.record.isWhole, settings.hostRules.governing(entry.host).name != lane.host.name else {
             return false
@@ -143,7 +144,7 @@ extension Scheduler {
         return true
     }
 
-    /// Restores the pauses that servers requested. A pause longer than any possible one is from a clock that was set back since.
+    /// Restores the pauses that servers requested. A pause longer than any possible one means that the clock was set back since.
     func recallPauses(_ entries: [ScheduledDownload], now: WallTime) {
         for entry in entries {
             guard let failure = entry.record.lastFailure, let status = failure.httpStatus, [429, 503].contains(status),

@@ -31,7 +31,7 @@ struct Slots {
     mutating func take(_ number: DownloadNumber, app: String, now: WallTime) { set(Slot(app: app, since: now), of: number) }
 
     /// - Precondition: its requests have left.
-    mutating func giveBack(_ number: DownloadNumber) { set(nil, of: number) }
+    mutating func release(_ number: DownloadNumber) { set(nil, of: number) }
 
     /// A request of a transfer has come, changed or left. nil: the request is not known.
     mutating func note(_ id: RequestID, from before: PlacedRequest?, to after: PlacedRequest?) {

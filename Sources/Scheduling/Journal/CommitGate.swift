@@ -2,8 +2,8 @@ public import DownloadModel
 
 /// "On disk first": every message and effect of a change waits, in one queue, until the change is on disk.
 ///
-/// `JournalQueue` keeps the order. The gate says what waits, what is released at once, and what is undone if a commit fails. Its host has
-/// the store, the loop and the bus. Use from one thread only.
+/// `JournalQueue` keeps the order. The gate decides which items wait, which are released at once, and which are undone if a commit fails.
+/// Its host has the store, the loop and the bus. Use from one thread only.
 public final class CommitGate<Host: CommitGateHost> {
     public typealias Message = Host.Message
 
@@ -11,10 +11,10 @@ public final class CommitGate<Host: CommitGateHost> {
         case message(Message)
         /// The next of `series`.
         case series
-        /// Answers a call; with the error if the commit fails.
+        /// Answers a call: with the error if the commit fails.
         case reply(success: () -> Message?, failure: (Refusal) -> Message?)
-        /// A new download, or a batch with its members: announced when the rows are on disk, taken back if the commit fails.
-        /// `enter`: runs in steps once `done` has run, until it returns true.
+        /// A new download, or a batch with its members: announced when the rows are on disk, undone if the commit fails. `enter`: runs in
+        /// steps once `done` has run, until it returns true.
         case addition([DownloadNumber], done: () -> Void, enter: (() -> Bool)?, undo: (Refusal) -> Message?)
         case effect(() -> Void)
     }
@@ -33,11 +33,11 @@ public final class CommitGate<Host: CommitGateHost> {
     private var queue = JournalQueue<Item>()
     /// For each download, the last waiting item that its progress signals must follow.
     private var marks = NumberTable<JournalMark>()
-    /// The series that are not sent yet, in their order. The progress signals of their downloads must follow them.
+    /// The series that are not sent yet, in order. The progress signals of their downloads must follow them.
     private var series: [Series] = []
-    /// Whether the first of `series` is being sent. Everything else waits for its end.
+    /// Whether the first of `series` is being sent. All other items wait until it is sent.
     private var isSendingSeries = false
-    /// The database was lost, and the new one does not hold everything yet. Saving is retried even without changes.
+    /// The database was lost, and the new database is not complete yet. Saving is retried even without changes.
     public var owesEverything = false { didSet { tellHost() } }
     /// Whether the host has been asked to begin a commit.
     private var isCommitDue = false
@@ -46,19 +46,19 @@ public final class CommitGate<Host: CommitGateHost> {
     private var isReleasing = false
     /// The steps of long answers that are not sent yet (`write`).
     private var writings: [() -> Bool] = []
-    /// Whether the first of `writings` has begun, or the members of a batch take their places. Nothing is sent meanwhile.
+    /// Whether the first of `writings` has begun, or the members of a batch are taking their places. No other message is sent meanwhile.
     private var isWriting = false
     /// Whether the host has been asked for the next step of the first of `writings`.
     private var isStepDue = false
-    /// What the host was told of `isBusy`.
+    /// The value of `isBusy` that the host was last told.
     private var isToldBusy = false
 
     public init(host: Host) { self.host = host }
 
     public var isCommitting: Bool { queue.isCommitting }
-    /// The number of items that wait. It grows while no commit succeeds.
+    /// The number of waiting items. It grows while no commit succeeds.
     public var waitingCount: Int { queue.waitingCount }
-    /// The number of long answers that are being written, or wait for it.
+    /// The number of long answers that are being written, or wait to be written.
     public var writingCount: Int { writings.count }
 
     /// Whether a change is not on disk yet, or anything waits for it.
@@ -67,14 +67,14 @@ public final class CommitGate<Host: CommitGateHost> {
     /// Whether a message posted now would be sent at once.
     public var isClear: Bool { queue.isClear && !isWriting && !isSendingSeries }
 
-    /// Call after anything may have been the last that waits.
+    /// Tells the host if `isBusy` has changed. Call after any change that may leave nothing waiting.
     private func tellHost() {
         guard isBusy != isToldBusy else { return }
         isToldBusy.toggle()
         host.gateIsBusy(isToldBusy)
     }
 
-    /// As `tellHost`, after something was added: cheaper, because there may be many.
+    /// As `tellHost`, after an item was added. Cheaper, because many items may be added.
     private func tellHostOfMore() { if !isToldBusy { tellHost() } }
 
     // MARK: Changes, and what follows them
@@ -92,9 +92,9 @@ public final class CommitGate<Host: CommitGateHost> {
     }
 
     /// The changes appended last add `numbers`. When these changes are on disk, `done` runs and answers the call. If they cannot be saved,
-    /// `undo` takes everything back and returns the answer, which is sent at once.
+    /// `undo` removes the additions and returns the answer, which is sent at once.
     ///
-    /// - Parameter enter: called after `done`, in turns of the loop, until it returns true. No message is sent before.
+    /// - Parameter enter: called after `done`, once in each turn of the loop, until it returns true. No message is sent before that.
     public func addition(
         of numbers: [DownloadNumber], done: @escaping () -> Void, enter: (() -> Bool)? = nil, undo: @escaping (Refusal) -> Message?
     ) {
@@ -112,8 +112,8 @@ public final class CommitGate<Host: CommitGateHost> {
         marks[number] = wait(.message(message))
     }
 
-    /// Posts `count` messages, which are sent in slices: `make(i)` makes the message about the download `first` + i at its turn. None is
-    /// sent at once. Progress signals of these downloads follow all of them.
+    /// Posts `count` messages, which are sent in slices, never at once. `make(i)` makes the message about the download `first` + i when its
+    /// turn comes. Progress signals of these downloads follow all the messages.
     public func postSeries(about first: DownloadNumber, count: Int, _ make: @escaping (Int) -> Message) {
         guard count > 0 else { return }
         series.append(Series(first: first, count: count, make: make))
@@ -140,8 +140,8 @@ public final class CommitGate<Host: CommitGateHost> {
         if isClear, !owesEverything { effect() } else { wait(.effect(effect)) }
     }
 
-    /// Writes a long answer in steps, so that other calls are answered in between. Until it is sent, all other messages wait: they may tell
-    /// of changes since an earlier step, and the answer must not look newer than they do.
+    /// Writes a long answer in steps, so that other calls are handled in between. Until the answer is sent, all other messages wait. They
+    /// may report changes since an earlier step, and clients take an answer to include every signal sent before it.
     ///
     /// - Parameter step: writes for a few milliseconds. Returns true when it has sent the answer.
     public func write(_ step: @escaping () -> Bool) {
@@ -165,7 +165,7 @@ public final class CommitGate<Host: CommitGateHost> {
         return queue.begin(isDue: owesEverything)
     }
 
-    /// Takes all changes since `beginCommit` into the commit in flight, which has not reached the store yet.
+    /// Adds all changes since `beginCommit` to the commit in flight, which has not reached the store yet.
     public func extendCommit() -> [StoreChange] { queue.extend() }
 
     /// The commit in flight is on disk. Call `release` next, then `commitIsOver`.
@@ -184,8 +184,8 @@ public final class CommitGate<Host: CommitGateHost> {
         tellHost()
     }
 
-    /// The commit in flight does not return: undoes the additions that wait for it, and answers the waiting calls with the error. Whether
-    /// the commit succeeds shows once the disk answers.
+    /// The commit in flight does not return: undoes the additions that wait for it, and answers the waiting calls with the error. The
+    /// commit may still succeed once the disk answers.
     public func commitHangs(_ refusal: Refusal) {
         var answers: [() -> Message?] = []
         queue.withdraw { Self.fate(of: $0, refusal, &answers) }
@@ -215,7 +215,7 @@ public final class CommitGate<Host: CommitGateHost> {
         }
     }
 
-    /// Drops everything that waits, because the process is gone. What waits may keep its host alive.
+    /// Drops all waiting items, because the process has ended. Such items may hold references to the host.
     public func abandon() {
         (queue, writings, series, isSendingSeries) = (JournalQueue(), [], [], false)
         tellHost()
@@ -223,7 +223,7 @@ public final class CommitGate<Host: CommitGateHost> {
 
     // MARK: Releasing
 
-    /// Performs what `later` has asked for, except commits.
+    /// Performs the work that `later` requested, except commits.
     public func perform(_ work: CommitGateWork) {
         switch work {
         case .commit, .retriedCommit: break
@@ -236,12 +236,13 @@ public final class CommitGate<Host: CommitGateHost> {
         }
     }
 
-    /// Most items in one turn of the loop.
+    /// The most items released in one turn of the loop.
     private static var portion: Int { 200 }
 
-    /// Sends the messages and starts the effects whose changes are on disk. What effects post meanwhile goes to the end of the queue.
+    /// Sends the messages and starts the effects whose changes are on disk. Messages that effects post meanwhile go to the end of the
+    /// queue.
     public func release() {
-        // While a long answer is written, nothing is released: `writeSome` calls this again.
+        // While a long answer is being written, nothing is released: `writeSome` calls this again.
         defer { tellHost() }
         var left = Self.portion
         let step = host.beginStep()
@@ -278,13 +279,13 @@ public final class CommitGate<Host: CommitGateHost> {
     private func releaseSoon() {
         guard !isReleasing else { return }
         isReleasing = true
-        // While the bus has not taken the messages sent so far, answers to other callers would wait behind more.
+        // While the bus has not taken the messages sent so far, further messages would delay the answers to other callers.
         host.later(host.isBehind ? .crowdedRelease : .release)
     }
 
-    /// Holds all messages back until `step` has returned true. It is called in turns of the loop.
+    /// Holds back all messages until `step` has returned true. Calls `step` once in each turn of the loop.
     ///
-    /// - Precondition: it is called while a message is released, so no answer is being written.
+    /// - Precondition: a message is being released, so no answer is being written.
     private func holdBack(until step: @escaping () -> Bool) {
         writings.insert(step, at: 0)
         tellHostOfMore()
@@ -310,7 +311,7 @@ public final class CommitGate<Host: CommitGateHost> {
     }
 }
 
-/// What a `CommitGate` needs: the store, the loop and the bus, or their simulation.
+/// The surroundings of a `CommitGate`: the store, the loop and the bus, or their simulation.
 public protocol CommitGateHost: AnyObject {
     associatedtype Message
     associatedtype Limit: StepLimit
@@ -319,15 +320,15 @@ public protocol CommitGateHost: AnyObject {
     func send(_ message: Message)
     /// Calls `CommitGate.perform(work)` in a later turn of the loop; begins a commit if the work is a commit.
     func later(_ work: CommitGateWork)
-    /// The limit of one step of the thread, from now on.
+    /// Begins a step of the thread, and returns its limit.
     func beginStep() -> Limit
     /// Whether the bus has much unsent data.
     var isBehind: Bool { get }
-    /// `CommitGate.isBusy` is another.
+    /// `CommitGate.isBusy` has changed.
     func gateIsBusy(_ isBusy: Bool)
 }
 
-/// What a `CommitGate` asks its host for.
+/// Work that a `CommitGate` requests from its host.
 public enum CommitGateWork: Sendable {
     /// Begin a commit (`beginCommit`); `retriedCommit`: after a pause, because the last one failed.
     case commit

@@ -3,9 +3,9 @@ public import DownloadModel
 /// The queue of a journal, without a disk. The queue makes durable answers cheap: changes are committed in groups, and the effects of a
 /// change wait until the change is on disk.
 ///
-/// One commit is in flight at a time; later changes share the next commit. `Item` is what waits: messages, answers, effects.
+/// One commit is in flight at a time; later changes share the next commit. An `Item` is a message, answer or effect that waits.
 public struct JournalQueue<Item> {
-    /// What becomes of an item whose commit failed.
+    /// The fate of an item whose commit failed.
     public enum Fate {
         /// The item waits for the next commit.
         case keep
@@ -16,7 +16,7 @@ public struct JournalQueue<Item> {
     /// The changes since the last commit began.
     private var changes = ChangeList()
     private var waiting: [(ticket: UInt64, mark: JournalMark, item: Item)] = []
-    /// The index of the first item that still waits; the items before it have been taken.
+    /// The index of the first item that still waits; earlier items have been taken.
     private var head = 0
     /// The number of the last appended change, and of the last change on disk.
     private var ticket: UInt64 = 0
@@ -65,7 +65,7 @@ public struct JournalQueue<Item> {
         return changes.all
     }
 
-    /// Takes the changes appended since `begin` into the commit in flight.
+    /// Adds the changes appended since `begin` to the commit in flight.
     ///
     /// - Precondition: a commit is in flight, and the store has not begun it yet.
     /// - Returns: these changes, which come after those of `begin`.
@@ -141,9 +141,9 @@ public struct JournalQueue<Item> {
     }
 }
 
-/// Changes in their order, one a row.
+/// Changes in order, at most one for each row.
 ///
-/// There may be 100,000 while commits fail. So no commit that fails goes through all of them.
+/// There may be 100,000 changes while commits fail, so a failed commit does not visit all of them.
 private struct ChangeList {
     private(set) var all: [StoreChange] = []
     /// The index in `all` of the change of each download's or batch's row.
@@ -196,8 +196,8 @@ private struct ChangeList {
         }
     }
 
-    /// Takes back the changes that add or replace the rows of `numbers`, which are not on disk. A removal takes the place of each, so that
-    /// all others keep their places.
+    /// Removes the changes that add or replace the rows of `numbers`, which are not on disk. A removal of the row takes the place of each,
+    /// so that the other changes keep their places.
     mutating func undo(_ numbers: [DownloadNumber]) {
         for number in numbers {
             guard let place = places[number], all[place].addition == number else { continue }

@@ -1,17 +1,17 @@
 public import DownloadModel
 
 extension Scheduler {
-    /// A walk over all rows, for a database that is written anew. It is taken in parts, because 100,000 rows take long; the scheduler may
-    /// decide between two parts.
+    /// A walk over all rows, for a new database. It has parts, because 100,000 rows take long; the scheduler may decide between two parts.
     ///
-    /// A row is as new as its part. The changes that the scheduler decides during the walk must be saved after it, in the same commit.
+    /// A row is as new as its part of the walk. Changes that the scheduler decides during the walk must be saved after it, in the same
+    /// commit.
     public struct RowWalk {
         fileprivate enum Part {
             case settings
             case batches(ArraySlice<BatchNumber>)
             case downloads(page: UInt64)
             case sweeps(page: UInt64)
-            /// Those after the given number. They are looked up only now, because a deletion may fail during the walk.
+            /// The failed sweeps after the given number. The walk looks them up late, because a deletion may fail during the walk.
             case failedSweeps(after: DownloadNumber)
         }
 
@@ -32,8 +32,8 @@ extension Scheduler {
 
     /// The rows of the next part; nil after the last.
     ///
-    /// Contains the rows of additions that are not on disk yet: their changes are saved in the same commit. (Of an addition whose row is on
-    /// disk, the download may not have its place in the queue yet.)
+    /// Includes the rows of additions that are not on disk yet, because their changes are saved in the same commit. Also includes saved
+    /// downloads that have no place in the queue yet.
     public func nextRows(_ walk: inout RowWalk) -> [StoreChange]? {
         switch walk.parts.popFirst() {
         case .settings: [.set(settings)] + gate.lastRequests().map { .requested($0) }

@@ -26,7 +26,7 @@ public struct DownloadQueue: Sendable {
     }
 
     private var chunks = Chunks()
-    /// All entries as if of lane 0; nil: nobody asks across lanes.
+    /// All entries as if in lane 0; nil: `ahead(of:)` across lanes is not used.
     private var acrossLanes: Chunks?
     private var entries = NumberTable<Entry>()
 
@@ -82,7 +82,7 @@ public struct DownloadQueue: Sendable {
         }
     }
 
-    /// Walks over the downloads of the queue as it is now, whatever changes meanwhile. Without a copy of each.
+    /// A walk over the downloads in the queue now; later changes do not affect it. Does not copy each entry.
     public struct Walk: IteratorProtocol, Sendable {
         private let lists: [[Entry]]
         private let isReversed: Bool

@@ -5,7 +5,7 @@ public struct EndedList: Sendable {
     /// Oldest end first.
     private var all = DownloadQueue()
     private var ofApps: [String: DownloadQueue] = [:]
-    /// The number of the last end. Ends are numbered as they come, because two of them may have the same instant.
+    /// The number of the last end. Ends are numbered in order, because two ends may have the same instant.
     private(set) var last: Int64 = 0
 
     public var count: Int { all.count }
@@ -18,7 +18,7 @@ public struct EndedList: Sendable {
     var oldest: DownloadNumber? { all.next }
     func count(of app: String) -> Int { ofApps[app]?.count ?? 0 }
 
-    /// The ended downloads of the application that has the most; nil: there are none.
+    /// The ended downloads of the application that has the most; nil: no download has ended.
     var most: DownloadQueue? { ofApps.max { ($0.value.count, $1.key) < ($1.value.count, $0.key) }?.value }
 
     /// - Returns: the number of this end.

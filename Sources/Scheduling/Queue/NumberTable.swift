@@ -58,7 +58,7 @@ extension NumberTable {
 
         fileprivate init(_ table: NumberTable, _ isReversed: Bool) {
             (self.table, self.isReversed) = (table, isReversed)
-            // The next one is the last.
+            // The walk takes the last page first.
             pages = isReversed ? table.pages.keys.sorted() : table.pages.keys.sorted(by: >)
         }
 

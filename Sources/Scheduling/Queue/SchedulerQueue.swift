@@ -25,7 +25,7 @@ extension Scheduler {
                     return
                 }
                 left -= 1
-                // Its host is not refreshed yet, and may have no place for it any more.
+                // The host is not refreshed yet, and may no longer have a place for the download.
                 if let host = entry.lane?.host, gate.isOutdated(host) {
                     refresh(host, now: now)
                     continue
@@ -44,7 +44,7 @@ extension Scheduler {
         loseTurns(now: now)
     }
 
-    /// Downloads that were to go before a redirect but got no slot lose their turns.
+    /// Downloads that precede a redirect but got no slot lose their turns.
     private func loseTurns(now: WallTime) { while gate.loseTurns() { refreshHosts(now: now) } }
 
     private func nextInTurn(now: WallTime) -> ScheduledDownload? { gate.lanes.next(now: now).flatMap { entries[$0.download.number] } }
@@ -64,7 +64,7 @@ extension Scheduler {
             else { continue }
             app.charge(now: now)
             isContended = true
-            // Beyond `mostIdle`, held transfers take slots; a held transfer has nothing to lose yet.
+            // Beyond `mostIdle`, waiting transfers take slots. A waiting transfer loses nothing if it is stopped.
             let isIdle = isLong(gate.silentSince(slot), now) || slot.isWaiting && gate.slots.idle > HostGate.mostIdle
             guard app.cost - owed.cost > Self.slice, now - slot.since > Self.slice, entry.record.resume != nil || isIdle else { continue }
             if let rival = candidate, (rival.since, rival.entry.number) <= (slot.since, number) { continue }
@@ -100,7 +100,7 @@ extension Scheduler {
         return false
     }
 
-    /// The requests of `app` that `host` counts.
+    /// The number of requests of `app` that `host` counts.
     private func places(of app: String, at host: HostLoad) -> Int {
         gate.placed.count { _, request in request.app == app && !request.isWaiting && gate.load(of: request.host) === host }
     }

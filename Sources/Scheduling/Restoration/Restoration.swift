@@ -26,7 +26,8 @@ public final class Restoration {
         self.scheduler = scheduler
         scheduler.restore(batches)
         for (number, directory) in sweeps { scheduler.sweeps[number] = PartFileSweeps.Sweep(directory: directory) }
-        // A request not known to have gone out may have gone out just now. So may a request in the future, since the clock was set back.
+        // A request that is not known to have gone out may have gone out just now. The same holds for a request in the future, because the
+        // clock was set back.
         scheduler.gate.restore(
             requests.map { request in
                 request.isSent && request.at <= now

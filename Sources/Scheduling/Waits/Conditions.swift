@@ -1,18 +1,18 @@
-public import DownloadModel
+internal import DownloadModel
 
-/// The conditions outside of the queue under which downloads start and go on. Events set them; every decision asks them anew.
+/// The conditions outside of the queue under which downloads start and continue. Events set them; every decision checks them again.
 public struct Conditions: Sendable {
     /// The service is exiting: start nothing.
     public internal(set) var isEnding = false
     /// The machine sleeps or is about to sleep: start nothing.
     var isAsleep = false
-    /// The journal can take no more changes: transfers go on, and nothing starts.
+    /// The journal refuses further changes: transfers continue, and nothing starts.
     var isJournalFull = false
     /// Applications with a window in front. They show their outcomes themselves, unless a download always asks for a toast.
     var appsInFront: Set<String> = []
     /// The known condition of the network. nil: not known yet; nothing that needs the network starts.
     private(set) var network: NetworkCondition?
-    /// Counts the changes of reach, so that a resume in spite of one reach does not count for the next reach.
+    /// Counts the changes of reach. A resume in spite of a missing network counts only until the next change.
     private(set) var reachCount: Int32 = 0
 
     init(network: NetworkCondition?) { self.network = network }
@@ -28,7 +28,7 @@ public struct Conditions: Sendable {
     /// The reason why the network hinders a download that needs it; nil: none.
     ///
     /// - Parameters:
-    ///   - defiedReach: the `reachCount` in spite of which the download was resumed.
+    ///   - defiedReach: the `reachCount` at which a caller resumed the download in spite of the network; nil: no caller did.
     ///   - allowsMetered: whether the download may use a metered connection.
     func hindrance(defiedReach: Int32?, allowsMetered: Bool) -> WaitReason? {
         guard let network, network != .open else { return nil }

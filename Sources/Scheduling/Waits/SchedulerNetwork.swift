@@ -4,11 +4,12 @@ internal import DownloadModel
 extension Scheduler {
     // MARK: Network
 
-    /// Applies a new condition of the network; nil: unknown, because nobody watches the network or the answer is pending.
+    /// Applies a new condition of the network; nil: unknown, because the network is not watched or the answer is pending.
     ///
     /// A captive portal stops every transfer that needs the network. A metered connection stops the transfers that must not use it. A
     /// missing network stops none, because the network may return before a connection is lost; but lost downloads wait for the network.
-    /// Once the network is back, downloads that waited for it or failed with it resume at once. A pause that the server requested is kept.
+    /// Once the network is back, downloads that waited for it, or whose attempts it made fail, resume at once. A pause that the server
+    /// requested is kept.
     func network(_ condition: NetworkCondition?, now: WallTime) {
         let before = conditions.network
         guard condition != before else { return }
@@ -48,12 +49,13 @@ extension Scheduler {
 
     /// The reason why the network hinders `entry`; nil: none.
     private func hindrance(of entry: ScheduledDownload) -> WaitReason? {
-        // Asking for the options costs more than the rest: only of a network that hinders some.
+        // Reading the options costs more than the rest, so read them only if the network can hinder a download.
         guard let network = conditions.network, network != .open, !entry.isLocal else { return nil }
         return conditions.hindrance(defiedReach: entry.defiedReach, allowsMetered: entry.record.options.allowsMetered)
     }
 
-    /// The state in which `entry` may go on, by its record and by the network. A wait that somebody must end comes first.
+    /// The state that `entry` may take now, by its record and by the network: `queued`, or a wait. A wait that a person must end comes
+    /// first.
     func obstacle(of entry: ScheduledDownload, now: WallTime) -> DownloadState {
         let own = entry.record.obstacle(now: now, paused: settings.paused)
         switch own {

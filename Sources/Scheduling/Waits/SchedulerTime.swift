@@ -8,7 +8,7 @@ extension Scheduler {
             .min()
     }
 
-    /// The instant of an outdated entry, which comes before the others, if there are very many of these.
+    /// When the first download is due. Earlier, if more instants are outdated than one call drops.
     private var nextEntryWake: WallTime? {
         wakes.dropStale { number, time in entries[number]?.wakeAt == time }
         return wakes.first?.time
@@ -47,7 +47,8 @@ extension Scheduler {
         }
     }
 
-    /// The wall clock was set: instants computed from durations move along. `not-before` does not, because it is a wall-clock time.
+    /// The wall clock was set: instants computed from durations move by the same amount. `not-before` does not, because it is a wall-clock
+    /// time.
     func clockJumped(by delta: Duration, now: WallTime) {
         clockJumps.append(delta)
         shiftHosts(by: delta)
@@ -85,7 +86,8 @@ extension Scheduler {
     func folderSeen(_ directory: String, free: ByteCount?, now: WallTime) {
         guard let free, counts.awaitingFolder > 0 else { return }
         let folder = ByteText(directory)
-        // A pass that assigns this folder's room continues: restarted by every probe, the pass would never reach its last downloads.
+        // A running pass that assigns this folder's room continues. If every probe restarted it, the pass would never reach its last
+        // downloads.
         if let left = pass?.rooms[folder] {
             pass?.rooms[folder] = min(left, free)
         } else {
@@ -122,7 +124,7 @@ extension DownloadFailure {
     }
 }
 
-/// A binary heap of instants, earliest first. An outdated instant stays until it reaches the top.
+/// A binary heap of instants, earliest first. An outdated instant stays in the heap until it reaches the top.
 struct WakeHeap<Name: Comparable> {
     /// At most so many outdated instants are dropped at a time.
     private static var mostStale: Int { 1000 }

@@ -1,6 +1,6 @@
 public import DownloadModel
 
-/// Why a download waits for its host, until when, and behind how many; and which changes of these must be announced.
+/// Computes why a download waits for its host, until when, and behind how many others; and announces changes of these.
 extension Scheduler {
     /// The state as the bus shows it. A queued or active download shows as waiting while it waits for its host, or for a rule of the host.
     /// During PauseAll and ResumeAll, the state is the one that the download is about to have.
@@ -10,7 +10,7 @@ extension Scheduler {
         return .waiting(reason, until: until)
     }
 
-    /// The wait of a queued or active download that would not move even if it had a slot. nil: no wait except for its turn.
+    /// The wait of a queued or active download that could not start even with a free slot. nil: no wait except for its turn.
     ///
     /// - Returns: the reason, and the end of the wait as far as it can be computed.
     public func hold(of entry: ScheduledDownload, now: WallTime) -> (reason: WaitReason, until: WallTime?)? {
@@ -79,12 +79,12 @@ extension Scheduler {
     }
 }
 
-/// Downloads whose wait is known only at the end of the turn, once everything that may start has started.
+/// Downloads whose wait is known only at the end of the turn, after all possible starts.
 struct Unannounced {
     /// Their wait may have changed.
     var queued: [ScheduledDownload] = []
-    /// They have taken their places in the queue. From the end of the turn on, callers see their wait; nobody was told another one.
+    /// They have taken their places in the queue. Callers see their wait from the end of the turn on; no other wait was announced before.
     var entered: [ScheduledDownload] = []
-    /// Their next request goes elsewhere, and may have to wait there.
+    /// Their next request goes to another host, and may have to wait there.
     var redirected: [ScheduledDownload] = []
 }

@@ -1,6 +1,6 @@
 internal import CCurl
 
-/// A libcurl easy handle and the memory that its options point to; all freed together, once.
+/// A libcurl easy handle and the memory that its options point to. All of it is freed together, once.
 struct EasyHandle: ~Copyable {
     let raw: UnsafeMutableRawPointer
     private var headers: UnsafeMutablePointer<curl_slist>?

@@ -64,7 +64,7 @@ extension Exchange {
         return sink.receiveHeader(line)
     }
 
-    /// Whether the request must be repeated on a new connection. This exchange has ended, and what it received may be no answer.
+    /// Whether the request must be repeated on a new connection. This exchange has ended, and the received bytes may be no answer.
     ///
     /// - Parameters:
     ///   - heardAnswer: whether a trustworthy head came.

@@ -3,7 +3,7 @@ internal import DownloadModel
 internal import Localization
 internal import TodokuClient
 
-/// The downloads that a command is about; a batch stands for all its members.
+/// The downloads on which a command acts; a batch stands for all its members.
 struct Targets: ParsableArguments {
     @Argument(help: ArgumentHelp("Number or object path of a download or batch, or APP/TOKEN.", valueName: "download"))
     var named: [Target] = []

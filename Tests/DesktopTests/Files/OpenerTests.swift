@@ -158,7 +158,7 @@ internal import Testing
             let opener = await Opener(connection: connection, environment: bus.environment)
             let manager = try await StandInFileManager(on: bus.address)
             let portal = try await StandInFilePortal(on: bus.address)
-            // The first look is at the type of the file, the second one at the descriptor for the portal.
+            // The first check reads the type of the file, the second one the descriptor for the portal.
             let (hasLooked, gate) = (Gate(), Gate())
             let outcome = await opener.open(folder("a.jpg"), byPortal: true) { _ in
                 if hasLooked.isOpen { gate.wait() }

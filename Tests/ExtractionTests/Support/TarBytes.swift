@@ -4,7 +4,7 @@ struct TarBytes {
 
     init() {}
 
-    /// - Parameter size: what the header says; nil: that of `data`.
+    /// - Parameter size: the size in the header; nil: the size of `data`.
     func adding(
         _ name: String, type: Character = "0", _ data: [UInt8] = [], link: String = "", mode: Int = 0o644, size: Int? = nil,
         nameBytes: [UInt8]? = nil
@@ -54,7 +54,7 @@ struct TarBytes {
         return adding("pax", type: "x", Array(text.joined().utf8))
     }
 
-    /// With the end's mark.
+    /// The archive with its end mark.
     var whole: [UInt8] { bytes + [UInt8](repeating: 0, count: 1024) }
 }
 

@@ -5,7 +5,7 @@ import Testing
 
 @testable internal import Extraction
 
-/// What is in a folder, by path: "folder", "link to TARGET", "file MODE SIZE SUM".
+/// The contents of a folder, by path: "folder", "link to TARGET", "file MODE SIZE SUM".
 func tree(_ path: String) -> [String: String] {
     var found: [String: String] = [:]
     func walk(_ folder: String, _ prefix: String) {
@@ -75,7 +75,7 @@ final class Place: Sendable {
         _ fingerprint: String = "a", limits: ExtractionLimits = ExtractionLimits(), calls: ExtractionCalls = ExtractionCalls()
     ) -> Result<ExtractedFolder, ExtractionFailure> { unpack(request(fingerprint, limits: limits), calls: calls) }
 
-    /// The failure, after which nothing may be left.
+    /// The failure. Checks that nothing is left behind.
     func failure(limits: ExtractionLimits = ExtractionLimits(), _ location: SourceLocation = #_sourceLocation) -> ExtractionFailure? {
         let result = unpack(limits: limits)
         #expect(listFolder(files) == [], sourceLocation: location)
@@ -91,7 +91,7 @@ extension Result where Success == ExtractedFolder, Failure == ExtractionFailure 
     var failure: ExtractionFailure? { if case .failure(let failure) = self { failure } else { nil } }
 }
 
-/// Runs a shell line with these words as $1…; its output.
+/// Runs a shell line with these words as $1…, and returns its output.
 @discardableResult func shell(_ line: String, _ words: String..., folder: String? = nil) async -> String {
     let exit = await Child.run(["sh", "-ec", line, "sh"] + words, folder: folder)
     #expect(exit.status == 0, "\(line): \(exit.errors)")

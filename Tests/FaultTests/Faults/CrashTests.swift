@@ -28,7 +28,7 @@ extension `The fault campaign` {
             _ = await lane.start(place, more: trap)
             _ = try await lane.crash()
             #expect(readFile(marks) == Array("1\n1\n".utf8))
-            // There is no third try, although the download would crash the daemon again.
+            // The service does not try a third time, because the download would crash it again.
             #expect(await lane.start(place, more: trap) == nil)
             let aside = try await lane.describe()[path.value]
             #expect(aside?.state == "failed" && aside?.error.name == "org.todoku.Error.Interrupted", "\(aside as Any)")
@@ -82,7 +82,7 @@ extension `The fault campaign` {
                 #expect(!fileExists(marks))
                 #expect(await lane.start(place) == nil)
             }
-            // A signal from outside ends the daemon: the only transfer is blamed.
+            // A signal from outside ends the daemon: the crash counts against the only transfer.
             #expect(await server.waitForRequests(4))
             #expect(await lane.end(SIGILL).status == 128 + SIGILL)
             #expect(readFile(marks) == Array("1\n".utf8))

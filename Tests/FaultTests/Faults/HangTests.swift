@@ -248,7 +248,7 @@ private struct CallsCase: Sendable, CustomStringConvertible {
         verdict.wrong.append("it did not start: \(ending.errors)")
         return verdict
     }
-    /// What a call is told; nil: it was accepted.
+    /// The error message of a call; nil: the call was accepted.
     func ask(_ name: String) async -> (told: String?, after: Duration) {
         let asked = ContinuousClock.now
         do throws(DBusError) {

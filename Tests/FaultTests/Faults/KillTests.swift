@@ -146,7 +146,7 @@ private final class PacedFile: Sendable {
         verdict.expect(file.name != "cancelled.bin" || !isCancelled, "what was cancelled is \(all[path.value]?.outcome ?? "gone")")
         check(file, path, all[path.value], kills, place, lane, &verdict)
     }
-    // A call that was killed before its answer may have left a download that nobody knows. It must end like the others.
+    // A call that was killed before its answer may have left a download unknown to the caller. It must end like the others.
     let known = Set(acknowledged.values.map(\.value))
     let unknown = all.keys.filter { !known.contains($0) }
     let ended = try await lane.settle(unknown.map { ObjectPath($0) })

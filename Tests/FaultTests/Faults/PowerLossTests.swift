@@ -24,7 +24,7 @@ extension `The fault campaign` {
     }
 }
 
-/// What the daemon does while its changes are recorded.
+/// The daemon's work while its changes are recorded.
 private enum Scenario: String, CaseIterable, Sendable {
     case whole = "with a checksum"
     case ended = "ended by SIGTERM in the middle"
@@ -138,7 +138,7 @@ private let older = Array("the older file".utf8)
             report.take(verdict)
         }
     }
-    // The record is complete: replaying its changes gives the files that were there.
+    // The record is complete: replaying its changes gives the existing files.
     let again = recording.disk.afterPowerCut(.nothing).files.filter { $0.key.folderName == recording.place.files }.mapValues(\.bytes)
     #expect(again == recording.last, "the record missed changes: \(again.keys.sorted()) for \(recording.last.keys.sorted())")
 }
@@ -155,7 +155,7 @@ private struct Facts {
     }
 }
 
-/// Starts the daemon on what a power cut left, and checks that it keeps what was told before.
+/// Starts the daemon on the disk after a power cut, and checks that everything reported before still holds.
 @BusActor private func goOn(
     with remains: Disk.Remains, _ told: Facts, _ recording: Recording, _ lane: Lane, _ verdict: inout Verdict
 ) async throws {

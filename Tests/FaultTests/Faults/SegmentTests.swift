@@ -65,7 +65,7 @@ private struct SegmentKill: Sendable {
     init(_ number: Int, _ run: WriterRun, _ random: inout SeededRandom) {
         (self.number, self.run) = (number, run)
         faults = (0..<(number % 5 == 2 ? 2 : 1)).map {
-            // Half of the calls are writes, which alone can be torn.
+            // Half of the calls are writes, and only writes can be torn.
             let kind: Fault.Kind = [.kill, .killAfter, .killTorn][(number / 12 + number / 36 + $0) % 3]
             return Fault(kind: kind, at: .random(in: 1...(kind == .killTorn ? run.calls / 2 : run.calls), using: &random))
         }
@@ -84,10 +84,10 @@ private func inLanes<Case: Sendable>(_ cases: [Case], _ body: @escaping @Sendabl
     }
 }
 
-/// What one run of the writer said.
+/// The output of one run of the writer.
 private struct Run {
     var status: Int32
-    /// The bytes that counted at its start, and those of its row.
+    /// The number of bytes that counted at its start, and the number in its row.
     var claims: UInt64?
     var row: UInt64?
     var isWhole: Bool
@@ -111,7 +111,7 @@ private func write(_ place: Place, _ shim: Shim, connections: Int, seed: UInt64,
     return Run(await Child(arguments, environment: environment).wait())
 }
 
-/// The bytes that counted when the writer last said so.
+/// The number of bytes that counted in the writer's last report.
 private func progress(_ place: Place) -> UInt64 {
     UInt64(String(decoding: readFile(place.folder("progress")) ?? [], as: UTF8.self).prefix { $0 != " " }) ?? 0
 }
@@ -182,7 +182,7 @@ private func cutPower(_ connections: Int, _ shim: Shim, _ report: Report) async 
     try await inLanes(cuts) { try await goOn($0, connections, place, shim, report) }
 }
 
-/// Lets the writer go on with what a power cut left.
+/// Makes the writer continue on the disk after a power cut.
 private func goOn(_ cut: PowerCut, _ connections: Int, _ place: Place, _ shim: Shim, _ report: Report) async throws {
     var verdict = Verdict(row: "\(connections) connections", name: cut.name)
     let after = Place()
@@ -195,7 +195,7 @@ private func goOn(_ cut: PowerCut, _ connections: Int, _ place: Place, _ shim: S
     await report.take(verdict)
 }
 
-/// The bytes that a row of the writer tells of; nil where it is none.
+/// The number of bytes in a row of the writer; nil if `bytes` is no row.
 private func rowBytes(_ bytes: [UInt8]) -> UInt64? {
     let words = String(decoding: bytes.prefix(8192), as: UTF8.self).split(separator: "|", omittingEmptySubsequences: false)
     guard words.count == 7, words[0] == "row" else { return nil }

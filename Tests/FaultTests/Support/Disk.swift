@@ -3,8 +3,8 @@ internal import TestSupport
 
 /// A simulated disk: replays recorded changes, and can lose power.
 ///
-/// As in POSIX, only fsync of a file makes its bytes durable, and only fsync of a folder its names. No file system promises less; most
-/// promise more.
+/// As in POSIX, only fsync of a file makes its bytes durable, and only fsync of a folder makes its names durable. No file system promises
+/// less; most promise more.
 struct Disk {
     /// What happens to changes that were not durable yet.
     enum Loss: Sendable, Equatable {

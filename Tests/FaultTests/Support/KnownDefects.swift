@@ -1,5 +1,5 @@
-/// Defects that the campaign has found and that are not mended yet. If these explain everything that is wrong with a case, the case counts
-/// as known. Anything else fails the suite. Mending a defect removes its line; the list should be empty.
+/// Defects that the campaign has found and that are not fixed yet. If they explain every failure of a case, the case counts as known. Any
+/// other failure fails the suite. Fixing a defect removes its line; the list should be empty.
 enum KnownDefect {
     /// A part of the failure's words, and the defect behind it.
     static let all: [(words: String, reason: String)] = []

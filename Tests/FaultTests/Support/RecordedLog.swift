@@ -13,7 +13,7 @@ enum Change: Sendable {
     case rename(from: String, to: String)
     case link(from: String, to: String)
     case unlink(path: String)
-    /// What everybody on the bus could have seen by now.
+    /// A message that any program on the bus could have seen by now.
     case told(Told)
 
     /// A short name for lists of failures.

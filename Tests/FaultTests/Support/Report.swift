@@ -40,11 +40,11 @@ struct Verdict: Sendable {
     var name: String
     /// Files that were right byte for byte.
     var right = 0
-    /// Errors that somebody was told, each in a clear sentence.
+    /// Reported errors, each with a clear sentence.
     var errors = 0
     /// Waits that ended by themselves.
     var waits = 0
-    /// What is wrong. Empty: the case has passed.
+    /// The failures. Empty: the case has passed.
     var wrong: [String] = []
     /// Facts that help to understand the case.
     var note = ""
@@ -54,7 +54,7 @@ struct Verdict: Sendable {
     var wasMet = true
 
     mutating func expect(_ condition: Bool, _ words: @autoclosure () -> String) { if !condition { wrong.append(words()) } }
-    /// Counts an error that somebody was told, and checks that it is clear.
+    /// Counts a reported error, and checks that its sentence is clear.
     mutating func tell(_ message: String, _ whom: String) {
         errors += 1
         expect(isClear(message), "\(whom) was told “\(message)”")

@@ -24,7 +24,7 @@ final class Shim: Sendable {
     struct Unusable: Error { let reason: String }
 }
 
-/// What the shim does to a daemon.
+/// The fault that the shim causes in a daemon.
 struct Fault: Sendable, Equatable, CustomStringConvertible {
     enum Kind: String, CaseIterable, Sendable {
         case enospc, edquot, eio, eintr, erofs, short, kill

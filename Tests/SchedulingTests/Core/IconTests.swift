@@ -57,7 +57,7 @@ extension Desk {
         desk.receive(b, 50, of: 100)
         #expect(desk.icon()?.fractionOfBytes == 0.5)
         #expect(desk.icon()?.bytes.received == 200 && desk.icon()?.bytes.total == 400)
-        // A failed download makes no more progress.
+        // The progress of a failed download stays as it is.
         desk.fail(a)
         #expect(desk.icon()?.bytes.received == 200 && desk.icon()?.bytes.total == 250)
         #expect(desk.icon()?.remaining == 1 && desk.icon()?.ended == 1)

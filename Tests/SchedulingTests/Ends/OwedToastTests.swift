@@ -58,7 +58,7 @@ private enum End: CaseIterable {
         #expect(entry.state.hasEnded)
     }
 
-    /// Of the record that ends so.
+    /// Prepares the record for this end.
     func prepare(_ record: inout DownloadRecord) {
         if self == .expired { record.options.deadline = .zero }
         if self == .nameTaken { record.options.ifExists = .skip }

@@ -88,7 +88,7 @@ extension Desk {
         #expect(desk.calls() == 0)
     }
 
-    @Test func `that has acknowledged is called no more, over a restart too`() throws {
+    @Test func `that has acknowledged is not called again, not even after a restart`() throws {
         var desk = makeDesk()
         desk.acknowledge(desk.entry)
         #expect(!desk.entry.record.reminders.isAcknowledged && desk.actions.saves == [], "it has not ended")

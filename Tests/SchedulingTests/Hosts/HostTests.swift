@@ -449,7 +449,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.now = desk.now + .milliseconds(1)
         try desk.resume(3)
         #expect(desk.started == [1, 3], "at once, and nobody else")
-        // A good answer lets all downloads go on.
+        // After a good answer, all downloads continue.
         desk.wait(.seconds(1))
         desk.began(desk[3])
         desk.sent(3)
@@ -476,11 +476,11 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         for number in UInt64(2)...4 { desk.fail(number, 503, retryAfter: .seconds(86_400)) }
         #expect(desk.started == [1, 2, 3, 4] && (5...9).allSatisfy { desk.hold(UInt64($0)) == .rateLimit })
         #expect(Set(desk.told).isSuperset(of: [5, 6, 7, 8, 9]))
-        // A person who now resumes one of them has it tried at once.
+        // If a person resumes one of them now, it is tried at once.
         desk.now = desk.now + .milliseconds(1)
         try desk.resume(7)
         #expect(desk.started == [1, 2, 3, 4, 7])
-        // An answer lets all go on.
+        // After an answer, all downloads continue.
         desk.now = desk.now + .milliseconds(1)
         desk.began(desk[7])
         #expect(desk.holdEnd(5).map { $0 - desk.now < .seconds(60) } ?? true)
@@ -991,7 +991,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
     }
 }
 
-/// A change of all hosts reaches them in slices. Nothing may start by what held before.
+/// A change of all hosts reaches them in slices. Meanwhile, no download may start by the earlier rules.
 @Suite struct `Hosts that a later slice reaches` {
     /// Calls the slices, and checks `isKept` after each turn.
     private func slices(_ desk: Desk, keep isKept: () -> Bool) {

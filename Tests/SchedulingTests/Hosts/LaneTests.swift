@@ -31,7 +31,7 @@ private struct Queue {
 
     /// Refreshes all changed hosts.
     ///
-    /// - Returns: the redirects that may go on.
+    /// - Returns: the permitted redirects.
     @discardableResult mutating func refresh() -> [RequestID] {
         var granted: [RequestID] = []
         while let host = gate.touched.first {
@@ -151,7 +151,7 @@ private struct Queue {
         queue.add("h", app: "B")
         queue.end(running)
         #expect(queue.refresh() == [])
-        // The download of B is not started: its turn is over, and the redirect goes on.
+        // The download of B is not started: its turn is over, and the redirect is permitted.
         let isLost = queue.gate.loseTurns()
         #expect(isLost)
         #expect(queue.refresh() == [RequestID(redirected, 1)])

@@ -2,7 +2,7 @@ import DownloadModel
 import Scheduling
 import Testing
 
-/// A loop, a bus and a store that do what the test says. One look at the time is one step.
+/// A loop, a bus and a store that the test controls. Each check of the clock ends a step.
 private final class Bench: CommitGateHost {
     struct Look: StepLimit { var isOver: Bool { true } }
 
@@ -62,7 +62,7 @@ private final class Bench: CommitGateHost {
         bench.gate.post("after")
         func held() -> [UInt64] { [9, 10, 12, 13, 20].filter { bench.gate.holdsProgress(of: DownloadNumber($0)) } }
         #expect(held() == [10, 12, 20] && bench.sent.isEmpty)
-        // Each look at the time ends a step: the messages come one a step.
+        // Each check of the clock ends a step, so each step sends one message.
         while bench.sent.last != "member 1" { bench.performNext() }
         #expect(bench.sent == ["before", "member 0", "member 1"] && held() == [10, 12, 20])
         #expect(!bench.gate.isClear && bench.gate.isBusy)

@@ -3,7 +3,7 @@ internal import Scheduling
 internal import Testing
 
 @Suite struct `A table by download number` {
-    /// Applies the same changes to a dictionary, over numbers of several pages, some of which become empty.
+    /// Applies the same changes to a dictionary. The numbers cover several pages, and some pages become empty.
     @Test func `holds the same values as a dictionary`() {
         var random = SystemRandomNumberGenerator()
         var (table, model) = (NumberTable<Int>(), [DownloadNumber: Int]())

@@ -20,7 +20,7 @@ final class Desk {
     private(set) var started: [UInt64] = []
     private(set) var permitted: [UInt64] = []
     private(set) var told: [UInt64] = []
-    /// What the next process finds on disk.
+    /// The rows that the next process finds on disk.
     var rows = StoredRows()
 
     /// Restores `records`, and begins as the service does at startup.
@@ -182,7 +182,7 @@ final class Desk {
 
     // MARK: The engine
 
-    /// The next request of the transfer goes to `host`, by a redirect or again.
+    /// The next request of the transfer goes to `host`: a redirect, or a repeated request.
     func hop(_ entry: ScheduledDownload, to host: String, origin: String? = nil) {
         happens(.asks(entry.request, host: host, origin: origin))
     }
@@ -228,7 +228,7 @@ final class Desk {
 
     // MARK: The system
 
-    /// The clock goes on, and the scheduler looks at it.
+    /// Advances the clock, and tells the scheduler.
     func wait(_ duration: Duration) {
         now = now + duration
         happens(.time)

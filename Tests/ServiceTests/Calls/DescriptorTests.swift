@@ -51,7 +51,7 @@ extension Running {
 }
 
 @Suite(.timeLimit(.minutes(3))) struct `A download into a descriptor` {
-    @Test func `writes the file, from its first byte on, and lets go of it`() async throws {
+    @Test func `writes the file, from its first byte on, and releases it`() async throws {
         let running = try await Running.start()
         let body = patternBytes(2_500_000)
         let server = ScriptedServer { request, reply in reply.serve(body, for: request, entityTag: "\"1\"", type: "image/png") }
@@ -360,7 +360,7 @@ extension Running {
         #expect(openFiles(of: getpid(), below: running.world.folder) == 0)
     }
 
-    @Test func `in memory takes so much memory and no more`() async throws {
+    @Test func `in memory takes a bounded amount of memory`() async throws {
         let running = try await Running.start()
         let gate = Gate()
         defer { gate.open() }

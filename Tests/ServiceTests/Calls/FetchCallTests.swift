@@ -358,7 +358,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         #expect(try await running.client.list().count == 2)
     }
 
-    // MARK: Servers that are wrong
+    // MARK: Wrong servers
 
     @Test func `that did not ask for a 304 fails with one`() async throws {
         let running = try await Running.start()

@@ -8,7 +8,7 @@ internal import Testing
 
 @testable internal import DownloadStore
 
-/// Callers that mean harm, or know no better. Another caller must be served meanwhile, and the daemon's memory stays within a bound.
+/// Malicious or broken callers. Another caller must be served meanwhile, and the daemon's memory must stay within a bound.
 @Suite(.serialized, .timeLimit(.minutes(5))) struct `A hostile caller` {
     @Test(arguments: [1, 2] as [UInt64]) @BusActor func `gets one proper answer for each of thousands of odd calls`(seed: UInt64)
         async throws
@@ -47,7 +47,7 @@ internal import Testing
             waiting.open()
             return refused + (0..<256).compactMap { _ in caller.readAnswer()?.errorName }
         }
-        // Forty callers that ask for what they may. Every second one leaves before it is answered.
+        // Forty callers make permitted calls. Every second caller leaves before it is answered.
         async let many = onThread { () -> [Int] in
             var callers = (0..<40).map { _ in RawCaller(bus) }
             for caller in callers {
@@ -117,7 +117,7 @@ internal import Testing
         try await bystander.expectServed()
     }
 
-    /// Most systems let a program open 1,024 files. A connection to the bus breaks when its process can open no more.
+    /// Most systems let a program open 1,024 files. A connection to the bus breaks when its process has reached this limit.
     @Test(arguments: [false, true]) @BusActor
     func `who sends more descriptors than the service may open does not stop the service`(isSandboxed: Bool) async throws {
         let world = await ServiceWorld()

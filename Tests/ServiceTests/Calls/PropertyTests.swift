@@ -34,7 +34,7 @@ internal import Testing
         var constants: [(path: ObjectPath, name: String, value: Variant)] = []
         var names: [String] = [""]
         while let name = names.popLast() {
-            // With an empty name, the object is only asked what it declares.
+            // With an empty name, only the declarations of the object are read.
             guard let (path, change) = try await prepare(name) else {
                 Issue.record("\(interface).\(name) is declared as told, and this test does not change it")
                 continue

@@ -25,7 +25,7 @@ internal import Testing
         #expect(await running.client.signals.has("DownloadRemoved"))
     }
 
-    /// Both go by the file's path: whoever may rename its folder could have them take another file.
+    /// Both use the file's path, so a program that may rename the folder could make them take another file.
     @Test func `is neither the portal's nor gio's`() async throws {
         let tools = TemporaryFolder("todoku-tools")
         writeFile(tools("gio"), "#!/bin/sh\ntouch \(tools("asked"))\n".utf8, mode: 0o755)
@@ -65,7 +65,7 @@ internal import Testing
         #expect(error?.name == todokuError("NotAllowed") && error.map(isSentence) == true, "\(error as Any)")
         #expect(readFile(file) == Array("private".utf8))
         unlink(file)
-        try await trash(running, own)  // gone already: as Remove
+        try await trash(running, own)  // already gone: acts like Remove
         let held = try await running.download(server.url("/held"), ["start": .bool(false)])
         try await trash(running, held)
         #expect(try await running.client.list() == [])

@@ -250,7 +250,7 @@ extension Running {
         #expect(try await running.reason(path) == "retry")
         #expect(try await running.client.get(Download.waitUntil, at: path) == until)
         #expect(server.requests.count == 1)
-        // Resume of a waiting download means: now.
+        // Resume of a waiting download tries at once.
         try await running.client.resume(path)
         #expect(await server.waitForRequests(2))
     }
@@ -296,7 +296,7 @@ extension Running {
         writeFile("\(running.world.bus.folder.path)/new", new)
         let digest = await Child.run(["sha256sum", "\(running.world.bus.folder.path)/new"]).output.prefix(64)
         let server = ScriptedServer { request, reply in
-            // Without a validator, nobody can tell that the file was replaced.
+            // Without a validator, a replaced file cannot be detected.
             guard request.number == 0 else { return reply.serve(new, for: request) }
             reply.head(200, length: old.count)
             reply.send(old[..<150_000])
@@ -333,7 +333,7 @@ extension Running {
     }
 }
 
-@Suite struct `A download of which not all could be read back` {
+@Suite struct `A download that could be read back only in part` {
     @Test func `is not started again, neither as it was nor with a fresh link`() async throws {
         let server = ScriptedServer { _, reply in reply.respond(200, text: "another file") }
         let world = await ServiceWorld()
@@ -413,7 +413,7 @@ extension Running {
         #expect(left.count > 60 && left.count < 120 && left == paths.suffix(left.count), "\(left.count)")
         #expect(try await client.get(Manager.setAside) != "")
         #expect(try await client.get(Manager.salvaged) == SalvageReport(downloads: UInt32(left.count), mayHaveLost: true))
-        // No number is given twice.
+        // No number is assigned twice.
         let next = try await client.download("http://127.0.0.1:1/next", ["start": .bool(false)])
         #expect(!paths.contains(next))
         let exit = await world.stop(daemon)

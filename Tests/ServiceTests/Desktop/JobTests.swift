@@ -12,7 +12,7 @@ private let shown: [String: Variant] = ["notify": .string("background")]
 extension StandInJobServer {
     /// The only open job view.
     fileprivate func only() async -> View? {
-        // A click before the first update would be of a job that nobody sees yet.
+        // Before the first update, the job is not visible, so nobody could click it.
         guard await eventually({ self.open.count == 1 && self.open.first?.properties.isEmpty == false }) else { return nil }
         return open.first
     }

@@ -44,7 +44,7 @@ internal import Testing
         let (batch, members) = try await client.batch([(busy.url("/1"), [:]), (busy.url("/2"), [:])], session.options())
         #expect(try await client.wait(batch: batch) == [0, 2, 0])
         #expect(await session.hasHandedOver(1))
-        // A click to dismiss the toast says no more than "Todoku" (on GNOME), and retries nothing.
+        // A click to dismiss the toast names only the application (on GNOME), and retries nothing.
         try await session.desktop.click()
         for member in members { #expect(try await client.get(Download.state, at: member) == "failed") }
         try await session.desktop.press(0)
@@ -60,7 +60,7 @@ internal import Testing
     @Test func `is one whose click would be lost after the service exits`() async throws {
         let session = try await Session(activation: "--toast-keep 3600")
         let done = try await session.client.wait(try await session.client.download(server.url("/done.txt"), session.options()))
-        // When this toast arrives, which nobody can click, the service knows what happened to the previous one.
+        // This toast cannot be clicked. When it arrives, the service knows the fate of the previous toast.
         _ = await thrown { try await session.client.wait(try await session.client.download(server.url("/bad"), session.options())) }
         #expect(await eventually { await session.toasts.received.count == 2 })
         #expect(await session.world.bus.end(BusName.service, by: SIGTERM))

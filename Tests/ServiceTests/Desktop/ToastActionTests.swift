@@ -7,7 +7,7 @@ internal import Testing
 
 private let always: [String: Variant] = ["notify": .string("always")]
 
-/// A program that the service finds as `xdg-open`: it records what it is told to open.
+/// A program that the service finds as `xdg-open`, and that records the paths it receives.
 struct FakeOpener {
     private let tools = TemporaryFolder("todoku-tools")
 
@@ -21,7 +21,7 @@ struct FakeOpener {
 
     var path: String { "\(tools.path):\(currentEnvironment()["PATH"] ?? "/usr/bin:/bin")" }
 
-    /// What it was told to open, in order.
+    /// The received paths, in order.
     var opened: [String] {
         readFile(tools("opened")).map { String(decoding: $0, as: UTF8.self).split(separator: "\n").map(String.init) } ?? []
     }

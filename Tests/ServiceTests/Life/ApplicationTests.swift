@@ -8,7 +8,7 @@ internal import Testing
 
 private let manager = BusName.managerPath.value
 
-/// A session in which the opener records what it is asked to open, and the bus starts the service.
+/// A session in which the opener records its requests, and the bus starts the service.
 private struct Session {
     let world: ServiceWorld
     let opener = StandInOpener()

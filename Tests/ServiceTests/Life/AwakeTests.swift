@@ -131,7 +131,7 @@ private struct KeptAwake {
         #expect(await logind.held == [])
         try await logind.appear()
         #expect(await eventually { await logind.held == ["block", "delay"] })
-        // logind vanishes during a sleep: nobody can report that the machine is awake again.
+        // logind vanishes during a sleep, so no signal reports that the machine is awake again.
         await logind.prepareForSleep(true)
         #expect(await running.client.signals.isIn("queued", path))
         try await logind.vanish()
@@ -200,7 +200,8 @@ private struct KeptAwake {
         let awake = try await KeptAwake()
         let (file, logind, running, path) = (awake.file, awake.logind, awake.running, awake.path)
         let daemon = running.daemon
-        // The machine may sleep from the moment of the release on. Stop the service there: what is on disk then is what counts.
+        // The machine may sleep from the moment of the release on. Stop the service there, because only the bytes on disk at that moment
+        // count.
         let released = Gate()
         await BusActor.run {
             logind.released = { mode in

@@ -116,7 +116,7 @@ internal import Testing
         #expect(await toasts.received.first?.hints["category"] == .string("transfer.complete"))
     }
 
-    /// A download that waits for an instant, and one whose owner is to be called again.
+    /// A download that waits for an instant, and one whose owner must be called again.
     @Test func `a wait for an instant keeps it, and does not wake it up`() async throws {
         if let sanitizer = underSanitizer() { return print("idle: the \(sanitizer) sanitizer has a thread that wakes up: not checked") }
         let running = try await Running.start(["--idle-exit", "15"])
@@ -151,7 +151,7 @@ internal import Testing
     }
 }
 
-/// Calls the daemon about when it leaves, idle for a second. Each call must be answered, by this daemon or by the next.
+/// Calls the daemon around its exit, after an idle second. Each call must be answered, by this daemon or by the next.
 private enum Race {
     /// - Returns: how many calls were answered by a new daemon.
     static func run(rounds: Int, start: Int) async throws -> Int {
@@ -198,7 +198,7 @@ private func wallClock() -> UInt64 {
 
 private struct ThreadKey: Hashable { let id: String, name: String }
 
-/// How often each thread has given up the processor by itself. A thread that wakes up gives it up again.
+/// The number of voluntary context switches of each thread. A thread that wakes up adds one when it waits again.
 private func switches(_ process: String) -> [ThreadKey: String] {
     var result: [ThreadKey: String] = [:]
     for id in listFolder("\(process)/task") {

@@ -218,7 +218,7 @@ internal import Testing
         }
     }
 
-    /// Calls arrive until the bus says that nobody has the name. Each one before is answered, and what was answered is on disk.
+    /// Calls arrive until the bus says that the name has no owner. Each earlier call is answered, and each answered change is on disk.
     @Test func `leaves no call without an answer when it ends`() async throws {
         let world = await ServiceWorld()
         for round in 1...20 {
@@ -230,7 +230,8 @@ internal import Testing
                 var (saved, lost): (UInt64, [String]) = (0, [])
                 var next = first
                 while true {
-                    // Several at a time, so that some are always on their way. The answers of the bus may overtake those of the service.
+                    // Send several calls at a time, so that some are always in flight. The answers of the bus may overtake those of the
+                    // service.
                     var values: [UInt32: UInt64] = [:]
                     for value in next..<next + 8 {
                         let arguments: [Variant] = [.string(BusName.service), .string("SpeedLimit"), .variant(.uint64(value))]
@@ -273,7 +274,7 @@ internal import Testing
     }
 }
 
-@Suite struct `A disk that takes no more` {
+@Suite struct `A disk that has become full` {
     @Test func `is reported to the caller, and queued downloads continue`() async throws {
         // The sanitizer's own memory is a file larger than the limit that simulates the full disk.
         if underSanitizer() == "thread" { return print("full disk: not checked under the thread sanitizer, which needs large files") }

@@ -129,7 +129,7 @@ extension Running {
         }
         let portal = Child([realPortal], environment: running.world.environment)
         #expect(await running.world.bus.waitForOwner("org.freedesktop.portal.Desktop"), "\(portal.errors)")
-        // A redirect is asked about anew, and no query is told: the script would lead it nowhere.
+        // The proxy is looked up again for a redirect. The script must see no query, because it would then name no proxy that works.
         #expect(readFile(try await running.fetch("http://files.example/moved")) == Array("through http://other.example/b?key=1".utf8))
         #expect(proxy.requests.map(\.target) == ["http://files.example/moved", "http://other.example/b?key=1"])
         let own = "http://\(try ownName()):\(direct.port)/c"
@@ -141,7 +141,7 @@ extension Running {
         #expect(scripts.requests.isEmpty == (scheme == "file"))
     }
 
-    /// GLib answers "direct" where it has no engine for the script.
+    /// GLib answers "direct" if it has no engine for the script.
     @Test(.enabled("GLib runs no proxy scripts here: libproxy1-plugin-webkit") { await runsScripts() }, arguments: ["GNOME", "KDE"])
     func `is not left out where the script cannot be run`(desktop: String) async throws {
         let server = ScriptedServer(everywhere: true) { _, reply in reply.respond(200, text: "direct") }
@@ -227,7 +227,7 @@ extension Running {
         where desktop == "GNOME" {
             #expect(await Child.run(["gsettings", "set"] + key + [value], environment: running.world.environment).status == 0)
         }
-        // Names that nobody can look up: a look-up would fail.
+        // No name server knows these names, so a look-up would fail.
         let file = try await running.fetch("http://files.example/a")
         #expect(readFile(file) == Array("hidden".utf8))
         #expect(

@@ -139,7 +139,7 @@ private let tolerance: Duration = .milliseconds(50)
 }
 
 @Suite struct `A host that refuses` {
-    /// A server that asks for a pause of so many seconds, once.
+    /// A server that asks once for a pause of `seconds`.
     private func server(pause seconds: Int) -> ScriptedServer {
         ScriptedServer { request, reply in
             if request.number == 0 {

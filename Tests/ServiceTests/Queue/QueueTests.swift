@@ -344,7 +344,7 @@ internal import Testing
         try await client.remove(deleted, deletingFile: true)
         #expect(running.world.files == ["kept"])
         #expect(try await client.list() == [])
-        // A file of somebody else with the same name is not deleted.
+        // Another program's file with the same name is not deleted.
         let replaced = try await running.download(server.url("/own"))
         let file = try await client.wait(replaced)
         writeFile(file + ".new", [1])

@@ -197,8 +197,8 @@ internal import Testing
 @Suite struct `A long answer` {
     private static let count = 1000
 
-    /// While 1,000 downloads are described in steps, another client changes them. A client that reads the messages in their order never
-    /// takes an old value for the last one.
+    /// While 1,000 downloads are described in steps, another client changes them. A client that reads the messages in order never mistakes
+    /// an old value for the last one.
     @Test func `is not older than the signals before it, and lets other calls through`() async throws {
         let running = try await Running.start()
         let items = (0..<Self.count).map { ("http://127.0.0.1:1/\($0)", ["start": .bool(false)] as [String: Variant]) }
@@ -213,7 +213,7 @@ internal import Testing
                 let describe = asking.call(manager, Manager.interface, "Describe", [.dictionary(key: "s", value: "v", []), .strings([])])
                 let get = asking.call(manager, Standard.properties, "Get", [.string(Manager.interface), .string("Paused")])
                 asking.flush()
-                // From the last one on: it is described last.
+                // Begin with the last download, because it is described last.
                 for path in paths.reversed() {
                     changing.call(
                         path.value, Standard.properties, "Set",

@@ -156,7 +156,7 @@ internal import Testing
             #expect(try await running.fetch(server.url("/\(index)"), toasts).hasSuffix("/\(index)"))
             #expect(await thrown { try await running.fetch(server.url("/bad"), toasts) }?.name == todokuError("HttpStatus"))
         }
-        // Longer than two seconds, so that there is a progress toast.
+        // Wait longer than two seconds, so that a progress toast appears.
         #expect(await running.client.signals.until { $0.count { $0.path == slow.value && $0.member == "Progress" } >= 26 })
         gate.open()
         _ = try await running.client.wait(slow)

@@ -18,7 +18,7 @@ private let app = "org.example.App"
         try await running.client.set(Manager.sandboxPrivate, true)
         let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
         let sandbox = await Sandbox(running.world, info: Sandbox.info(app: app, shared: "ipc;!network;"))
-        // The app may see and stop what somebody else has queued for it, but not start it.
+        // The app may see and stop a download that another caller has queued for it, but not start it.
         let own: [String: Variant] = ["app": .string(app), "start": .bool(false)]
         let given = try await running.download(server.url("/given"), own)
         let (batch, _) = try await running.batch([server.url("/batch")], own)
@@ -74,7 +74,7 @@ private let app = "org.example.App"
         await sandbox.stop()
     }
 
-    @Test func `reaches it where the user says so, and no more once that is taken back`() async throws {
+    @Test func `reaches this machine if the user allows it, and not after the user withdraws that`() async throws {
         let running = try await Running.start()
         let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
         let sandbox = await Sandbox(running.world)
@@ -107,7 +107,7 @@ private let app = "org.example.App"
         let error = await thrown { try await running.client.wait(path) }
         #expect(error?.name == todokuError("NotAllowed") && error?.message.contains("flatpak override") == true, "\(error as Any)")
         #expect(server.connections == 0)
-        // What the user queued under the app's name is the user's.
+        // A download that the user queued under the app's name belongs to the user.
         try await running.client.resume(users)
         _ = try await running.client.wait(users)
         unlink("\(overrides)/\(app)")

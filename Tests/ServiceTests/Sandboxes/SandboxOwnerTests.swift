@@ -10,7 +10,7 @@ internal import Testing
 private let app = "org.example.App"
 
 @Suite(.timeLimit(.minutes(3))) struct `An app in a sandbox that is to be called` {
-    /// What the bus starts for the app: a program that records the start, and fails.
+    /// The bus starts a program for the app that records the start, and fails.
     private func stage() async throws -> (Running, Sandbox, Client, log: String) {
         let running = try await Running.start()
         let log = "\(running.world.folder)/starts"
@@ -64,7 +64,7 @@ private let app = "org.example.App"
         _ = try await client.wait(try await client.download(server.url("/g"), options))
         #expect(await eventually { starts(log) >= 3 })
         #expect(starts(log) == 3)
-        // While the app runs, it is told of such an end.
+        // While the app runs, it is called for such an end.
         let owner = try await StandInOwner(on: running.world.bus.address, app)
         let token = options.merging(["token": .string("again")]) { $1 }
         #expect(Answer(try await client.call(Manager.fetch, (same.url("/tagged"), token))).outcome == FetchOutcome.noData.rawValue)

@@ -72,7 +72,7 @@ private let app = "org.example.App"
         #expect(await refusal("{'start': <false>}").contains("LimitExceeded"))
     }
 
-    @Test func `may have so many bytes held and no more`() async throws {
+    @Test func `may make the service store only a bounded number of bytes`() async throws {
         let running = try await start()
         let sandbox = await Sandbox(running.world)
         let text = String(repeating: "x", count: 60_000)
@@ -234,7 +234,7 @@ private let app = "org.example.App"
         let filter = await thrown { try await client.list(["batch": .objectPath(theirs)]) }
         #expect(filter?.name == todokuError("NoSuchObject"))
         #expect(try await running.client.list(["batch": .objectPath(theirs)]) == members)
-        // The app cannot control a batch that somebody else has queued for it and for others together.
+        // The app cannot control a batch that another caller has queued for it and for other apps together.
         let (mixed, _) = try await running.client.batch(
             [("http://127.0.0.1:1/a", ["app": .string(app)]), ("http://127.0.0.1:1/b", [:])], running.options(paused))
         #expect(await thrown { try await client.counts(mixed) }?.name == "org.freedesktop.DBus.Error.UnknownObject")
@@ -476,7 +476,7 @@ private let app = "org.example.App"
         let quiet: [String: Variant] = ["notify": .string("never")]
         _ = try await client.wait(try await client.download(server.url("/first"), quiet))  // creates the folder
         writeFile("\(folder)/diary", "private".utf8)
-        // No policy tells the app that there is a diary, or gives access to it.
+        // No policy reveals to the app that a diary exists, or gives access to it.
         for (index, policy) in ["skip", "fail", "rename"].enumerated() {
             let own = try await client.download(server.url("/diary"), quiet.merging(["if-exists": .string(policy)]) { $1 })
             #expect(try await client.wait(own) == "\(folder)/diary (\(index + 1))", "\(policy)")

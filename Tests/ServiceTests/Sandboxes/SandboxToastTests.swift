@@ -196,7 +196,7 @@ private let noLink = "新しいリンクが必要です"
         #expect(await eventually { await toasts.received.count == 1 })
         _ = try await running.fetch(server.url("/b"), options.merging(["title": .string("Own")]) { $1 })
         #expect(await eventually { await toasts.received.count == 2 })
-        // When this toast arrives, which nobody can click, the service knows what happened to the previous ones.
+        // This toast cannot be clicked. When it arrives, the service knows the fate of the previous toasts.
         _ = await thrown { try await running.fetch(server.url("/old"), options) }
         #expect(await eventually { await toasts.received.count == 3 })
         #expect(await running.world.stop(running.daemon).status == 0)

@@ -7,11 +7,11 @@ internal import Testing
 
 /// A caller that must be answered while others misbehave. It calls again and again until it is told to stop.
 @BusActor final class Bystander {
-    /// Generous. Calls are served in the order in which the bus read them, so a call may wait behind 100,000 others. That takes seconds in
-    /// a release build, and half a minute in a debug build on a shared machine. A blocked service does not answer at all.
+    /// A generous limit. Calls are served in the order in which the bus read them, so a call may wait behind 100,000 others. That takes
+    /// seconds in a release build, and half a minute in a debug build on a shared machine. A blocked service does not answer at all.
     private static let longest: Duration = .seconds(60)
-    /// libdbus reads no more while 63 MiB of messages live. A message has at most 1,000,000 values of about 50 bytes each; the contract's
-    /// limits bound what is kept of it. The rest is the daemon itself, and what its allocator keeps.
+    /// libdbus stops reading while 63 MiB of messages live. A message has at most 1,000,000 values of about 50 bytes each; the contract's
+    /// limits bound the values that are kept. The rest is the daemon itself, and memory that its allocator keeps.
     private static let mostMemory: UInt64 = (63 + 50 + 87) << 20
 
     private let running: Running

@@ -93,8 +93,8 @@ final class ServiceWorld: Sendable {
     }
 }
 
-/// One of the places for tests that run at a time; given back with its last reference. All tests at once on two processors would only
-/// measure how long each waits for the others.
+/// A slot for a running test, released with its last reference. The slots are few, because with all tests at once on two processors, each
+/// would measure only its wait for the others.
 final class Slot: Sendable {
     @BusActor private static var free = 6
     @BusActor private static var waiting: [CheckedContinuation<Void, Never>] = []
@@ -105,7 +105,7 @@ final class Slot: Sendable {
 
     @BusActor private static func take() async {
         await withCheckedContinuation { continuation in
-            // Check in here, because a place may be given back between an outside check and this body.
+            // Check inside this body, because a slot may be released between an outside check and this body.
             guard free > 0 else { return waiting.append(continuation) }
             free -= 1
             continuation.resume()

@@ -2,8 +2,8 @@ internal import DBus
 public import EventLoop
 internal import Glibc
 
-// Stand-ins for those that show and open files, each on a connection of its own: no test opens a window of the machine it
-// runs on.
+// Stand-ins for the programs that show and open files, each on a connection of its own. So no test opens a window on the machine where it
+// runs.
 
 /// One object.
 @BusActor private final class FileObject: ObjectTree {
@@ -14,7 +14,7 @@ internal import Glibc
     func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] { [] }
 }
 
-/// A file manager (org.freedesktop.FileManager1) that remembers what it was asked to show.
+/// A file manager (org.freedesktop.FileManager1) that records its calls.
 @BusActor public final class StandInFileManager {
     private static let interface = "org.freedesktop.FileManager1"
     private static let face = Face<StandInFileManager>(
@@ -29,11 +29,11 @@ internal import Glibc
         ])
 
     private let connection: Connection
-    /// As ["items", URI, token].
+    /// The calls so far, as ["items", URI, token].
     public private(set) var shown: [[String]] = []
-    /// Methods that it does not have, as "items".
+    /// The methods that it lacks, such as "items".
     public var lacks: Set<String> = []
-    /// It takes calls and answers none.
+    /// It receives calls, and answers none.
     public var hangs = false
     private var unanswered: [DBus.Reply<Void>] = []
 
@@ -50,7 +50,7 @@ internal import Glibc
     }
 }
 
-/// A desktop portal that opens files and pages, as far as it is told to.
+/// A desktop portal that opens files and pages, if the test wants it to.
 @BusActor public final class StandInFilePortal {
     private static let openURI = "org.freedesktop.portal.OpenURI"
     private static let opening = Face<StandInFilePortal>(
@@ -70,9 +70,9 @@ internal import Glibc
         ])
 
     private let connection: Connection
-    /// As ["directory", path, token] or ["page", URL, token].
+    /// The calls so far, as ["directory", path, token] or ["page", URL, token].
     public private(set) var opened: [[String]] = []
-    /// Whether it opens; else it refuses.
+    /// Whether it opens files and pages; otherwise it refuses.
     public var opens = true
 
     public init(on address: String) throws {
@@ -101,7 +101,7 @@ internal import Glibc
     }
 }
 
-/// An `xdg-open` for PATH that opens nothing and writes down what it was asked to open, and with which token.
+/// An `xdg-open` for PATH that opens nothing, and records each requested path with its token.
 public struct StandInOpener: Sendable {
     private let tools = TemporaryFolder("todoku-opener")
 
@@ -113,14 +113,14 @@ public struct StandInOpener: Sendable {
         writeFile(tools("xdg-open"), script.utf8, mode: 0o755)
     }
 
-    /// With it first.
+    /// A PATH with this opener first.
     public var path: String { "\(tools.path):\(currentEnvironment()["PATH"] ?? "/usr/bin:/bin")" }
 
-    /// As "path|token|startup id", in order.
+    /// The requests so far, as "path|token|startup id", in order.
     public var opened: [String] {
         String(decoding: readFile(tools("opened")) ?? [], as: UTF8.self).split(separator: "\n").map(String.init)
     }
 
-    /// Whether so many have been opened, by now or soon.
+    /// Waits until `count` files have been opened.
     public func hasOpened(_ count: Int) async -> Bool { await eventually { opened.count >= count } && opened.count == count }
 }

@@ -1,7 +1,7 @@
 public import DBus
 public import EventLoop
 
-/// A notification server that tells what it received and behaves as badly as the test wants, on a connection of its own.
+/// A notification server that records its calls, and misbehaves as the test wants, on a connection of its own.
 @BusActor public final class OddServer: ObjectTree {
     public struct Received: Equatable, Sendable {
         public var app = ""
@@ -16,7 +16,7 @@ public import EventLoop
 
     public enum Manners: Sendable {
         case answers
-        /// Does not say who it is.
+        /// Does not answer `GetServerInformation`.
         case isNameless
         /// Never answers Notify.
         case hangsInNotify
@@ -45,15 +45,15 @@ public import EventLoop
     /// The number of the toast shown last.
     public private(set) var last: UInt32 = 0
     private var manners: Manners
-    /// Of this server and those that it was before it vanished.
+    /// The toasts that this server has received, also before it vanished.
     public private(set) var received: [Received] = []
     public private(set) var closed: [UInt32] = []
-    /// How often it was asked who it is.
+    /// The number of calls of `GetServerInformation`.
     public private(set) var asked = 0
 
-    /// Comes back once it owns its name.
+    /// Returns once the server owns its name.
     ///
-    /// - Parameter address: of its bus; nil: that of the process.
+    /// - Parameter address: the address of its bus; nil: the session bus of the process.
     public init(
         name: String, at address: String? = nil, _ manners: Manners = .answers, capabilities: [String] = ["actions", "body", "body-markup"]
     ) throws {
@@ -66,7 +66,7 @@ public import EventLoop
         (connection, hanging) = (nil, [])
     }
 
-    /// Is there again, as another process that counts from 1. The bus has seen it leave.
+    /// Returns to the bus like another process, which counts from 1. The bus has seen it leave.
     public func come() throws {
         let connection = try address.map(Connection.open) ?? Connection.session()
         connection.export(self)
@@ -77,13 +77,13 @@ public import EventLoop
 
     public func behave(_ manners: Manners) { self.manners = manners }
 
-    /// The user clicks on toast `number`, and the server tells it `times` times.
+    /// The user clicks on toast `number`, and the server reports the click `times` times.
     public func click(_ number: UInt32, _ key: String, times: Int = 1, token: String? = nil) {
         if let token { connection?.send(Self.activationToken.message(from: Self.path, (number, token))) }
         for _ in 0..<times { connection?.send(Self.actionInvoked.message(from: Self.path, (number, key))) }
     }
 
-    /// The user puts toast `number` away.
+    /// The user dismisses toast `number`.
     public func dismiss(_ number: UInt32) { connection?.send(Self.closed.message(from: Self.path, (number, 2))) }
 
     public func forget() { (received, closed) = ([], []) }

@@ -1,7 +1,7 @@
 public import DBus
 public import EventLoop
 
-/// An application that runs under its name and is told of its downloads (`org.freedesktop.Application.ActivateAction`).
+/// An application that owns its name, and is called about its downloads (`org.freedesktop.Application.ActivateAction`).
 @BusActor public final class StandInOwner: ObjectTree {
     private static let face = Face<StandInOwner>(
         "org.freedesktop.Application", xml: { "" },
@@ -17,10 +17,10 @@ public import EventLoop
 
     private let connection: Connection
     private let path: String
-    /// As "object path, outcome", in order.
+    /// The calls so far, as "object path, outcome", in order.
     public private(set) var told: [String] = []
 
-    /// - Parameter name: without anything that an object path cannot have.
+    /// - Parameter name: a bus name of characters that an object path allows.
     public init(on address: String, _ name: String) throws {
         path = "/" + name.split(separator: ".").joined(separator: "/")
         connection = try Connection.open(address: address)

@@ -1,20 +1,20 @@
 internal import EventLoop
 internal import Glibc
 
-/// A real session bus of one test's own: its own configuration, socket, home and XDG folders, and no activation files but those the test
-/// gives. It ends with its last reference.
+/// A real session bus for one test. It has its own configuration, socket, home and XDG folders, and only the test's activation files. It
+/// ends with its last reference.
 public final class PrivateBus: Sendable {
     public let folder: TemporaryFolder
     /// The address clients connect to.
     public let address: String
-    /// The whole environment for a child of this session: our own without anything of the ambient desktop, with private HOME, XDG folders
-    /// and the bus's address (`extra` on top). What the bus activates gets the same.
+    /// The whole environment for a child of this session. It is our own environment without the variables of the surrounding desktop. It
+    /// adds private HOME and XDG folders, the bus's address, and `extra`. Programs that the bus activates get the same environment.
     public let environment: [String: String]
     private let daemon: Child
 
     /// - Parameters:
     ///   - activatable: bus names and the command lines that the bus starts for them, written as activation files.
-    ///   - extra: added to the environment of children and of activated programs, as DISPLAY.
+    ///   - extra: added to the environment of children and of activated programs, such as DISPLAY.
     ///   - serviceStartTimeout: how long the bus waits for an activated program to take its name.
     public init(
         activatable: [String: String] = [:], extra: [String: String] = [:], serviceStartTimeout: Duration = .seconds(120)
@@ -33,10 +33,10 @@ public final class PrivateBus: Sendable {
         environment["LC_ALL"] = "C.UTF-8"
         environment["NO_AT_BRIDGE"] = "1"
         environment["GSETTINGS_BACKEND"] = "memory"
-        environment["CANBERRA_DRIVER"] = "null"  // whoever runs the tests hears nothing of them
+        environment["CANBERRA_DRIVER"] = "null"  // so that the tests are silent
         environment["PULSE_SERVER"] = "unix:\(folder("no-sound-server"))"
         environment["DBUS_SESSION_BUS_ADDRESS"] = "unix:path=\(folder("bus"))"
-        environment["DBUS_SYSTEM_BUS_ADDRESS"] = "unix:path=\(folder("no-system-bus"))"  // the machine's own is nobody's business here
+        environment["DBUS_SYSTEM_BUS_ADDRESS"] = "unix:path=\(folder("no-system-bus"))"  // not the machine's own
         environment.merge(extra) { $1 }
         folder.makeFolder("services")
         for (name, command) in activatable { PrivateBus.writeActivation(name, command, in: folder) }
@@ -70,13 +70,13 @@ public final class PrivateBus: Sendable {
         await eventually(within: limit) { await hasOwner(name) == present }
     }
 
-    /// The process that owns `name`, or nil where none does.
+    /// The process that owns `name`; nil if none does.
     public func process(of name: String) async -> Int32? {
         let exit = await send("org.freedesktop.DBus.GetConnectionUnixProcessID", "string:\(name)")
         return exit.status == 0 ? exit.output.split(whereSeparator: { !$0.isNumber }).last.flatMap { Int32($0) } : nil
     }
 
-    /// Sends `signal` to the process that owns `name`, and waits until nobody does.
+    /// Sends `signal` to the process that owns `name`, and waits until the name has no owner.
     public func end(_ name: String, by signal: Int32) async -> Bool {
         guard let process = await process(of: name) else { return false }
         kill(process, signal)
@@ -86,7 +86,7 @@ public final class PrivateBus: Sendable {
     /// Ends the bus, as a session's end does: every connection to it breaks.
     public func stop() async { await daemon.stop() }
 
-    /// Calls the bus driver by dbus-send(1), a client that is not ours.
+    /// Calls the bus driver by dbus-send(1), a foreign client.
     private func send(_ member: String, _ arguments: String...) async -> Child.Exit {
         await Child.run(
             ["dbus-send", "--session", "--dest=org.freedesktop.DBus", "--print-reply=literal", "/org/freedesktop/DBus", member] + arguments,
@@ -97,7 +97,7 @@ public final class PrivateBus: Sendable {
         writeFile(folder("services/\(name).service"), "[D-BUS Service]\nName=\(name)\nExec=\(command)\n".utf8)
     }
 
-    /// The limits are those of the session.conf that dbus-daemon 1.14 installs, but the time to start.
+    /// The limits are those of the session.conf that dbus-daemon 1.14 installs, except for the time to start.
     private static func configuration(_ folder: TemporaryFolder, serviceStartTimeout: Duration) -> String {
         let limits = [
             "max_incoming_bytes": 1_000_000_000, "max_incoming_unix_fds": 250_000_000, "max_outgoing_bytes": 1_000_000_000,

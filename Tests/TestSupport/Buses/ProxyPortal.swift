@@ -1,7 +1,7 @@
 public import DBus
 public import EventLoop
 
-/// A desktop portal that knows of proxies (`org.freedesktop.portal.ProxyResolver`).
+/// A desktop portal that looks up proxies (`org.freedesktop.portal.ProxyResolver`).
 @BusActor public final class StandInProxyPortal: ObjectTree {
     private static let interface = "org.freedesktop.portal.ProxyResolver"
     private static let face = Face<StandInProxyPortal>(
@@ -30,7 +30,7 @@ public import EventLoop
         guard try connection.requestName("org.freedesktop.portal.Desktop") else { throw DBusError.failed("the portal's name has an owner") }
     }
 
-    /// Gives the name back.
+    /// Releases the name.
     public func leave() throws { try connection.releaseName("org.freedesktop.portal.Desktop") }
 
     public func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? {

@@ -3,9 +3,9 @@ public import DBus
 public import EventLoop
 internal import Glibc
 
-// Stand-ins for parts of a desktop, on a test's private buses. Each speaks the interface of the real one from a connection and under the
-// name of its own. They do what the real ones cannot be made to do in a test: logind puts no machine to sleep for us, NetworkManager finds
-// no captive portal. `RealHostTests` shows the real ones.
+// Stand-ins for parts of a desktop, on a test's private buses. Each has the interface and the name of the real program, and a connection of
+// its own. They simulate events that a test cannot cause in the real programs: logind puts no machine to sleep for us, and NetworkManager
+// finds no captive portal. `RealHostTests` tests the real programs.
 
 /// One object with one interface.
 @BusActor private final class OneObject: ObjectTree {
@@ -16,7 +16,7 @@ internal import Glibc
     func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] { [] }
 }
 
-/// logind, as far as it is asked for locks and tells of sleep.
+/// logind, as far as it grants locks and reports sleep.
 @BusActor public final class StandInLogind: Sendable {
     public nonisolated static let name = "org.freedesktop.login1"
     private static let interface = "org.freedesktop.login1.Manager"
@@ -34,9 +34,9 @@ internal import Glibc
     private var watches: [Int32: (mode: String, token: Poller.Token)] = [:]
     /// Modes of locks that are refused.
     public var refused: Set<String> = []
-    /// What was asked for so far, as "sleep Todoku block".
+    /// The requested locks so far, as "sleep Todoku block".
     public private(set) var asked: [String] = []
-    /// Called in the moment in which a lock is let go, with its mode.
+    /// Called at the moment when a lock is released, with its mode.
     public var released: (String) -> Void = { _ in }
 
     public init(on address: String) throws {
@@ -55,7 +55,7 @@ internal import Glibc
         reply(FileDescriptor(ends[1]))
         close(ends[1])
         let end = ends[0]
-        // The other end is closed: by the holder, or with it.
+        // The other end is closed, by its holder or with its process.
         let token = Poller.shared.watch(end, for: .hangUp) { [weak self] _ in
             self?.forget(end)
             self?.released(mode)
@@ -78,14 +78,14 @@ internal import Glibc
         guard try connection.requestName(Self.name) else { throw DBusError.failed("\(Self.name) has an owner") }
     }
 
-    /// Ends, as far as others see it: the name is free, and its locks mean nothing any more.
+    /// Ends, as other programs see it: the name is free, and its locks are void.
     public func vanish() throws {
         try connection.releaseName(Self.name)
         for end in watches.keys { forget(end) }
     }
 }
 
-/// NetworkManager, as far as it is asked what network there is.
+/// NetworkManager, as far as it reports the state of the network.
 @BusActor public final class StandInNetworkManager: Sendable {
     public nonisolated static let name = "org.freedesktop.NetworkManager"
     private static let path = ObjectPath("/org/freedesktop/NetworkManager")
@@ -108,13 +108,13 @@ internal import Glibc
         try appear()
     }
 
-    /// Changes a property and tells it.
+    /// Changes a property, and signals the change.
     public func set(_ property: String, _ value: UInt32) {
         values[property] = value
         connection.send(Standard.propertiesChanged.message(from: Self.path, (Self.name, [property: .uint32(value)], [])))
     }
 
-    /// The same, told to nobody.
+    /// Changes a property without a signal.
     public func setSilently(_ property: String, _ value: UInt32) { values[property] = value }
 
     public func appear() throws {
@@ -124,7 +124,7 @@ internal import Glibc
     public func vanish() throws { try connection.releaseName(Self.name) }
 }
 
-/// The desktop portal's Inhibit and NetworkMonitor, as xdg-desktop-portal has them.
+/// The interfaces Inhibit and NetworkMonitor of the desktop portal, as in xdg-desktop-portal.
 @BusActor public final class StandInPortal: Sendable {
     public nonisolated static let name = "org.freedesktop.portal.Desktop"
     private static let path = "/org/freedesktop/portal/desktop"
@@ -154,7 +154,7 @@ internal import Glibc
             ])
     )
 
-    /// What was asked of it, as "Inhibit 4" and "Close".
+    /// The calls so far, as "Inhibit 4" and "Close".
     public private(set) var calls: [String] = []
     private var status: [String: Variant] = ["available": .bool(true), "metered": .bool(false), "connectivity": .uint32(4)]
     private let connection: Connection
@@ -185,7 +185,7 @@ internal import Glibc
     }
 }
 
-/// GNOME's session manager, as far as it is asked for locks.
+/// GNOME's session manager, as far as it grants locks.
 @BusActor public final class StandInSessionManager: Sendable {
     private static let name = "org.gnome.SessionManager"
     private static let face = Face<StandInSessionManager>(
@@ -201,7 +201,7 @@ internal import Glibc
                 reply()
             },
         ])
-    /// What was asked of it, as "Inhibit 4" and "Uninhibit 77".
+    /// The calls so far, as "Inhibit 4" and "Uninhibit 77".
     public private(set) var calls: [String] = []
     private let connection: Connection
 
@@ -212,12 +212,12 @@ internal import Glibc
     }
 }
 
-/// A bus that takes connections and never says a word.
+/// A bus that accepts connections, and never sends anything.
 public final class MuteBus: Sendable {
     public let address: String
     private let descriptors: [Int32]
 
-    /// - Parameter isFull: it does not even take connections: connect(2) waits.
+    /// - Parameter isFull: whether it does not even accept connections, so that connect(2) waits.
     public init(in folder: TemporaryFolder, isFull: Bool) {
         let path = folder("mute-bus")
         address = "unix:path=\(path)"
@@ -252,7 +252,7 @@ extension BusActor {
     @BusActor private static func onLoop(_ body: @BusActor @Sendable () -> Void) { body() }
 }
 
-/// A dock, as far as it hears marks of icons: it owns `com.canonical.Unity`, and shows nothing.
+/// A dock, as far as it receives marks of icons: it owns `com.canonical.Unity`, and shows nothing.
 @BusActor public final class StandInDock: Sendable {
     public nonisolated static let name = "com.canonical.Unity"
     private static let interface = "com.canonical.Unity.LauncherEntry"
@@ -272,17 +272,17 @@ extension BusActor {
     }
 
     private let connection: Connection
-    /// All that came, in order.
+    /// All received marks, in order.
     public private(set) var marks: [Mark] = []
 
-    /// - Parameter isOwner: otherwise it only listens, as no dock does.
+    /// - Parameter isOwner: whether it owns the name; otherwise it only listens, unlike any dock.
     public init(on address: String, isOwner: Bool = true) async throws {
         connection = try Connection.open(address: address)
         _ = connection.subscribe(MatchRule(interface: Self.interface)) { [weak self] message in
             guard let (uri, properties) = Self.update.read(message) else { return }
             self?.marks.append(Mark(uri: uri, sender: message.sender, path: message.path, properties: properties, arrived: .now))
         }
-        // The bus has the match rule once it has answered what came after it.
+        // The bus has the match rule once it has answered a later call.
         _ = try await connection.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, Self.name)
         if isOwner { try appear() }
     }
@@ -297,7 +297,7 @@ extension BusActor {
     /// The last mark of an icon.
     public func mark(of id: String = "org.todoku.Downloader1") -> Mark? { marks.last { $0.uri == "application://\(id).desktop" } }
 
-    /// What the emitter of `mark` answers to `Query`.
+    /// The answer of the emitter of `mark` to `Query`.
     public func query(_ mark: Mark) async throws -> (String, [String: Variant]) {
         try await connection.call(
             MethodOf(Self.interface, "Query", out: String.self, [String: Variant].self), on: mark.sender, at: ObjectPath(mark.path), ())
@@ -309,7 +309,7 @@ extension BusActor {
     }
 }
 
-/// The job tracker of KDE, as Plasma 5.27 has it: views at paths of their own, which are gone when they are terminated.
+/// KDE's job tracker as in Plasma 5.27. Each view has a path of its own, which disappears when the view is terminated.
 @BusActor public final class StandInJobServer: Sendable {
     public nonisolated static let name = "org.kde.JobViewServer"
     private static let view = "org.kde.JobViewV3"
@@ -352,9 +352,9 @@ extension BusActor {
 
     private let connection: Connection
     private var held: [@BusActor () -> Void] = []
-    /// It takes requests and does not answer them, until `answer`.
+    /// It receives requests, and answers them only when the test calls `answer`.
     public var isHanging = false
-    /// All that were asked for, in order; and those of them that are up.
+    /// All requested views, in order; and the open ones.
     public private(set) var views: [View] = []
     public var open: [View] { views.filter { $0.terminated == nil } }
 
@@ -381,7 +381,7 @@ extension BusActor {
         if isHanging { held.append { reply(ObjectPath(view.path)) } } else { reply(ObjectPath(view.path)) }
     }
 
-    /// Answers what was held.
+    /// Answers the held requests.
     public func answer() {
         isHanging = false
         for answer in held { answer() }
@@ -397,14 +397,14 @@ extension BusActor {
         guard try connection.requestName(Self.name) else { throw DBusError.failed("\(Self.name) has an owner") }
     }
 
-    /// Ends, as far as others see it: its views are gone.
+    /// Ends, as other programs see it: its views are gone.
     public func vanish() throws {
         try connection.releaseName(Self.name)
         for view in views where view.terminated == nil { view.terminated = .max }
     }
 }
 
-/// GNOME Shell's `org.gtk.Notifications`: what it was told, and clicks as it makes them.
+/// GNOME Shell's `org.gtk.Notifications`: records its calls, and clicks as GNOME Shell does.
 @BusActor public final class StandInGtkNotifications: Sendable {
     private static let name = "org.gtk.Notifications"
     private static let face = Face<StandInGtkNotifications>(
@@ -433,7 +433,7 @@ extension BusActor {
         guard try connection.requestName(Self.name) else { throw DBusError.failed("\(Self.name) has an owner") }
     }
 
-    /// A click on the toast that came last: it starts its application. Without an action of its own it says no more than its name.
+    /// A click on the newest toast, which starts its application. Without an action, the call names only the application.
     public func click() async throws(DBusError) {
         guard let (application, _, content) = toasts.last else { throw .failed("there is no toast") }
         guard let action = content["default-action"]?.string, let target = content["default-action-target"] else {
@@ -442,7 +442,7 @@ extension BusActor {
         try await activate(action, target, of: application)
     }
 
-    /// A click on a button of the toast that came last.
+    /// A click on a button of the newest toast.
     public func press(_ index: Int) async throws(DBusError) {
         guard let (application, _, content) = toasts.last, case .array(_, let buttons)? = content["buttons"], index < buttons.count,
             let button = buttons[index].vardict, let action = button["action"]?.string, let target = button["target"]

@@ -1,6 +1,6 @@
 internal import Glibc
 
-/// A folder that mounts a small disk when somebody first goes into it, by the kernel's autofs. Only root may mount; `isPossible` tells.
+/// A folder that mounts a small disk when it is first entered, by the kernel's autofs. Only root may mount; `isPossible` tells.
 public struct Automount: Sendable {
     public static func isPossible() async -> Bool {
         guard geteuid() == 0 else { return false }
@@ -13,7 +13,7 @@ public struct Automount: Sendable {
     /// Whether the disk has been mounted.
     public var isMounted: Bool { daemon.output.contains("mounted") }
 
-    /// Sets the folder up, runs `body` and takes all away. nil where that cannot be.
+    /// Sets up the folder, runs `body`, and removes the folder. nil if this is impossible here.
     public static func with<R: Sendable>(_ body: (Automount) async throws -> R) async throws -> R? {
         let folder = TemporaryFolder("todoku-automount")
         let path = folder.makeFolder("disk")

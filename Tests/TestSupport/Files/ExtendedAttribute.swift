@@ -1,9 +1,9 @@
 internal import CSystem
 internal import Glibc
 
-/// The value of an extended attribute of a file; nil where it has none.
+/// The value of an extended attribute of a file; nil if it has none.
 ///
-/// - Throws: where the file system has no such attributes.
+/// - Throws: if the file system has no such attributes.
 public func extendedAttribute(_ name: String, of path: String) throws(NoExtendedAttributes) -> String? {
     var value = [CChar](repeating: 0, count: 4096)
     let count = getxattr(path, name, &value, value.count)

@@ -1,10 +1,10 @@
 internal import Glibc
 
-/// A folder of one test's own under the temporary folder, removed with its last reference.
+/// A folder for one test below the temporary folder, removed with its last reference.
 public final class TemporaryFolder: Sendable {
     public let path: String
 
-    /// - Parameter base: where it is made; nil: where temporary files are.
+    /// - Parameter base: the folder in which it is made; nil: the temporary folder.
     public init(_ name: String = "todoku-test", in base: String? = nil) {
         let base = base ?? getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp"
         var template = Array("\(base)/\(name).XXXXXX".utf8CString)
@@ -35,7 +35,7 @@ private func removeTree(_ path: String) {
     remove(path)
 }
 
-/// The bytes of a file, or nil where there is none.
+/// The bytes of a file; nil if it does not exist.
 public func readFile(_ path: String) -> [UInt8]? {
     let descriptor = open(path, O_RDONLY | O_CLOEXEC)
     guard descriptor >= 0 else { return nil }
@@ -57,8 +57,8 @@ public func writeFile(_ path: String, _ bytes: some Sequence<UInt8>, mode: UInt3
     precondition(write(descriptor, bytes, bytes.count) == bytes.count)
 }
 
-/// Writes a new file, in place of what stands at `path`, and has it get this number where the file system gives those of deleted files away
-/// again (ext4 does at once).
+/// Replaces the file at `path` by a new one. The new file gets this inode number if the file system reuses the numbers of deleted files
+/// (ext4 does at once).
 public func writeFile(_ path: String, _ bytes: some Sequence<UInt8>, inode wanted: UInt64) {
     var tries: [String] = []
     repeat {
@@ -70,7 +70,7 @@ public func writeFile(_ path: String, _ bytes: some Sequence<UInt8>, inode wante
     for other in tries { unlink(other) }
 }
 
-/// The inode's number of what stands at `path`, itself and not what it may link to; 0: nothing.
+/// The inode number of the file at `path`, without following a link; 0: no file.
 public func inode(of path: String) -> UInt64 {
     var status = stat()
     return lstat(path, &status) == 0 ? UInt64(status.st_ino) : 0

@@ -1,6 +1,6 @@
 internal import Glibc
 
-/// A file system of few bytes in memory, mounted for one test. Only root may mount; `isPossible` tells.
+/// A small file system in memory, mounted for one test. Only root may mount; `isPossible` tells.
 public struct SmallDisk: Sendable {
     public static func isPossible() async -> Bool {
         guard geteuid() == 0 else { return false }
@@ -9,7 +9,7 @@ public struct SmallDisk: Sendable {
 
     public let path: String
 
-    /// Mounts a disk, runs `body` and takes the disk away. nil where it cannot be mounted.
+    /// Mounts a disk, runs `body`, and unmounts the disk. nil if it cannot be mounted.
     public static func withDisk<R: Sendable>(bytes: Int, _ body: (SmallDisk) async throws -> R) async throws -> R? {
         let folder = TemporaryFolder("todoku-disk")
         let path = folder.makeFolder("disk")
@@ -24,7 +24,7 @@ public struct SmallDisk: Sendable {
         return try result.get()
     }
 
-    /// As `mount -o remount,OPTIONS`: "size=10m", "ro". Waits until nobody has a file there open that is in the way.
+    /// As `mount -o remount,OPTIONS`: "size=10m", "ro". Waits until no open file prevents the remount.
     public func remount(_ options: String) async {
         var exit = await Child.run(["mount", "-o", "remount,\(options)", path])
         let deadline = ContinuousClock.now + .seconds(60)
@@ -32,7 +32,7 @@ public struct SmallDisk: Sendable {
         precondition(exit.status == 0, "remount \(options): \(exit.errors)")
     }
 
-    /// Shows the disk at `folder` too, or no more.
+    /// Mounts the disk at `folder`, too, or unmounts it there.
     public func show(at folder: String, _ isShown: Bool) async {
         let exit = await Child.run(isShown ? ["mount", "--bind", path, folder] : ["umount", "-l", folder])
         precondition(exit.status == 0, "\(folder): \(exit.errors)")

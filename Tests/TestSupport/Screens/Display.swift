@@ -3,7 +3,7 @@ internal import Glibc
 
 /// A real X server without a screen. It ends with its last reference.
 public final class Display: Sendable {
-    /// As in `DISPLAY`.
+    /// The value for `DISPLAY`.
     public let name: String
     private let server: Child
 
@@ -15,7 +15,7 @@ public final class Display: Sendable {
         name = ":" + server.output.prefix { $0 != "\n" }
     }
 
-    /// Writes what the whole screen shows as a picture, PNG by the ending of `path`.
+    /// Writes a picture of the whole screen. The extension of `path` selects the format, such as PNG.
     public func screenshot(_ path: String) async {
         let environment = currentEnvironment().merging(["DISPLAY": name]) { $1 }
         let exit = await Child.run(["import", "-silent", "-window", "root", path], environment: environment)
@@ -30,7 +30,7 @@ public final class Dunst: Sendable {
     private let server: Child
     private let environment: [String: String]
 
-    /// Comes back once it owns its name.
+    /// Returns once dunst owns its name.
     public init(on bus: PrivateBus, _ display: Display) async {
         var environment = bus.environment
         environment["DISPLAY"] = display.name
@@ -43,7 +43,7 @@ public final class Dunst: Sendable {
         precondition(owns && server.isRunning, "dunst did not start: \(server.errors)")
     }
 
-    /// Runs dunstctl(1) and returns what it prints.
+    /// Runs dunstctl(1), and returns its output.
     @discardableResult public func control(_ arguments: String...) async -> String {
         let exit = await Child.run(["dunstctl"] + arguments, environment: environment)
         precondition(exit.status == 0, "dunstctl: \(exit.errors)")
@@ -90,7 +90,7 @@ public final class Dunst: Sendable {
         """
 }
 
-/// Where tests keep what people may want to look at: `$TODOKU_TEST_PRODUCTS`, else the temporary folder.
+/// The path for a product that people may want to look at: in `$TODOKU_TEST_PRODUCTS`, else in the temporary folder.
 public func productPath(_ name: String) -> String {
     let environment = currentEnvironment()
     let folder = environment["TODOKU_TEST_PRODUCTS"] ?? "\(environment["TMPDIR"] ?? "/tmp")/todoku-test-products"

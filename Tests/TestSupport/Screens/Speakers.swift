@@ -1,9 +1,9 @@
 internal import EventLoop
 internal import Glibc
 
-/// A real PulseAudio with a sink that nobody hears, and a recorder on it. It ends with its last reference.
+/// A real PulseAudio with an inaudible sink, and a recorder on this sink. It ends with its last reference.
 public final class Speakers: Sendable {
-    /// For programs that are to sound here.
+    /// The environment for programs that play sounds here.
     public let environment: [String: String]
     private let server: Child
     private let recorder: Child
@@ -32,13 +32,13 @@ public final class Speakers: Sendable {
             ["sh", "-c", "exec parec --latency-msec=50 -d test.monitor --format=s16le --rate=8000 --channels=1 > \(folder("heard"))"],
             environment: all)
         watcher = Child(["pactl", "subscribe"], environment: all)
-        // It records once there is silence in its file.
+        // The recorder is running once its file contains silence.
         let file = folder("heard")
         let records = await eventually { readFile(file)?.isEmpty == false }
         precondition(records, "parec (package pulseaudio-utils): \(recorder.errors)")
     }
 
-    /// The loudest that was heard so far, of 32,767.
+    /// The greatest recorded amplitude so far, of 32,767.
     public var loudest: Int {
         let bytes = readFile(folder("heard")) ?? []
         return stride(from: 0, to: bytes.count - 1, by: 2).reduce(0) { loudest, index in
@@ -46,7 +46,7 @@ public final class Speakers: Sendable {
         }
     }
 
-    /// How many sounds have begun, and ended.
+    /// The numbers of sounds that have begun, and that have ended.
     public var begun: Int { watcher.output.split(separator: "\n").count { $0.hasPrefix("Event 'new' on sink-input") } }
     public var ended: Int { watcher.output.split(separator: "\n").count { $0.hasPrefix("Event 'remove' on sink-input") } }
 

@@ -1,7 +1,7 @@
 public import DBus
 public import EventLoop
 
-/// A panel and its watcher, as a tray item meets them: for the exact protocol. `PanelTests` shows a real one.
+/// A panel and its watcher, as a tray item sees them, for testing the exact protocol. `PanelTests` uses a real panel.
 @BusActor public final class TrayPanel: Sendable {
     public nonisolated static let name = "org.kde.StatusNotifierWatcher"
     private static let path = "/StatusNotifierWatcher"
@@ -17,11 +17,11 @@ public import EventLoop
         ])
 
     public nonisolated let connection: Connection
-    /// The bus names of what has registered, in order.
+    /// The bus names of the registered items, in order.
     public private(set) var items: [String] = []
     public private(set) var attempts = 0
     public var refuses = false
-    /// Signals of the item, each with its first argument if that is a string, and when it came.
+    /// Signals of the item, each with its first argument if this is a string, and its time of arrival.
     public private(set) var signals: [(name: String, at: ContinuousClock.Instant)] = []
     /// `ItemsPropertiesUpdated` and `LayoutUpdated`.
     public private(set) var menuSignals: [String] = []
@@ -56,6 +56,6 @@ public import EventLoop
 
     public func forgetSignals() { (signals, menuSignals) = ([], []) }
 
-    /// How often `signal` came.
+    /// The number of received signals with this name.
     public func count(_ signal: String) -> Int { signals.count { $0.name == signal } }
 }

@@ -8,7 +8,7 @@ public final class XfceNotifyd: Sendable {
     private let environment: [String: String]
     private let display: Display
 
-    /// Comes back once it owns its name. Debian: xfce4-notifyd, xfconf, openbox, xdotool, adwaita-icon-theme.
+    /// Returns once the server owns its name. Debian: xfce4-notifyd, xfconf, openbox, xdotool, adwaita-icon-theme.
     public init(on bus: PrivateBus, _ display: Display) async {
         let environment = bus.environment.merging(["DISPLAY": display.name]) { $1 }
         (self.environment, self.display) = (environment, display)
@@ -21,7 +21,7 @@ public final class XfceNotifyd: Sendable {
         precondition(manager.isRunning, "openbox (package openbox) did not start: \(manager.errors)")
     }
 
-    /// The windows of its toasts that are on screen.
+    /// The windows of the toasts on screen.
     public func windows() async -> [String] {
         let exit = await Child.run(["xdotool", "search", "--onlyvisible", "--class", "^xfce4-notifyd$"], environment: environment)
         precondition(!exit.errors.contains("xdotool"), "xdotool (package xdotool): \(exit.errors)")
@@ -30,7 +30,8 @@ public final class XfceNotifyd: Sendable {
 
     public enum Button: Sendable { case first, last }
 
-    /// Clicks with the mouse on one of at most two buttons of a toast's window: they are as wide as each other, in its lower right corner.
+    /// Clicks with the mouse on one of at most two buttons of a toast's window. The buttons are equally wide, and in the lower right
+    /// corner.
     public func click(_ window: String, _ button: Button) async {
         let shape = await Child.run(["xdotool", "getwindowgeometry", "--shell", window], environment: environment)
         func value(_ key: String) -> Int {
@@ -48,7 +49,7 @@ public final class XfceNotifyd: Sendable {
     }
 }
 
-/// A program that Debian keeps beside the libraries.
+/// A program that Debian installs beside the libraries.
 private func libraryProgram(_ name: String, package: String) -> String {
     let multiarch = listFolder("/usr/lib").filter { $0.hasSuffix("-linux-gnu") }.map { "/usr/lib/\($0)" }
     let paths: [String] = (multiarch + ["/usr/lib", "/usr/libexec"]).map { "\($0)/\(name)" }

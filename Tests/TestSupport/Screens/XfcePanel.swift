@@ -1,12 +1,12 @@
 internal import Glibc
 
-/// A real xfce4-panel with nothing but its tray, along the bottom of a display. It ends with its last reference.
+/// A real xfce4-panel that contains only a tray, along the bottom of a display. It ends with its last reference.
 public final class XfcePanel: Sendable {
     private let panel: Child
     private let environment: [String: String]
     private let display: Display
 
-    /// What the bus must be able to start for it.
+    /// The names that the bus must be able to activate for the panel.
     public static var activatable: [String: String] {
         let candidates = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/libexec"].map {
             "\($0)/xfce4/xfconf/xfconfd"
@@ -17,7 +17,7 @@ public final class XfcePanel: Sendable {
         return ["org.xfce.Xfconf": program]
     }
 
-    /// Comes back once trays can register. `bus` must have `activatable`, and the display in its environment.
+    /// Returns once trays can register. `bus` must have `activatable`, and the display in its environment.
     public init(on bus: PrivateBus, _ display: Display) async {
         for (program, package) in [("xfce4-panel", "xfce4-panel"), ("xdotool", "xdotool"), ("convert", "imagemagick")] {
             let isThere = (currentEnvironment()["PATH"] ?? "/usr/bin:/bin").split(separator: ":").contains {
@@ -38,7 +38,7 @@ public final class XfcePanel: Sendable {
         precondition(owns && panel.isRunning, "xfce4-panel did not start: \(panel.errors)")
     }
 
-    /// Where on the screen a colour is, as `#3D9AE8`: its pixels, from left to right; empty where it is nowhere.
+    /// The pixels with a colour such as `#3D9AE8` on the screen, from left to right.
     public func places(of colour: String) async -> [(x: Int, y: Int)] {
         let picture = "\(environment["HOME"] ?? "/tmp")/screen.png"
         await display.screenshot(picture)

@@ -1,7 +1,7 @@
 internal import EventLoop
 internal import Glibc
 
-/// A real nginx of one test's own: http and https (with HTTP/2), its own folder, configuration, ports and certificate authority.
+/// A real nginx for one test: http and https (with HTTP/2), its own folder, configuration, ports and certificate authority.
 ///
 ///     let nginx = await Nginx(limitRate: "64k")
 ///     nginx.put("file.bin", patternBytes(1_000_000))
@@ -12,12 +12,12 @@ public final class Nginx: Sendable {
     public let folder: TemporaryFolder
     public let port: UInt16
     public let securePort: UInt16
-    /// The CA's certificate (PEM) that the server's is signed by, for "127.0.0.1" and "localhost".
+    /// The certificate (PEM) of the CA that signed the server's certificate for "127.0.0.1" and "localhost".
     public var authority: String { folder("ca.pem") }
     private let daemon: Child
 
     /// - Parameters:
-    ///   - limitRate: nginx's `limit_rate` for each response, as "64k"; nil: none.
+    ///   - limitRate: nginx's `limit_rate` for each response, such as "64k"; nil: none.
     ///   - extra: more lines for the configuration's `server` blocks.
     ///   - http: more lines for its `http` block.
     public init(limitRate: String? = nil, extra: String = "", http: String = "") async {
@@ -26,12 +26,13 @@ public final class Nginx: Sendable {
         folder.makeFolder("tmp")
         chmod(folder.path, 0o755)
         await Nginx.makeCertificates(folder)
-        // A free port may be taken by another between our look and nginx's bind: then once more.
+        // Another program may take a free port before nginx binds it. Then try again.
         for _ in 0..<20 {
             let ports = (freePort(), freePort())
             writeFile(folder("nginx.conf"), Nginx.configuration(folder, ports, limitRate, extra, http).utf8)
             let daemon = Child(["nginx", "-p", folder.path, "-c", folder("nginx.conf"), "-e", "stderr"], environment: currentEnvironment())
-            // Written once it listens. A connection proves nothing: nginx waits for a taken port, and its owner would answer.
+            // nginx writes this file once it listens. A connection would prove nothing: if the port is taken, nginx waits, and the port's
+            // owner would answer.
             let isUp = await eventually { !daemon.isRunning || fileExists(folder("nginx.pid")) }
             if isUp, daemon.isRunning {
                 (self.folder, self.daemon, (port, securePort)) = (folder, daemon, ports)
@@ -115,15 +116,15 @@ public final class Nginx: Sendable {
     }
 }
 
-/// A TCP port of 127.0.0.1 on which nobody listens at this moment.
+/// A TCP port of 127.0.0.1 on which no program listens at this moment.
 public func freePort() -> UInt16 {
     let (descriptor, port) = boundSocket()
     close(descriptor)
     return port
 }
 
-/// A port of 127.0.0.1 at which connecting is refused as long as this process lives: bound, so that nobody else gets it, and never listened
-/// at.
+/// A port of 127.0.0.1 that refuses connections as long as this process lives. The port is bound, so that no other program gets it, and
+/// never listens.
 public func closedPort() -> UInt16 { boundSocket().port }
 
 func boundSocket() -> (descriptor: Int32, port: UInt16) {

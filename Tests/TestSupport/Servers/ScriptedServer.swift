@@ -3,7 +3,7 @@ internal import Glibc
 
 /// An HTTP/1.1 server that does exactly what a test tells it, on a raw socket of 127.0.0.1.
 ///
-/// The handler runs for each request on a thread of its own, where it may wait; what it writes goes out as it stands, byte for byte.
+/// The handler runs for each request on a thread of its own, where it may wait. Its bytes are sent unchanged.
 ///
 ///     let server = ScriptedServer { request, reply in
 ///         switch request.path {
@@ -16,20 +16,20 @@ internal import Glibc
 ///     }
 ///     … server.url("/file") … server.requests.map(\.target) …
 ///
-/// It ends, with all its connections, when its last reference goes or by `stop`. A handler that waits for a `Gate` is let go by then.
+/// It ends, with all its connections, with its last reference or by `stop`. Before that, open every `Gate` for which a handler waits.
 public final class ScriptedServer: Sendable {
-    /// One request as it came.
+    /// One request as received.
     public struct Request: Sendable {
         public let method: String
-        /// Path and query, or the whole URL where we are used as a proxy.
+        /// Path and query, or the whole URL if the server is used as a proxy.
         public let target: String
-        /// Names as they came, in their order.
+        /// Names as received, in order.
         public let fields: [(name: String, value: String)]
         /// The first connection is 0.
         public let connection: Int
         /// The first request of the server is 0.
         public let number: Int
-        /// When it had come whole.
+        /// When the whole request had arrived.
         public let arrived = ContinuousClock.now
 
         public var path: String { String(target.prefix { $0 != "?" }) }
@@ -37,7 +37,7 @@ public final class ScriptedServer: Sendable {
         /// The first field of this name, whatever its case.
         public func field(_ name: String) -> String? { fields.first { $0.name.lowercased() == name.lowercased() }?.value }
 
-        /// The first and, where one is given, last byte of a plain "Range: bytes=a-b".
+        /// The first byte and, if given, the last byte of a plain "Range: bytes=a-b".
         public var range: (first: Int, last: Int?)? {
             guard let value = field("Range"), value.hasPrefix("bytes=") else { return nil }
             let ends = value.dropFirst(6).split(separator: "-", omittingEmptySubsequences: false)
@@ -49,7 +49,7 @@ public final class ScriptedServer: Sendable {
     private let core: ServerCore
     public let port: UInt16
 
-    /// - Parameter everywhere: whether it listens at all addresses of this machine, not at 127.0.0.1 alone.
+    /// - Parameter everywhere: whether it listens on all addresses of this machine, not only on 127.0.0.1.
     public init(everywhere: Bool = false, _ handler: @escaping @Sendable (Request, Reply) -> Void) {
         let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         var address = sockaddr_in()
@@ -82,7 +82,7 @@ public final class ScriptedServer: Sendable {
     /// How many connections were made so far.
     public var connections: Int { core.lock.locked { core.connections } }
 
-    /// Waits until there were `count` requests; false if there are fewer within `limit`.
+    /// Waits until `count` requests have arrived; false if fewer arrive within `limit`.
     public func waitForRequests(_ count: Int, within limit: Duration = .seconds(60)) async -> Bool {
         await eventually(within: limit) { requests.count >= count }
     }
@@ -91,14 +91,14 @@ public final class ScriptedServer: Sendable {
     public func stop() { core.stop() }
 }
 
-/// Something that threads of a server wait for, until a test opens it. Stays open.
+/// A gate at which threads of a server wait until a test opens it. It stays open.
 public final class Gate: Sendable {
     private let lock = Lock()
     private nonisolated(unsafe) var isOpenLocked = false  // under `lock`
 
     public init() {}
 
-    /// Lets all who wait go on, now and later.
+    /// Releases all waiting threads, and all later ones.
     public func open() {
         lock.locked {
             isOpenLocked = true
@@ -144,7 +144,7 @@ public final class Reply: Sendable {
 
     @discardableResult public func send(_ text: String) -> Bool { send(text.utf8) }
 
-    /// Sends a status line and fields; Content-Length where `length` is given.
+    /// Sends a status line and fields, with Content-Length if `length` is given.
     public func head(_ status: Int, _ fields: KeyValuePairs<String, String> = [:], length: Int? = nil) {
         var text = "HTTP/1.1 \(status) Scripted\r\n"
         for (name, value) in fields { text += "\(name): \(value)\r\n" }
@@ -193,7 +193,7 @@ public final class Reply: Sendable {
         send(Array(bytes) + Array("\r\n".utf8))
     }
 
-    /// Closes the connection after what was sent (FIN).
+    /// Closes the connection after the sent bytes (FIN).
     public func close() { lock.locked { isClosedLocked = true } }
 
     /// Breaks the connection (RST).
@@ -206,7 +206,7 @@ public final class Reply: Sendable {
 
 /// A pthread mutex and its condition.
 final class Lock: Sendable {
-    private nonisolated(unsafe) let mutex: UnsafeMutablePointer<pthread_mutex_t>  // both are made to be shared
+    private nonisolated(unsafe) let mutex: UnsafeMutablePointer<pthread_mutex_t>  // both may be shared between threads
     private nonisolated(unsafe) let condition: UnsafeMutablePointer<pthread_cond_t>
 
     init() {
@@ -229,10 +229,10 @@ final class Lock: Sendable {
         return body()
     }
 
-    /// Inside `locked`.
+    /// Call inside `locked`.
     func broadcast() { pthread_cond_broadcast(condition) }
 
-    /// Inside `locked`: gives the mutex away until a broadcast, or for `milliseconds`.
+    /// Call inside `locked`. Releases the mutex until a broadcast, or for `milliseconds`.
     func wait(milliseconds: Int) {
         var until = timespec()
         clock_gettime(CLOCK_REALTIME, &until)
@@ -243,7 +243,7 @@ final class Lock: Sendable {
     }
 }
 
-/// The server's threads hold this, not the server: so the server's end ends them.
+/// The server's threads hold this object, not the server. So the threads end with the server.
 private final class ServerCore: Sendable {
     let lock = Lock()
     private let listener: Int32
@@ -315,7 +315,7 @@ private final class ServerCore: Sendable {
         }
     }
 
-    /// The bytes up to and with the empty line; nil at the connection's end. Requests have no bodies here.
+    /// The bytes up to and including the empty line; nil at the end of the connection. Requests have no bodies here.
     private func readHead(_ socket: Int32, _ buffer: inout [UInt8]) -> [UInt8]? {
         var bytes = [UInt8](repeating: 0, count: 16384)
         while true {

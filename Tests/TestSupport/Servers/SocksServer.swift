@@ -28,7 +28,7 @@ public final class SocksServer: Sendable {
 
     deinit { core.stop() }
 
-    /// What was asked for so far.
+    /// The requests so far.
     public var requests: [Request] { core.lock.locked { core.requests } }
 }
 
@@ -91,7 +91,7 @@ private final class SocksCore: Sendable {
         pump(socket, far)
     }
 
-    /// Hands on what either side sends, until one has ended.
+    /// Passes on the bytes of both sides until one side has ended.
     private func pump(_ near: Int32, _ far: Int32) {
         var buffer = [UInt8](repeating: 0, count: 16384)
         while true {

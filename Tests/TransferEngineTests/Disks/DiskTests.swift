@@ -13,7 +13,7 @@ struct `A small disk` {
 
     private func isWaitForSpace(_ end: TransferEnd) -> Bool { end.failure?.name == .diskFull && end.failure?.wait == .diskSpace }
 
-    /// A server whose first answer ends after 500,000 bytes of the file; then it is good.
+    /// A server whose first answer ends after 500,000 bytes of the file. Later answers are good.
     private func cutOnce() -> ScriptedServer {
         ScriptedServer { request, reply in
             guard request.number == 0 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
@@ -76,7 +76,7 @@ struct `A small disk` {
             #expect(isWaitForSpace(end) && end.failure?.missingBytes == (isKnown ? 4_000_000 - (3 << 20) : nil))
             let written = readFile("\(disk.path)/.todoku-1.part")?.count ?? 0
             #expect(isKnown ? written == 0 : ((2 << 20)...(3 << 20)).contains(written))
-            // What cannot be resumed is deleted while it waits, and needs its room once more.
+            // Bytes that cannot be resumed are deleted while the download waits, so they need their room once more.
             #expect(end.failure?.neededRoom == (isKnown ? 4_000_000 : ByteCount(written) + 16 << 20))
             #expect(end.resume?.written ?? 0 == 0)
             if case .failed(_, let madeProgress, _) = end { #expect(!madeProgress) }

@@ -24,7 +24,7 @@ struct `The rules of a folder` {
             end.failure?.message
                 == "Todoku does not write into the folder \(folder("files")): it is at \(folder(".config")) now, which is hidden.")
         #expect(server.requests.count == 0 && listFolder(folder(".config/autostart")) == [])
-        // Who waits for such a folder is told why it may not be used, and does not wait on.
+        // A download that waits for such a folder fails with the reason, and does not wait any longer.
         #expect(Destination.room(in: folder("files"), allowHidden: false, reserve: .automatic) == .max)
         #expect(unlink(folder("files")) == 0 && rename(folder("away"), folder("files")) == 0)
         #expect(try await fixture.run(server.url("/a.desktop")) { $0.directory = folder("files") }.complete != nil)

@@ -7,7 +7,7 @@ import TransferEngine
 
 @testable import PartFiles
 
-/// A link of another user is made by root alone; where tests run as somebody else, Testing tells that these were left out.
+/// Only root can make a link of another user. If the tests run as another user, Testing reports that these tests were skipped.
 @Suite(.timeLimit(.minutes(5)), .enabled(if: geteuid() == 0, "only root can plant a link for another user"))
 struct `A symbolic link that another user plants in the way after admission` {
     let folder = TemporaryFolder("todoku-planted")
@@ -31,7 +31,7 @@ struct `A symbolic link that another user plants in the way after admission` {
         #expect(try await fixture.run(server.url("/x")) { $0.directory = way }.complete != nil)
     }
 
-    /// The path's text has no character "/" in front of "deep" then: to Swift it is one with the mark behind it.
+    /// The path then has no character "/" in front of "deep", because Swift joins the slash and the following mark into one character.
     @Test func `stops a transfer and a deletion also where a mark follows the slash`() async throws {
         let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
         let fixture = await EngineFixture()

@@ -139,7 +139,7 @@ import TransferEngine
         #expect(failure.name == .unsafeRedirect)
         #expect(failure.message.contains("127.0.0.1"))
         #expect(!listFolder(fixture.folder.path).contains(".todoku-1.part"))
-        // What the caller named itself may be private.
+        // A host that the caller itself names may be private.
         #expect(try await fixture.run("http://192.168.1.1/file", number: 2).complete != nil)
     }
 }

@@ -12,7 +12,7 @@ import TransferEngine
     static let new = patternBytes(2_000_000, seed: 9)
     static let sameLength = patternBytes(3_000_000, seed: 7)
 
-    /// Fetches the first 1.2 MB of `file` under the tag v1; what comes then is `then`'s.
+    /// Fetches the first 1.2 MB of `file` under the tag v1. `then` answers the later requests.
     private func held(
         _ fixture: EngineFixture, tag: String? = "\"v1\"", _ then: @escaping @Sendable (ScriptedServer.Request, Reply) -> Void
     ) async throws -> (server: ScriptedServer, resume: ResumeData) {
@@ -29,7 +29,7 @@ import TransferEngine
 
     @Test func `of the same strong tag is asked for again without If-Range, and the rest joined where it carries that tag`() async throws {
         let fixture = await EngineFixture()
-        // A content network that answers 200 whenever If-Range holds a tag.
+        // A content network may answer 200 whenever If-Range contains a tag.
         let (server, resume) = try await held(fixture) { request, reply in
             if request.field("If-Range") != nil { return reply.respond(200, ["ETag": "\"v1\""], body: Self.file) }
             reply.serve(Self.file, for: request, entityTag: "\"v1\"")

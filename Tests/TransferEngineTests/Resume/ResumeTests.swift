@@ -51,7 +51,7 @@ import TransferEngine
         #expect(facts.offset == 1_200_000 && !facts.discarded && facts.total == 3_000_000)
     }
 
-    /// "café" in the two ways of Unicode; and in Latin-1 and Windows' Cyrillic, which are no UTF-8.
+    /// "café" in both Unicode forms, and in Latin-1 and Windows' Cyrillic, which are not UTF-8.
     @Test(
         arguments: [
             (Array("\"caf\u{E9}\"".utf8), Array("\"cafe\u{301}\"".utf8)), ([0x22, 0x63, 0xE9, 0x22], [0x22, 0x63, 0xE8, 0x22]),
@@ -69,7 +69,7 @@ import TransferEngine
                 head(reply, "200 OK", old, 3_000_000)
                 reply.send(Self.file[..<1_200_000])
                 reply.close()
-            case (_, let first?):  // takes any condition for fulfilled
+            case (_, let first?):  // treats any condition as fulfilled
                 head(reply, "206 Partial Content\r\nContent-Range: bytes \(first)-2999999/3000000", new, 3_000_000 - first)
                 reply.send(changed[first...])
             default:
@@ -97,7 +97,7 @@ import TransferEngine
         #expect(end.complete?.size == 3_000_000)
         #expect(fixture.part == Self.file)
         #expect(server.requests.map { $0.field("Range") } == [nil, "bytes=1200000-", nil])
-        // One that says so to everything is a failure.
+        // A server that answers every request with this status makes the transfer fail.
         let refusing = ScriptedServer { _, reply in reply.respond(status) }
         #expect(try await fixture.run(refusing.url("/x"), number: 2).failure?.httpStatus == UInt32(status))
         #expect(refusing.requests.count == 1)
@@ -118,7 +118,7 @@ import TransferEngine
         #expect(end.complete?.size == 3_000_000, "\(end)")
         #expect(fixture.part == Self.file)
         #expect(server.requests.count == 51 && server.connections == 2)
-        // That it goes on is told once, not fifty times.
+        // The resume is reported once, not fifty times.
         #expect(await fixture.log.facts().count == told + 1)
     }
 
@@ -136,7 +136,7 @@ import TransferEngine
         #expect(server.requests.count == 2)
     }
 
-    /// RFC 9110 §15.3.7: a 206 to If-Range need not say again what the first response said; a 416 says nothing of the file.
+    /// RFC 9110 §15.3.7: a 206 to If-Range may omit fields of the first response. A 416 says nothing about the file.
     @Test(arguments: [1_200_000, 3_000_000])
     func `keeps the name of an earlier response if the rest has none`(held: Int) async throws {
         let gate = Gate()

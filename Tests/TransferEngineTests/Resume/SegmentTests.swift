@@ -7,7 +7,7 @@ import Testing
 @testable internal import PartFiles
 @testable internal import TransferEngine
 
-/// Bytes that several connections left. No option makes several yet, so the tests write them as the engine would.
+/// Bytes that several connections left. No option makes several connections yet, so the tests write the bytes as the engine would.
 @Suite(.timeLimit(.minutes(3))) struct `What several connections left` {
     static let file = patternBytes(3_000_000)
     static let held = ByteRanges([0..<500_000, 1_000_000..<1_500_000, 2_000_000..<2_400_000])
@@ -18,7 +18,7 @@ import Testing
         let part = try PartFile.create(
             in: folder, name: ".todoku-1.part", mapPath: hasMap ? fixture.folder("map-1") : nil, boot: bootIdentity())
         (part.validator, part.total, part.isResumable) = (.entityTag("\"v1\""), 3_000_000, true)
-        // As connections do that take turns, the last one first.
+        // Write like connections that take turns, the last one first.
         var rest = held.ranges
         while !rest.isEmpty {
             for index in rest.indices.reversed() {
@@ -92,7 +92,7 @@ import Testing
         #expect(await fixture.log.facts().map(\.offset) == [1_400_000])
     }
 
-    @Test func `is given up for another version only once that is more`() async throws {
+    @Test func `is dropped for another version only once that version has more bytes`() async throws {
         let new = Array(Self.file.reversed())
         let server = ScriptedServer { request, reply in
             guard request.number == 0 else { return reply.serve(new, for: request, entityTag: "\"v2\"") }
@@ -136,7 +136,7 @@ import Testing
         let fixture = await EngineFixture(flush: { _ in EIO })
         let resume = try leave(fixture)
         let end = try await fixture.run(server.url("/file.bin")) { $0.resume = resume }
-        // What the record knew to be on disk counts still; what came since does not, and no map says otherwise.
+        // Bytes that the record proves still count. Later bytes do not, and no map claims them.
         #expect(end.failure?.name == .writeFailed && end.resume?.ranges == Self.held)
         #expect(!fileExists(fixture.folder("map-1")))
     }

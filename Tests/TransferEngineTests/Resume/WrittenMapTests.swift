@@ -20,7 +20,7 @@ import Testing
             let engine = Engine(configuration: EngineConfiguration(version: "0", environment: [:])) { event in
                 switch event {
                 case .progress(let all) where all.contains { $0.received >= killedAt }: kill(getpid(), SIGKILL)
-                case .ended: kill(getpid(), SIGKILL)  // a slow machine told nothing between there and the end
+                case .ended: kill(getpid(), SIGKILL)  // a slow machine may report nothing before the end
                 default: break
                 }
             }
@@ -149,7 +149,7 @@ import Testing
         let map = try #require(WrittenMap(path, header(), ByteRanges([0..<300_000, 1_000_000..<1_200_000])))
         #expect(map.save(1_000_000..<1_500_000) && map.save(3_000_000..<3_100_000) && map.save(0..<400_000))
         #expect(WrittenMap.read(path, of: identity)?.ranges == ByteRanges([0..<400_000, 1_000_000..<1_500_000, 3_000_000..<3_100_000]))
-        // The first reached the second: the slot of the second stays as it is.
+        // The first range has reached the second: the slot of the second stays as it is.
         #expect(map.save(0..<1_700_000))
         #expect(WrittenMap.read(path, of: identity)?.ranges == ByteRanges([0..<1_700_000, 3_000_000..<3_100_000]))
         #expect(readFile(path)?.count == WrittenMap.slotsStart + 3 * WrittenMap.slotSize)
@@ -172,7 +172,7 @@ import Testing
             var claimed = before
             claimed.insert(change)
             for written in 0...16 {
-                // The slot that changed, or the one that was appended.
+                // The changed slot, or the appended one.
                 let place = (0..<16).map { WrittenMap.slotsStart + $0 * 16 }.first {
                     old.count <= $0 || old[$0..<$0 + 16] != new[$0..<$0 + 16]
                 }
@@ -213,9 +213,9 @@ import Testing
     }
 }
 
-/// A written map of version 1, byte for byte as todokud of 2026-11-23 (version 0.1.0, commit 94cdd18) left it. It was killed with kill -9
-/// while it fetched 12,000,000 bytes with the strong ETag "v1" from a slow server on this machine; its part file had 5,450,000 bytes. Given
-/// here are the header, in hexadecimal, and the slot; zeros are between them.
+/// A written map of version 1, byte for byte as todokud of 2026-11-23 (version 0.1.0, commit 94cdd18) left it. That process was killed by
+/// kill -9 while it fetched 12,000,000 bytes with the strong ETag "v1" from a slow local server. Its part file had 5,450,000 bytes. The
+/// array has the header, in hexadecimal, and the slot, with zeros between them.
 private let mapOfVersion1: [UInt8] = {
     let header = """
         54444b4d4150010060000000000000002d2536b097d31d7600fe000000000000f000f900000000001b00000000000000
@@ -237,7 +237,7 @@ private let mapOfVersion1Identity = FileIdentity(
 @Suite(.timeLimit(.minutes(5))) struct `The bytes held` {
     static let file = patternBytes(3_000_000)
 
-    /// A transfer that was stopped after 2,500,000 bytes: its end's resume data, and its map.
+    /// Stops a transfer after 2,500,000 bytes. Returns the resume data of its end, and its map.
     private func held(_ fixture: EngineFixture, _ server: ScriptedServer, gate: Gate) async throws -> ResumeData {
         fixture.engine.start(try fixture.request(server.url("/file.bin")))
         await fixture.log.received(2_500_000)
@@ -265,7 +265,7 @@ private let mapOfVersion1Identity = FileIdentity(
         func start(_ data: ResumeData?, map bytes: [UInt8]?) async throws -> String? {
             if let bytes { writeFile(fixture.folder("map-1"), bytes) } else { unlink(fixture.folder("map-1")) }
             let number = server.requests.count
-            // A size that is wrong ends it before it touches a file.
+            // A wrong size ends the transfer before it touches a file.
             _ = try await fixture.run(server.url("/file.bin")) { ($0.resume, $0.expectedSize) = (data, 1) }
             return server.requests[number].field("Range")
         }
@@ -275,7 +275,7 @@ private let mapOfVersion1Identity = FileIdentity(
         foreign.identity.inode += 1
         var rebooted = less
         rebooted.identity.boot = "another"
-        var lower = map  // a map that says 1.5 MB
+        var lower = map  // a map that claims 1.5 MB
         lower.replaceSubrange((lower.count - 8)..., with: [0x60, 0xE3, 0x16, 0, 0, 0, 0, 0])
         #expect(try await start(nil, map: map) == "bytes=2500000-")
         #expect(try await start(less, map: map) == "bytes=2500000-")

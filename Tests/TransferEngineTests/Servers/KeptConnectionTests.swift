@@ -8,7 +8,7 @@ import TransferEngine
 @Suite(.timeLimit(.minutes(5))) struct `A kept connection` {
     private static let wrong = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nWRONG"
 
-    /// Answers "/first" well, and sends `surplus` behind it once that has been received; says when it lies in the client's socket.
+    /// Answers "/first" well, and sends `surplus` once the answer has been received. Reports when the surplus is in the client's socket.
     private func server(_ surplus: String, head: String = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst", gate: Gate, sent: Gate)
         -> ScriptedServer
     {
@@ -33,9 +33,9 @@ import TransferEngine
         #expect(fixture.part(2) == Array("right".utf8))
         #expect(server.requests.map(\.path) == ["/first", "/next"])
         #expect(server.connections == 2)
-        // No request went out on the first connection: there is nothing to ask for.
+        // No request went out on the first connection, so the engine need not ask for permission.
         #expect(await fixture.log.asked.isEmpty)
-        // What did it once may do it again: no connection there is used twice.
+        // The server may send a surplus again, so no connection to it is used twice.
         #expect(try await fixture.run(server.url("/third"), number: 3).complete != nil)
         #expect(server.connections == 3)
     }
@@ -92,7 +92,7 @@ import TransferEngine
     }
 
     @Test func `whose answer is followed by a surplus is not believed`() async throws {
-        // The surplus comes when the next request is there already, and its answer behind that.
+        // The surplus arrives after the next request, and before the answer to that request.
         let server = ScriptedServer { request, reply in
             switch (request.path, request.connection) {
             case ("/next", 0): reply.send(Self.wrong + "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nright")
@@ -134,7 +134,7 @@ import TransferEngine
         #expect(mkfifo(pipe, 0o600) == 0)
         let command = "exec openssl s_server -accept 127.0.0.1:\(port) -cert cert.pem -key key.pem -quiet -alpn http/1.1 <answers >requests"
         let server = Child(["sh", "-c", command], folder: folder.path)
-        let answers = open(pipe, O_WRONLY | O_CLOEXEC)  // waits for the server to open its side
+        let answers = open(pipe, O_WRONLY | O_CLOEXEC)  // waits until the server opens its side
         #expect(answers >= 0)
         @Sendable func answer(_ text: String) { _ = Array(text.utf8).withUnsafeBytes { write(answers, $0.baseAddress!, $0.count) } }
         @Sendable func hasAsked(_ path: String) -> Bool { String(decoding: readFile(log) ?? [], as: UTF8.self).contains("GET \(path) ") }

@@ -5,7 +5,7 @@ import TestSupport
 import Testing
 import TransferEngine
 
-/// One way in which a server may go wrong.
+/// One misbehaviour of a server.
 struct Misbehaviour: CustomTestStringConvertible, Sendable {
     static let old = patternBytes(300_000)
     static let new = patternBytes(280_000, seed: 9)
@@ -14,7 +14,7 @@ struct Misbehaviour: CustomTestStringConvertible, Sendable {
     let name: String
     /// Whether the file has changed on the server since its first part came: tag v2, the bytes of `new`.
     var hasChanged = false
-    /// How the answer to a request goes wrong. nil of it: the request is answered well.
+    /// Sends a wrong answer to a request. Returns false if the request must be answered well.
     let answer: @Sendable (ScriptedServer.Request, Reply) -> Bool
 
     var testDescription: String { name }
@@ -25,7 +25,7 @@ struct Misbehaviour: CustomTestStringConvertible, Sendable {
         (self.name, self.hasChanged, self.answer) = (name, hasChanged, answer)
     }
 
-    /// Answers a request for a range in this way, with the bytes that were asked for.
+    /// Answers a request for a range with these fields, and with the requested bytes.
     private static func part(
         _ name: String, hasChanged: Bool = false, _ contentRange: @escaping @Sendable (Int, Int) -> String?, tag: String? = "\"v1\"",
         skew: Int = 0, length: Int? = nil
@@ -68,7 +68,7 @@ struct Misbehaviour: CustomTestStringConvertible, Sendable {
         }
     }
 
-    /// Without a length: the rest of another file, up to the end of the connection.
+    /// Sends the rest of another file, without a length, up to the end of the connection.
     private static func openPart(_ name: String, right: Int, _ contentRange: @escaping @Sendable (Int, Int) -> String) -> Misbehaviour {
         Misbehaviour(name) { request, reply in
             guard let first = request.range?.first else { return false }
@@ -202,7 +202,7 @@ struct Misbehaviour: CustomTestStringConvertible, Sendable {
 }
 
 @Suite(.timeLimit(.minutes(3))) struct `A server that goes wrong three times and then mends its ways` {
-    /// Starts a transfer again and again from what the end before left, as the service does.
+    /// Repeats a transfer from the resume data of the previous end, as the service does.
     private func drive(_ fixture: EngineFixture, _ url: String, _ resume: ResumeData?, _ case: Misbehaviour) async throws -> TransferEnd {
         var resume = resume
         for _ in 0..<12 {
@@ -218,7 +218,7 @@ struct Misbehaviour: CustomTestStringConvertible, Sendable {
         return try await fixture.run(url) { $0.resume = resume }
     }
 
-    /// What counts is written, and of the version whose validator it carries.
+    /// Checks that the bytes of a checkpoint are written, and belong to the version of its validator.
     private func check(_ checkpoint: ResumeData, _ fixture: EngineFixture, isLast: Bool) {
         guard isLast, checkpoint.written > 0 else { return }
         let version = checkpoint.validator == .entityTag("\"v2\"") ? Misbehaviour.new : Misbehaviour.old

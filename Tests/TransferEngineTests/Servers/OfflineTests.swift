@@ -9,7 +9,7 @@ import TransferEngine
     @Test(.enabled("only root can make a network of its own") { await Child.run(["unshare", "-n", "true"]).status == 0 })
     func `waits for one, unless the host is this machine`() async {
         await #expect(processExitsWith: .success) {
-            // unshare(2), which the Glibc module does not show: this thread, and those it starts, have no network from here on.
+            // The Glibc module does not export unshare(2). From here on, this thread and the threads that it starts have no network.
             let unshare = unsafeBitCast(try #require(dlsym(nil, "unshare")), to: (@convention(c) (Int32) -> Int32).self)
             try #require(unshare(0x4000_0000) == 0, "unshare: \(String(cString: strerror(errno)))")
             let log = EventLog()

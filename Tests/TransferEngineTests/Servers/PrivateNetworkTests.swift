@@ -20,14 +20,15 @@ import Testing
         #expect(hello.connections == 0)
     }
 
-    /// No packet goes there: who sees which ports answer knows what runs here.
+    /// No packet is sent, because a caller that learns which ports answer knows which services run here.
     @Test func `makes no connection if a name leads there`() async throws {
         var name = [CChar](repeating: 0, count: 256)
         #expect(gethostname(&name, 255) == 0)
         let host = String(decoding: name.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
         try #require(!isPrivateAddress(host))
         let fixture = await EngineFixture()
-        // A machine's own name is in /etc/hosts, or in the name service (nss-myhostname): here it leads to an address of its own.
+        // A machine's own name is in /etc/hosts, or in the name service (nss-myhostname). Here the name leads to an own address of the
+        // machine.
         let failure = try #require(try await fixture.run("http://\(host):\(hello.port)/x") { $0.refusesPrivate = true }.failure)
         #expect(failure.name == .notAllowed, "\(failure)")
         #expect(hello.connections == 0)
@@ -84,7 +85,7 @@ import Testing
         #expect(plain.connections == 0)
     }
 
-    /// By http to https and back, or by https to https and then to http.
+    /// Redirects from http to https and back, or from https to https and then to http.
     @Test(arguments: [true, false]) func `is refused at the second hop, too`(isFirstSecure: Bool) async throws {
         let nginx = await Nginx(extra: "location = /a { return 302 /b; } location = /b { return 302 \(plain.url("/c")); }")
         let start = ScriptedServer { _, reply in reply.respond(302, ["Location": nginx.secureURL("/b")]) }

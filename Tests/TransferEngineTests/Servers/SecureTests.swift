@@ -19,7 +19,7 @@ import TransferEngine
 
         writeFile(fixture.folder(".todoku-2.part"), file[..<2_000_000])
         var resume = try #require(part.resume)
-        // The map of the first transfer says that all is written; the second has its own.
+        // The map of the first transfer says that all bytes are written. The second transfer has its own map.
         resume.identity = try identity(of: fixture.folder(".todoku-2.part"))
         resume.ranges = ByteRanges(prefix: 2_000_000)
         let end = try await fixture.run(nginx.url("/file.zip"), number: 2) { $0.resume = resume }
@@ -82,7 +82,7 @@ import TransferEngine
 }
 
 @Suite(.timeLimit(.minutes(5))) struct `Speed limits` {
-    /// Seconds that `count` transfers of `size` bytes take.
+    /// The seconds that `count` transfers of `size` bytes take.
     private func time(_ fixture: EngineFixture, count: Int, size: Int, own: Speed?) async throws -> Double {
         let file = patternBytes(size)
         let server = ScriptedServer { _, reply in reply.respond(200, body: file) }

@@ -7,8 +7,8 @@ import Testing
 @testable internal import TransferEngine
 
 @Suite(.timeLimit(.minutes(5))) struct `A slow server` {
-    /// Sends `text` again and again, each time after `milliseconds`, until the client has had enough. The pause is the fault that is
-    /// shown, on the server's own thread: no test waits by it.
+    /// Sends `text` repeatedly, each time after `milliseconds`, until the client disconnects. The pause is the simulated fault, on the
+    /// server's own thread. The test itself does not wait by it.
     private static func drip(_ reply: Reply, _ text: String, every milliseconds: UInt32) {
         while reply.send(text) { usleep(milliseconds * 1000) }
     }
@@ -52,14 +52,14 @@ import Testing
         let gone = try await fixture.run(server.url("/gone")) { $0.stallTimeout = .seconds(6) }
         #expect(gone.failure?.httpStatus == 404)
         let moved = try await fixture.run(server.url("/moved")) { $0.stallTimeout = .seconds(6) }
-        #expect(moved.failure?.name == .tooManyRedirects)  // a redirect's body is not waited for
+        #expect(moved.failure?.name == .tooManyRedirects)  // a redirect is followed without its body
     }
 }
 
 @Suite struct `The watch over a server` {
     private let start = SuspendingClock.now
 
-    /// Whether it stalled, for ticks of (seconds, body bytes since the tick before, whether we hold back).
+    /// Whether the segment is stalled, for ticks of (seconds, body bytes since the previous tick, whether we hold back).
     private func stalls(_ ticks: [(at: Double, bytes: Int, isHolding: Bool)], timeout: Duration = .seconds(30)) -> Bool {
         var liveness = Liveness()
         liveness.restart(start)

@@ -49,7 +49,7 @@ public struct DownloadOptions: Equatable, Sendable {
     public var priority: Int32 = 0
     /// Most bytes per second over all connections of the download. nil: no limit.
     public var speedLimit: Speed?
-    /// An attempt that brings less than a byte a second for this long is ended.
+    /// The service ends an attempt that brings less than a byte a second for this long.
     public var stallTimeout: Duration = .milliseconds(30_000)
     /// Retries when a server refuses or cannot be reached. 0: none.
     public var retries: UInt32 = 10
@@ -94,7 +94,7 @@ public struct DownloadOptions: Equatable, Sendable {
 }
 
 extension DownloadOptions {
-    /// Bytes of URL, headers, metadata and other texts that a download of `url` makes us hold. The first KiB is not counted.
+    /// Bytes of URL, headers, metadata and other texts that a download of `url` makes the service store. The first KiB is not counted.
     public func heldBytes(with url: String) -> Int { max(0, textBytes + url.utf8.count - 1024) }
 
     private var textBytes: Int {

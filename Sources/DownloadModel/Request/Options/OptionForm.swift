@@ -39,7 +39,7 @@ struct OptionForm<V: Equatable & Sendable>: Sendable {
 extension OptionForm {
     /// This form, restricted to the values that `fault` accepts.
     ///
-    /// - Parameter fault: completes "Option KEY …" with what is wrong with a value; nil if it is valid.
+    /// - Parameter fault: the fault of a value, which completes "Option KEY …"; nil if the value is valid.
     func checked(_ fault: @escaping @Sendable (V) -> String?) -> OptionForm {
         OptionForm(signature: signature) { [decode] key, value throws(Refusal) in
             let value = try decode(key, value)

@@ -76,7 +76,8 @@ extension OptionRow {
 public enum SandboxRule: Sendable {
     /// Any value that other callers may give.
     case free
-    /// Completes "An app in a sandbox may not …" with what was asked; nil if the value is allowed. May also correct the options.
+    /// Returns the forbidden request, which completes "An app in a sandbox may not …"; nil if the value is allowed. May also correct the
+    /// options.
     case rule(@Sendable (inout DownloadOptions, Sandbox) -> String?)
 }
 
