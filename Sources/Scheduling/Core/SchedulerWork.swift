@@ -84,7 +84,8 @@ extension Scheduler {
                     case .complete(let size, let name, let part):
                         record.complete(size: size, fileName: name, part)
                         record.isWhole = true
-                    case .failed(_, _, let resume), .stopped(let resume): record.keep(resume)
+                    case .failed(_, _, let resume), .stopped(let resume):
+                        record.keep(record.isToDescriptor && record.state.hasEnded ? nil : resume)
                     case .nameTaken, .unchanged: break  // nothing was fetched: the bytes stay as they were
                     }
                 }
@@ -241,10 +242,6 @@ extension Scheduler {
         guard sweeps[entry.number] == nil, entry.mayHavePart || entry.work != .idle else { return }
         sweeps[entry.number] = PartFileSweeps.Sweep(directory: entry.record.directory, isUnlessResumable: unlessResumable)
         if !entry.record.isToDescriptor { output.append(.save(.sweep(entry.number, directory: entry.record.directory))) }
-        if !entry.isRemoved, entry.record.resume != nil {
-            // A skipped download keeps showing how many bytes were received.
-            if entry.state == .finished { entry.record.resume = nil } else { entry.record.forgetBytes() }
-        }
         // A download queued in the same turn must not begin before the deletion.
         if entry.lane != nil { makeRunnable(entry) }
         beginSweep(entry)

@@ -65,7 +65,12 @@ struct Transition {
         }
         record.runDeadline(at: now)
         // Before the row is saved: a later attempt must not look for deleted bytes. A finished (skipped) download keeps its size.
-        if effects.contains(.deletePart), next != .finished { record.forgetBytes() }
+        // No attempt resumes from the bytes in a caller's descriptor.
+        if next == .finished {
+            if effects.contains(.deletePart) { record.resume = nil }
+        } else if effects.contains(.deletePart) || ends && record.isToDescriptor {
+            record.forgetBytes()
+        }
     }
 
     /// Whether the row of `record` is saved. A change that a restart would repeat anyway is not saved. Queued, active and verifying
