@@ -75,7 +75,7 @@ let package = Package(
         room(
             "DownloadService",
             [
-                "EventLoop", "DBus", "DownloadModel", "Scheduling", "PartFiles", "Transport", "TransferEngine", "DownloadStore",
+                "EventLoop", "DBus", "DownloadModel", "Scheduling", "PartFiles", "TransferEngine", "DownloadStore",
                 "Desktop", "DownloaderInterface", "Localization",
                 .product(name: "Logging", package: "swift-log"),
             ]),

@@ -95,7 +95,7 @@ final class Segment {
             if let date = validators.lastModified { lines.append("If-Modified-Since: \(date)") }
         }
         guard isFirstOrigin else { return lines }
-        for field in request.headers where !TransferRequest.reservedHeaders.contains(field.name.lowercased()) {
+        for field in request.headers where !RequestHeaders.ownFields.contains(field.name.lowercased()) {
             guard let value = field.name.lowercased() == "referer" ? Referrer.sent(field.value, to: url) : field.value else { continue }
             // To libcurl, "Name;" is a field with an empty value, and "Name:" a field to leave out.
             lines.append(value.isEmpty ? "\(field.name);" : "\(field.name): \(value)")

@@ -16,7 +16,7 @@ public struct TransferRequest: Sendable {
     public var allowsHiddenFolders = false
     /// Bare name of the part file.
     public var partName: String
-    /// Sent to the first origin only, in this order. Fields in `reservedHeaders` are left out.
+    /// Sent to the first origin only, in this order. Fields in `RequestHeaders.ownFields` are left out.
     public var headers: [HeaderField] = []
     /// nil: the engine's user agent.
     public var userAgent: String?
@@ -70,13 +70,6 @@ public struct TransferRequest: Sendable {
     public init(number: DownloadNumber, url: DownloadURL, directory: String, partName: String) {
         (self.number, self.url, self.directory, self.partName) = (number, url, directory, partName)
     }
-
-    /// The request header fields (lower case) that only the engine sets: they control ranges, codings and the connection.
-    public static let reservedHeaders: Set<String> = [
-        "range", "if-range", "if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "accept-encoding", "te", "expect",
-        "content-length", "transfer-encoding", "connection", "keep-alive", "proxy-connection", "proxy-authorization", "upgrade", "trailer",
-        "host", "http2-settings",
-    ]
 }
 
 /// The facts of an accepted response.

@@ -50,19 +50,13 @@ package enum FailureMapping {
 
     /// Whether the cause is that this machine has no network, so that the error says nothing about the host. Sends nothing.
     private static func isOffline(_ error: CurlError, host: String) -> Bool {
-        guard !isLoopback(host) else { return false }
+        guard !isLoopbackAddress(host) else { return false }
         switch error.kind {
         case .resolve, .resolveProxy: return !todoku_has_interface()
         // libcurl reports the last address it tried, which may be an IPv6 address on a machine with IPv4 only.
         case .connect: return error.osError == ENETDOWN || [ENETUNREACH, EADDRNOTAVAIL].contains(error.osError) && !todoku_has_route()
         default: return false
         }
-    }
-
-    private static func isLoopback(_ host: String) -> Bool {
-        let name = host.hasSuffix(".") ? host.dropLast().lowercased() : host.lowercased()
-        return name == "localhost" || name.hasSuffix(".localhost") || name == "::1" || name == "[::1]"
-            || name.hasPrefix("127.") && isPrivateAddress(name)
     }
 
     /// - Parameter trickle: body bytes that came within `limit`, too few to count as progress.

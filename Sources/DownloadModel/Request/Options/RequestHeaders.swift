@@ -21,8 +21,9 @@ public enum RequestHeaders {
         }
     }
 
-    /// Fields that the service sets itself. A caller's value would contradict the download's record.
-    private static let ownFields: Set<String> = [
+    /// The fields (lower case) that only the service sets: they control ranges, codings and the connection. A caller's value would contradict
+    /// the download's record.
+    public static let ownFields: Set<String> = [
         "range", "if-range", "if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "accept-encoding", "host",
         "connection", "keep-alive", "proxy-connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "http2-settings",
         "expect", "proxy-authorization",
