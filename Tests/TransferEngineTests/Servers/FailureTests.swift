@@ -78,7 +78,7 @@ import TransferEngine
         let server = ScriptedServer { _, reply in
             if place == "body" {
                 reply.head(200, ["ETag": "\"v1\""], length: 1000)
-                reply.send("some")
+                reply.send("some bytes")  // more than one a second, so no trickle
             }
             gate.wait()
         }
@@ -87,7 +87,7 @@ import TransferEngine
         gate.open()
         #expect(end.failure?.name == .timeout && end.failure?.isRetryable == true)
         #expect(end.failure?.message == "127.0.0.1 \(place == "body" ? "sent nothing more" : "did not answer") within 6.5 s.")
-        #expect(end.resume?.written == (place == "body" ? 4 : nil))
+        #expect(end.resume?.written == (place == "body" ? 10 : nil))
     }
 
     @Test func `of a wrong or too large size come before the body`() async throws {
