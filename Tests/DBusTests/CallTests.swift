@@ -95,7 +95,7 @@ internal import Testing
         let service = try await TestService()
         let exit = await Child.run(
             [
-                "gdbus", "call", "--session", "--timeout", "5", "--dest", TestService.name, "--object-path", ShelfTree.path.value,
+                "gdbus", "call", "--session", "--timeout", "60", "--dest", TestService.name, "--object-path", ShelfTree.path.value,
                 "--method", method,
             ]
                 + arguments, environment: service.bus.environment)

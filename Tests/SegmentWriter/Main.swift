@@ -4,7 +4,8 @@ import Glibc
 import PartFiles
 
 // Writes a part file as several connections would, with the code of todokud, so that a test can kill it or cut the power at any moment
-// (Tests/FaultTests/Faults/Crashes/SegmentTests.swift). It first checks every byte that counts of an earlier run, and then continues that run.
+// (Tests/FaultTests/Faults/Crashes/SegmentTests.swift). It first checks every byte that counts of an earlier run, and then continues that
+// run.
 //
 //     todoku-segments FILES STATE PROGRESS CONNECTIONS SEED
 //

@@ -52,8 +52,8 @@ extension Scheduler {
         /// The server accepted a request.
         case began(RequestID, Response)
         case checkpoint(ScheduledDownload, ResumeData)
-        /// Every `Action.startTransfer` is answered by exactly one `transferEnded`. `by`: the request whose response ended the transfer; nil:
-        /// no response did.
+        /// Every `Action.startTransfer` is answered by exactly one `transferEnded`. `by`: the request whose response ended the transfer;
+        /// nil: no response did.
         case transferEnded(DownloadNumber, TransferOutcome, by: RequestID? = nil)
 
         // From the pool.

@@ -7,7 +7,7 @@ extension Scheduler {
         public let number: DownloadNumber
         public let end: WallTime
 
-        /// Divides toasts that earlier processes owed: those of the last `Limits.toastAge` are shown, oldest first; older ones are not news.
+        /// Divides toasts that earlier processes owed. Those of the last `Limits.toastAge` are shown, oldest first; older ones are no news.
         static func divide(_ owed: [OwedToast], now: WallTime) -> (fresh: [OwedToast], stale: [OwedToast]) {
             let oldest = now + (.zero - Limits.toastAge)
             let fresh = owed.filter { $0.end >= oldest }.sorted { ($0.end, $0.number) < ($1.end, $1.number) }

@@ -40,7 +40,7 @@ private struct Session {
     /// Calls from a foreign client, for which the bus starts the service if necessary.
     func call(_ method: String, _ arguments: String...) async -> Child.Exit {
         await Child.run(
-            ["gdbus", "call", "--session", "--dest", BusName.service, "--object-path", manager]
+            ["gdbus", "call", "--session", "--timeout", "120", "--dest", BusName.service, "--object-path", manager]
                 + ["--method", "\(Application.interface).\(method)"] + arguments, environment: world.environment)
     }
 

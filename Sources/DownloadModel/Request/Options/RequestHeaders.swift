@@ -21,8 +21,8 @@ public enum RequestHeaders {
         }
     }
 
-    /// The fields (lower case) that only the service sets: they control ranges, codings and the connection. A caller's value would contradict
-    /// the download's record.
+    /// The fields (lower case) that only the service sets: they control ranges, codings and the connection. A caller's value would
+    /// contradict the download's record.
     public static let ownFields: Set<String> = [
         "range", "if-range", "if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "accept-encoding", "host",
         "connection", "keep-alive", "proxy-connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "http2-settings",

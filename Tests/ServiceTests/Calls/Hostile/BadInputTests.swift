@@ -168,7 +168,7 @@ internal import Testing
         chmod(folder, 0o555)
         // The daemon may not inspect a caller with more privileges than its own, and so cannot trust it.
         let arguments = [
-            "gdbus", "call", "--session", "--dest", BusName.service, "--object-path", BusName.managerPath.value,
+            "gdbus", "call", "--session", "--timeout", "120", "--dest", BusName.service, "--object-path", BusName.managerPath.value,
             "--method", "\(Manager.interface).Download", "http://127.0.0.1:1/a", "{'directory': <'\(folder)'>}",
         ]
         let answer = await Child.run(unprivileged + arguments, environment: running.world.environment)
