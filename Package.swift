@@ -24,10 +24,11 @@ func suite(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
 }
 
 /// The suites to build: those that `TODOKU_SUITES` names, comma-separated, or all. A rebuild of one suite takes a fraction of the time of
-/// all.
+/// all. `none`: no suite, and none of the targets that only suites use.
 func isWanted(_ target: Target) -> Bool {
-    guard target.type == .test, let wanted = Context.environment["TODOKU_SUITES"], !wanted.isEmpty else { return true }
-    return wanted.split(separator: ",").contains { $0 == target.name }
+    guard let wanted = Context.environment["TODOKU_SUITES"], !wanted.isEmpty else { return true }
+    if wanted == "none" { return target.type != .test && !["TestSupport", "todoku-segments", "todoku-unpack"].contains(target.name) }
+    return target.type != .test || wanted.split(separator: ",").contains { $0 == target.name }
 }
 
 let package = Package(

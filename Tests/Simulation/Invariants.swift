@@ -145,14 +145,18 @@ extension World {
             if Set(scheduler.members(of: batch).map(\.number)) != Set(members.map(\.number)) {
                 fail("batch \(number) does not find its members")
             }
-            if Int(batch.counts.remaining) != remaining { fail("\(batch.counts.remaining) of batch \(number) remain, and should be \(remaining)") }
+            if Int(batch.counts.remaining) != remaining {
+                fail("\(batch.counts.remaining) of batch \(number) remain, and should be \(remaining)")
+            }
             let underWay = members.count { entry in
                 switch entry.state {
                 case .queued, .active, .verifying, .committing: true
                 default: false
                 }
             }
-            if Int(batch.counts.underWay) != underWay { fail("\(batch.counts.underWay) of batch \(number) are under way, and should be \(underWay)") }
+            if Int(batch.counts.underWay) != underWay {
+                fail("\(batch.counts.underWay) of batch \(number) are under way, and should be \(underWay)")
+            }
             if outcomes.finished + outcomes.failed + outcomes.cancelled + batch.counts.remaining != batch.record.count {
                 fail("the counts of batch \(number) are \(outcomes) and \(batch.counts.remaining), of \(batch.record.count)")
             }

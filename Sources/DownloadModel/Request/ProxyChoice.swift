@@ -62,7 +62,10 @@ public enum ProxyException {
         guard let network = bytes(String(parts[0])), network.count == address.count else { return false }
         let all = address.count * 8
         guard let length = parts.count == 2 ? Int(parts[1]) : all, (0...all).contains(length) else { return false }
-        return (0..<length).allSatisfy { (network[$0 / 8] ^ address[$0 / 8]) & (0x80 >> UInt8($0 % 8)) == 0 }
+        return (0..<length).allSatisfy { bit in
+            let (difference, mask): (UInt8, UInt8) = (network[bit / 8] ^ address[bit / 8], 0x80 >> UInt8(bit % 8))
+            return difference & mask == 0
+        }
     }
 
     /// An address in network order.

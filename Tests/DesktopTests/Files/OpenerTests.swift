@@ -7,31 +7,34 @@ internal import Testing
 @testable internal import Desktop
 
 @Suite struct `A click on a finished file` {
-    @Test(arguments: [
-        ("photo.jpg", "\u{FF}\u{D8}", true), ("写真.zip", "PK\u{3}\u{4}", true), ("empty", "", true), ("notes.txt", "MX", true),
-        ("page.html", "<html>", true), ("report.doc", compoundFile, true), ("thing.deb", "!<arch>\n", true),
-        ("x.flatpakref", "[Flatpak Ref]", true),
-        ("notes.md", "# Title\n\n## [Desktop Entry]\n", true), ("README", "# [Desktop Entry]\n", true),
-        ("x.ini", "[Other]\n[Desktop Entry]", true),
-        ("tool", "\u{7F}ELF\u{2}", false), ("photo.jpg", "\u{7F}ELF\u{2}", false), ("photo.jpg.exe", "x", false),
-        ("setup.EXE", "MZ", false),
-        ("renamed.pdf", "MZ", false), ("x.desktop", "x", false), ("x.txt", "[Desktop Entry]\n", false), ("App.AppImage", "x", false),
-        ("script", "#!/bin/sh\n", false), ("photo.jpg", "#! /bin/sh", false), ("script.sh", "", false), ("x.py", "", false),
-        ("x.jar", "PK", false),
-        ("x.txt", "\u{EF}\u{BB}\u{BF}[Desktop Entry]\n", false), ("x.txt", "\n# by hand\n  [Desktop Entry]\r\nType=Link", false),
-        ("photo", "[KDE Desktop Entry]\n", false), ("x.txt", "[InternetShortcut]\r\n", false),
-        ("x.txt", "\u{EF}\u{BB}\u{BF}#!/bin/sh", false),
-        ("setup.msi", "x", false), ("setup", compoundFile, false), ("photo.jpg", compoundFile, false), ("go.bat", "@echo off", false),
-        ("go.CMD ", "x", false), ("go.exe.", "x", false), ("x.ps1", "", false), ("x.lnk", "", false),
-        ("photo.jpg", "L\u{0}\u{0}\u{0}\u{1}\u{14}\u{2}\u{0}", false), ("x.url", "", false), ("x.hta", "", false), ("x.class", "", false),
-        ("photo.jpg", "\u{CA}\u{FE}\u{BA}\u{BE}", false), ("x", "\u{0}asm", false), ("x.jnlp", "", false), ("x.service", "", false),
-        ("installer.run", "", false), ("a.\u{301}b.exe", "", false), ("game.x86_64", "", false),
-        ("disk.iso", "x", false), ("disk.IMG", "x", false), ("disk.img.xz", "x", false), ("disk.iso.gz", "x", false),
-        ("x.tar.xz", "x", true),
-        ("x.qcow2", "x", false), ("x.dmg", "x", false), ("photo.jpg", "hsqs", false), ("x", "QFI\u{FB}", false), ("x.bin2", "KDMV", false),
-        ("x.pdf", String(repeating: "\u{0}", count: 0x8001) + "CD001", false),
-        ("x.pdf", String(repeating: "\u{0}", count: 0x8000) + "CD001", true),
-    ])
+    @Test(
+        arguments: [
+            ("photo.jpg", "\u{FF}\u{D8}", true), ("写真.zip", "PK\u{3}\u{4}", true), ("empty", "", true), ("notes.txt", "MX", true),
+            ("page.html", "<html>", true), ("report.doc", compoundFile, true), ("thing.deb", "!<arch>\n", true),
+            ("x.flatpakref", "[Flatpak Ref]", true),
+            ("notes.md", "# Title\n\n## [Desktop Entry]\n", true), ("README", "# [Desktop Entry]\n", true),
+            ("x.ini", "[Other]\n[Desktop Entry]", true),
+            ("tool", "\u{7F}ELF\u{2}", false), ("photo.jpg", "\u{7F}ELF\u{2}", false), ("photo.jpg.exe", "x", false),
+            ("setup.EXE", "MZ", false),
+            ("renamed.pdf", "MZ", false), ("x.desktop", "x", false), ("x.txt", "[Desktop Entry]\n", false), ("App.AppImage", "x", false),
+            ("script", "#!/bin/sh\n", false), ("photo.jpg", "#! /bin/sh", false), ("script.sh", "", false), ("x.py", "", false),
+            ("x.jar", "PK", false),
+            ("x.txt", "\u{EF}\u{BB}\u{BF}[Desktop Entry]\n", false), ("x.txt", "\n# by hand\n  [Desktop Entry]\r\nType=Link", false),
+            ("photo", "[KDE Desktop Entry]\n", false), ("x.txt", "[InternetShortcut]\r\n", false),
+            ("x.txt", "\u{EF}\u{BB}\u{BF}#!/bin/sh", false),
+            ("setup.msi", "x", false), ("setup", compoundFile, false), ("photo.jpg", compoundFile, false), ("go.bat", "@echo off", false),
+            ("go.CMD ", "x", false), ("go.exe.", "x", false), ("x.ps1", "", false), ("x.lnk", "", false),
+            ("photo.jpg", "L\u{0}\u{0}\u{0}\u{1}\u{14}\u{2}\u{0}", false), ("x.url", "", false), ("x.hta", "", false),
+            ("x.class", "", false),
+            ("photo.jpg", "\u{CA}\u{FE}\u{BA}\u{BE}", false), ("x", "\u{0}asm", false), ("x.jnlp", "", false), ("x.service", "", false),
+            ("installer.run", "", false), ("a.\u{301}b.exe", "", false), ("game.x86_64", "", false),
+            ("disk.iso", "x", false), ("disk.IMG", "x", false), ("disk.img.xz", "x", false), ("disk.iso.gz", "x", false),
+            ("x.tar.xz", "x", true),
+            ("x.qcow2", "x", false), ("x.dmg", "x", false), ("photo.jpg", "hsqs", false), ("x", "QFI\u{FB}", false),
+            ("x.bin2", "KDMV", false),
+            ("x.pdf", String(repeating: "\u{0}", count: 0x8001) + "CD001", false),
+            ("x.pdf", String(repeating: "\u{0}", count: 0x8000) + "CD001", true),
+        ] as [(String, String, Bool)])
     func `opens documents, but nothing that is a program by its name or content`(name: String, head: String, opens: Bool) {
         let folder = TemporaryFolder()
         writeFile(folder(name), head.unicodeScalars.map { UInt8($0.value & 0xFF) })

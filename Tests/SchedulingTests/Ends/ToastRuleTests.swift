@@ -7,7 +7,9 @@ private let now = WallTime(microseconds: 1_000_000_000_000)
 
 @Suite struct `The rules of toasts` {
     @Test(
-        arguments: [(.always, true, true), (.always, false, true), (.never, false, false), (.background, true, false), (.background, false, true)]
+        arguments: [
+            (.always, true, true), (.always, false, true), (.never, false, false), (.background, true, false), (.background, false, true),
+        ]
             as [(NotifyPolicy, Bool, Bool)])
     func `spare an app in front that shows its outcomes itself`(policy: NotifyPolicy, isInFront: Bool, isWanted: Bool) {
         #expect(policy.wantsToast(isInFront: isInFront) == isWanted)

@@ -220,7 +220,8 @@ internal import Testing
         let state = await world.run(
             "busctl", "--user", "--timeout=120", "get-property", BusName.service, "\(manager)/download/1", Download.interface, "State")
         #expect(state.output == "s \"finished\"\n", "\(state.errors)")
-        let set = await world.run("busctl", "--user", "--timeout=120", "set-property", BusName.service, manager, Manager.interface, "MaxActive", "u", "3")
+        let set = await world.run(
+            "busctl", "--user", "--timeout=120", "set-property", BusName.service, manager, Manager.interface, "MaxActive", "u", "3")
         #expect(set.status == 0, "\(set.errors)")
         #expect(try await running.client.get(Manager.maxActive) == 3)
         let all = await world.run("busctl", "--user", "--timeout=120", "introspect", BusName.service, manager)
@@ -244,14 +245,16 @@ internal import Testing
             "busctl", "--user", "--timeout=60", "call", BusName.service, "\(manager)/batch/2", Batch.interface, "Wait", "a{sv}", "0")
         #expect(ends.output == "uuu 2 0 0\n", "\(ends.errors)")
         let counts = await world.run(
-            "busctl", "--user", "--timeout=120", "get-property", BusName.service, "\(manager)/batch/2", Batch.interface, "Succeeded", "Fraction")
+            "busctl", "--user", "--timeout=120", "get-property", BusName.service, "\(manager)/batch/2", Batch.interface, "Succeeded",
+            "Fraction")
         #expect(counts.output == "u 2\nd 1\n", "\(counts.errors)")
         let bad = await world.gdbus(manager, "org.todoku.Downloader1.DownloadBatch", "[('ftp://h/', {})]", "{}")
         #expect(bad.errors.contains("org.todoku.Error.UnsupportedScheme: Item 0: ftp: "), "\(bad.errors)")
         let interface = await world.run(
             "gdbus", "introspect", "--session", "--dest", BusName.service, "--object-path", "\(manager)/download/1")
         #expect(interface.status == 0 && interface.output.contains("Completed(s error_name"), "\(interface.output)")
-        let file = await world.run("busctl", "--user", "--timeout=120", "call", BusName.service, "\(manager)/download/1", Download.interface, "OpenFile")
+        let file = await world.run(
+            "busctl", "--user", "--timeout=120", "call", BusName.service, "\(manager)/download/1", Download.interface, "OpenFile")
         #expect(file.status == 0, "\(file.errors)")
     }
 }

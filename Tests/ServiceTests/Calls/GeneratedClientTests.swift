@@ -103,9 +103,8 @@ internal import Testing
                 ? "\(interface):\(title)\n" : words[0] == "signal" ? "\(interface)::\(title)\n" : "\(interface).\(title)\n"
             let start = try #require(text.firstRange(of: mark), "\(mark)")
             let section = text[start.upperBound...].split(separator: "\n\(interface)", maxSplits: 1).first.map(String.init) ?? ""
-            let paragraphs = section.split(separator: "\n\n").map { $0.split(separator: "\n").map(String.init) }.filter {
-                $0.contains { line in line.first?.isLetter == true || line.first == "(" }
-            }
+            let all: [[Substring]] = section.split(separator: "\n\n").map { $0.split(separator: "\n") }
+            let paragraphs = all.filter { $0.contains { line in line.first?.isLetter == true || line.first == "(" } }
             #expect(!paragraphs.isEmpty, "\(member) is not documented: \(section)")
             if words[0] == "method" { #expect(section.contains("\nErrors: "), "\(member)") }
         }

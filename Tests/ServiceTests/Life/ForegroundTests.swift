@@ -49,7 +49,8 @@ extension Client {
         // A connection that leaves the bus, as by a crash, no longer counts.
         let leaving = Child(
             [
-                "gdbus", "call", "--session", "--timeout", "120", "--dest", BusName.service, "--object-path", BusName.managerPath.value, "--method",
+                "gdbus", "call", "--session", "--timeout", "120", "--dest", BusName.service, "--object-path", BusName.managerPath.value,
+                "--method",
                 "\(Manager.interface).SetForeground", app, "true",
             ], environment: running.world.environment)
         #expect(await leaving.wait().output == "()\n")

@@ -232,7 +232,8 @@ internal import Testing
         let resumed = try #require(seen.firstIndex { $0.member == "ResumedAt" })
         let resumedAt = try #require(seen[resumed].resumedAt)
         #expect(resumedAt == (300_000, 500_000))
-        #expect(seen[resumed...].compactMap(\.progress).reduce(300_000) { $0 + $1.written } == 500_000)
+        let written: [UInt64] = seen[resumed...].compactMap { $0.progress?.written }
+        #expect(written.reduce(300_000, +) == 500_000)
         // The download is queued while its previous transfer stops.
         let states = await client.signals.states(of: path).filter { $0 != "queued" }
         #expect(states == ["active", "paused", "active", "verifying", "finished"])

@@ -63,13 +63,16 @@ struct Sandbox: Sendable {
     /// Runs `gdbus call` inside.
     func gdbus(_ path: String, _ method: String, _ arguments: String...) async -> Child.Exit { await gdbus(path, method, arguments) }
     func gdbus(_ path: String, _ method: String, _ arguments: [String]) async -> Child.Exit {
-        await run(["gdbus", "call", "--session", "--timeout", "120", "--dest", BusName.service, "--object-path", path, "--method", method] + arguments)
+        await run(
+            ["gdbus", "call", "--session", "--timeout", "120", "--dest", BusName.service, "--object-path", path, "--method", method]
+                + arguments)
     }
 
     /// Runs `dbus-send` inside. (busctl 252 and xdg-dbus-proxy 0.1.4 do not understand each other: sd-bus sends its first message together
     /// with the end of the authentication.)
     func dbusSend(_ path: String, _ method: String, _ arguments: String...) async -> Child.Exit {
-        await run(["dbus-send", "--session", "--print-reply", "--reply-timeout=120000", "--dest=\(BusName.service)", path, method] + arguments)
+        await run(
+            ["dbus-send", "--session", "--print-reply", "--reply-timeout=120000", "--dest=\(BusName.service)", path, method] + arguments)
     }
 
     /// A client in the test's own process that talks through the proxy. To the bus, the client is in the sandbox.

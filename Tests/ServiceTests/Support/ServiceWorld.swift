@@ -77,7 +77,8 @@ final class ServiceWorld: Sendable {
     /// Calls a method of the service by `gdbus call`.
     func gdbus(_ path: String, _ method: String, _ arguments: String...) async -> Child.Exit {
         await Child.run(
-            ["gdbus", "call", "--session", "--timeout", "120", "--dest", BusName.service, "--object-path", path, "--method", method] + arguments,
+            ["gdbus", "call", "--session", "--timeout", "120", "--dest", BusName.service, "--object-path", path, "--method", method]
+                + arguments,
             environment: environment)
     }
 

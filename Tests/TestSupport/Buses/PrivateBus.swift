@@ -89,7 +89,10 @@ public final class PrivateBus: Sendable {
     /// Calls the bus driver by dbus-send(1), a foreign client.
     private func send(_ member: String, _ arguments: String...) async -> Child.Exit {
         await Child.run(
-            ["dbus-send", "--session", "--reply-timeout=120000", "--dest=org.freedesktop.DBus", "--print-reply=literal", "/org/freedesktop/DBus", member] + arguments,
+            [
+                "dbus-send", "--session", "--reply-timeout=120000", "--dest=org.freedesktop.DBus", "--print-reply=literal",
+                "/org/freedesktop/DBus", member,
+            ] + arguments,
             environment: environment)
     }
 

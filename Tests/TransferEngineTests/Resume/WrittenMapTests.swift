@@ -156,7 +156,8 @@ import Testing
     }
 
     @Test func `whose slots are used up takes no more ranges`() throws {
-        let map = try #require(WrittenMap(path, header(), ByteRanges((1...63).map { $0 * 100..<$0 * 100 + 10 })))
+        let full: [Range<ByteCount>] = (1...63).map { $0 * 100..<$0 * 100 + 10 }
+        let map = try #require(WrittenMap(path, header(), ByteRanges(full)))
         #expect(map.save(0..<10) && !map.save(6400..<6410) && map.save(6300..<6350))
         let ranges = try #require(WrittenMap.read(path, of: identity)?.ranges)
         #expect(ranges.ranges.count == 64 && ranges.contains(6300..<6350) && ranges.contains(0..<10) && !ranges.contains(6400..<6401))

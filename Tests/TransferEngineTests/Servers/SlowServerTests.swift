@@ -77,10 +77,13 @@ import Testing
     }
 
     @Test func `asks for a byte a second on average`() {
-        #expect(!stalls((1...200).map { (Double($0), 1, false) }))
-        #expect(!stalls((1...20).map { (Double($0) * 29, 30, false) }))
-        #expect(stalls((1...20).map { (Double($0) * 2, 1, false) }))
-        #expect(stalls((1...400).map { (Double($0), $0 % 20 == 0 ? 19 : 0, false) }))
+        typealias Ticks = [(at: Double, bytes: Int, isHolding: Bool)]
+        let (steady, rare): (Ticks, Ticks) = ((1...200).map { (Double($0), 1, false) }, (1...20).map { (Double($0) * 29, 30, false) })
+        let slow: Ticks = (1...20).map { (Double($0) * 2, 1, false) }
+        let bursts: Ticks = (1...400).map { (Double($0), $0 % 20 == 0 ? 19 : 0, false) }
+        #expect(!stalls(steady) && !stalls(rare))
+        #expect(stalls(slow))
+        #expect(stalls(bursts))
     }
 
     @Test func `does not count bytes that we hold back`() {
