@@ -27,10 +27,10 @@ private func complaint(_ body: () throws -> Void) -> String? {
         (#"{"a":1,"a":2}"#, #"line 1: duplicate object key near '"a"'"#),
         ("{} {}", "line 1: end of file expected near '{'"),
         ("[1,]", "line 1: unexpected token near ']'"),
-        (#"["\u0000"]"#, "line 1: \\u0000 is not allowed without JSON_ALLOW_NUL"),
+        (#"["\u0000"]"#, #"line 1: \u0000 is not allowed without JSON_ALLOW_NUL near '"\u0000"'"#),
         ("[9223372036854775808]", "line 1: too big integer near '9223372036854775808'"),
         ("[1e999]", "line 1: real number overflow near '1e999'"),
-        (#"["\ud800"]"#, "line 1: invalid Unicode '\\uD800' near '\"'"),
+        (#"["\ud800"]"#, #"line 1: invalid Unicode '\uD800' near '"\ud800"'"#),
         ("{\n\"a\": \"x\ny\"}", "line 2: unexpected newline near '\"x'"),
         ("[NaN]", "line 1: invalid token near 'NaN'"),
     ])
@@ -39,7 +39,7 @@ private func complaint(_ body: () throws -> Void) -> String? {
     }
 
     @Test func `bytes that are no UTF-8 are refused`() {
-        #expect(complaint { _ = try JSONValue(Array("[\"".utf8) + [0xff] + Array("\"]".utf8), mostBytes: 100) }?.contains("UTF-8") == true)
+        #expect(complaint { _ = try JSONValue(Array("[\"".utf8) + [0xff] + Array("\"]".utf8), mostBytes: 100) }?.contains("0xff") == true)
     }
 
     @Test func `a text beyond its bound is not read`() {
