@@ -78,9 +78,10 @@ let package = Package(
             "DownloadService",
             [
                 "EventLoop", "DBus", "DownloadModel", "Scheduling", "PartFiles", "Transport", "TransferEngine", "DownloadStore",
-                "Desktop", "DownloaderInterface", "Localization",
+                "Desktop", "DownloaderInterface", "Localization", "Sandboxes",
                 .product(name: "Logging", package: "swift-log"),
             ]),
+        room("Sandboxes", ["DBus", "DownloadModel", "DownloaderInterface"]),
         room("TodokuClient", ["DownloaderInterface", "DBus", "EventLoop", "DownloadModel"]),
         room("StatusNotifier", ["DBus", "EventLoop"]),
 
@@ -116,7 +117,8 @@ let package = Package(
         suite("LocalizationTests", ["Localization", "DownloadModel"]),
         suite("DesktopTests", ["Desktop", "Localization", "DBus", "DownloadModel", "EventLoop"]),
         suite(
-            "ServiceTests", ["todokud", "DownloadService", "DownloadStore", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
+            "ServiceTests",
+            ["todokud", "DownloadService", "DownloadStore", "DownloaderInterface", "Sandboxes", "DBus", "DownloadModel", "EventLoop"]),
         suite("FaultTests", ["todokud", "todoku-segments", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
         suite("CommandTests", ["todoku", "Localization", "TodokuClient", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
         suite(

@@ -1,6 +1,7 @@
 internal import Desktop
 internal import DownloadModel
 internal import Glibc
+internal import Sandboxes
 
 /// What the user and the machine's owner have changed in the permissions of Flatpak apps (flatpak-override(1)). An app's sandbox takes the
 /// changes from its next start; its downloads take them from the next start of a transfer.
