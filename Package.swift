@@ -84,6 +84,7 @@ let package = Package(
         room("Sandboxes", ["DBus", "DownloadModel", "DownloaderInterface"]),
         room("TodokuClient", ["DownloaderInterface", "DBus", "EventLoop", "DownloadModel"]),
         room("StatusNotifier", ["DBus", "EventLoop"]),
+        room("WebPush", ["CCrypto"]),
 
         // Programs
         program("todokud", ["DownloadService", "EventLoop", .product(name: "Logging", package: "swift-log")]),
@@ -108,6 +109,7 @@ let package = Package(
         suite("EventLoopTests", ["EventLoop"]),
         suite("DBusTests", ["DBus", "EventLoop"]),
         suite("JSONTests", ["JSON"]),
+        suite("WebPushTests", ["WebPush"]),
         suite("DownloadModelTests", ["DownloadModel"]),
         suite("SchedulingTests", ["DownloadModel", "Scheduling"]),
         suite("PartFilesTests", ["PartFiles", "DownloadModel", "EventLoop"]),
