@@ -37,6 +37,7 @@ let package = Package(
         .executable(name: "todokud", targets: ["todokud"]),
         .executable(name: "todoku", targets: ["todoku"]),
         .executable(name: "todoku-tray", targets: ["todoku-tray"]),
+        .executable(name: "todoku-push", targets: ["todoku-push"]),
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
@@ -85,6 +86,13 @@ let package = Package(
         room("TodokuClient", ["DownloaderInterface", "DBus", "EventLoop", "DownloadModel"]),
         room("StatusNotifier", ["DBus", "EventLoop"]),
         room("WebPush", ["CCrypto"]),
+        room("PushInterface", ["DBus", "DownloaderInterface"], resources: [.embedInCode("Resources/org.todoku.Push1.xml")]),
+        room(
+            "PushService",
+            [
+                "EventLoop", "DBus", "DownloadModel", "DownloaderInterface", "TodokuClient", "JSON", "WebPush", "PushInterface",
+                "Sandboxes", .product(name: "Logging", package: "swift-log"),
+            ]),
 
         // Programs
         program("todokud", ["DownloadService", "EventLoop", .product(name: "Logging", package: "swift-log")]),
@@ -96,6 +104,7 @@ let package = Package(
             ]),
         program(
             "todoku-tray", ["TodokuClient", "StatusNotifier", "DBus", "Desktop", "DownloadModel", "EventLoop", "Localization"]),
+        program("todoku-push", ["PushService", "Desktop", "EventLoop", .product(name: "Logging", package: "swift-log")]),
         program("todoku-demo", ["DBus", "EventLoop"]),
 
         // Tests
@@ -126,5 +135,11 @@ let package = Package(
         suite(
             "TrayTests",
             ["todoku-tray", "todokud", "StatusNotifier", "TodokuClient", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
+        suite(
+            "PushTests",
+            [
+                "todoku-push", "todokud", "PushService", "PushInterface", "WebPush", "DownloaderInterface", "DBus", "DownloadModel",
+                "EventLoop",
+            ]),
     ].filter(isWanted)
 )
