@@ -23,13 +23,11 @@ public indirect enum JSONValue: Hashable, Sendable {
         if let reason = todoku_json_load() { throw JSONError("JSON cannot be read: \(String(cString: reason))") }
         var error = json_error_t()
         guard let root = bytes.withUnsafeBytes({ json_parse($0.baseAddress, $0.count, &error) }) else {
-            throw JSONError("line \(max(1, error.line)): \(Self.oneLine(String(cString: json_error_text(&error))))")
+            throw JSONError("line \(max(1, error.line)): \(printable(String(cString: json_error_text(&error))))")
         }
         defer { json_free(root) }
         self = try Self.copy(root, JSONPath(), deepest: mostDepth)
     }
-
-    private static func oneLine(_ text: String) -> String { String(text.map { $0.isNewline ? " " : $0 }) }
 
     /// - Parameter value: lent.
     private static func copy(_ value: UnsafeMutablePointer<json_t>, _ path: JSONPath, deepest: Int) throws(JSONError) -> JSONValue {
@@ -85,8 +83,7 @@ public struct JSONPath: Sendable, CustomStringConvertible {
     }
 
     public subscript(_ key: String) -> JSONPath {
-        var name = String(
-            String.UnicodeScalarView(key.unicodeScalars.prefix(Self.longestKey).map { $0.value < 32 || $0.value == 127 ? "?" : $0 }))
+        var name = printable(String(String.UnicodeScalarView(key.unicodeScalars.prefix(Self.longestKey))))
         if key.unicodeScalars.count > Self.longestKey { name += "…" }
         return JSONPath(text.isEmpty ? name : "\(text).\(name)")
     }
@@ -94,4 +91,9 @@ public struct JSONPath: Sendable, CustomStringConvertible {
     public subscript(_ index: some BinaryInteger) -> JSONPath { JSONPath("\(text)[\(index)]") }
 
     public var description: String { text.isEmpty ? "the text" : "“\(text)”" }
+}
+
+/// A text of the sender's for a message: a control character becomes "?".
+private func printable(_ text: String) -> String {
+    String(String.UnicodeScalarView(text.unicodeScalars.map { $0.value < 32 || (127...159).contains($0.value) ? "?" : $0 }))
 }

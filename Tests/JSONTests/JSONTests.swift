@@ -53,6 +53,12 @@ private func complaint(_ body: () throws -> Void) -> String? {
         #expect(throws: Never.self) { try parse("[[1]]", mostDepth: 2) }
     }
 
+    @Test(arguments: ["{\"\u{1}\": 1}", "{\u{7f}", "[\"a\u{1b}[31m\u{85}\n\"]", "{\"\u{9b}\":{\"\u{9b}\":[]}}"])
+    func `no control character of the sender gets into a message`(text: String) {
+        let reason = complaint { _ = try parse(text, mostDepth: 2) } ?? ""
+        #expect(!reason.isEmpty && !reason.unicodeScalars.contains { $0.value < 32 || (127...159).contains($0.value) }, "\(reason)")
+    }
+
     @Test func `keys that are the same to Swift are refused`() {
         #expect(complaint { _ = try parse("{\"\u{e9}\":1,\"e\u{301}\":2}") }?.contains("is there twice") == true)
     }
