@@ -86,11 +86,12 @@ let package = Package(
         room("TodokuClient", ["DownloaderInterface", "DBus", "EventLoop", "DownloadModel"]),
         room("StatusNotifier", ["DBus", "EventLoop"]),
         room("WebPush", ["CCrypto"]),
+        room("PushModel", ["DBus", "DownloadModel", "DownloaderInterface", "JSON", "WebPush"]),
         room("PushInterface", ["DBus", "DownloaderInterface"], resources: [.embedInCode("Resources/org.todoku.Push1.xml")]),
         room(
             "PushService",
             [
-                "EventLoop", "DBus", "DownloadModel", "DownloaderInterface", "TodokuClient", "JSON", "WebPush", "PushInterface",
+                "EventLoop", "DBus", "DownloadModel", "DownloaderInterface", "TodokuClient", "WebPush", "PushModel", "PushInterface",
                 "Sandboxes", .product(name: "Logging", package: "swift-log"),
             ]),
 
@@ -138,7 +139,8 @@ let package = Package(
         suite(
             "PushTests",
             [
-                "todoku-push", "todokud", "PushService", "PushInterface", "WebPush", "DownloaderInterface", "DBus", "DownloadModel",
+                "todoku-push", "todokud", "PushService", "PushModel", "PushInterface", "WebPush", "DownloaderInterface", "DBus",
+                "DownloadModel",
                 "EventLoop",
             ]),
     ].filter(isWanted)

@@ -55,5 +55,5 @@ public struct AcceptedPush: Hashable, Sendable {
     }
 
     /// Whether both name the same file.
-    func isSameFile(as other: AcceptedPush) -> Bool { url == other.url && sha256 == other.sha256 }
+    public func isSameFile(as other: AcceptedPush) -> Bool { url == other.url && sha256 == other.sha256 }
 }

@@ -74,7 +74,7 @@ public struct PushRules: Equatable, Sendable {
         return try given.map { (text: String) throws(Refusal) -> String in
             let name = text.hasPrefix("*.") ? String(text.dropFirst(2)) : text
             // The parser of URLs knows what a host is, and gives it in the form that a URL's host has.
-            guard !name.isEmpty, !name.utf8.contains(where: { "/?#@\\ ".utf8.contains($0) }),
+            guard (1...253).contains(name.utf8.count), !name.utf8.contains(where: { "/?#@\\ ".utf8.contains($0) }),
                 let url = try? DownloadURL("https://\(name.contains(":") ? "[\(name)]" : name)/")
             else { throw Refusal(.invalidOption, "Option hosts: “\(shown(text))” is not the name or address of a host.") }
             return text.hasPrefix("*.") ? "*.\(url.host)" : url.host
@@ -126,7 +126,7 @@ public struct PushRefusal: Error, Equatable, Sendable {
 
 extension PushRules {
     /// Most seconds that a file may be waited for.
-    static let longestWait: UInt64 = 366 * 24 * 3600
+    package static let longestWait: UInt64 = 366 * 24 * 3600
 
     /// - Throws: which rule the message breaks.
     public func check(_ message: PushMessage, now: WallTime) throws(PushRefusal) -> AcceptedPush {

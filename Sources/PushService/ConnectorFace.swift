@@ -3,6 +3,7 @@ internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
 internal import PushInterface
+internal import PushModel
 internal import WebPush
 
 /// `org.unifiedpush.Connector1` and `org.unifiedpush.Connector2`: what the distributor calls.

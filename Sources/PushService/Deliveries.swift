@@ -4,6 +4,7 @@ internal import DownloaderInterface
 internal import EventLoop
 internal import Logging
 internal import PushInterface
+internal import PushModel
 internal import TodokuClient
 internal import WebPush
 
@@ -14,6 +15,7 @@ internal import WebPush
 @BusActor final class Deliveries {
     nonisolated static let mostWaiting = 1000
     static let mostWaitingOfRegistration = 64
+    static let mostWaitingOfApp = 200
     /// Most calls of `Fetch` at a time: in all, below the service's bound of one connection, and for one app.
     private static let mostFetches = 200
     private static let mostFetchesOfApp = 4
@@ -126,9 +128,9 @@ internal import WebPush
             }
         }
         let push = try registration.rules.check(try PushMessage(text), now: WallTime(microseconds: wallClock()))
-        guard waiting.count < Self.mostWaiting, waitingCount(of: registration.token) < Self.mostWaitingOfRegistration else {
-            throw PushRefusal(.full, "too many messages wait already")
-        }
+        guard waiting.count < Self.mostWaiting, waitingCount(of: registration.token) < Self.mostWaitingOfRegistration,
+            waiting.values.count(where: { registry[$0.token]?.key.app == registration.key.app }) < Self.mostWaitingOfApp
+        else { throw PushRefusal(.full, "too many messages wait already") }
         return push
     }
 

@@ -3,6 +3,7 @@ internal import DownloadModel
 internal import EventLoop
 internal import Logging
 internal import PushInterface
+internal import PushModel
 
 /// The way to the distributor: which one it is, and the registrations at it.
 ///

@@ -3,6 +3,7 @@ internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
 internal import PushInterface
+internal import PushModel
 internal import WebPush
 
 /// `org.todoku.Push1`: the registrations on the bus.

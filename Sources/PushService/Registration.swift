@@ -1,6 +1,7 @@
 internal import DBus
 internal import DownloadModel
 internal import PushInterface
+internal import PushModel
 internal import WebPush
 
 /// Who registered: an app's id and its name for the registration.

@@ -2,6 +2,7 @@ internal import DBus
 internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
+internal import PushModel
 internal import WebPush
 
 /// All registrations. What changes here is noted in the store.

@@ -3,6 +3,7 @@ import DownloadModel
 import DownloaderInterface
 import EventLoop
 import PushInterface
+import PushModel
 import TestSupport
 import Testing
 

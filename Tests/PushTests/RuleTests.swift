@@ -1,6 +1,7 @@
 import DBus
 import DownloadModel
 import PushInterface
+import PushModel
 import Testing
 
 @testable import PushService
