@@ -19,6 +19,8 @@ internal import WebPush
     /// Most calls of `Fetch` at a time: in all, below the service's bound of one connection, and for one app.
     private static let mostFetches = 200
     private static let mostFetchesOfApp = 4
+    /// How many refusals of a registration this process logs; the rest is only counted.
+    private static let mostRefusalsLogged: UInt64 = 20
     /// How long to wait for an app's answer. The bus continues to start the app after that, and the call still reaches it.
     private static let patience: Duration = .seconds(25)
     /// When an app that did not answer is called again while this program runs; after that, at each start.
@@ -37,6 +39,7 @@ internal import WebPush
     private var fetching: [String: String] = [:]
     /// Ids that wait for the next start, because the service or the app could not be reached.
     private var resting: Set<String> = []
+    private var refusalsLogged: [String: UInt64] = [:]
 
     init(connection: Connection, registry: Registry, store: PushStore, hold: PushIdleExit.Hold, log: Logger) {
         (self.connection, self.registry, self.store, self.hold, self.log) = (connection, registry, store, hold, log)
@@ -51,7 +54,11 @@ internal import WebPush
                 continue
             }
             waiting[message.id] = message
-            if message.outcome == nil { order.append(message.id) } else { BusActor.spawn { [self] in await tell(message.id) } }
+            if message.outcome == nil {
+                order.append(message.id)
+            } else {
+                BusActor.spawn { [self] in await tell(message.id, reminders: []) }
+            }
         }
         fetchNext()
     }
@@ -85,8 +92,10 @@ internal import WebPush
         let push: AcceptedPush
         do throws(PushRefusal) { push = try check(bytes, version, registration) } catch {
             registry.change(token) { $0.counts.refused[error.reason, default: 0] +|= 1 }
-            log.notice(
-                "a push was refused",
+            // Strangers may send as many as they like.
+            refusalsLogged[token, default: 0] +|= 1
+            log.log(
+                level: refusalsLogged[token, default: 0] <= Self.mostRefusalsLogged ? .notice : .debug, "a push was refused",
                 metadata: [
                     "app": "\(registration.key.app)", "name": "\(registration.key.name)", "rule": "\(error.reason.rawValue)",
                     "reason": "\(error.text)",
@@ -174,22 +183,23 @@ internal import WebPush
         do throws(ClientError) {
             let client = try await connected()
             let file = try await client.fetch(message.push.url, Self.request(for: message, registration))
-            return outcome(file.isNew ? .newData : .noData, path: file.path)
+            return outcome(file.isNew ? .newData : .noData, path: file.path, hasDownload: true)
         } catch {
             // A service whose disk is full refuses everything, as long as it lasts.
             guard error.cause == .refused && error.errorName != .storage || error.cause == .unknownDownload else {
                 log.warning("the download service cannot be reached; the push is kept", metadata: ["cause": "\(error.message)"])
                 return nil
             }
-            return outcome(.failed, error: error.name, message: error.message)
+            return outcome(.failed, error: error.name, message: error.message, hasDownload: true)
         }
     }
 
     private func outcome(
-        _ result: PushOutcome, path: String = "", error: String = "", message: String = ""
+        _ result: PushOutcome, path: String = "", error: String = "", message: String = "", hasDownload: Bool = false
     ) -> PendingPush.Outcome {
         PendingPush.Outcome(
-            result: result, path: path, error: error, message: message, ended: WallTime(microseconds: wallClock()))
+            result: result, path: path, error: error, message: message, ended: WallTime(microseconds: wallClock()),
+            hasDownload: hasDownload)
     }
 
     /// The path of the file if an earlier push brought it, and nobody has touched it since.
@@ -252,15 +262,15 @@ internal import WebPush
                 registration.remember(
                     FetchedCopy(url: message.push.url, sha256: message.push.sha256, path: path, stamp: stamp))
             }
-            registration.lastDownload = id
+            if outcome.hasDownload { registration.lastDownload = id }
         }
         log.info(
             "a push ended",
             metadata: ["app": "\(registration.key.app)", "name": "\(registration.key.name)", "result": "\(outcome.result.rawValue)"])
         // Unsaved, the push would only be told twice.
         try? await store.commit()
-        await clearList(of: registration)
-        await tell(id)
+        if outcome.hasDownload { await clearList(of: registration) }
+        await tell(id, reminders: Self.reminders)
     }
 
     /// Takes the download of the push before off the service's list, which would grow with each push otherwise. The file stays.
@@ -272,9 +282,10 @@ internal import WebPush
 
     // MARK: The app
 
-    /// Calls the app, again and again if it does not answer.
-    private func tell(_ id: String) async {
-        for delay in Self.reminders.map(Optional.some) + [nil] {
+    /// Calls the app, and again after each of `reminders` if it does not answer. An app that is gone for good must not keep this program
+    /// running for minutes at each start.
+    private func tell(_ id: String, reminders: [Duration]) async {
+        for delay in reminders.map(Optional.some) + [nil] {
             guard let message = waiting[id], let outcome = message.outcome, let registration = registry[message.token] else { return }
             guard let failure = await call(registration, message, outcome) else { return drop(id) }
             log.notice(

@@ -23,6 +23,8 @@ internal import PushModel
     private var running: Set<String> = []
     private var activatable: Set<String> = []
     private var subscription: Connection.Subscription?
+    /// Whether the bus has told which distributors there are.
+    private var isReady = false
     private var queue: [String] = []
     private var calling: Set<String> = []
     /// Why a registration has no endpoint, by its token.
@@ -65,6 +67,7 @@ internal import PushModel
         running.formUnion((names ?? []).filter(Self.isDistributor))
         let startable = try? await connection.call(BusDaemon.listActivatableNames, on: BusDaemon.name, at: BusDaemon.path, ())
         activatable = Set((startable ?? []).filter(Self.isDistributor))
+        isReady = true
         registerAll()
     }
 
@@ -107,6 +110,7 @@ internal import PushModel
 
     /// Makes a registration at the distributor, when its turn comes. Without a distributor, `changed` is told at once.
     func register(_ token: String) {
+        guard isReady else { return }  // `begin` makes all
         guard chosen != nil else { return settle(token, problem) }
         if !queue.contains(token) { queue.append(token) }
         callNext()

@@ -10,6 +10,8 @@ internal import WebPush
 @BusActor final class PushObject {
     /// How long `Register` waits for an endpoint.
     private static let patience: Duration = .seconds(10)
+    /// Most calls that wait for the endpoint of one registration.
+    private static let mostAsking = 256
 
     let registry: Registry
     let link: DistributorLink
@@ -50,6 +52,9 @@ internal import WebPush
     private func register(
         _ app: String, _ name: String, _ options: [String: Variant], _ reply: Reply<[String: Variant]>
     ) throws(Refusal) {
+        if let former = registry[RegistrationKey(app: app, name: name)], asking[former.token]?.count ?? 0 >= Self.mostAsking {
+            throw Refusal(.limitExceeded, "At most \(Self.mostAsking) calls may wait for the endpoint of one registration.")
+        }
         let (token, undo) = try registry.register(app: app, name: name, options: options, from: reply.call.caller)
         BusActor.spawn { [self] in
             do throws(Refusal) { try await store.commit() } catch {

@@ -89,6 +89,8 @@ struct PendingPush: Sendable {
         var error = ""
         var message = ""
         var ended: WallTime
+        /// Whether the service has a download of it. Not in the record.
+        var hasDownload = false
     }
 }
 

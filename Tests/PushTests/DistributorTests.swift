@@ -49,6 +49,15 @@ import Testing
         #expect(Set(again.lines("register 1")) == tokens)
     }
 
+    @Test func `that the bus can start is started`() async throws {
+        let name = "org.unifiedpush.Distributor.test"
+        let world = try await PushWorld(names: [name: "\(repository)/Tests/Hosts/unifiedpush-distributor test 2"])
+        #expect(await world.bus.hasOwner(name) == false)
+        let registration = try await world.register()
+        #expect(registration["version"] == .uint32(2), "\(registration)")
+        #expect(await world.bus.end(name, by: SIGTERM))
+    }
+
     @Test func `gets the same tokens at each start`() async throws {
         let world = try await PushWorld()
         let distributor = await world.distributor(versions: [2])
