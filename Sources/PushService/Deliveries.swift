@@ -177,11 +177,13 @@ internal import WebPush
     private func outcome(of message: PendingPush) async -> PendingPush.Outcome? {
         guard let registration = registry[message.token] else { return nil }
         if let path = await pathOfCopy(of: message.push, registration) { return outcome(.noData, path: path) }
-        guard WallTime(microseconds: message.push.validUntil *| 1_000_000) > WallTime(microseconds: wallClock()) else {
-            return outcome(.failed, error: ErrorName.expired.busName, message: "The push was valid until a time that is over.")
-        }
         do throws(ClientError) {
             let client = try await connected()
+            let isOver = WallTime(microseconds: message.push.validUntil *| 1_000_000) <= WallTime(microseconds: wallClock())
+            // An earlier process may have begun in time: its download knows its own end.
+            if isOver, try await !hasDownload(message, registration, client) {
+                return outcome(.failed, error: ErrorName.expired.busName, message: "The push was valid until a time that is over.")
+            }
             let file = try await client.fetch(message.push.url, Self.request(for: message, registration))
             return outcome(file.isNew ? .newData : .noData, path: file.path, hasDownload: true)
         } catch {
@@ -217,6 +219,18 @@ internal import WebPush
         return new
     }
 
+    private func hasDownload(
+        _ message: PendingPush, _ registration: Registration, _ client: DownloaderClient
+    ) async throws(ClientError) -> Bool {
+        do throws(ClientError) {
+            _ = try await client.describe(DownloadReference(app: registration.key.app, token: Self.downloadToken(message.id)))
+            return true
+        } catch {
+            guard error.cause == .unknownDownload else { throw error }
+            return false
+        }
+    }
+
     private nonisolated static func downloadToken(_ id: String) -> String { "push_\(id)" }
 
     private static func request(for message: PendingPush, _ registration: Registration) -> DownloadRequest {
@@ -243,15 +257,14 @@ internal import WebPush
 
     /// Saves how a fetch ended, and calls the app.
     private func end(_ id: String, _ outcome: PendingPush.Outcome) async {
-        guard let message = waiting[id], let registration = registry[message.token] else { return }
-        waiting[id]?.outcome = outcome
-        var record = message
-        record.outcome = outcome
         let path = outcome.path
+        // Until the file is remembered, another message about it adds nothing to this one.
         let stamp =
             outcome.result == .newData ? await DiskPool.shared.value(at: .path(path), within: .seconds(10)) { FileStamp(of: path) } : nil
-        guard waiting[id] != nil else { return }
-        store.put(.message(id), record.record)
+        guard var message = waiting[id], let registration = registry[message.token] else { return }
+        message.outcome = outcome
+        waiting[id] = message
+        store.put(.message(id), message.record)
         registry.change(message.token) { registration in
             switch outcome.result {
             case .newData: registration.counts.fetched +|= 1

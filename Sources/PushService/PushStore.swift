@@ -15,11 +15,20 @@ internal import Glibc
         /// By its id.
         case message(String)
 
-        fileprivate var path: String {
+        /// Below the folder of the store; empty: in it.
+        fileprivate var folder: String {
+            switch self {
+            case .settings: ""
+            case .registration: "registrations"
+            case .message: "messages"
+            }
+        }
+
+        fileprivate var name: String {
             switch self {
             case .settings: "settings"
-            case .registration(let token): "registrations/\(token)"
-            case .message(let id): "messages/\(id)"
+            case .registration(let token): token
+            case .message(let id): id
             }
         }
     }
@@ -157,26 +166,29 @@ internal import Glibc
         writeNext()
     }
 
-    /// Blocks.
+    /// Blocks. Messages come first: a registration remembers the files that were fetched, and must not do so before the message about the
+    /// file says that it was. Otherwise the app would hear that the file was there already.
     private nonisolated static func write(_ changes: [Item: [UInt8]?], to folder: String) -> Bool {
         var isOnDisk = true
-        var touched: Set<String> = []
-        for (item, bytes) in changes {
-            let path = "\(folder)/\(item.path)"
-            let parent = String(path[..<(path.lastIndex(of: "/") ?? path.startIndex)])
-            touched.insert(parent)
-            if let bytes {
-                isOnDisk = replace(path, bytes, in: parent) && isOnDisk
-            } else if unlink(path) != 0, errno != ENOENT {
-                isOnDisk = false
+        for parent in ["messages", "registrations", ""] {
+            let path = parent.isEmpty ? folder : "\(folder)/\(parent)"
+            var isTouched = false
+            for (item, bytes) in changes where item.folder == parent {
+                isTouched = true
+                if let bytes {
+                    isOnDisk = replace(item.name, bytes, in: path) && isOnDisk
+                } else if unlink("\(path)/\(item.name)") != 0, errno != ENOENT {
+                    isOnDisk = false
+                }
             }
+            if isTouched { isOnDisk = flush(path) && isOnDisk }
+            guard isOnDisk else { return false }
         }
-        for parent in touched { isOnDisk = flush(parent) && isOnDisk }
         return isOnDisk
     }
 
-    private nonisolated static func replace(_ path: String, _ bytes: [UInt8], in parent: String) -> Bool {
-        let new = "\(parent)/.new-\(path[(path.lastIndex(of: "/") ?? path.startIndex)...].dropFirst())"
+    private nonisolated static func replace(_ name: String, _ bytes: [UInt8], in parent: String) -> Bool {
+        let (path, new) = ("\(parent)/\(name)", "\(parent)/.new-\(name)")
         unlink(new)
         let file = Glibc.open(new, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
         guard file >= 0 else { return false }

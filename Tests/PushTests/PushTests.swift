@@ -166,6 +166,44 @@ import Testing
         #expect(file.server.requests.count == 1)
     }
 
+    private func end(_ process: Int32, _ number: Int, _ server: ScriptedServer, _ app: AppStandIn) async {
+        switch number % 3 {
+        case 0: break
+        case 1: _ = await eventually { server.requests.count > number || hasEnded(process) }
+        default: _ = await eventually { await app.calls.count > number || hasEnded(process) }
+        }
+        Glibc.kill(process, SIGKILL)
+    }
+
+    /// The kills come before, during and after the message's saving, the fetch and the call of the app.
+    @Test func `survives kills at any time, and its file is fetched once`() async throws {
+        let world = try await PushWorld()
+        let distributor = await world.distributor(versions: [1])
+        let app = try await AppStandIn(world)
+        let bytes = patternBytes(50_000)
+        let server = ScriptedServer { request, reply in reply.serve(bytes, for: request, type: "image/png") }
+        let file = await Served(bytes.count)  // the same bytes
+        _ = try await world.register()
+        let token = distributor.lines("endpoint ").last?.split(separator: " ").dropFirst().first.map(String.init) ?? ""
+        for number in 0..<30 {
+            let message = Array(file.message(["url": "\"\(server.url("/\(number).png"))\""]).utf8)
+            let process = try #require(await world.process())
+            async let killed: Void = end(process, number, server, app)
+            // A distributor sends a message again until it is answered.
+            _ = await eventually { await world.connectorError(UnifiedPush.Version1.message, (token, message, "\(number)")) == nil }
+            await killed
+        }
+        #expect(await eventually { (try? await world.entry())?["waiting"] == .uint32(0) })
+        let calls = await app.calls
+        for number in 0..<30 {
+            let told = calls.filter { $0.path == "\(world.folder)/\(number).png" }
+            #expect(!told.isEmpty && told.allSatisfy { $0.bytes == bytes && $0.result != "failed" }, "\(number): \(told.map(\.result))")
+            #expect(told.contains { $0.result == "new-data" }, "\(number)")
+            #expect(server.requests.count { $0.path == "/\(number).png" } == 1, "\(number)")
+        }
+        _ = distributor
+    }
+
     @Test func `waits for a download service that is not there, also over a crash`() async throws {
         let world = try await PushWorld(hasService: false)
         let distributor = await world.distributor()
@@ -180,6 +218,26 @@ import Testing
         #expect(try await world.entry()["waiting"] == .uint32(1))
         #expect(await app.wasCalled())
         #expect(await app.calls.map(\.bytes) == [file.bytes])
+    }
+
+    @Test func `that could not be fetched in time fails as expired`() async throws {
+        let world = try await PushWorld(hasService: false)
+        let distributor = await world.distributor()
+        let app = try await AppStandIn(world)
+        let file = await Served()
+        let registration = try await world.register()
+        let end = wallClock() / 1_000_000 + 5
+        await world.send(file.message(["valid-until": "\(end)"]), to: registration)
+        #expect(await distributor.delivered(1))
+        #expect(try await world.entry()["waiting"] == .uint32(1))
+        await world.kill()
+        await world.bus.makeActivatable(BusName.service, PushWorld.serviceCommand)
+        #expect(await eventually { wallClock() / 1_000_000 >= end })
+        _ = try await world.entry()
+        #expect(await app.wasCalled())
+        let calls = await app.calls
+        #expect(calls.map(\.result) == ["failed"] && calls[0].details["error"] == .string("org.todoku.Error.Expired"))
+        #expect(file.server.requests.isEmpty)
     }
 
     @Test func `is told again if the app died with it`() async throws {

@@ -94,6 +94,13 @@ final class PushWorld: Sendable {
         #expect(exit.output == "201\n", "package python3-cryptography: \(exit)")
     }
 
+    /// The process of todoku-push, which is started if it does not run.
+    func process() async -> Int32? {
+        // A process that is being killed may still get the call.
+        _ = await eventually { await error(Push.list, "") == nil }
+        return await bus.process(of: Push.busName)
+    }
+
     /// Kills todoku-push, as a crash does.
     func kill() async { #expect(await bus.end(Push.busName, by: SIGKILL)) }
 }
