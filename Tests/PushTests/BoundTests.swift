@@ -7,18 +7,13 @@ import TestSupport
 import Testing
 
 @Suite(.timeLimit(.minutes(3))) struct `What todoku-push holds` {
-    /// The token of the only registration, as the distributor has it.
-    private func token(_ distributor: Child) -> String {
-        distributor.lines("endpoint ").last?.split(separator: " ").dropFirst().first.map(String.init) ?? ""
-    }
-
     @Test func `is bounded: a message beyond 64 that wait is refused`() async throws {
         // Nothing can be fetched, so all wait.
         let world = try await PushWorld(hasService: false)
         let distributor = await world.distributor(versions: [1])
         let file = await Served()
         _ = try await world.register()
-        let token = token(distributor)
+        let token = await distributor.token()
         for number in 0..<66 {
             let message = file.message(["url": "\"\(file.server.url("/\(number)"))\""])
             try await world.connection.call(
@@ -82,7 +77,7 @@ import Testing
         let world = try await PushWorld()
         let distributor = await world.distributor(versions: [2])
         _ = try await world.register()
-        let token = token(distributor)
+        let token = await distributor.token()
         let process = await world.bus.process(of: Push.busName)
         let values: [Variant] = [
             .byte(255), .bool(true), .int16(.min), .uint16(.max), .int32(.min), .uint32(.max), .int64(.min), .uint64(.max), .double(.nan),

@@ -184,7 +184,7 @@ import Testing
         let server = ScriptedServer { request, reply in reply.serve(bytes, for: request, type: "image/png") }
         let file = await Served(bytes.count)  // the same bytes
         _ = try await world.register()
-        let token = distributor.lines("endpoint ").last?.split(separator: " ").dropFirst().first.map(String.init) ?? ""
+        let token = await distributor.token()
         for number in 0..<30 {
             let message = Array(file.message(["url": "\"\(server.url("/\(number).png"))\""]).utf8)
             let process = try #require(await world.process())

@@ -109,6 +109,12 @@ final class PushWorld: Sendable {
 extension Child {
     func lines(_ start: String) -> [String] { output.split(separator: "\n").map(String.init).filter { $0.hasPrefix(start) } }
 
+    /// The token of the last registration that got an endpoint. Output arrives on a thread of its own, so wait for it.
+    func token() async -> String {
+        _ = await eventually { !lines("endpoint ").isEmpty }
+        return lines("endpoint ").last?.split(separator: " ").dropFirst().first.map(String.init) ?? ""
+    }
+
     /// Waits until so many messages were answered by the connector.
     func delivered(_ count: Int) async -> Bool {
         await eventually { lines("delivered Message").count + lines("undelivered Message").count >= count }
