@@ -38,6 +38,7 @@ let package = Package(
         .executable(name: "todokud", targets: ["todokud"]),
         .executable(name: "todoku", targets: ["todoku"]),
         .executable(name: "todoku-tray", targets: ["todoku-tray"]),
+        .executable(name: "todoku-push", targets: ["todoku-push"]),
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
@@ -54,10 +55,12 @@ let package = Package(
         .target(name: "CCrypto"),
         .target(name: "CCoding"),
         .target(name: "CArchive"),
+        .target(name: "CJSON"),
 
         // Rooms
         room("EventLoop", ["CSystem"]),
         room("DBus", ["CDBus", "EventLoop"]),
+        room("JSON", ["CJSON"]),
         room("DownloadModel"),
         room("Scheduling", ["DownloadModel"]),
         room("PartFiles", ["CCrypto", "CSystem", "DownloadModel", "EventLoop"]),
@@ -77,11 +80,21 @@ let package = Package(
             "DownloadService",
             [
                 "EventLoop", "DBus", "DownloadModel", "Scheduling", "PartFiles", "TransferEngine", "DownloadStore",
-                "Desktop", "DownloaderInterface", "Localization",
+                "Desktop", "DownloaderInterface", "Localization", "Sandboxes",
                 .product(name: "Logging", package: "swift-log"),
             ]),
+        room("Sandboxes", ["DBus", "DownloadModel", "DownloaderInterface"]),
         room("TodokuClient", ["DownloaderInterface", "DBus", "EventLoop", "DownloadModel"]),
         room("StatusNotifier", ["DBus", "EventLoop"]),
+        room("WebPush", ["CCrypto"]),
+        room("PushModel", ["DBus", "DownloadModel", "DownloaderInterface", "JSON", "WebPush"]),
+        room("PushInterface", ["DBus", "DownloaderInterface"], resources: [.embedInCode("Resources/org.todoku.Push1.xml")]),
+        room(
+            "PushService",
+            [
+                "EventLoop", "DBus", "DownloadModel", "DownloaderInterface", "TodokuClient", "WebPush", "PushModel", "PushInterface",
+                "Sandboxes", .product(name: "Logging", package: "swift-log"),
+            ]),
 
         // Programs
         program("todokud", ["DownloadService", "EventLoop", .product(name: "Logging", package: "swift-log")]),
@@ -93,6 +106,7 @@ let package = Package(
             ]),
         program(
             "todoku-tray", ["TodokuClient", "StatusNotifier", "DBus", "Desktop", "DownloadModel", "EventLoop", "Localization"]),
+        program("todoku-push", ["PushService", "Desktop", "EventLoop", .product(name: "Logging", package: "swift-log")]),
         program("todoku-demo", ["DBus", "EventLoop"]),
 
         // Tests
@@ -105,6 +119,8 @@ let package = Package(
         .target(name: "TestSupport", dependencies: ["DBus", "EventLoop", "CSystem"], path: "Tests/TestSupport", swiftSettings: strict),
         suite("EventLoopTests", ["EventLoop"]),
         suite("DBusTests", ["DBus", "EventLoop"]),
+        suite("JSONTests", ["JSON"]),
+        suite("WebPushTests", ["WebPush"]),
         suite("DownloadModelTests", ["DownloadModel"]),
         suite("SchedulingTests", ["DownloadModel", "Scheduling"]),
         suite("PartFilesTests", ["PartFiles", "DownloadModel", "EventLoop"]),
@@ -114,11 +130,19 @@ let package = Package(
         suite("LocalizationTests", ["Localization", "DownloadModel"]),
         suite("DesktopTests", ["Desktop", "Localization", "DBus", "DownloadModel", "EventLoop"]),
         suite(
-            "ServiceTests", ["todokud", "DownloadService", "DownloadStore", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
+            "ServiceTests",
+            ["todokud", "DownloadService", "DownloadStore", "DownloaderInterface", "Sandboxes", "DBus", "DownloadModel", "EventLoop"]),
         suite("FaultTests", ["todokud", "todoku-segments", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
         suite("CommandTests", ["todoku", "Localization", "TodokuClient", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
         suite(
             "TrayTests",
             ["todoku-tray", "todokud", "StatusNotifier", "TodokuClient", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
+        suite(
+            "PushTests",
+            [
+                "todoku-push", "todokud", "PushService", "PushModel", "PushInterface", "WebPush", "DownloaderInterface", "DBus",
+                "DownloadModel",
+                "EventLoop",
+            ]),
     ].filter(isWanted)
 )

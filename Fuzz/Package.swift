@@ -30,8 +30,11 @@ let package = Package(
         .target(name: "CCrypto"),
         .target(name: "CCoding"),
         .target(name: "CArchive"),
+        .target(name: "CJSON"),
         room("EventLoop", ["CSystem"]),
         room("DBus", ["CDBus", "EventLoop"]),
+        room("JSON", ["CJSON"]),
+        room("WebPush", ["CCrypto"]),
         room("DownloadModel"),
         room("PartFiles", ["CCrypto", "CSystem", "DownloadModel", "EventLoop"]),
         room("Transport", ["CCurl", "CCoding", "CSystem", "DownloadModel", "EventLoop"]),
@@ -44,11 +47,12 @@ let package = Package(
                 .embedInCode("Resources/org.todoku.Downloader1.xml"), .embedInCode("Resources/org.todoku.Download1.xml"),
                 .embedInCode("Resources/org.todoku.Batch1.xml"), .embedInCode("Resources/org.freedesktop.Application.xml"),
             ]),
+        room("PushModel", ["DBus", "DownloadModel", "DownloaderInterface", "JSON", "WebPush"]),
         .executableTarget(
             name: "todoku-fuzz",
             dependencies: [
                 "CCoding", "CFuzzer", "CSystem", "DBus", "DownloadModel", "DownloadStore", "DownloaderInterface", "EventLoop",
-                "Extraction", "PartFiles", "Transport", "TransferEngine",
+                "Extraction", "PartFiles", "PushModel", "Transport", "TransferEngine", "WebPush",
             ],
             swiftSettings: settings),
     ]

@@ -5,6 +5,8 @@ public struct MatchRule: Sendable {
     public var interface: String?
     public var member: String?
     public var argument0: String?
+    /// The first argument is this name, or a name below it.
+    public var argument0Namespace: String?
 
     public init(sender: String? = nil, path: String? = nil, interface: String? = nil, member: String? = nil) {
         (self.sender, self.path, self.interface, self.member) = (sender, path, interface, member)
@@ -12,7 +14,11 @@ public struct MatchRule: Sendable {
 
     var text: String {
         var text = "type='signal'"
-        for (key, value) in [("sender", sender), ("path", path), ("interface", interface), ("member", member), ("arg0", argument0)] {
+        let terms = [
+            ("sender", sender), ("path", path), ("interface", interface), ("member", member), ("arg0", argument0),
+            ("arg0namespace", argument0Namespace),
+        ]
+        for (key, value) in terms {
             if let value { text += ",\(key)='\(Self.escaped(value))'" }
         }
         return text
@@ -33,5 +39,8 @@ public struct MatchRule: Sendable {
         (interface == nil || interface == message.interface) && (member == nil || member == message.member)
             && (path == nil || path == message.path) && (sender.map { isFrom($0, message) } ?? true)
             && (argument0.map { (try? message.first(String.self)) == $0 } ?? true)
+            && (argument0Namespace.map { space in
+                (try? message.first(String.self)).map { $0 == space || $0.hasPrefix(space + ".") } ?? false
+            } ?? true)
     }
 }

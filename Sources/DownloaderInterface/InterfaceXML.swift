@@ -22,7 +22,7 @@ public enum InterfaceXML {
     }
 
     /// From the first `<interface` to the last `</interface>`, with the indentation before it.
-    static func element(in document: String) -> String? {
+    public static func element(in document: String) -> String? {
         let text = document.utf8
         let open = Array("  <interface".utf8)
         let close = Array("</interface>".utf8)

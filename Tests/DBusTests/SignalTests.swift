@@ -52,6 +52,21 @@ internal import Testing
         #expect(log.lines == ["all", "sender", "member"])
     }
 
+    @Test @BusActor func `come by the namespace of their first argument`() async throws {
+        let service = try await TestService()
+        let client = try service.client()
+        let log = Log()
+        var rule = MatchRule(interface: Shelf.interface, member: "Changed")
+        rule.argument0Namespace = "org.a"
+        _ = client.subscribe(rule) { message in if let (name, _) = Shelf.changed.read(message) { log.add(name) } }
+        try await roundTrip(client)
+        for name in ["org.a", "org.ab", "org", "org.a.b.c", "", "last", "org.a.b"] {
+            service.connection.send(Shelf.changed.message(from: ShelfTree.path, (name, 1)))
+        }
+        #expect(await eventually { log.lines.last == "org.a.b" })
+        #expect(log.lines == ["org.a", "org.a.b.c", "org.a.b"])
+    }
+
     @Test @BusActor func `a handler that unsubscribes another during a signal keeps it from running`() async throws {
         let service = try await TestService()
         let client = try service.client()

@@ -32,6 +32,7 @@ enum Target: String, CaseIterable {
     case options
     case rows
     case messages
+    case pushes
     case exchanges
 
     var oneInput: @convention(c) (UnsafePointer<UInt8>?, Int) -> Int32 {
@@ -46,6 +47,7 @@ enum Target: String, CaseIterable {
         case .options: { run(fuzzOptions, $0, $1) }
         case .rows: { run(fuzzRows, $0, $1) }
         case .messages: { run(fuzzMessage, $0, $1) }
+        case .pushes: { run(fuzzPush, $0, $1) }
         case .exchanges: { run(fuzzExchanges, $0, $1) }
         }
     }

@@ -1,10 +1,16 @@
-// libcrypto's message digests by a table of function pointers that dlopen(3) fills on first use.
+// libcrypto's message digests, and what RFC 8291 takes, by a table of function pointers that dlopen(3) fills on first use.
 #pragma once
+#include <openssl/bn.h>
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <stddef.h>
 
 #define TODOKU_CRYPTO_FUNCTIONS(X) \
-  X(EVP_MD_CTX_new) X(EVP_MD_CTX_free) X(EVP_get_digestbyname) X(EVP_DigestInit_ex) X(EVP_DigestUpdate) X(EVP_DigestFinal_ex)
+  X(EVP_MD_CTX_new) X(EVP_MD_CTX_free) X(EVP_get_digestbyname) X(EVP_DigestInit_ex) X(EVP_DigestUpdate) X(EVP_DigestFinal_ex) \
+  X(HMAC) X(EVP_PKEY_Q_keygen) X(EVP_PKEY_get_octet_string_param) X(EVP_PKEY_get_bn_param) X(EVP_PKEY_free) X(BN_bn2binpad) \
+  X(BN_clear_free) X(EVP_PKEY_CTX_new_from_name) X(EVP_PKEY_CTX_new) X(EVP_PKEY_CTX_free) X(EVP_PKEY_fromdata_init) \
+  X(EVP_PKEY_fromdata) X(EVP_PKEY_derive_init) X(EVP_PKEY_derive_set_peer) X(EVP_PKEY_derive) X(EVP_CIPHER_CTX_new) \
+  X(EVP_CIPHER_CTX_free) X(EVP_CIPHER_CTX_ctrl) X(EVP_aes_128_gcm) X(EVP_DecryptInit_ex) X(EVP_DecryptUpdate) X(EVP_DecryptFinal_ex)
 
 #define TODOKU_CRYPTO_POINTER(name) __typeof__(&name) name;
 struct todoku_crypto_table { TODOKU_CRYPTO_FUNCTIONS(TODOKU_CRYPTO_POINTER) };
@@ -32,3 +38,15 @@ __attribute__((swift_name("digest_update(_:_:_:)"))) static inline int todoku_di
 __attribute__((swift_name("digest_final(_:_:)"))) static inline int todoku_digest_final(EVP_MD_CTX *context, unsigned char *digest) {
   return todoku_crypto.EVP_DigestFinal_ex(context, digest, NULL);
 }
+
+// Each needs todoku_crypto_load, and returns 1, or 0 if it failed. All buffers are the caller's.
+
+/// A new key on the curve P-256: its secret number, big-endian, and its point, uncompressed.
+int todoku_p256_generate(unsigned char secret[32], unsigned char point[65]);
+/// The shared secret (ECDH) of a key and a peer's point. Fails for a point that is not on the curve.
+int todoku_p256_agree(const unsigned char secret[32], const unsigned char point[65], const unsigned char peer[65], unsigned char shared[32]);
+int todoku_hmac_sha256(const void *key, size_t key_count, const void *bytes, size_t count, unsigned char digest[32]);
+/// AES-128-GCM. Fails unless the tag is right; then `plain`, of `count` bytes, must not be used.
+int todoku_aes_128_gcm_open(
+    const unsigned char key[16], const unsigned char nonce[12], const void *bytes, size_t count, const unsigned char tag[16],
+    unsigned char *plain);

@@ -1,6 +1,7 @@
 internal import Desktop
 internal import DownloadModel
 internal import Glibc
+internal import Sandboxes
 
 /// The changes of the user and of the machine's owner to the permissions of Flatpak apps (flatpak-override(1)). They take effect for an
 /// app's sandbox at its next start, and for its downloads at the next start of a transfer.

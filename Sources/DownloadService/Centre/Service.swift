@@ -7,6 +7,7 @@ public import EventLoop
 internal import Glibc
 public import Logging
 internal import PartFiles
+internal import Sandboxes
 internal import Scheduling
 internal import TransferEngine
 

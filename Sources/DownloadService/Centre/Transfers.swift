@@ -3,6 +3,7 @@ internal import DownloadStore
 internal import EventLoop
 internal import Logging
 internal import PartFiles
+internal import Sandboxes
 internal import Scheduling
 internal import TransferEngine
 

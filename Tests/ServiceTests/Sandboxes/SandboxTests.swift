@@ -6,6 +6,7 @@ internal import TestSupport
 internal import Testing
 
 @testable internal import DownloadService
+@testable internal import Sandboxes
 
 private let manager = BusName.managerPath.value
 private let app = "org.example.App"

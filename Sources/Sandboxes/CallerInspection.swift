@@ -1,4 +1,4 @@
-internal import DBus
+public import DBus
 internal import DownloadModel
 internal import DownloaderInterface
 internal import Glibc
@@ -20,12 +20,12 @@ internal import Glibc
 /// connection lives. To deceive this check, a connection must outlive its process, and another process must get the number before the call.
 /// No confined Flatpak can do so, because its connection belongs to the proxy, which the app does not control. All reads use one descriptor
 /// of `/proc/PID`, and so see one process.
-enum CallerInspection {
+public enum CallerInspection {
     /// Most bytes that are read of `.flatpak-info`, and of each file in `/proc`.
     static let mostBytes = 64 << 10
 
     /// Blocks, so run it in the pool. `arrival`: when the first call arrived, as time since boot.
-    static func finding(_ credentials: ConnectionCredentials, arrival: Duration) -> CallerFinding {
+    public static func finding(_ credentials: ConnectionCredentials, arrival: Duration) -> CallerFinding {
         do throws(Refusal) {
             return .known(try identity(credentials, arrival: arrival))
         } catch { return .refused(error.dbusError) }
@@ -86,7 +86,7 @@ enum CallerInspection {
     }
 
     /// The text of a file; nil if it is longer than `mostBytes`, not UTF-8, or unreadable.
-    static func readAll(_ descriptor: Int32) -> String? {
+    public static func readAll(_ descriptor: Int32) -> String? {
         var bytes = [UInt8](repeating: 0, count: mostBytes + 1)
         var count = 0
         while count < bytes.count {
@@ -136,7 +136,7 @@ enum CallerInspection {
 }
 
 /// `.flatpak-info`, a key file (flatpak-metadata(5); Desktop Entry Specification, "Basic format of the file").
-enum FlatpakInfo {
+public enum FlatpakInfo {
     /// The id of the application. A runtime that runs by itself has its id in the group `Runtime`. nil: the text has neither.
     static func id(in text: String) -> String? {
         let names = values(of: "name", in: text)
@@ -149,7 +149,7 @@ enum FlatpakInfo {
 
     /// Whether the list `shared` allows the network: true for `network`, false for `!network`; the last of them counts. nil: the list has
     /// neither.
-    static func network(in text: String) -> Bool? {
+    public static func network(in text: String) -> Bool? {
         let words = values(of: "shared", in: text)["Context"]?.split(separator: ";").map { trimmed($0) } ?? []
         return words.last { $0 == "network" || $0 == "!network" }.map { $0 == "network" }
     }
@@ -177,7 +177,7 @@ enum FlatpakInfo {
 
     /// Whether `text` is an id by Flatpak's rule: at most 255 bytes, in at least three elements between dots. An element consists of
     /// letters, digits, "_" and "-", and begins with neither a digit nor "-".
-    static func isId(_ text: String) -> Bool {
+    public static func isId(_ text: String) -> Bool {
         let elements = text.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
         return text.utf8.count <= 255 && elements.count >= 3
             && elements.allSatisfy { element in

@@ -1,0 +1,238 @@
+internal import DBus
+internal import DownloadModel
+internal import EventLoop
+internal import Logging
+internal import PushInterface
+internal import PushModel
+
+/// The way to the distributor: which one it is, and the registrations at it.
+///
+/// A distributor forgets nothing, but may be another one, or may have been set up anew. So all registrations are made again, with the same
+/// tokens, at each start and when a distributor appears (UnifiedPush, "Connector").
+@BusActor final class DistributorLink {
+    /// Most calls to distributors at a time.
+    private static let mostCalls = 16
+    private static let patience: Duration = .seconds(30)
+
+    private let connection: Connection
+    private let registry: Registry
+    private let hold: PushIdleExit.Hold
+    private let log: Logger
+    /// The user's choice; empty: the only one.
+    private(set) var setting: String
+    private var running: Set<String> = []
+    private var activatable: Set<String> = []
+    private var subscription: Connection.Subscription?
+    /// Whether the bus has told which distributors there are.
+    private var isReady = false
+    private var queue: [String] = []
+    private var calling: Set<String> = []
+    /// Why a registration has no endpoint, by its token.
+    private(set) var problems: [String: String] = [:]
+    /// Told when a registration has another endpoint, or cannot have one.
+    var changed: (_ token: String, _ hasNewEndpoint: Bool) -> Void = { _, _ in }
+
+    init(connection: Connection, registry: Registry, setting: String, hold: PushIdleExit.Hold, log: Logger) {
+        (self.connection, self.registry, self.setting, self.hold, self.log) = (connection, registry, setting, hold, log)
+    }
+
+    /// All distributors, in alphabetical order.
+    var distributors: [String] { running.union(activatable).sorted() }
+
+    /// The one to use; nil: see `problem`.
+    private var chosen: String? {
+        let all = distributors
+        if !setting.isEmpty { return all.contains(setting) ? setting : nil }
+        return all.count == 1 ? all[0] : nil
+    }
+
+    private var problem: String {
+        if !setting.isEmpty { return "the distributor \(setting) does not run; it is waited for" }
+        let all = distributors
+        return all.isEmpty
+            ? "no distributor of UnifiedPush runs in this session; one is waited for"
+            : "there are several distributors; choose one by the property Distributor: \(all.joined(separator: ", "))"
+    }
+
+    /// Finds the distributors, and makes all registrations again.
+    func begin() async {
+        var rule = MatchRule(sender: BusDaemon.name, interface: BusDaemon.name, member: BusDaemon.nameOwnerChanged.name)
+        rule.argument0Namespace = String(UnifiedPush.distributorPrefix.dropLast())
+        subscription = connection.subscribe(rule) { [weak self] message in
+            guard let (name, _, owner) = BusDaemon.nameOwnerChanged.read(message) else { return }
+            self?.take(name, isThere: !owner.isEmpty)
+        }
+        // A name that comes or goes after these answers is in a signal.
+        let names = try? await connection.call(BusDaemon.listNames, on: BusDaemon.name, at: BusDaemon.path, ())
+        running.formUnion((names ?? []).filter(Self.isDistributor))
+        let startable = try? await connection.call(BusDaemon.listActivatableNames, on: BusDaemon.name, at: BusDaemon.path, ())
+        activatable = Set((startable ?? []).filter(Self.isDistributor))
+        isReady = true
+        registerAll()
+    }
+
+    private static func isDistributor(_ name: String) -> Bool { name.hasPrefix(UnifiedPush.distributorPrefix) }
+
+    private func take(_ name: String, isThere: Bool) {
+        guard Self.isDistributor(name) else { return }
+        if isThere { running.insert(name) } else { running.remove(name) }
+        if isThere, name == chosen { registerAll() }
+    }
+
+    /// - Throws: `InvalidOption` for a name that no distributor can have.
+    func choose(_ name: String) throws(Refusal) {
+        guard name.isEmpty || Self.isName(name) else {
+            throw Refusal(
+                .invalidOption, "Distributor must be a name such as \(UnifiedPush.distributorPrefix)ntfy, or empty, not “\(shown(name))”.")
+        }
+        setting = name
+        registerAll()
+    }
+
+    private static func isName(_ name: String) -> Bool {
+        guard isDistributor(name), name.utf8.count <= 255 else { return false }
+        return name.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false).allSatisfy { element in
+            guard let first = element.first, !(UInt8(ascii: "0")...UInt8(ascii: "9")).contains(first) else { return false }
+            return element.allSatisfy { byte in
+                switch byte {
+                case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+                    UInt8(ascii: "_"), UInt8(ascii: "-"):
+                    true
+                default: false
+                }
+            }
+        }
+    }
+
+    // MARK: Registering
+
+    private func registerAll() { for registration in registry.all { register(registration.token) } }
+
+    /// Makes a registration at the distributor, when its turn comes. Without a distributor, `changed` is told at once.
+    func register(_ token: String) {
+        guard isReady else { return }  // `begin` makes all
+        guard chosen != nil else { return settle(token, problem) }
+        if !queue.contains(token) { queue.append(token) }
+        callNext()
+    }
+
+    private func callNext() {
+        while calling.count < Self.mostCalls, let index = queue.firstIndex(where: { !calling.contains($0) }) {
+            let token = queue.remove(at: index)
+            guard registry[token] != nil else { continue }
+            calling.insert(token)
+            BusActor.spawn { [self] in
+                await call(for: token)
+                calling.remove(token)
+                callNext()
+            }
+        }
+        hold.isHeld = !calling.isEmpty
+    }
+
+    private func call(for token: String) async {
+        guard let registration = registry[token] else { return }
+        guard let distributor = chosen else { return settle(token, problem) }
+        if !registration.distributor.isEmpty, registration.distributor != distributor {
+            // First, so that the old distributor's answer changes nothing.
+            registry.change(token) { ($0.distributor, $0.endpoint, $0.version) = ("", "", 0) }
+            changed(token, true)
+            await unregister(token, at: registration.distributor)
+        }
+        let failure = await register(registration, at: distributor)
+        guard registry[token] != nil else {
+            // The app left meanwhile.
+            await unregister(token, at: distributor)
+            return
+        }
+        guard failure == nil else {
+            log.notice(
+                "the distributor refused a registration",
+                metadata: ["app": "\(registration.key.app)", "distributor": "\(distributor)", "reason": "\(failure ?? "")"])
+            return settle(token, "the distributor \(distributor) refused the registration: \(failure ?? "")")
+        }
+        if registry[token]?.distributor != distributor { registry.change(token) { $0.distributor = distributor } }
+        problems[token] = registry[token]?.endpoint.isEmpty == true ? "the distributor \(distributor) has not told the endpoint yet" : nil
+        if registry[token]?.endpoint.isEmpty == false { changed(token, false) }
+    }
+
+    /// - Returns: why the distributor refused; nil: it did not.
+    private func register(_ registration: Registration, at distributor: String) async -> String? {
+        let description = "\(registration.key.app): \(registration.key.name)"
+        var arguments: [String: Variant] = [
+            "service": .string(Push.busName), "token": .string(registration.token), "description": .string(description),
+        ]
+        if let vapid = registration.rules.vapid { arguments["vapid"] = .string(vapid) }
+        do throws(DBusError) {
+            let answer = try await connection.call(
+                UnifiedPush.Version2.register, on: distributor, at: UnifiedPush.distributorPath, arguments, timeout: Self.patience)
+            return answer["success"] == .string("REGISTRATION_SUCCEEDED") ? nil : Self.brief(answer["reason"]?.string ?? "no reason given")
+        } catch {
+            guard Self.isUnknown(error) else { return Self.brief(error.message) }
+        }
+        do throws(DBusError) {
+            let (result, reason) = try await connection.call(
+                UnifiedPush.Version1.register, on: distributor, at: UnifiedPush.distributorPath,
+                (Push.busName, registration.token, description), timeout: Self.patience)
+            return result == "NEW_ENDPOINT" || result == "REGISTRATION_SUCCEEDED" ? nil : Self.brief(reason.isEmpty ? result : reason)
+        } catch { return Self.brief(error.message) }
+    }
+
+    /// Whether the distributor has no version 2.
+    private static func isUnknown(_ error: DBusError) -> Bool {
+        ["UnknownMethod", "UnknownInterface", "UnknownObject", "InvalidArgs"].contains { error.name == "org.freedesktop.DBus.Error.\($0)" }
+    }
+
+    private static func brief(_ text: String) -> String { String(shown(text).unicodeScalars.prefix(300)) }
+
+    /// Ends a registration at its distributor, if that runs.
+    func unregister(_ registration: Registration) {
+        problems[registration.token] = nil
+        guard !registration.distributor.isEmpty else { return }
+        BusActor.spawn { [self] in await unregister(registration.token, at: registration.distributor) }
+    }
+
+    private func unregister(_ token: String, at distributor: String) async {
+        do throws(DBusError) {
+            _ = try await connection.call(
+                UnifiedPush.Version2.unregister, on: distributor, at: UnifiedPush.distributorPath, ["token": .string(token)],
+                timeout: Self.patience, starts: false)
+        } catch {
+            guard Self.isUnknown(error) else { return }
+            _ = try? await connection.call(
+                UnifiedPush.Version1.unregister, on: distributor, at: UnifiedPush.distributorPath, token, timeout: Self.patience,
+                starts: false)
+        }
+    }
+
+    private func settle(_ token: String, _ problem: String) {
+        problems[token] = problem
+        changed(token, false)
+    }
+
+    // MARK: What the distributor says
+
+    /// - Throws: `InvalidUrl` for an endpoint that is no URL; `NoSuchObject` for a token that we did not issue.
+    func newEndpoint(_ token: String, _ endpoint: String, version: UInt32) throws(Refusal) {
+        guard let registration = registry[token] else { throw Self.unknownToken }
+        _ = try DownloadURL(endpoint)
+        problems[token] = nil
+        guard registration.endpoint != endpoint || registration.version != version else { return changed(token, false) }
+        registry.change(token) { ($0.endpoint, $0.version) = (endpoint, version) }
+        log.info("a registration has a new endpoint", metadata: ["app": "\(registration.key.app)", "name": "\(registration.key.name)"])
+        changed(token, true)
+    }
+
+    /// A distributor dropped a registration. It is made again at the next start. One that had the registration before has no say.
+    func unregistered(_ token: String, by sender: String) async {
+        guard let former = registry[token], !former.endpoint.isEmpty else { return }
+        let owner = try? await connection.call(BusDaemon.getNameOwner, on: BusDaemon.name, at: BusDaemon.path, former.distributor)
+        guard owner == nil || owner == sender, let registration = registry[token], registration.endpoint == former.endpoint else { return }
+        registry.change(token) { ($0.distributor, $0.endpoint, $0.version) = ("", "", 0) }
+        problems[token] = "the distributor ended the registration"
+        log.notice("the distributor ended a registration", metadata: ["app": "\(registration.key.app)"])
+        changed(token, true)
+    }
+
+    static let unknownToken = Refusal(.noSuchObject, "There is no registration with this token.")
+}

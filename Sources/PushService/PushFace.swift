@@ -1,0 +1,163 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+internal import PushInterface
+internal import PushModel
+internal import WebPush
+
+/// `org.todoku.Push1`: the registrations on the bus.
+@BusActor final class PushObject {
+    /// How long `Register` waits for an endpoint.
+    private static let patience: Duration = .seconds(10)
+    /// Most calls that wait for the endpoint of one registration.
+    private static let mostAsking = 256
+
+    let registry: Registry
+    let link: DistributorLink
+    let deliveries: Deliveries
+    private let store: PushStore
+    private let connection: Connection
+    private let hold: PushIdleExit.Hold
+    /// Calls of `Register` that wait for the endpoint of a registration.
+    private var asking: [String: [Reply<[String: Variant]>]] = [:] { didSet { hold.isHeld = !asking.isEmpty } }
+
+    init(
+        registry: Registry, link: DistributorLink, deliveries: Deliveries, store: PushStore, connection: Connection,
+        hold: PushIdleExit.Hold
+    ) {
+        (self.registry, self.link, self.deliveries, self.store) = (registry, link, deliveries, store)
+        (self.connection, self.hold) = (connection, hold)
+        link.changed = { [weak self] in self?.changed($0, hasNewEndpoint: $1) }
+    }
+
+    static let face = Face<PushObject>(
+        Push.interface, xml: { Push.element },
+        methods: [
+            Row(Push.register) { object, arguments, reply in
+                try object.register(arguments.0, arguments.1, arguments.2, reply)
+            },
+            Row(Push.unregister) { object, arguments, reply in
+                try object.unregister(arguments.0, arguments.1, reply)
+            },
+            Row(Push.list) { object, app, reply in try object.list(app, reply) },
+        ],
+        properties: [
+            PropertyRow(Push.distributor, { $0.link.setting }, set: { try $0.choose($1, $2) }),
+            PropertyRow(Push.distributors) { $0.link.distributors },
+            PropertyRow(Push.version) { _ in PushProgram.version },
+        ],
+        signals: [Push.endpointChanged.name: Push.endpointChanged.signature])
+
+    private func register(
+        _ app: String, _ name: String, _ options: [String: Variant], _ reply: Reply<[String: Variant]>
+    ) throws(Refusal) {
+        if let former = registry[RegistrationKey(app: app, name: name)], asking[former.token]?.count ?? 0 >= Self.mostAsking {
+            throw Refusal(.limitExceeded, "At most \(Self.mostAsking) calls may wait for the endpoint of one registration.")
+        }
+        let (token, undo) = try registry.register(app: app, name: name, options: options, from: reply.call.caller)
+        BusActor.spawn { [self] in
+            do throws(Refusal) { try await store.commit() } catch {
+                undo()
+                return reply.fail(error)
+            }
+            guard let registration = registry[token] else {
+                return reply.fail(Refusal(.noSuchObject, "The registration was ended by another call."))
+            }
+            if !registration.endpoint.isEmpty { return reply(answer(registration)) }
+            asking[token, default: []].append(reply)
+            link.register(token)
+            Poller.shared.schedule(after: Self.patience) { [weak self] in self?.answerAll(token) }
+        }
+    }
+
+    /// A registration has an endpoint, or cannot have one now.
+    private func changed(_ token: String, hasNewEndpoint: Bool) {
+        answerAll(token)
+        guard hasNewEndpoint, let key = registry[token]?.key else { return }
+        connection.send(Push.endpointChanged.message(from: Push.path, (key.app, key.name)))
+    }
+
+    private func answerAll(_ token: String) {
+        guard let replies = asking.removeValue(forKey: token) else { return }
+        BusActor.spawn { [self] in
+            // An app must not tell its server of an endpoint that a crash makes us forget.
+            try? await store.commit()
+            for reply in replies {
+                if let registration = registry[token] {
+                    reply(answer(registration))
+                } else {
+                    reply.fail(Refusal(.noSuchObject, "The registration was ended by another call."))
+                }
+            }
+        }
+    }
+
+    private func answer(_ registration: Registration) -> [String: Variant] {
+        let problem = registration.endpoint.isEmpty ? link.problems[registration.token] ?? "the distributor has not answered yet" : ""
+        return [
+            "endpoint": .string(registration.endpoint), "public-key": .string(Base64URL.encode(registration.keys.publicKey)),
+            "auth-secret": .string(Base64URL.encode(registration.keys.authSecret)), "version": .uint32(registration.version),
+            "problem": .string(problem),
+        ]
+    }
+
+    private func unregister(_ app: String, _ name: String, _ reply: Reply<Void>) throws(Refusal) {
+        let registration = try registry.unregister(app: app, name: name, from: reply.call.caller)
+        BusActor.spawn { [self] in
+            do throws(Refusal) { try await store.commit() } catch {
+                registry.restore(registration)
+                return reply.fail(error)
+            }
+            deliveries.forget(registration.token)
+            link.unregister(registration)
+            answerAll(registration.token)
+            reply()
+        }
+    }
+
+    private func list(_ given: String, _ reply: Reply<[[String: Variant]]>) throws(Refusal) {
+        var app = given
+        if case .app(let id, _) = reply.call.caller {
+            if app.isEmpty { app = id }
+            try Registry.check(app: app, for: reply.call.caller)
+        }
+        reply(
+            registry.all.filter { app.isEmpty || $0.key.app == app }.map { registration in
+                let counts = registration.counts
+                var entry = answer(registration)
+                entry["app"] = .string(registration.key.app)
+                entry["name"] = .string(registration.key.name)
+                entry["received"] = .uint64(counts.received)
+                entry["fetched"] = .uint64(counts.fetched)
+                entry["unchanged"] = .uint64(counts.unchanged)
+                entry["failed"] = .uint64(counts.failed)
+                entry["waiting"] = .uint32(UInt32(clamping: deliveries.waitingCount(of: registration.token)))
+                entry["refused"] = .dictionary(
+                    key: "s", value: "t",
+                    counts.refused.sorted { $0.key.rawValue < $1.key.rawValue }.map {
+                        Variant.Entry(key: .string($0.key.rawValue), value: .uint64($0.value))
+                    })
+                return entry
+            })
+    }
+
+    private func choose(_ name: String, _ reply: Reply<Void>) throws(Refusal) {
+        if reply.call.caller != .user { throw Refusal(.notAllowed, "An app in a sandbox may not choose the distributor.") }
+        let former = link.setting
+        try link.choose(name)
+        store.put(.settings, ["distributor": .string(name)])
+        BusActor.spawn { [self] in
+            do throws(Refusal) { try await store.commit() } catch {
+                try? link.choose(former)
+                return reply.fail(error)
+            }
+            if name != former {
+                connection.send(
+                    Standard.propertiesChanged.message(
+                        from: Push.path, (Push.interface, [Push.distributor.name: .string(name)], [])))
+            }
+            reply()
+        }
+    }
+}

@@ -1,0 +1,145 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+internal import PushModel
+internal import WebPush
+
+/// All registrations. What changes here is noted in the store.
+@BusActor final class Registry {
+    nonisolated static let mostOfApp = 32
+    nonisolated static let most = 1000
+    /// Bytes of an app's name for a registration.
+    private static let longestName = 64
+
+    private let store: PushStore
+    private var byToken: [String: Registration] = [:]
+    private var tokens: [RegistrationKey: String] = [:]
+
+    init(_ registrations: [Registration], store: PushStore) {
+        self.store = store
+        for registration in registrations where tokens[registration.key] == nil {
+            byToken[registration.token] = registration
+            tokens[registration.key] = registration.token
+        }
+    }
+
+    subscript(token: String) -> Registration? { byToken[token] }
+    subscript(key: RegistrationKey) -> Registration? { tokens[key].flatMap { byToken[$0] } }
+
+    /// Oldest first.
+    var all: [Registration] { byToken.values.sorted { ($0.created, $0.token) < ($1.created, $1.token) } }
+
+    /// Changes a registration, if it is still there.
+    func change(_ token: String, _ body: (inout Registration) -> Void) {
+        guard var registration = byToken[token] else { return }
+        body(&registration)
+        byToken[token] = registration
+        store.put(.registration(token), registration.record)
+    }
+
+    /// Makes a registration, or changes the options of one.
+    ///
+    /// - Returns: what to do if it cannot be saved.
+    func register(
+        app: String, name: String, options: [String: Variant], from caller: CallerIdentity
+    ) throws(Refusal) -> (token: String, undo: @BusActor () -> Void) {
+        try Self.check(app: app, for: caller)
+        guard (1...Self.longestName).contains(name.utf8.count), name.utf8.allSatisfy(Self.isNameByte) else {
+            throw Refusal(
+                .invalidOption,
+                "The name of a registration must have 1 to 64 characters of A–Z, a–z, 0–9, “_”, “-” and “.”, not “\(shown(name))”.")
+        }
+        if case .app(let id, false) = caller {
+            throw Refusal(.notAllowed, "The sandbox of \(id) has no network (share=network), so nothing is fetched for it.")
+        }
+        let rules = try PushRules(decoding: options, app: app, from: caller)
+        let isSandboxed = caller != .user
+        let key = RegistrationKey(app: app, name: name)
+        if let former = self[key] {
+            change(former.token) { ($0.options, $0.rules, $0.isSandboxed) = (options, rules, isSandboxed) }
+            return (former.token, { [self] in change(former.token) { $0 = former } })
+        }
+        guard byToken.count < Self.most else {
+            throw Refusal(.limitExceeded, "There are \(Self.most) registrations, which is the most in all; unregister some.")
+        }
+        guard byToken.values.count(where: { $0.key.app == app }) < Self.mostOfApp else {
+            throw Refusal(.limitExceeded, "\(app) has \(Self.mostOfApp) registrations, which is the most of one app; unregister some.")
+        }
+        let keys: WebPushKeys
+        do throws(WebPushError) { keys = try .generate() } catch {
+            throw Refusal(.storage, "No keys can be made for the registration: \(error).")
+        }
+        let token = randomName()
+        byToken[token] = Registration(
+            key: key, token: token, keys: keys, created: WallTime(microseconds: wallClock()), isSandboxed: isSandboxed, options: options,
+            rules: rules)
+        tokens[key] = token
+        change(token) { _ in }
+        return (token, { [self] in remove(token) })
+    }
+
+    /// - Returns: the registration that was removed.
+    func unregister(app: String, name: String, from caller: CallerIdentity) throws(Refusal) -> Registration {
+        try Self.check(app: app, for: caller)
+        guard let registration = self[RegistrationKey(app: app, name: name)] else {
+            throw Refusal(.noSuchObject, "\(shown(app)) has no registration “\(shown(name))”.")
+        }
+        remove(registration.token)
+        return registration
+    }
+
+    private func remove(_ token: String) {
+        guard let registration = byToken.removeValue(forKey: token) else { return }
+        tokens[registration.key] = nil
+        store.put(.registration(token), nil)
+    }
+
+    /// Puts back a registration whose removal could not be saved.
+    func restore(_ registration: Registration) {
+        byToken[registration.token] = registration
+        tokens[registration.key] = registration.token
+        change(registration.token) { _ in }
+    }
+
+    /// Whether `app` may be started once more: an app in a sandbox is started at most `Limits.ownerStarts` times in an hour.
+    func countStart(of token: String) -> Bool {
+        guard let registration = byToken[token], registration.isSandboxed else { return true }
+        let now = WallTime(microseconds: wallClock())
+        // The clock was set back if a start lies in the future: such a start counts as of now.
+        func recent(_ starts: [WallTime]) -> [WallTime] { starts.map { min($0, now) }.filter { now - $0 < .seconds(3600) } }
+        let count = byToken.values.lazy.filter { $0.key.app == registration.key.app }.reduce(0) { $0 &+ recent($1.starts).count }
+        guard count < Limits.ownerStarts else { return false }
+        change(token) { $0.starts = recent($0.starts) + [now] }
+        return true
+    }
+
+    /// - Throws: if `app` is no id, or not the one of a sandboxed caller.
+    static func check(app: String, for caller: CallerIdentity) throws(Refusal) {
+        if case .app(let id, _) = caller, id != app {
+            throw Refusal(.notAllowed, "An app in a sandbox may not use the id of another app; its own is \(id).")
+        }
+        // The option activate takes the same names.
+        guard (try? DownloadOptions(decoding: ["activate": .string(app)])) != nil else {
+            throw Refusal(.invalidOption, "The id of an app must be a name such as org.example.App, not “\(shown(app))”.")
+        }
+    }
+
+    private static func isNameByte(_ byte: UInt8) -> Bool {
+        switch byte {
+        case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+            UInt8(ascii: "_"), UInt8(ascii: "-"), UInt8(ascii: "."):
+            true
+        default: false
+        }
+    }
+}
+
+/// 32 hexadecimal digits, at random.
+func randomName() -> String {
+    var random = SystemRandomNumberGenerator()
+    return [random.next(), random.next()].map { (number: UInt64) in
+        let digits = String(number, radix: 16)
+        return String(repeating: "0", count: max(0, 16 &- digits.utf8.count)) + digits
+    }.joined()
+}

@@ -1,0 +1,161 @@
+import DBus
+import DownloaderInterface
+import EventLoop
+import Glibc
+import PushInterface
+import TestSupport
+import Testing
+
+@Suite(.timeLimit(.minutes(3))) struct `What todoku-push holds` {
+    @Test func `is bounded: a message beyond 64 that wait is refused`() async throws {
+        // Nothing can be fetched, so all wait.
+        let world = try await PushWorld(hasService: false)
+        let distributor = await world.distributor(versions: [1])
+        let file = await Served()
+        _ = try await world.register()
+        let token = await distributor.token()
+        for number in 0..<66 {
+            let message = file.message(["url": "\"\(file.server.url("/\(number)"))\""])
+            try await world.connection.call(
+                UnifiedPush.Version1.message, on: Push.busName, at: UnifiedPush.connectorPath,
+                (token, Array(message.utf8), "\(number)"))
+        }
+        #expect(try await world.entry()["waiting"] == .uint32(64))
+        #expect(try await world.refused() == ["full": 2])
+        #expect(listFolder("\(world.state)/messages").count == 64)
+        await world.kill()
+        #expect(try await world.entry()["waiting"] == .uint32(64))
+        // With the registration, its messages go.
+        try await world.call(Push.unregister, (PushWorld.app, "picture"))
+        #expect(await eventually { listFolder("\(world.state)/messages").isEmpty })
+    }
+
+    @Test func `is asked of the service as the registration allows`() async throws {
+        let world = try await PushWorld(hasService: false)
+        let service = try await ServiceStandIn(world)
+        let distributor = await world.distributor()
+        let app = try await AppStandIn(world)
+        let file = await Served()
+        let registration = try await world.register(
+            "picture",
+            [
+                "types": .strings(["image/*"]), "max-size": .uint64(200_000), "filename": .string("today.png"),
+                "if-exists": .string("replace"), "allow-private": .bool(true),
+            ])
+        await world.send(file.message(), to: registration)
+        #expect(await app.wasCalled())
+        let calls = await app.calls
+        #expect(calls.map(\.result) == ["no-data"] && calls.map(\.path) == ["/the/path"])
+        let fetch = try #require(await service.fetches.first)
+        #expect(fetch.url == file.url)
+        var options = fetch.options
+        #expect(options.removeValue(forKey: "token")?.string?.hasPrefix("push_") == true)
+        let deadline = options.removeValue(forKey: "deadline")?.uint64 ?? 0
+        #expect((3_500_000...3_600_000).contains(deadline))
+        #expect(
+            options == [
+                "app": .string(PushWorld.app), "tag": .string("push"), "checksum": .string("sha256:\(file.sha256)"),
+                "size": .uint64(UInt64(file.bytes.count)), "max-size": .uint64(200_000), "expect-type": .string("image/*"),
+                "directory": .string(world.folder), "filename": .string("today.png"), "if-exists": .string("replace"),
+                "allow-metered": .bool(false), "allow-private": .bool(true), "priority": .int32(-1), "notify": .string("never"),
+                "show-progress": .bool(false),
+            ])
+        // A full disk of the service's is no end.
+        await service.setError(DBusError("org.todoku.Error.Storage", "full"))
+        await world.send(file.message(), to: registration)
+        #expect(await eventually { await service.fetches.count == 2 })
+        await world.kill()
+        await service.setError(nil)
+        _ = try await world.entry()
+        #expect(await app.wasCalled(2))
+        let fetches = await service.fetches
+        #expect(fetches.count == 3 && fetches[1].options == fetches[2].options)
+        _ = distributor
+    }
+
+    @Test func `is not harmed by values of any type, or by their size`() async throws {
+        let world = try await PushWorld()
+        let distributor = await world.distributor(versions: [2])
+        _ = try await world.register()
+        let token = await distributor.token()
+        let process = await world.bus.process(of: Push.busName)
+        let values: [Variant] = [
+            .byte(255), .bool(true), .int16(.min), .uint16(.max), .int32(.min), .uint32(.max), .int64(.min), .uint64(.max), .double(.nan),
+            .string(""), .string(String(repeating: "é", count: 200_000)), .string("\u{202e}\n\u{1b}"), .objectPath(ObjectPath("/")),
+            .signature("a{sv}"), .strings([]), .strings(Array(repeating: "x", count: 10_000)), .dictionary(["a": .bool(true)]),
+            .structure([.byte(1)]), .variant(.variant(.byte(1))), .array(of: "y", Array(repeating: .byte(1), count: 100_000)),
+            .array(of: "y", []),
+        ]
+        let keys = [
+            "hosts", "max-size", "types", "directory", "filename", "if-exists", "allow-metered", "allow-private", "activate", "vapid", "x",
+        ]
+        for value in values {
+            for key in keys {
+                _ = await world.error(Push.register, (PushWorld.app, "hostile", world.options([key: value])))
+            }
+            for key in ["token", "message", "id", "endpoint"] {
+                let arguments = ["token": Variant.string(token)].merging([key: value]) { $1 }
+                for method in [UnifiedPush.Version2.message, UnifiedPush.Version2.newEndpoint, UnifiedPush.Version2.unregistered] {
+                    _ = await world.connectorError(method, arguments)
+                }
+            }
+            if let text = value.string {
+                _ = await world.error(Push.register, (text, text, world.options()))
+                _ = await world.error(Push.unregister, (text, text))
+                _ = await world.error(Push.list, text)
+                _ = await world.setError(text)
+                _ = await world.connectorError(UnifiedPush.Version1.message, (text, Array(text.utf8), text))
+                _ = await world.connectorError(UnifiedPush.Version1.newEndpoint, (token, text))
+            }
+        }
+        #expect(await world.bus.process(of: Push.busName) == process && process != nil)
+        // The endpoint is what it was, if the distributor says so at the next start.
+        await world.kill()
+        _ = try await world.entry()
+        #expect(try await eventually { try await world.entry()["version"] == .uint32(2) })
+    }
+
+    @Test func `ends when it is told to, and starts again`() async throws {
+        let world = try await PushWorld()
+        _ = try await world.register()
+        #expect(await world.bus.end(Push.busName, by: SIGTERM))
+        #expect(try await world.call(Push.list, "").count == 1)
+        let second = await Child.run([PushWorld.program], environment: world.bus.environment)
+        #expect(second.status == 2)
+        for (arguments, status) in [
+            (["--version"], 0), (["--help"], 0), (["--idle-exit", "0"], 64), (["--nothing"], 64), (["--log-level", "loud"], 64),
+            (["--if-registered"], 0),
+        ] as [([String], Int32)] {
+            #expect(await Child.run([PushWorld.program] + arguments, environment: world.bus.environment).status == status, "\(arguments)")
+        }
+    }
+}
+
+/// A download service that only records what it is asked for.
+@BusActor final class ServiceStandIn: ObjectTree {
+    private static let face = Face<ServiceStandIn>(
+        Manager.interface, xml: { "" },
+        methods: [
+            Row(Manager.fetch) { service, arguments, reply in
+                service.fetches.append((arguments.0, arguments.1))
+                if let error = service.error { reply.fail(error) } else { reply(("no-data", "/the/path")) }
+            }
+        ])
+
+    private let connection: Connection
+    private(set) var fetches: [(url: String, options: [String: Variant])] = []
+    private var error: DBusError?
+
+    init(_ world: PushWorld) throws {
+        connection = try Connection.open(address: world.bus.address)
+        connection.export(self)
+        guard try connection.requestName(BusName.service) else { throw DBusError.failed("\(BusName.service) has an owner") }
+    }
+
+    func setError(_ error: DBusError?) { self.error = error }
+
+    func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? {
+        path == BusName.managerPath.value ? [Self.face.of(self)] : nil
+    }
+    func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] { [] }
+}

@@ -1,0 +1,205 @@
+import DBus
+import DownloaderInterface
+import EventLoop
+import Glibc
+import PushInterface
+import TestSupport
+import Testing
+
+@Suite(.timeLimit(.minutes(3))) struct `A distributor` {
+    @Test func `that is not there is waited for at no cost, and found when it appears`() async throws {
+        let world = try await PushWorld(idleExit: 1)
+        let registration = try await world.register()
+        #expect(registration["endpoint"] == .string("") && registration["version"] == .uint32(0))
+        #expect(registration["problem"]?.string?.contains("no distributor") == true)
+        // Nothing waits: the program exits.
+        #expect(await world.bus.waitForOwner(Push.busName, present: false))
+        let distributor = await world.distributor()
+        // At login it registers, and exits again.
+        let login = Child([PushWorld.program, "--if-registered", "--idle-exit", "1"], environment: world.bus.environment)
+        #expect(await eventually { distributor.output.contains("delivered NewEndpoint") })
+        #expect(await login.wait().status == 0)
+        let app = try await AppStandIn(world)
+        let file = await Served()
+        let entry = try await world.entry()
+        #expect(entry["endpoint"]?.string?.hasPrefix("http://127.0.0.1:") == true)
+        // The message starts it again.
+        #expect(await world.bus.waitForOwner(Push.busName, present: false))
+        await world.send(file.message(), to: entry)
+        #expect(await app.wasCalled())
+        #expect(await app.calls.map(\.result) == ["new-data"])
+    }
+
+    @Test func `that appears while the program runs gets the registrations`() async throws {
+        let world = try await PushWorld()
+        let changes = Changes()
+        await changes.follow(world.connection)
+        _ = try await world.register()
+        _ = try await world.register("second")
+        let distributor = await world.distributor(versions: [1])
+        #expect(await changes.has(2))
+        #expect(await changes.names.sorted() == ["picture", "second"])
+        #expect(try await world.entry()["version"] == .uint32(1))
+        #expect(await eventually { distributor.lines("register 1").count == 2 })
+        // It starts anew, and gets the same tokens.
+        let tokens = Set(distributor.lines("register 1"))
+        await distributor.stop()
+        let again = await world.distributor(versions: [1])
+        #expect(await changes.has(4))
+        #expect(await eventually { Set(again.lines("register 1")) == tokens })
+    }
+
+    @Test func `that the bus can start is started`() async throws {
+        let name = "org.unifiedpush.Distributor.test"
+        let world = try await PushWorld(names: [name: "\(repository)/Tests/Hosts/unifiedpush-distributor test 2"])
+        #expect(await world.bus.hasOwner(name) == false)
+        let registration = try await world.register()
+        #expect(registration["version"] == .uint32(2), "\(registration)")
+        #expect(await world.bus.end(name, by: SIGTERM))
+    }
+
+    @Test func `gets the same tokens at each start`() async throws {
+        let world = try await PushWorld()
+        let distributor = await world.distributor(versions: [2])
+        let first = try await world.register()
+        await world.kill()
+        #expect(try await world.register() == first)
+        #expect(await eventually { distributor.lines("register 2").count == 2 })
+        #expect(Set(distributor.lines("register 2")).count == 1)
+        #expect(distributor.lines("unregister").isEmpty)
+    }
+
+    @Test(arguments: [1, 2]) func `may change an endpoint`(version: Int) async throws {
+        let world = try await PushWorld()
+        let distributor = await world.distributor(versions: [version])
+        let registration = try await world.register()
+        let changes = Changes()
+        await changes.follow(world.connection)
+        distributor.signal(SIGUSR1)
+        #expect(await changes.has(1))
+        let entry = try await world.entry()
+        #expect(entry["endpoint"] != registration["endpoint"] && entry["public-key"] == registration["public-key"])
+        await world.kill()
+        #expect(try await world.entry()["endpoint"] == entry["endpoint"])
+        let app = try await AppStandIn(world)
+        let file = await Served()
+        await world.send(file.message(), to: entry)
+        #expect(await app.wasCalled())
+    }
+
+    @Test func `may end a registration, which is made again at the next start`() async throws {
+        let world = try await PushWorld()
+        let distributor = await world.distributor()
+        _ = try await world.register()
+        let changes = Changes()
+        await changes.follow(world.connection)
+        distributor.signal(SIGUSR2)
+        #expect(await changes.has(1))
+        let entry = try await world.entry()
+        #expect(entry["endpoint"] == .string("") && entry["problem"] == .string("the distributor ended the registration"))
+        await world.kill()
+        #expect(try await world.register()["endpoint"] != .string(""))
+    }
+
+    @Test(arguments: [1, 2]) func `may refuse a registration, and its reason is told`(version: Int) async throws {
+        let world = try await PushWorld()
+        let distributor = await world.distributor(versions: [version])
+        distributor.signal(SIGHUP)
+        #expect(await eventually { distributor.output.contains("refusing") })
+        let registration = try await world.register()
+        let reason = version == 1 ? "full" : "VAPID_REQUIRED"
+        #expect(registration["endpoint"] == .string(""))
+        #expect(
+            registration["problem"]
+                == .string("the distributor org.unifiedpush.Distributor.test refused the registration: \(reason)"))
+    }
+
+    @Test func `is the user's choice if there are several`() async throws {
+        let world = try await PushWorld()
+        let (one, other) = (await world.distributor("one"), await world.distributor("other", versions: [1]))
+        let registration = try await world.register()
+        #expect(registration["problem"]?.string?.contains("there are several distributors") == true)
+        let names = try await world.connection.call(
+            Standard.get, on: Push.busName, at: Push.path, (Push.interface, Push.distributors.name))
+        #expect(names == .strings(["org.unifiedpush.Distributor.one", "org.unifiedpush.Distributor.other"]))
+        let changes = Changes()
+        await changes.follow(world.connection)
+        func choose(_ name: String) async throws {
+            try await world.connection.call(
+                Standard.set, on: Push.busName, at: Push.path, (Push.interface, Push.distributor.name, .string(name)))
+        }
+        try await choose("org.unifiedpush.Distributor.one")
+        #expect(await changes.has(1))
+        #expect(try await world.entry()["version"] == .uint32(2))
+        // Another choice moves the registrations, also over a restart.
+        try await choose("org.unifiedpush.Distributor.other")
+        #expect(await changes.has(3))  // the old endpoint ended, the new one came
+        #expect(try await world.entry()["version"] == .uint32(1))
+        #expect(await eventually { one.lines("unregister 2").count == 1 })
+        await world.kill()
+        #expect(try await world.entry()["version"] == .uint32(1))
+        #expect(await eventually { other.lines("register 1").count == 2 })
+        for name in ["ntfy", "org.unifiedpush.Distributor.", "org.unifiedpush.Distributor.a b", "org.unifiedpush.Distributor.1"] {
+            #expect(await world.setError(name)?.name == "org.todoku.Error.InvalidOption", "\(name)")
+        }
+    }
+
+    @Test func `gets the key of the app's server`() async throws {
+        let world = try await PushWorld()
+        let distributor = await world.distributor(versions: [2])
+        let key = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4"
+        _ = try await world.register("picture", ["vapid": .string(key)])
+        #expect(await eventually { distributor.lines("register 2").last?.hasSuffix(" \(key)") == true })
+    }
+
+    @Test func `that calls with an unknown token is told so`() async throws {
+        let world = try await PushWorld()
+        for (method, error) in [
+            (await world.connectorError(UnifiedPush.Version1.message, ("x", [1], "id")), "org.todoku.Error.NoSuchObject"),
+            (await world.connectorError(UnifiedPush.Version1.newEndpoint, ("x", "https://a.example/")), "org.todoku.Error.NoSuchObject"),
+            (await world.connectorError(UnifiedPush.Version2.message, [:]), "org.freedesktop.DBus.Error.InvalidArgs"),
+            (
+                await world.connectorError(UnifiedPush.Version2.message, ["token": .string("x"), "message": .uint32(1)]),
+                "org.freedesktop.DBus.Error.InvalidArgs"
+            ),
+            (
+                await world.connectorError(UnifiedPush.Version2.message, ["token": .string("x"), "message": .string("é")]),
+                "org.todoku.Error.NoSuchObject"
+            ),
+            (await world.connectorError(UnifiedPush.Version1.unregistered, ""), nil),
+        ] { #expect(method?.name == error, "\(method?.message ?? "")") }
+    }
+}
+
+extension PushWorld {
+    func setError(_ name: String) async -> DBusError? {
+        do {
+            try await connection.call(
+                Standard.set, on: Push.busName, at: Push.path, (Push.interface, Push.distributor.name, .string(name)))
+            return nil
+        } catch { return error }
+    }
+
+    func connectorError<In: Sendable, Out: Sendable>(_ method: MethodOf<In, Out>, _ arguments: In) async -> DBusError? {
+        do {
+            _ = try await connection.call(method, on: Push.busName, at: UnifiedPush.connectorPath, arguments)
+            return nil
+        } catch { return error }
+    }
+}
+
+/// The signals `EndpointChanged`, by the names of the registrations.
+@BusActor final class Changes {
+    private(set) var names: [String] = []
+
+    func follow(_ connection: Connection) async {
+        let rule = MatchRule(path: Push.path.value, interface: Push.interface, member: Push.endpointChanged.name)
+        _ = connection.subscribe(rule) { [weak self] message in
+            if let (_, name) = Push.endpointChanged.read(message) { self?.names.append(name) }
+        }
+        // The bus has the match rule once it has answered a later call.
+        _ = try? await connection.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, Push.busName)
+    }
+
+    func has(_ count: Int) async -> Bool { await eventually { names.count >= count } }
+}

@@ -1,0 +1,35 @@
+import DBus
+import DownloaderInterface
+import Glibc
+import PushInterface
+import TestSupport
+import Testing
+
+@Suite(.timeLimit(.minutes(3))) struct `The example of a push` {
+    private static let program = "\(repository)/examples/push/push.py"
+    private static let python = "/usr/bin/python3"
+
+    @Test func `gets its image while it does not run`() async throws {
+        let id = "org.example.Push"
+        let lines = String(decoding: readFile("\(repository)/examples/push/\(id).service") ?? [], as: UTF8.self).split(separator: "\n")
+        #expect(lines == ["[D-BUS Service]", "Name=\(id)", "Exec=/usr/libexec/push.py"])
+        let world = try await PushWorld(names: [id: "\(Self.python) \(Self.program)"])
+        let distributor = await world.distributor()
+        let file = await Served(type: "image/jpeg")
+        let exit = await Child.run(
+            [Self.python, Self.program, "127.0.0.1", world.folder],
+            environment: world.bus.environment.merging(["PUSH_REHEARSAL": "1"]) { $1 })
+        #expect(exit.status == 0, "package python3-gi: \(exit.errors)")
+        let pairs = exit.output.split(separator: "\n").map { $0.split(separator: ": ", maxSplits: 1).map(String.init) }
+        var registration = Dictionary(uniqueKeysWithValues: pairs.map { ($0[0], Variant.string($0.count > 1 ? $0[1] : "")) })
+        registration["version"] = .uint32(2)
+        #expect(await world.bus.hasOwner(id) == false)
+        await world.send(file.message(["url": "\"\(file.server.url("/today.jpg"))\""]), to: registration)
+        // The app was started, and made the image the current one.
+        #expect(await eventually { readFile("\(world.folder)/current") == file.bytes })
+        #expect(readFile("\(world.folder)/today.jpg") == file.bytes)
+        #expect(await world.bus.hasOwner(id))
+        #expect(await world.bus.end(id, by: SIGTERM))
+        _ = distributor
+    }
+}

@@ -1,0 +1,195 @@
+import DBus
+import DownloadModel
+import DownloaderInterface
+import EventLoop
+import PushInterface
+import PushModel
+import TestSupport
+import Testing
+
+@testable import PushService
+
+@Suite(.timeLimit(.minutes(3))) struct `A registration` {
+    @Test func `is refused with an error that names what is wrong`() async throws {
+        let world = try await PushWorld()
+        let app = PushWorld.app
+        let cases: [(String, String, [String: Variant], String, String)] = [
+            (app, "a", ["hosts": .strings([])], "InvalidOption", "hosts"),
+            (app, "a", ["hosts": .strings(Array(repeating: "example.org", count: 33))], "InvalidOption", "hosts"),
+            (app, "a", ["hosts": .string("example.org")], "InvalidOption", "hosts"),
+            (app, "a", ["hosts": .strings(["a/b"])], "InvalidOption", "a/b"),
+            (app, "a", ["hosts": .strings(["*"])], "InvalidOption", "*"),
+            (app, "a", ["hosts": .strings([""])], "InvalidOption", "hosts"),
+            (app, "a", ["types": .strings(["png"])], "InvalidOption", "png"),
+            (app, "a", ["types": .strings(Array(repeating: "a/b", count: 17))], "InvalidOption", "types"),
+            (app, "a", ["max-size": .int32(-1)], "InvalidOption", "max-size"),
+            (app, "a", ["directory": .string("pictures")], "InvalidOption", "directory"),
+            (app, "a", ["filename": .string("a/b")], "InvalidOption", "filename"),
+            (app, "a", ["if-exists": .string("destroy")], "InvalidOption", "if-exists"),
+            (app, "a", ["allow-metered": .string("yes")], "InvalidOption", "allow-metered"),
+            (app, "a", ["activate": .string("nothing")], "InvalidOption", "activate"),
+            (app, "a", ["vapid": .string("abc")], "InvalidOption", "vapid"),
+            (app, "a", ["checksum": .string("sha256:")], "InvalidOption", "checksum"),
+            (app, "", [:], "InvalidOption", "name"),
+            (app, "a b", [:], "InvalidOption", "a b"),
+            (app, String(repeating: "a", count: 65), [:], "InvalidOption", "name"),
+            ("", "a", [:], "InvalidOption", "id of an app"),
+            ("app", "a", [:], "InvalidOption", "id of an app"),
+            (String(repeating: "a.", count: 200) + "a", "a", [:], "InvalidOption", "id of an app"),
+        ]
+        for (app, name, more, error, named) in cases {
+            let found = await world.error(Push.register, (app, name, world.options(more)))
+            #expect(
+                found?.name == "org.todoku.Error.\(error)" && found?.message.contains(named) == true,
+                "\(more) \(name): \(found?.message ?? "none")")
+        }
+        #expect(await world.error(Push.register, (app, "a", [:]))?.message.contains("hosts") == true)
+        #expect(await world.error(Push.unregister, (app, "a"))?.name == "org.todoku.Error.NoSuchObject")
+        #expect(try await world.call(Push.list, "").isEmpty)
+        #expect(listFolder("\(world.state)/registrations").isEmpty)
+    }
+
+    @Test func `may be made 32 times by an app`() async throws {
+        let world = try await PushWorld()
+        for number in 1...32 { _ = try await world.register("n\(number)") }
+        let error = await world.error(Push.register, (PushWorld.app, "n33", world.options()))
+        #expect(error?.name == "org.todoku.Error.LimitExceeded" && error?.message.contains("32") == true)
+        _ = try await world.register("n1")  // this one is there already
+        _ = try await world.call(Push.register, ("org.example.Other", "n1", world.options()))
+        #expect(try await world.call(Push.list, PushWorld.app).count == 32)
+        #expect(try await world.call(Push.list, "").count == 33)
+    }
+
+    @Test func `ends with Unregister, at the distributor and on disk`() async throws {
+        let world = try await PushWorld()
+        let distributor = await world.distributor()
+        let registration = try await world.register()
+        try await world.call(Push.unregister, (PushWorld.app, "picture"))
+        #expect(await eventually { distributor.lines("unregister 2").count == 1 })
+        #expect(listFolder("\(world.state)/registrations").isEmpty)
+        await world.kill()
+        #expect(try await world.call(Push.list, "").isEmpty)
+        // A new registration has other keys.
+        let other = try await world.register()
+        #expect(other["public-key"] != registration["public-key"] && other["auth-secret"] != registration["auth-secret"])
+        #expect(other["endpoint"] != registration["endpoint"])
+    }
+
+    @Test func `takes new options, and keeps its keys and counts`() async throws {
+        let world = try await PushWorld()
+        let distributor = await world.distributor(versions: [1])
+        let app = try await AppStandIn(world)
+        let file = await Served()
+        let first = try await world.register("picture", ["max-size": .uint64(1)])
+        await world.send(file.message(), to: first)
+        #expect(await distributor.delivered(1))
+        #expect(try await world.refused() == ["size": 1])
+        #expect(try await world.register() == first)
+        await world.send(file.message(), to: first)
+        #expect(await app.wasCalled())
+        #expect(try await world.refused() == ["size": 1])
+    }
+
+    @Test func `whose file on disk is damaged is left alone, and the others work`() async throws {
+        let world = try await PushWorld()
+        _ = try await world.register("one")
+        _ = try await world.register("two")
+        await world.kill()
+        let names = listFolder("\(world.state)/registrations")
+        #expect(names.count == 2)
+        writeFile("\(world.state)/registrations/\(names[0])", Array("damaged".utf8))
+        writeFile("\(world.state)/messages/x", patternBytes(1000))
+        writeFile("\(world.state)/settings", [])
+        #expect(try await world.call(Push.list, "").count == 1)
+        #expect(readFile("\(world.state)/registrations/\(names[0])") == Array("damaged".utf8))
+    }
+
+    @Test func `is kept where nobody else can read it`() async throws {
+        let world = try await PushWorld()
+        _ = try await world.register()
+        let exit = await Child.run(["find", world.state, "-perm", "/077"])
+        #expect(exit.output.isEmpty && exit.status == 0, "\(exit)")
+    }
+
+    @Test @BusActor func `of an app in a sandbox is bound to the app`() async throws {
+        let folder = TemporaryFolder("todoku-push-store")
+        let sandbox = CallerIdentity.app("org.example.App")
+        let hosts: [String: Variant] = ["hosts": .strings(["example.org"])]
+        let store = PushStore(folder: folder.path)
+        _ = try store.open()
+        let registry = Registry([], store: store)
+        func refusal(_ app: String, _ more: [String: Variant] = [:], from caller: CallerIdentity? = nil) -> Refusal? {
+            do throws(Refusal) {
+                _ = try registry.register(app: app, name: "a", options: hosts.merging(more) { $1 }, from: caller ?? sandbox)
+                return nil
+            } catch { return error }
+        }
+        #expect(refusal("org.example.Other")?.name == .notAllowed)
+        #expect(refusal("org.example.App", from: .app("org.example.App", hasNetwork: false))?.name == .notAllowed)
+        for (key, value) in [
+            ("directory", .string("/tmp")), ("allow-private", .bool(true)), ("if-exists", .string("replace")),
+            ("activate", .string("org.example.Other")),
+        ] as [(String, Variant)] {
+            let found = refusal("org.example.App", [key: value])
+            #expect(found?.name == .notAllowed && found?.message.contains(key) == true, "\(key)")
+        }
+        #expect(refusal("org.example.App", ["activate": .string("org.example.App.Agent")]) == nil)
+        #expect(throws: Refusal.self) { try registry.unregister(app: "org.example.Other", name: "a", from: sandbox) }
+        // It is started at most so often in an hour.
+        let token = registry.all[0].token
+        for _ in 0..<Limits.ownerStarts { #expect(registry.countStart(of: token)) }
+        #expect(!registry.countStart(of: token))
+        _ = try registry.register(app: "org.example.App", name: "a", options: hosts, from: .user)
+        #expect(registry.countStart(of: token))
+        try await store.commit()
+        #expect(listFolder(folder("registrations")) == [token])
+    }
+}
+
+@Suite struct `The contract of org.todoku.Push1` {
+    @Test @BusActor func `of the code is that of the XML`() throws {
+        var members: [String] = []
+        var (kind, name, ins, outs, access, changes) = ("", "", "", "", "", "true")
+        func end() {
+            switch kind {
+            case "method": members.append("method \(name)(\(ins))->(\(outs))")
+            case "signal": members.append("signal \(name)(\(ins))")
+            case "property": members.append("property \(name) \(ins) \(access) \(changes == "true" ? "true" : "false")")
+            default: break
+            }
+            kind = ""
+        }
+        for line in Push.element.split(separator: "\n") {
+            let parts = line.split(separator: "\"", omittingEmptySubsequences: false).map(String.init)
+            func value(_ key: String) -> String {
+                parts.firstIndex { $0.hasSuffix(" \(key)=") }.map { parts[$0 + 1] } ?? ""
+            }
+            let tag = parts[0].drop { $0 == " " }.prefix { $0 != " " }
+            switch tag {
+            case "<method", "<signal", "<property":
+                end()
+                (kind, name, ins, outs) = (String(tag.dropFirst()), value("name"), value("type"), "")
+                (access, changes) = (value("access"), "true")
+            case "<arg": if value("direction") == "out" { outs += value("type") } else { ins += value("type") }
+            case "<annotation" where value("name").hasSuffix("EmitsChangedSignal"): changes = value("value")
+            default: break
+            }
+        }
+        end()
+        let code = PushObject.face.members + PushObject.face.signals.map { "signal \($0.key)(\($0.value))" }
+        #expect(code.sorted() == members.sorted())
+        #expect(code.count == 7)
+        for reason in PushRefusalReason.allCases { #expect(Push.document.contains(" \(reason.rawValue)"), "\(reason.rawValue)") }
+    }
+
+    @Test func `is returned by introspection`() async throws {
+        let world = try await PushWorld()
+        let exit = await Child.run(
+            ["gdbus", "introspect", "--session", "--dest", Push.busName, "--object-path", "/", "--recurse"],
+            environment: world.bus.environment)
+        #expect(exit.status == 0, "\(exit.errors)")
+        for name in [Push.interface, UnifiedPush.Version1.connector, UnifiedPush.Version2.connector] {
+            #expect(exit.output.contains("interface \(name) {"), "\(name)")
+        }
+    }
+}
