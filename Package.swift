@@ -53,10 +53,12 @@ let package = Package(
         .target(name: "CCrypto"),
         .target(name: "CCoding"),
         .target(name: "CArchive"),
+        .target(name: "CJSON"),
 
         // Rooms
         room("EventLoop", ["CSystem"]),
         room("DBus", ["CDBus", "EventLoop"]),
+        room("JSON", ["CJSON"]),
         room("DownloadModel"),
         room("Scheduling", ["DownloadModel"]),
         room("PartFiles", ["CCrypto", "CSystem", "DownloadModel", "EventLoop"]),
@@ -104,6 +106,7 @@ let package = Package(
         .target(name: "TestSupport", dependencies: ["DBus", "EventLoop", "CSystem"], path: "Tests/TestSupport", swiftSettings: strict),
         suite("EventLoopTests", ["EventLoop"]),
         suite("DBusTests", ["DBus", "EventLoop"]),
+        suite("JSONTests", ["JSON"]),
         suite("DownloadModelTests", ["DownloadModel"]),
         suite("SchedulingTests", ["DownloadModel", "Scheduling"]),
         suite("PartFilesTests", ["PartFiles", "DownloadModel", "EventLoop"]),
