@@ -1,10 +1,12 @@
-// libcrypto's message digests by a table of function pointers that dlopen(3) fills on first use.
+// libcrypto's message digests and Ed25519 signatures by a table of function pointers that dlopen(3) fills on first use.
 #pragma once
 #include <openssl/evp.h>
 #include <stddef.h>
 
 #define TODOKU_CRYPTO_FUNCTIONS(X) \
-  X(EVP_MD_CTX_new) X(EVP_MD_CTX_free) X(EVP_get_digestbyname) X(EVP_DigestInit_ex) X(EVP_DigestUpdate) X(EVP_DigestFinal_ex)
+  X(EVP_MD_CTX_new) X(EVP_MD_CTX_free) X(EVP_get_digestbyname) X(EVP_DigestInit_ex) X(EVP_DigestUpdate) X(EVP_DigestFinal_ex) \
+  X(EVP_PKEY_new_raw_public_key) X(EVP_PKEY_new_raw_private_key) X(EVP_PKEY_get_raw_public_key) X(EVP_PKEY_free) X(EVP_DigestVerifyInit) \
+  X(EVP_DigestVerify) X(EVP_DigestSignInit) X(EVP_DigestSign)
 
 #define TODOKU_CRYPTO_POINTER(name) __typeof__(&name) name;
 struct todoku_crypto_table { TODOKU_CRYPTO_FUNCTIONS(TODOKU_CRYPTO_POINTER) };
@@ -31,4 +33,32 @@ __attribute__((swift_name("digest_update(_:_:_:)"))) static inline int todoku_di
 }
 __attribute__((swift_name("digest_final(_:_:)"))) static inline int todoku_digest_final(EVP_MD_CTX *context, unsigned char *digest) {
   return todoku_crypto.EVP_DigestFinal_ex(context, digest, NULL);
+}
+
+/// A key of 32 raw bytes (RFC 8032 §5.1.5); NULL: it has another length, or there is no memory. Free it by ed25519_free.
+__attribute__((swift_name("ed25519_public(_:_:)"))) static inline EVP_PKEY *todoku_ed25519_public(const void *bytes, size_t count) {
+  return todoku_crypto.EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, NULL, bytes, count);
+}
+__attribute__((swift_name("ed25519_private(_:_:)"))) static inline EVP_PKEY *todoku_ed25519_private(const void *bytes, size_t count) {
+  return todoku_crypto.EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, NULL, bytes, count);
+}
+/// Writes the 32 bytes of the public key. 1: done.
+__attribute__((swift_name("ed25519_get_public(_:_:)"))) static inline int todoku_ed25519_get_public(const EVP_PKEY *key, unsigned char *bytes) {
+  size_t count = 32;
+  return todoku_crypto.EVP_PKEY_get_raw_public_key(key, bytes, &count);
+}
+__attribute__((swift_name("ed25519_free(_:)"))) static inline void todoku_ed25519_free(EVP_PKEY *key) { todoku_crypto.EVP_PKEY_free(key); }
+
+/// Whether `signature` is that of `bytes` by the owner of `key` (EVP_DigestVerify(3)): 1 if so, any other number if not. `context` is new.
+__attribute__((swift_name("ed25519_verify(_:_:_:_:_:_:)"))) static inline int todoku_ed25519_verify(
+    EVP_MD_CTX *context, EVP_PKEY *key, const void *signature, size_t signature_count, const void *bytes, size_t count) {
+  if (todoku_crypto.EVP_DigestVerifyInit(context, NULL, NULL, NULL, key) != 1) return 0;
+  return todoku_crypto.EVP_DigestVerify(context, signature, signature_count, bytes, count);
+}
+/// Writes the 64 bytes of a signature (EVP_DigestSign(3)). 1: done. `context` is new.
+__attribute__((swift_name("ed25519_sign(_:_:_:_:_:)"))) static inline int todoku_ed25519_sign(
+    EVP_MD_CTX *context, EVP_PKEY *key, unsigned char *signature, const void *bytes, size_t count) {
+  size_t signature_count = 64;
+  if (todoku_crypto.EVP_DigestSignInit(context, NULL, NULL, NULL, key) != 1) return 0;
+  return todoku_crypto.EVP_DigestSign(context, signature, &signature_count, bytes, count);
 }
