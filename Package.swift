@@ -73,12 +73,14 @@ let package = Package(
             "DownloaderInterface", ["DBus", "DownloadModel"],
             resources: [
                 .embedInCode("Resources/org.todoku.Downloader1.xml"), .embedInCode("Resources/org.todoku.Download1.xml"),
-                .embedInCode("Resources/org.todoku.Batch1.xml"), .embedInCode("Resources/org.freedesktop.Application.xml"),
+                .embedInCode("Resources/org.todoku.Batch1.xml"), .embedInCode("Resources/org.todoku.Asset1.xml"),
+                .embedInCode("Resources/org.freedesktop.Application.xml"),
             ]),
         room(
             "DownloadService",
             [
-                "EventLoop", "DBus", "DownloadModel", "Scheduling", "PartFiles", "Transport", "TransferEngine", "DownloadStore",
+                "EventLoop", "DBus", "DownloadModel", "Scheduling", "Assets", "Extraction", "PartFiles", "Transport", "TransferEngine",
+                "DownloadStore",
                 "Desktop", "DownloaderInterface", "Localization",
                 .product(name: "Logging", package: "swift-log"),
             ]),
@@ -119,6 +121,7 @@ let package = Package(
         suite("DesktopTests", ["Desktop", "Localization", "DBus", "DownloadModel", "EventLoop"]),
         suite(
             "ServiceTests", ["todokud", "DownloadService", "DownloadStore", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
+        suite("AssetTests", ["todokud", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
         suite("FaultTests", ["todokud", "todoku-segments", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
         suite("CommandTests", ["todoku", "Localization", "TodokuClient", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
         suite(

@@ -172,8 +172,12 @@ private final class World {
             happens(.switched(key, nil))
         case .remove(let key, let removal):
             if let number = removal.download { removeDownload(number) }
+            if fails { return happens(.removed(key, removal, isGone: false)) }
             // The host never deletes the folder that the link leads to.
-            if fails || !removal.keepsFolder && link == removal.folder { return happens(.removed(key, removal, isGone: false)) }
+            if !removal.keepsFolder, link == removal.folder {
+                remove(AssetRemoval(folder: removal.folder, keepsFolder: true))
+                return happens(.removed(key, removal, isGone: false))
+            }
             remove(removal)
             happens(.removed(key, removal, isGone: true))
         case .deleteData(let key, let names):
@@ -348,7 +352,10 @@ private final class World {
             }
             let kept = Set([record.installed, record.previous, record.left].compactMap { $0?.folder })
             let pending = record.pending?.folder
-            for folder in folders.keys where !kept.contains(folder) && folder != pending { defects.append("\(folder) is left") }
+            // The link may lead to a version that could not be unregistered; the next update deletes that version.
+            for folder in folders.keys where !kept.contains(folder) && folder != pending && folder != link {
+                defects.append("\(folder) is left")
+            }
             for path in archives.keys where path != pending.map(AssetRecord.archive) { defects.append("\(path) is left") }
             for folder in unpacking where folder != pending { defects.append("what was unpacked of \(folder) is left") }
             for number in downloads.keys where number != record.pending?.download { defects.append("download \(number) is left") }

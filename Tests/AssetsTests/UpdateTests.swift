@@ -209,6 +209,23 @@ internal import Testing
         #expect(bench.record.removals.isEmpty)
     }
 
+    @Test func `of an earlier process is not taken for the one that a call asks for`() {
+        let bench = Bench(Bench.record())
+        bench.update()
+        bench.fetch(Bench.manifest("1"))
+        bench.addDownload()
+        bench.restart()
+        let call = bench.update()
+        bench.download()
+        bench.extract()
+        bench.switchLink()
+        #expect(bench.record.installed?.version == "1" && bench.answers[call] == nil && bench.stage == .checking)
+        bench.fetch(Bench.manifest("2"))
+        bench.addDownload()
+        bench.download(.failed(failure))
+        #expect(bench.answers[call] == .failed(failure))
+    }
+
     @Test func `calls the owner once a version is ready, and again after a restart if that failed`() {
         let bench = Bench(Bench.record { $0.options.activate = "org.example.App" })
         bench.install(Bench.manifest("1"))

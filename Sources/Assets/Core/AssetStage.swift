@@ -60,6 +60,12 @@ public struct AssetState: Sendable {
     /// The calls that wait for the manifest, and those that wait for the end of the update.
     var checks: [AssetCaller] = []
     var updates: [AssetCaller] = []
+    /// The calls for an update that came while the update of an earlier process was under way: its manifest may be old. They are about the
+    /// next one.
+    var nextUpdates: [AssetCaller] = []
+    var nextForces = false
+    /// Whether the update that is under way is one of an earlier process.
+    var isResumed = false
     var rollbacks: [AssetCaller] = []
     var departures: [AssetCaller] = []
     /// Whether the manifest is fetched for an update.

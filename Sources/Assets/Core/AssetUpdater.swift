@@ -80,10 +80,10 @@ public final class AssetUpdater {
 
     func answer(_ callers: [AssetCaller], _ answer: Answer) { for caller in callers { self.answer(caller, answer) } }
 
-    /// Takes the calls that wait for the end of the update.
+    /// Takes the calls that wait for the end of an update.
     func takeUpdates(_ key: AssetKey) -> [AssetCaller] {
-        defer { assets[key]?.updates = [] }
-        return assets[key]?.updates ?? []
+        defer { modify(key) { ($0.updates, $0.nextUpdates) = ([], []) } }
+        return assets[key].map { [$0.updates, $0.nextUpdates].flatMap { $0 } } ?? []
     }
 
     // MARK: Registration
@@ -212,7 +212,7 @@ public final class AssetUpdater {
             } else if record.isLeaving, record.pending?.step != .switching {
                 leave(key)
             } else if let pending = record.pending, pending.isRunning || record.isLeaving {
-                assets[key]?.isBackground = pending.isBackground
+                modify(key) { ($0.isBackground, $0.isResumed) = (pending.isBackground, true) }
                 proceed(key)
             }
             if record.owesCall { callOwner(key) }

@@ -24,8 +24,14 @@ extension AssetUpdater {
         guard let state = assets[key] else { return }
         guard !state.record.isLeaving else { return answer(caller, .refused(Self.isLeaving(key))) }
         guard state.activity != .rollingBack else { return answer(caller, .refused(isRollingBack(key))) }
-        assets[key]?.updates.append(caller)
         assets[key]?.isBackground = false
+        if state.isResumed {
+            return modify(key) { state in
+                state.nextUpdates.append(caller)
+                state.nextForces = state.nextForces || forces
+            }
+        }
+        assets[key]?.updates.append(caller)
         switch state.activity {
         case .none:
             modify(key) { ($0.wantsUpdate, $0.forces) = (true, forces) }
@@ -34,6 +40,20 @@ extension AssetUpdater {
             modify(key) { ($0.wantsUpdate, $0.forces) = (true, state.forces && state.wantsUpdate || forces) }
         default: break
         }
+    }
+
+    /// The update of an earlier process has ended: begins the one that calls have asked for since.
+    private func beginNextUpdate(_ key: AssetKey) {
+        guard let state = assets[key], state.isResumed else { return }
+        guard !state.record.isLeaving else {
+            modify(key) { ($0.isResumed, $0.nextUpdates) = (false, []) }
+            return answer(state.nextUpdates, .refused(Self.isLeaving(key)))
+        }
+        modify(key) { state in
+            (state.isResumed, state.updates, state.nextUpdates) = (false, state.nextUpdates, [])
+            (state.forces, state.nextForces, state.wantsUpdate) = (state.nextForces, false, !state.updates.isEmpty)
+        }
+        if !state.nextUpdates.isEmpty { beginCheck(key) }
     }
 
     private func isRollingBack(_ key: AssetKey) -> Refusal { Refusal(.invalidState, "The asset \(key) is being rolled back.") }
@@ -117,6 +137,7 @@ extension AssetUpdater {
         dropPending(key)
         if isUpdate { change(key) { ($0.isCancelled, $0.failure) = (true, nil) } }
         answer(takeUpdates(key), .failed(failure))
+        assets[key]?.isResumed = false
         actions.append(.tell(key))
         tidy(key)
     }
@@ -333,8 +354,10 @@ extension AssetUpdater {
         }
         assets[key]?.activity = .none
         actions += [.tell(key), .ready(key, version: pending.manifest.version)]
-        answer(takeUpdates(key), .updated(isChanged: true, path: before.path))
+        answer(assets[key]?.updates ?? [], .updated(isChanged: true, path: before.path))
+        assets[key]?.updates = []
         if assets[key]?.record.owesCall ?? false { callOwner(key) }
+        beginNextUpdate(key)
     }
 
     private func rollbackSwitched(_ key: AssetKey, _ before: AssetRecord, _ failure: DownloadFailure?) {
@@ -365,7 +388,9 @@ extension AssetUpdater {
         }
         assets[key]?.wantsUpdate = false
         set(key, .none)
-        answer(takeUpdates(key), .failed(failure))
+        answer(assets[key]?.updates ?? [], .failed(failure))
+        assets[key]?.updates = []
+        beginNextUpdate(key)
     }
 
     /// Gives up the pending update, with all that it has left.

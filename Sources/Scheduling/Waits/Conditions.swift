@@ -11,7 +11,7 @@ public struct Conditions: Sendable {
     /// Applications with a window in front. They show their outcomes themselves, unless a download always asks for a toast.
     var appsInFront: Set<String> = []
     /// The known condition of the network. nil: not known yet; nothing that needs the network starts.
-    private(set) var network: NetworkCondition?
+    public private(set) var network: NetworkCondition?
     /// Counts the changes of reach, so that a resume in spite of one reach does not count for the next reach.
     private(set) var reachCount: Int32 = 0
 
