@@ -35,6 +35,8 @@ internal import Scheduling
     let executor: ServiceExecutor
     let connection: Connection
     let folders: AssetFolders
+    /// Shows the toast that a version is ready. `Service` gives it.
+    var showReady: (AssetRecord) -> Void = { _ in }
     /// Whether hidden folders may be chosen (`--allow-hidden-folders`).
     let allowsHiddenFolders: Bool
     let log: Logger
@@ -185,6 +187,7 @@ internal import Scheduling
         guard let record = updater[key]?.record else { return }
         log.info("an asset is ready", metadata: ["asset": "\(key)", "version": "\(version)"])
         connection.send(Asset.ready.message(from: BusName.path(ofAsset: key), (version, record.path)))
+        showReady(record)
     }
 
     /// Calls the owner (option `activate`), which the bus starts if it does not run. A sandboxed app is not started: it must not be able to

@@ -142,7 +142,9 @@ enum AssetFiles {
         defer { close(file) }
         var (bytes, count) = ([UInt8](repeating: 0, count: limit +| 1), 0)
         while count < bytes.count {
-            let got = bytes.withUnsafeMutableBytes { pread(file, $0.baseAddress?.advanced(by: count), $0.count -| count, off_t(clamping: count)) }
+            let got = bytes.withUnsafeMutableBytes {
+                pread(file, $0.baseAddress?.advanced(by: count), $0.count -| count, off_t(clamping: count))
+            }
             if got < 0, errno == EINTR { continue }
             guard got >= 0 else { return nil }
             if got == 0 { break }

@@ -154,6 +154,7 @@ public struct ServiceOptions: Sendable {
         toaster = Toaster(
             list: list, events: executor, commands: commands, desktopWork: desktopWork, foreground: foreground, session: connection,
             opener: opener, clickable: options.clickable, hold: idleExit.makeHold(), log: log)
+        assets.showReady = { [toaster, admission] in toaster.showReady($0, number: admission.takeNumbers(1)) }
         let systemEvents = SystemEvents(
             scheduler: list.scheduler, events: executor, journal: journal, engine: engine, session: connection, log: log)
         systemEvents.needsNetwork = { [weak assets] in assets?.awaitsNetwork ?? false }
