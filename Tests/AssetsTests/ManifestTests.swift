@@ -3,7 +3,9 @@ internal import DownloadModel
 internal import Testing
 
 @Suite struct `A manifest` {
-    static let base = try! DownloadURL("https://example.org/assets/maps.json?token=1")
+    static let base: DownloadURL = {
+        do { return try DownloadURL("https://example.org/assets/maps.json?token=1") } catch { preconditionFailure("\(error)") }
+    }()
     static let digest = String(repeating: "ab", count: 32)
 
     static func parse(_ text: String, from base: DownloadURL = base) throws(DownloadFailure) -> AssetManifest {

@@ -12,9 +12,9 @@ struct RandomAssets {
     static func plain(_ name: String) -> AssetRecord {
         var options = DownloadOptions()
         options.app = "org.example.App"
+        guard let key = try? AssetKey(app: options.app, name: name) else { preconditionFailure("\(name) is no name") }
         return AssetRecord(
-            key: try! AssetKey(app: options.app, name: name), manifestURL: "https://h/\(name).json", options: options,
-            directory: "/home/a/assets/\(name)")
+            key: key, manifestURL: "https://h/\(name).json", options: options, directory: "/home/a/assets/\(name)")
     }
 
     private static let alphabet = Array("aZ09 _-./:;,\"'\\%?#&=ダウンé🎌\u{301}")

@@ -5,7 +5,9 @@ internal import Testing
 /// An updater with one asset, and the host's side by hand: each verb is one turn with one event.
 final class Bench {
     static let start = WallTime(microseconds: 1_700_000_000_000_000)
-    static let key = try! AssetKey(app: "org.example.App", name: "maps")
+    static let key: AssetKey = {
+        do { return try AssetKey(app: "org.example.App", name: "maps") } catch { preconditionFailure("\(error)") }
+    }()
     static let directory = "/assets/maps"
 
     private(set) var updater: AssetUpdater
