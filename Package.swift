@@ -63,6 +63,7 @@ let package = Package(
         room("JSON", ["CJSON"]),
         room("DownloadModel"),
         room("Scheduling", ["DownloadModel"]),
+        room("Assets", ["DownloadModel", "JSON"]),
         room("PartFiles", ["CCrypto", "CSystem", "DownloadModel", "EventLoop"]),
         room("Transport", ["CCurl", "CCoding", "CSystem", "DownloadModel", "EventLoop"]),
         room("TransferEngine", ["PartFiles", "Transport", "CSystem", "DownloadModel", "EventLoop"]),
@@ -74,12 +75,14 @@ let package = Package(
             "DownloaderInterface", ["DBus", "DownloadModel"],
             resources: [
                 .embedInCode("Resources/org.todoku.Downloader1.xml"), .embedInCode("Resources/org.todoku.Download1.xml"),
-                .embedInCode("Resources/org.todoku.Batch1.xml"), .embedInCode("Resources/org.freedesktop.Application.xml"),
+                .embedInCode("Resources/org.todoku.Batch1.xml"), .embedInCode("Resources/org.todoku.Asset1.xml"),
+                .embedInCode("Resources/org.freedesktop.Application.xml"),
             ]),
         room(
             "DownloadService",
             [
-                "EventLoop", "DBus", "DownloadModel", "Scheduling", "PartFiles", "TransferEngine", "DownloadStore",
+                "EventLoop", "DBus", "DownloadModel", "Scheduling", "Assets", "Extraction", "PartFiles", "TransferEngine",
+                "DownloadStore",
                 "Desktop", "DownloaderInterface", "Localization", "Sandboxes",
                 .product(name: "Logging", package: "swift-log"),
             ]),
@@ -123,6 +126,7 @@ let package = Package(
         suite("WebPushTests", ["WebPush"]),
         suite("DownloadModelTests", ["DownloadModel"]),
         suite("SchedulingTests", ["DownloadModel", "Scheduling"]),
+        suite("AssetsTests", ["Assets", "DownloadModel"]),
         suite("PartFilesTests", ["PartFiles", "DownloadModel", "EventLoop"]),
         suite("TransferEngineTests", ["TransferEngine", "PartFiles", "Transport", "DownloadModel", "EventLoop"]),
         suite("ExtractionTests", ["Extraction", "PartFiles", "DownloadModel", "EventLoop", "CArchive", "todoku-unpack"]),
@@ -132,6 +136,7 @@ let package = Package(
         suite(
             "ServiceTests",
             ["todokud", "DownloadService", "DownloadStore", "DownloaderInterface", "Sandboxes", "DBus", "DownloadModel", "EventLoop"]),
+        suite("AssetTests", ["todokud", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
         suite("FaultTests", ["todokud", "todoku-segments", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
         suite("CommandTests", ["todoku", "Localization", "TodokuClient", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
         suite(

@@ -45,7 +45,8 @@ let package = Package(
             "DownloaderInterface", ["DBus", "DownloadModel"],
             resources: [
                 .embedInCode("Resources/org.todoku.Downloader1.xml"), .embedInCode("Resources/org.todoku.Download1.xml"),
-                .embedInCode("Resources/org.todoku.Batch1.xml"), .embedInCode("Resources/org.freedesktop.Application.xml"),
+                .embedInCode("Resources/org.todoku.Batch1.xml"), .embedInCode("Resources/org.todoku.Asset1.xml"),
+                .embedInCode("Resources/org.freedesktop.Application.xml"),
             ]),
         room("PushModel", ["DBus", "DownloadModel", "DownloaderInterface", "JSON", "WebPush"]),
         .executableTarget(

@@ -128,6 +128,25 @@ enum Schema {
         """
         ALTER TABLE course ADD COLUMN resume_further TEXT;
         """,
+        // Assets. NULL in `installed_version`: nothing is installed; in `pending_folder`: no update is under way.
+        """
+        CREATE TABLE asset (
+            app TEXT NOT NULL, name TEXT NOT NULL, manifest_url TEXT NOT NULL, directory TEXT NOT NULL, options TEXT NOT NULL,
+            public_key BLOB NOT NULL, updates TEXT NOT NULL,
+            installed_version TEXT, installed_folder TEXT, installed_digest TEXT, installed_timestamp INTEGER,
+            previous_version TEXT, previous_folder TEXT, previous_digest TEXT, previous_timestamp INTEGER,
+            left_version TEXT, left_folder TEXT, left_digest TEXT, left_timestamp INTEGER,
+            skipped TEXT, latest TEXT, is_obsolete INTEGER NOT NULL, checked_at INTEGER,
+            pending_folder TEXT, pending_step TEXT, pending_download INTEGER, pending_source INTEGER, pending_is_running INTEGER,
+            pending_is_background INTEGER, pending_version TEXT, pending_url TEXT, pending_digest TEXT, pending_size INTEGER,
+            pending_unpacked INTEGER, pending_timestamp INTEGER, pending_mirrors TEXT,
+            is_rolling_back INTEGER NOT NULL, is_leaving INTEGER NOT NULL, deletes_data INTEGER NOT NULL, is_cancelled INTEGER NOT NULL,
+            owes_call INTEGER NOT NULL, last_folder INTEGER NOT NULL,
+            failure_name TEXT, failure_message TEXT, failure_status INTEGER, failure_retryable INTEGER,
+            removals TEXT NOT NULL,
+            PRIMARY KEY (app, name)
+        ) STRICT, WITHOUT ROWID;
+        """,
     ]
 }
 

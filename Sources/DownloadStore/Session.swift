@@ -30,6 +30,8 @@ final class Session {
     private let findCopy: Statement
     private let putBatch: Statement
     private let removeBatch: Statement
+    private let putAsset: Statement
+    private let removeAsset: Statement
     private let database: Database
     private let file: DatabaseFile
     private let folder: StoreFolder
@@ -94,6 +96,8 @@ final class Session {
             findCopy = try database.prepare(CopyRow.find)
             putBatch = try database.prepare("INSERT OR REPLACE INTO batch (\(BatchRecord.columns)) VALUES (\(BatchRecord.parameters))")
             removeBatch = try database.prepare("DELETE FROM batch WHERE number = ?")
+            putAsset = try database.prepare(AssetRecord.insert)
+            removeAsset = try database.prepare(AssetRecord.delete)
             database.watch(log)
         } catch { throw StoreError(error, folder, isOpening: true) }
     }
@@ -158,6 +162,9 @@ final class Session {
             try queue.requests = loadRequests(now: now, queue.settings.hostRules)
             try database.prepare("SELECT \(BatchRecord.columns) FROM batch ORDER BY number").eachRow {
                 queue.batches.append(BatchRecord($0))
+            }
+            try database.prepare(AssetRecord.select).eachRow { row in
+                if let asset = AssetRecord(row) { queue.assets.append(asset) }
             }
             last = queue.batches.lazy.map(\.number).compactMap(Self.given).max() ?? last
             take(.queue(queue))
@@ -249,7 +256,10 @@ final class Session {
             try transaction { () throws(SQLiteError) in
                 if isEverything {
                     try database.execute(
-                        "DELETE FROM download; DELETE FROM course; DELETE FROM batch; DELETE FROM sweep; DELETE FROM request")
+                        """
+                        DELETE FROM download; DELETE FROM course; DELETE FROM batch; DELETE FROM sweep; DELETE FROM request;
+                        DELETE FROM asset
+                        """)
                 }
                 for change in changes { try apply(change) }
                 if changes.contains(where: \.isCopy) { try dropCopies.run(Int64(Limits.copiesHeld)) }
@@ -290,6 +300,8 @@ final class Session {
             for member in members { try save(member) }
         case .removeBatch(let number): try removeBatch.run(number.value)
         case .set(let settings): for (key, value) in settings.rows { try set.run(key, value) }
+        case .putAsset(let record): try record.put(by: putAsset)
+        case .removeAsset(let key): try removeAsset.run(key.app, key.name)
         case .scrubLog: break  // done after the commit
         }
     }

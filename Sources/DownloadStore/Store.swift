@@ -234,7 +234,7 @@ public actor Store {
 
     /// Whether the database has work for a daemon. That is a download that is queued, active or being verified, or waits for anything but
     /// ResumeAll and a fresh link. Ended downloads count if the owner must be called (`DownloadRecord.remindsOwner`) or a toast is owed. So
-    /// do batches with an owed toast.
+    /// do batches with an owed toast, and assets that are checked without a call or have unfinished work.
     ///
     /// Only reads, on the calling thread, and creates no file. False without a database. True if the database cannot be read: the daemon
     /// then says why, or sets it aside.
@@ -263,6 +263,8 @@ public actor Store {
                             AND (activations = 0 OR ended_at > \(reminded))))
                     OR EXISTS (SELECT 1 FROM course WHERE owes_toast AND ended_at > \(toasted))
                     OR EXISTS (SELECT 1 FROM batch WHERE toast_owed_since > \(toasted))
+                    OR EXISTS (SELECT 1 FROM asset WHERE updates <> 'manual' OR pending_is_running OR is_rolling_back OR is_leaving
+                        OR owes_call OR removals <> '')
                 """) != 0
         } catch { return true }
     }

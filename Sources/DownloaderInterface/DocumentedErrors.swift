@@ -34,7 +34,7 @@ public enum DocumentedErrors {
 
     /// Comments of the interface files, keyed by member, with single spaces between words.
     private static let sections: [String: [String: String]] = Dictionary(
-        uniqueKeysWithValues: [Manager.interface, Download.interface, Batch.interface].map { interface in
+        uniqueKeysWithValues: [Manager.interface, Download.interface, Batch.interface, Asset.interface].map { interface in
             let comments = (InterfaceXML.document(of: interface) ?? "").split(separator: "<!--").dropFirst()
             let named = comments.compactMap { comment -> (String, String)? in
                 let text = comment[..<(comment.firstRange(of: "-->")?.lowerBound ?? comment.endIndex)]

@@ -6,6 +6,7 @@ public enum InterfaceXML {
         case Manager.interface: String(decoding: PackageResources.org_todoku_Downloader1_xml, as: UTF8.self)
         case Download.interface: String(decoding: PackageResources.org_todoku_Download1_xml, as: UTF8.self)
         case Batch.interface: String(decoding: PackageResources.org_todoku_Batch1_xml, as: UTF8.self)
+        case Asset.interface: String(decoding: PackageResources.org_todoku_Asset1_xml, as: UTF8.self)
         case Application.interface: String(decoding: PackageResources.org_freedesktop_Application_xml, as: UTF8.self)
         default: nil
         }

@@ -28,6 +28,15 @@ public enum Manager {
     public static let listSlowedHosts = MethodOf(interface, "ListSlowedHosts", out: [String: [String: Variant]].self)
     public static let resetHost = MethodOf(interface, "ResetHost", in: String.self)
 
+    public static let registerAsset = MethodOf(
+        interface, "RegisterAsset", in: String.self, String.self, String.self, [String: Variant].self, out: ObjectPath.self)
+    public static let unregisterAsset = MethodOf(interface, "UnregisterAsset", in: ObjectPath.self, Bool.self)
+    public static let assets = MethodOf(interface, "Assets", in: String.self, out: [ObjectPath].self)
+    public static let updateAssets = MethodOf(
+        interface, "UpdateAssets", in: String.self, [String: Variant].self, out: [Structure<ObjectPath, Bool, String>].self)
+
+    public static let assetAdded = SignalOf(interface, "AssetAdded", ObjectPath.self)
+    public static let assetRemoved = SignalOf(interface, "AssetRemoved", ObjectPath.self)
     public static let downloadAdded = SignalOf(interface, "DownloadAdded", ObjectPath.self)
     public static let downloadRemoved = SignalOf(interface, "DownloadRemoved", ObjectPath.self)
     public static let downloadEnded = SignalOf(interface, "DownloadEnded", ObjectPath.self, String.self, String.self)

@@ -9,6 +9,12 @@ public enum BusName {
     public static let batchesPath = "/org/todoku/Downloader1/batch"
     public static let tokensPath = "/org/todoku/Downloader1/download/by_token"
 
+    public static let assetsPath = "/org/todoku/Downloader1/asset"
+
+    public static func path(ofAsset key: AssetKey) -> ObjectPath {
+        ObjectPath("\(assetsPath)/\(ObjectPath.escape(key.app))/\(ObjectPath.escape(key.name))")
+    }
+
     /// The object path at which the application with this bus name implements `org.freedesktop.Application` (Desktop Entry Specification,
     /// "D-Bus Activation").
     public static func applicationPath(_ name: String) -> ObjectPath {

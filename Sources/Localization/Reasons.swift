@@ -32,6 +32,9 @@ extension Catalog {
         case .permissionDenied: text("The folder may not be written to.")
         case .expired: text("It did not finish in time.")
         case .interrupted: text("It was interrupted because the service ended.")
+        case .extraction: text("The archive could not be unpacked.")
+        case .manifest: text("The description of the latest version cannot be used.")
+        case .signature: text("The signature is not that of the publisher.")
         case .cancelled: text("The download was cancelled.")
         }
     }

@@ -65,8 +65,10 @@ internal import EventLoop
     }
 
     /// A call that may take long. It is repeated if the service goes away.
-    func wait<Out>(_ method: MethodOf<[String: Variant], Out>, at path: ObjectPath) async throws(ClientError) -> Out {
-        try await untilAnswered(method, at: path, [:]).answer
+    func wait<Out>(
+        _ method: MethodOf<[String: Variant], Out>, at path: ObjectPath, _ options: [String: Variant] = [:]
+    ) async throws(ClientError) -> Out {
+        try await untilAnswered(method, at: path, options).answer
     }
 
     func waitAll(_ filter: DownloadFilter) async throws(ClientError) -> OutcomeCounts {

@@ -367,7 +367,8 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
             folder.path,
             """
             ALTER TABLE course DROP COLUMN resume_born; ALTER TABLE copy DROP COLUMN born; ALTER TABLE course DROP COLUMN source;
-            ALTER TABLE course DROP COLUMN failure_origin; ALTER TABLE course DROP COLUMN resume_further; PRAGMA user_version = 3
+            ALTER TABLE course DROP COLUMN failure_origin; ALTER TABLE course DROP COLUMN resume_further;
+            DROP TABLE asset; PRAGMA user_version = 3
             """)
         var known = fullRecord(1)
         known.resume?.identity.born = nil
@@ -386,7 +387,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
             folder.path,
             """
             ALTER TABLE course DROP COLUMN source; ALTER TABLE course DROP COLUMN failure_origin;
-            ALTER TABLE course DROP COLUMN resume_further; PRAGMA user_version = 4
+            ALTER TABLE course DROP COLUMN resume_further; DROP TABLE asset; PRAGMA user_version = 4
             """)
         var known = fullRecord(1)
         known.resume?.ranges = ByteRanges(prefix: 17)
@@ -400,7 +401,10 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         try await save(folder.path, [fullRecord(1), plainRecord(2)])
         try tamper(
             folder.path,
-            "ALTER TABLE course DROP COLUMN failure_origin; ALTER TABLE course DROP COLUMN resume_further; PRAGMA user_version = 5")
+            """
+            ALTER TABLE course DROP COLUMN failure_origin; ALTER TABLE course DROP COLUMN resume_further; DROP TABLE asset;
+            PRAGMA user_version = 5
+            """)
         var known = fullRecord(1)
         known.resume?.ranges = ByteRanges(prefix: 17)
         known.state = known.state.withoutOrigin
@@ -437,13 +441,27 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         #expect(try await reopened(folder.path).records == state.records.map { $0.number == changed.number ? changed : $0 })
     }
 
+    @Test func `of version 7 goes on with all that it held, and takes assets`() async throws {
+        let text = try #require(readFile("\(repository)/Tests/Fixtures/queue-version-7.sql"))
+        writeFile(folder("todoku.db"), [])
+        try tamper(folder.path, String(decoding: text, as: UTF8.self))
+        let state = try await reopened(folder.path)
+        #expect(state.setAside == nil && state.salvaged == nil && state.nextNumber == DownloadNumber(6) && state.assets.isEmpty)
+        #expect(state.records.map(\.state.name) == ["finished", "failed", "active", "paused", "paused"])
+        #expect(state.records[2].resume?.ranges.ranges.count == 2)
+        let asset = RandomAssets.plain("maps")
+        try await withStore(folder.path) { store, _ in try await store.commit([.putAsset(asset)], nextNumber: DownloadNumber(6)) }
+        let again = try await reopened(folder.path)
+        #expect(again.assets == [asset] && again.records == state.records)
+    }
+
     @Test func `of a newer version is refused and left as it is`() async throws {
         try await save(folder.path, [plainRecord(1)])
         try tamper(folder.path, "PRAGMA user_version = 9")
         let bytes = readFile(folder("todoku.db"))
         let error = await storeError { _ = try await reopened(folder.path) }
         #expect(error?.reason == .newerVersion)
-        #expect(error?.message.contains("(version 9; this one reads up to 7)") == true)
+        #expect(error?.message.contains("(version 9; this one reads up to 8)") == true)
         #expect(readFile(folder("todoku.db")) == bytes)
         #expect(!listFolder(folder.path).contains { $0.contains("corrupt") })
     }

@@ -12,6 +12,7 @@ struct StoredState: Equatable {
     var settings = Settings()
     var sweeps: [DownloadNumber: String] = [:]
     var requests: [HostRequest] = []
+    var assets: [AssetRecord] = []
     var nextNumber = DownloadNumber(1)
     var setAside: String?
     var salvaged: Salvaged?
@@ -23,7 +24,8 @@ extension Store {
         let opening = try open { part in
             switch part {
             case .queue(let queue):
-                state = StoredState(batches: queue.batches, settings: queue.settings, sweeps: queue.sweeps, requests: queue.requests)
+                state = StoredState(
+                    batches: queue.batches, settings: queue.settings, sweeps: queue.sweeps, requests: queue.requests, assets: queue.assets)
             case .records(let records): state.records += records
             }
         }

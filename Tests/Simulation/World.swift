@@ -58,7 +58,7 @@ struct Saved {
         case .swept(let number): sweeps[number] = nil
         case .requested(let request): if plant != .hasty { requests["\(request.host) \(request.requestInterval)"] = request }
         case .requestOver(let host, let requestInterval): requests["\(host) \(requestInterval)"] = nil
-        case .scrubLog: break
+        case .scrubLog, .putAsset, .removeAsset: break
         case .keepCopy(let copy): copies[copy.key] = copy
         }
     }

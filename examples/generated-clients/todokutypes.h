@@ -19,6 +19,9 @@ using TodokuItems = QList<TodokuItem>;
 struct TodokuDescription { QDBusObjectPath download; QVariantMap properties; };  // (oa{sv})
 using TodokuDescriptions = QList<TodokuDescription>;
 
+struct TodokuAssetUpdate { QDBusObjectPath asset; bool changed = false; QString path; };  // (obs)
+using TodokuAssetUpdates = QList<TodokuAssetUpdate>;
+
 struct TodokuError { QString name, message; QVariantMap details; };  // (ssa{sv})
 
 struct TodokuSalvage { uint downloads = 0; bool mayHaveLost = false; };  // (ub)
@@ -27,6 +30,8 @@ Q_DECLARE_METATYPE(TodokuItem)
 Q_DECLARE_METATYPE(TodokuItems)
 Q_DECLARE_METATYPE(TodokuDescription)
 Q_DECLARE_METATYPE(TodokuDescriptions)
+Q_DECLARE_METATYPE(TodokuAssetUpdate)
+Q_DECLARE_METATYPE(TodokuAssetUpdates)
 Q_DECLARE_METATYPE(TodokuError)
 Q_DECLARE_METATYPE(TodokuSalvage)
 
@@ -34,6 +39,8 @@ inline QDBusArgument &operator<<(QDBusArgument &a, const TodokuItem &v) { a.begi
 inline const QDBusArgument &operator>>(const QDBusArgument &a, TodokuItem &v) { a.beginStructure(); a >> v.url >> v.options; a.endStructure(); return a; }
 inline QDBusArgument &operator<<(QDBusArgument &a, const TodokuDescription &v) { a.beginStructure(); a << v.download << v.properties; a.endStructure(); return a; }
 inline const QDBusArgument &operator>>(const QDBusArgument &a, TodokuDescription &v) { a.beginStructure(); a >> v.download >> v.properties; a.endStructure(); return a; }
+inline QDBusArgument &operator<<(QDBusArgument &a, const TodokuAssetUpdate &v) { a.beginStructure(); a << v.asset << v.changed << v.path; a.endStructure(); return a; }
+inline const QDBusArgument &operator>>(const QDBusArgument &a, TodokuAssetUpdate &v) { a.beginStructure(); a >> v.asset >> v.changed >> v.path; a.endStructure(); return a; }
 inline QDBusArgument &operator<<(QDBusArgument &a, const TodokuError &v) { a.beginStructure(); a << v.name << v.message << v.details; a.endStructure(); return a; }
 inline const QDBusArgument &operator>>(const QDBusArgument &a, TodokuError &v) { a.beginStructure(); a >> v.name >> v.message >> v.details; a.endStructure(); return a; }
 inline QDBusArgument &operator<<(QDBusArgument &a, const TodokuSalvage &v) { a.beginStructure(); a << v.downloads << v.mayHaveLost; a.endStructure(); return a; }
@@ -47,6 +54,8 @@ inline void registerTodokuTypes()
     qDBusRegisterMetaType<TodokuItems>();
     qDBusRegisterMetaType<TodokuDescription>();
     qDBusRegisterMetaType<TodokuDescriptions>();
+    qDBusRegisterMetaType<TodokuAssetUpdate>();
+    qDBusRegisterMetaType<TodokuAssetUpdates>();
     qDBusRegisterMetaType<TodokuError>();
     qDBusRegisterMetaType<TodokuSalvage>();
     // Qt 5 finds the type of a property by the name in the generated code.
@@ -54,4 +63,5 @@ inline void registerTodokuTypes()
     qRegisterMetaType<TodokuStrings>("TodokuStrings");
     qRegisterMetaType<TodokuItems>("TodokuItems");
     qRegisterMetaType<TodokuDescriptions>("TodokuDescriptions");
+    qRegisterMetaType<TodokuAssetUpdates>("TodokuAssetUpdates");
 }

@@ -70,6 +70,9 @@ public struct ToastTexts: Sendable {
     /// The file's name, and the reason on a second line.
     public func failedBody(fileName: String, failure: DownloadFailure) -> String { "\(fileName)\n\(reason(failure))" }
 
+    /// An app's data has a new version.
+    public var assetSummary: String { catalog.text("New data is ready") }
+
     /// "8件のダウンロードが完了しました（2件は失敗）".
     public func batchSummary(_ outcomes: OutcomeCounts) -> String {
         let finished = catalog.text("%1$s download complete", "%1$s downloads complete", count: UInt64(outcomes.finished))

@@ -38,16 +38,21 @@ public enum HTTPDate {
 
     private static func instant(year: String, month: String, day: String, time: String) -> WallTime? {
         let clock = time.utf8.split(separator: UInt8(ascii: ":"), omittingEmptySubsequences: false)
-        guard let year = decimal(year.utf8, as: UInt64.self), (1970...9999).contains(year), let month = months.firstIndex(of: month),
+        guard let year = decimal(year.utf8, as: UInt64.self), let month = months.firstIndex(of: month),
             let day = decimal(day.utf8, as: UInt64.self), clock.count == 3, clock.allSatisfy({ $0.count == 2 }),
             let hour = decimal(clock[0], as: UInt64.self), let minute = decimal(clock[1], as: UInt64.self),
             let second = decimal(clock[2], as: UInt64.self)
         else { return nil }
-        let isLeap = isLeap(year)
-        let lengths: [UInt64] = [31, isLeap ? 29 : 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
-        // A leap second (60) counts as the second before it.
-        guard (1...lengths[month]).contains(day), hour < 24, minute < 60, second <= 60 else { return nil }
-        let wholeDays = daysBefore(year) + lengths[..<month].reduce(0, +) + day - 1
+        return instant(year: year, month: month + 1, day: day, hour: hour, minute: minute, second: second)
+    }
+
+    /// The instant of a date and a time of day in UTC; nil if there is none, before 1970 or after 9999. A leap second (60) counts as the
+    /// second before it.
+    package static func instant(year: UInt64, month: Int, day: UInt64, hour: UInt64, minute: UInt64, second: UInt64) -> WallTime? {
+        guard (1970...9999).contains(year), (1...12).contains(month) else { return nil }
+        let lengths: [UInt64] = [31, isLeap(year) ? 29 : 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
+        guard (1...lengths[month - 1]).contains(day), hour < 24, minute < 60, second <= 60 else { return nil }
+        let wholeDays = daysBefore(year) + lengths[..<(month - 1)].reduce(0, +) + day - 1
         let seconds = wholeDays * 86_400 + hour * 3600 + minute * 60 + min(second, 59)
         return WallTime(microseconds: seconds * 1_000_000)
     }

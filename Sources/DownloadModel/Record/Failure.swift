@@ -28,6 +28,9 @@ public enum ErrorName: String, CaseIterable, Sendable {
     case cancelled = "Cancelled"
     case expired = "Expired"
     case interrupted = "Interrupted"
+    case extraction = "Extraction"
+    case manifest = "Manifest"
+    case signature = "Signature"
 
     /// The name on the bus: `org.todoku.Error.` and the raw value.
     public var busName: String { "org.todoku.Error.\(rawValue)" }

@@ -19,6 +19,9 @@ public enum StoreChange: Equatable, Sendable {
     case requestOver(host: String, requestInterval: Duration)
     /// The last file fetched for its key; replaces the previous one.
     case keepCopy(CachedCopy)
+    /// Adds the asset, or replaces the asset with its key.
+    case putAsset(AssetRecord)
+    case removeAsset(AssetKey)
     /// This commit removes secrets from rows, so their older versions in the write-ahead log must go, too.
     case scrubLog
 }

@@ -14,6 +14,8 @@ internal import TransferEngine
     let callers: Callers
     let admission: Admission
     let foreground: Foreground
+    /// The calls about assets. `Service` gives it, because assets are made after what they are clients of.
+    weak var assets: AssetCentre?
     private let desktopWork: DesktopWork
     private let engine: Engines
     private let allowsHiddenFolders: Bool

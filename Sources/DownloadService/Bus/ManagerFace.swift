@@ -15,6 +15,7 @@ enum ManagerFace {
             Manager.downloadAdded.name: Manager.downloadAdded.signature, Manager.downloadRemoved.name: Manager.downloadRemoved.signature,
             Manager.batchAdded.name: Manager.batchAdded.signature, Manager.batchRemoved.name: Manager.batchRemoved.signature,
             Manager.downloadEnded.name: Manager.downloadEnded.signature, Manager.allEnded.name: Manager.allEnded.signature,
+            Manager.assetAdded.name: Manager.assetAdded.signature, Manager.assetRemoved.name: Manager.assetRemoved.signature,
         ], permits: { DocumentedErrors.permits($1, of: $0, in: Manager.interface) })
 
     @BusActor static func told(_ commands: Commands) -> [String: Variant] { face.values(of: commands) { $0.isTold } }
@@ -100,6 +101,16 @@ enum ManagerFace {
             let name = try HostRules.name(of: host)
             commands.events.decide(.resetHost(name))
             commands.answerChange(reply)
+        },
+        Row(Manager.registerAsset) { commands, arguments, reply in
+            try commands.assets?.register(arguments.0, arguments.1, arguments.2, arguments.3, reply)
+        },
+        Row(Manager.unregisterAsset) { commands, arguments, reply in
+            try commands.assets?.unregister(arguments.0, deletesData: arguments.1, reply)
+        },
+        Row(Manager.assets) { commands, app, reply in reply(commands.assets?.paths(of: app, for: reply.call.caller) ?? []) },
+        Row(Manager.updateAssets) { commands, arguments, reply in
+            try commands.assets?.updateAll(arguments.0, arguments.1, reply)
         },
     ]
 

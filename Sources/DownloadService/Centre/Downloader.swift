@@ -34,18 +34,23 @@ internal import TransferEngine
     let partNames: PartNames
     /// Whether hidden folders may be destinations (`--allow-hidden-folders`).
     let allowsHiddenFolders: Bool
+    /// The folders of assets, which may be hidden.
+    let assetFolders: AssetFolders
     let silentFolders = SilentFolders()
     /// The pause before the next slice while the bus has not taken the signals sent so far.
     private static let breath: Duration = .milliseconds(2)
 
     init(
         list: DownloadList, journal: Journal, descriptors: Descriptors, ownerCalls: OwnerCalls, configuration: EngineConfiguration,
-        home: String, partNames: PartNames, allowsHiddenFolders: Bool, hold: IdleExit.Hold, log: Logger
+        home: String, partNames: PartNames, allowsHiddenFolders: Bool, assetFolders: AssetFolders, hold: IdleExit.Hold, log: Logger
     ) {
         (self.list, self.journal, self.descriptors, self.ownerCalls) = (list, journal, descriptors, ownerCalls)
         (self.configuration, self.home, self.partNames) = (configuration, home, partNames)
-        (self.allowsHiddenFolders, self.hold, self.log) = (allowsHiddenFolders, hold, log)
+        (self.allowsHiddenFolders, self.assetFolders, self.hold, self.log) = (allowsHiddenFolders, assetFolders, hold, log)
     }
+
+    /// Whether a download into `directory` may go through a hidden folder.
+    func allowsHidden(in directory: String) -> Bool { allowsHiddenFolders || assetFolders.contains(directory) }
 
     var scheduler: Scheduler { list.scheduler }
     /// The folder of the written maps.

@@ -31,6 +31,8 @@ internal import Scheduling
     /// The result of salvaging a damaged database at startup.
     private(set) var salvaged = SalvageReport()
     private weak var observer: (any JournalObserver)?
+    /// The rows that the scheduler does not know, for a new database.
+    var furtherRows: () -> [StoreChange] = { [] }
     private var owesRecovery = false
     private let unsentBytes: () -> Int
 
@@ -197,7 +199,7 @@ internal import Scheduling
             log.error("the database was damaged: writing a new one", metadata: ["cause": "\(error)"])
             gate.owesEverything = true
             // The order matters: a row of `changes` may be older than the same row of `rows`, and a change made since then is newer.
-            let rows = await allRows()
+            let rows = await allRows() + [furtherRows()]
             let aside = try await store.startAnew([changes] + rows + [gate.extendCommit()], nextNumber: nextNumber)
             gate.owesEverything = false
             (setAside, salvaged) = (aside ?? "", SalvageReport())

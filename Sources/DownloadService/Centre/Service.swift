@@ -37,6 +37,7 @@ public struct ServiceOptions: Sendable {
     private let journal: Journal
     private let engine: Engines
     private let toaster: Toaster
+    private let assets: AssetCentre
     private let downloader: Downloader
     private let tree: Tree
     private let culprits: Culprits
@@ -81,7 +82,8 @@ public struct ServiceOptions: Sendable {
                     metadata: ["file": "\(aside)", "saved": "\(salvaged?.downloads ?? 0)"])
             }
             let culprits = Culprits("\(folder)/crashes")
-            let service = Service(options, connection: connection, store: store, opening, restored, folder: folder, culprits)
+            let service = Service(
+                options, connection: connection, store: store, opening, restored, intake.assets, folder: folder, culprits)
             service.sweepMaps("\(folder)/segments")
             return await service.serve()
         } catch {
@@ -108,8 +110,8 @@ public struct ServiceOptions: Sendable {
     }
 
     private init(
-        _ options: ServiceOptions, connection: Connection, store: Store, _ opening: StoreOpening, _ restored: Restored, folder: String,
-        _ culprits: Culprits
+        _ options: ServiceOptions, connection: Connection, store: Store, _ opening: StoreOpening, _ restored: Restored,
+        _ records: [AssetRecord], folder: String, _ culprits: Culprits
     ) {
         let log = options.logger
         let idleExit = IdleExit(connection: connection, idle: options.idle, log: log)
@@ -125,9 +127,10 @@ public struct ServiceOptions: Sendable {
         let descriptors = Descriptors(hold: idleExit.makeHold())
         let ownerCalls = OwnerCalls(
             connection: connection, starts: OwnerStarts("\(folder)/starts"), hold: idleExit.makeHold(), log: log)
+        let assetFolders = AssetFolders(dataHome: Folders.data(), state: folder)
         downloader = Downloader(
             list: list, journal: journal, descriptors: descriptors, ownerCalls: ownerCalls, configuration: configuration, home: folder,
-            partNames: opening.partNames, allowsHiddenFolders: hidden, hold: idleExit.makeHold(), log: log)
+            partNames: opening.partNames, allowsHiddenFolders: hidden, assetFolders: assetFolders, hold: idleExit.makeHold(), log: log)
         engine = downloader.engine
         let executor = downloader.executor
         let callers = Callers(connection: connection, list: list, hold: idleExit.makeHold())
@@ -139,6 +142,12 @@ public struct ServiceOptions: Sendable {
         let commands = Commands(
             list: list, executor: executor, journal: journal, callers: callers, admission: admission, foreground: foreground,
             desktopWork: desktopWork, engine: engine, allowsHiddenFolders: hidden)
+        let assets = AssetCentre(
+            records, list: list, journal: journal, admission: admission, executor: executor, connection: connection,
+            folders: assetFolders, allowsHiddenFolders: hidden, isLogin: options.ifPending, hold: idleExit.makeHold(), log: log)
+        commands.assets = assets
+        journal.furtherRows = { [weak assets] in assets?.rows ?? [] }
+        self.assets = assets
         let opener = Opener(connection: connection)
         let actions = ApplicationActions(
             list: list, commands: commands, admission: admission, desktopWork: desktopWork, opener: opener)
@@ -146,10 +155,14 @@ public struct ServiceOptions: Sendable {
         toaster = Toaster(
             list: list, events: executor, commands: commands, desktopWork: desktopWork, foreground: foreground, session: connection,
             opener: opener, clickable: options.clickable, hold: idleExit.makeHold(), log: log)
+        assets.showReady = { [toaster, admission] in toaster.showReady($0, number: admission.takeNumbers(1)) }
+        let systemEvents = SystemEvents(
+            scheduler: list.scheduler, events: executor, journal: journal, engine: engine, session: connection, log: log)
+        systemEvents.needsNetwork = { [weak assets] in assets?.awaitsNetwork ?? false }
         observers = [
             Announcer(list: list, journal: journal, callers: callers, manager: commands) { connection.outgoingBytes },
-            commands, callers, foreground, toaster,
-            SystemEvents(scheduler: list.scheduler, events: executor, journal: journal, engine: engine, session: connection, log: log),
+            commands, callers, foreground, toaster, assets,
+            systemEvents,
             FolderProbe(list: list, events: executor, allowsHiddenFolders: hidden), DockIcons(list: list, session: connection),
             DesktopJobs(
                 list: list, events: executor, foreground: foreground, session: connection, hold: idleExit.makeHold(), log: log),
@@ -181,6 +194,7 @@ public struct ServiceOptions: Sendable {
             connection.export(tree)
             culprits.keep { downloader.scheduler[$0].map { !$0.state.hasEnded } ?? false }
             downloader.begin(crashed: culprits.repeated, owed: owedToasts, observers: observers)
+            assets.begin()
             idleExit.begin { [weak self] in self?.end(status: 0) }
         }
     }

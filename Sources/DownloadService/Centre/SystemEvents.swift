@@ -16,6 +16,8 @@ internal import TransferEngine
     private let log: Logger
     private let network: NetworkState
     private var awake: Awake?
+    /// Whether another part waits for a network.
+    var needsNetwork: () -> Bool = { false }
     /// The machine waits for our checkpoints before it sleeps.
     private var isExpected = false
 
@@ -31,7 +33,7 @@ internal import TransferEngine
 
     func decided() {
         awake?.keep(scheduler.isMoving || scheduler.counts.verifying > 0)
-        network.needed(scheduler.counts.queued + scheduler.counts.active + scheduler.counts.waitingForTime > 0)
+        network.needed(scheduler.counts.queued + scheduler.counts.active + scheduler.counts.waitingForTime > 0 || needsNetwork())
         guard isExpected, scheduler.isAtRest else { return }
         isExpected = false
         journal.afterCommit { [self] in if scheduler.isAtRest { awake?.release() } }

@@ -66,7 +66,7 @@ extension Downloader {
         }
         var request = TransferRequest(
             number: record.number, url: url, directory: record.directory, partName: partNames.name(of: record.number))
-        request.allowsHiddenFolders = allowsHiddenFolders
+        request.allowsHiddenFolders = allowsHidden(in: record.directory)
         request.headers = options.headers
         request.userAgent = options.userAgent
         request.referrer = options.referrer
@@ -175,7 +175,9 @@ extension Downloader {
     private func verify(_ entry: ScheduledDownload, _ copy: CachedCopy?) {
         let record = entry.record
         guard let expected = record.resume?.identity else { return decide(.partLost(entry)) }
-        let (map, allowHidden, part) = (mapPath(of: entry.number), allowsHiddenFolders, partNames.name(of: entry.number))
+        let (map, allowHidden, part) = (
+            mapPath(of: entry.number), allowsHidden(in: record.directory), partNames.name(of: entry.number)
+        )
         let watch = watchEnding(of: entry)
         DiskPool.shared.perform(at: .path(record.directory), takesLong: true) {
             CrashMarks.working(on: record.number.value) {
@@ -212,7 +214,7 @@ extension Downloader {
         let (record, origin, map) = (entry.record, entry.record.source ?? redacted(entry.record.url), mapPath(of: entry.number))
         if record.isToDescriptor { return decide(.committed(entry, path: "")) }
         guard let identity = record.resume?.identity else { return decide(.partLost(entry)) }
-        let (part, allowHidden) = (partNames.name(of: entry.number), allowsHiddenFolders)
+        let (part, allowHidden) = (partNames.name(of: entry.number), allowsHidden(in: record.directory))
         let watch = watchEnding(of: entry)
         DiskPool.shared.perform(at: .path(record.directory), takesLong: true) {
             CrashMarks.working(on: record.number.value) {

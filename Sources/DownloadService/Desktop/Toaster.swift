@@ -254,6 +254,19 @@ internal import TransferEngine
         notifier.show(toast)
     }
 
+    /// Says that a new version of an asset is ready, unless its app is in front.
+    ///
+    /// - Parameter number: no download has it.
+    func showReady(_ asset: AssetRecord, number: DownloadNumber) {
+        let options = asset.options
+        guard let version = asset.installed?.version, foreground.allows(options.notify, of: options.app) else { return }
+        var toast = EndToast(
+            number: number, kind: .finishedBatch(folder: asset.path), summary: options.title ?? texts.assetSummary,
+            body: options.body ?? "\(asset.key.name) \(DownloadModel.shown(version))", icon: options.icon, sound: options.sound)
+        toast.sandboxedApp = options.isSandboxed ? options.app : nil
+        hand(toast)
+    }
+
     private func settle(_ owed: Scheduler.OwedToast) {
         events.decide(.toastSettled(owed))
     }

@@ -25,6 +25,8 @@ public struct StoredQueue: Equatable, Sendable {
     public internal(set) var sweeps: [DownloadNumber: String] = [:]
     /// The last requests to hosts that keep an interval.
     public internal(set) var requests: [HostRequest] = []
+    /// All assets, by application and name.
+    public internal(set) var assets: [AssetRecord] = []
     public init() {}
 }
 

@@ -173,6 +173,8 @@ private struct ChangeList {
         case .requested(let request): place(change, .request(host: request.host, requestInterval: request.requestInterval))
         case .requestOver(let host, let requestInterval): place(change, .request(host: host, requestInterval: requestInterval))
         case .keepCopy(let copy): place(change, .copy(copy.key))
+        case .putAsset(let record): place(change, .asset(record.key))
+        case .removeAsset(let key): place(change, .asset(key))
         case .scrubLog: place(change, .log)
         }
     }
@@ -221,6 +223,7 @@ private enum OtherRow: Hashable {
     case sweep(DownloadNumber)
     case request(host: String, requestInterval: Duration)
     case copy(CopyKey)
+    case asset(AssetKey)
     case log
 }
 

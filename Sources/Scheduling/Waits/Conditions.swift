@@ -1,4 +1,4 @@
-internal import DownloadModel
+public import DownloadModel
 
 /// The conditions outside of the queue under which downloads start and continue. Events set them; every decision checks them again.
 public struct Conditions: Sendable {
@@ -11,7 +11,7 @@ public struct Conditions: Sendable {
     /// Applications with a window in front. They show their outcomes themselves, unless a download always asks for a toast.
     var appsInFront: Set<String> = []
     /// The known condition of the network. nil: not known yet; nothing that needs the network starts.
-    private(set) var network: NetworkCondition?
+    public private(set) var network: NetworkCondition?
     /// Counts the changes of reach. A resume in spite of a missing network counts only until the next change.
     private(set) var reachCount: Int32 = 0
 

@@ -8,6 +8,12 @@ extension DownloadReference: ExpressibleByArgument {
     public init?(argument: String) { self.init(argument) }
 }
 
+extension AssetReference: ExpressibleByArgument {
+    public init?(argument: String) { self.init(argument) }
+}
+
+extension AssetUpdatePolicy: ExpressibleByArgument {}
+
 extension BatchReference: ExpressibleByArgument {
     public init?(argument: String) { self.init(argument) }
 }

@@ -53,7 +53,7 @@ extension FetchedFile {
 
 extension ClientError {
     /// Whether the error is a failed download's, not a refusal of the call.
-    fileprivate var isEnd: Bool {
+    var isEnd: Bool {
         switch errorName {
         case nil, .invalidUrl, .unsupportedScheme, .invalidOption, .noSuchObject, .invalidState, .limitExceeded, .notAllowed, .storage:
             false

@@ -26,8 +26,8 @@ struct StoredRows {
         case .swept(let number): sweeps[number] = nil
         case .requested(let request): requests[RequestKey(host: request.host, requestInterval: request.requestInterval)] = request
         case .requestOver(let host, let interval): requests[RequestKey(host: host, requestInterval: interval)] = nil
-        // `Scheduler.settings` has the settings; no test reads the copies.
-        case .set, .keepCopy, .scrubLog: break
+        // `Scheduler.settings` has the settings. No test reads the copies, and assets are not the scheduler’s.
+        case .set, .keepCopy, .putAsset, .removeAsset, .scrubLog: break
         }
     }
 }

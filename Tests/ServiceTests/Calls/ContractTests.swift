@@ -14,6 +14,7 @@ internal import Testing
             (Manager.interface, ManagerFace.face.members, ManagerFace.face.signals),
             (Download.interface, DownloadFace.face.members, DownloadFace.face.signals),
             (Batch.interface, BatchFace.face.members, BatchFace.face.signals),
+            (Asset.interface, AssetFace.face.members, AssetFace.face.signals),
             (Application.interface, ApplicationFace.face.members, ApplicationFace.face.signals),
         ] {
             let xml = InterfaceText(try #require(InterfaceXML.document(of: interface)))
@@ -28,6 +29,9 @@ internal import Testing
         let manager = InterfaceText(try #require(InterfaceXML.document(of: Manager.interface))).changes
         let download = InterfaceText(try #require(InterfaceXML.document(of: Download.interface))).changes
         let batch = InterfaceText(try #require(InterfaceXML.document(of: Batch.interface))).changes
+        let asset = InterfaceText(try #require(InterfaceXML.document(of: Asset.interface))).changes
+        #expect(asset.filter { $0.value == "const" }.keys.sorted() == ["App", "Name", "Path"])
+        #expect(asset.filter { $0.value == "false" }.isEmpty)
         #expect(batch.filter { $0.value == "const" }.keys.sorted() == ["Title"])
         #expect(batch.filter { $0.value == "false" }.keys.sorted() == ["Fraction", "Received", "Total"])
         #expect(manager.filter { $0.value == "const" }.keys.sorted() == ["SupportedOptions", "Version"])
@@ -39,7 +43,7 @@ internal import Testing
     }
 
     @Test func `names every error that the service can give`() throws {
-        let text = try [Manager.interface, Download.interface].map { try #require(InterfaceXML.document(of: $0)) }.joined()
+        let text = try [Manager.interface, Download.interface, Asset.interface].map { try #require(InterfaceXML.document(of: $0)) }.joined()
         for name in ErrorName.allCases { #expect(text.contains(name.rawValue), "\(name.rawValue)") }
     }
 
@@ -47,7 +51,7 @@ internal import Testing
     @Test func `names the errors of each method, and those that a download ends in`() throws {
         for (interface, members) in [
             (Manager.interface, ManagerFace.face.methods.keys.sorted()), (Download.interface, DownloadFace.face.methods.keys.sorted()),
-            (Batch.interface, BatchFace.face.methods.keys.sorted()),
+            (Batch.interface, BatchFace.face.methods.keys.sorted()), (Asset.interface, AssetFace.face.methods.keys.sorted()),
         ] {
             for member in members { #expect(DocumentedErrors.names(of: member, in: interface) != nil, "\(interface).\(member)") }
         }
@@ -68,6 +72,7 @@ internal import Testing
         let token = try await running.download(
             "http://127.0.0.1:1/a", ["start": .bool(false), "app": .string("org.example.App"), "token": .string("t")])
         let (batch, _) = try await running.batch(["http://127.0.0.1:1/b"], ["start": .bool(false)])
+        let asset = try await running.client.call(Manager.registerAsset, ("org.example.App", "maps", "http://127.0.0.1:1/m", [:]))
         var nodes: [String] = []
         var open = ["/"]
         while let node = open.popLast() {
@@ -91,6 +96,7 @@ internal import Testing
                 expected.formUnion([Download.interface, "org.freedesktop.DBus.Properties"])
             }
             if node == "\(BusName.downloadsPath)/4" { expected.formUnion([Download.interface, "org.freedesktop.DBus.Properties"]) }
+            if node == asset.value { expected.formUnion([Asset.interface, "org.freedesktop.DBus.Properties"]) }
             if node == batch.value { expected.formUnion([Batch.interface, "org.freedesktop.DBus.Properties"]) }
             #expect(interfaces == expected, "\(node)")
         }
@@ -99,6 +105,7 @@ internal import Testing
             Set(nodes) == [
                 "/", "/org", "/org/todoku", root, "\(root)/download", "\(root)/download/1", "\(root)/download/by_token",
                 "\(root)/download/by_token/org_2eexample_2eApp", token.value, "\(root)/download/4", "\(root)/batch", batch.value,
+                "\(root)/asset", "\(root)/asset/org_2eexample_2eApp", asset.value,
             ])
     }
 

@@ -9,7 +9,8 @@ internal import Testing
     private let build = TemporaryFolder()
     /// All interfaces, with the names of the generated files.
     private let files = [
-        Manager.interface: "downloader", Download.interface: "download", Batch.interface: "batch", Application.interface: "application",
+        Manager.interface: "downloader", Download.interface: "download", Batch.interface: "batch", Asset.interface: "asset",
+        Application.interface: "application",
     ]
 
     private func file(_ interface: String) -> String { "\(repository)/data/dbus-interfaces/\(interface).xml" }
@@ -85,7 +86,7 @@ internal import Testing
 
     /// Generators take the first line of a comment as the description of the member, lines with @ as its arguments, and the rest as
     /// paragraphs. Where they expect one line, they misplace text that continues on the next.
-    @Test(arguments: [Manager.interface, Download.interface, Batch.interface, Application.interface])
+    @Test(arguments: [Manager.interface, Download.interface, Batch.interface, Asset.interface, Application.interface])
     func `'s documentation says of each member what it is, and of each method its errors`(interface: String) async throws {
         let made = await shell(
             "gdbus-codegen --generate-rst text '\(file(interface))' && gdbus-codegen --generate-docbook book '\(file(interface))'")

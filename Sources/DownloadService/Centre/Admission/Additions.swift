@@ -9,10 +9,14 @@ internal import Scheduling
 extension Admission {
     /// Adds `record`. The answer follows when the record is on disk. The answer to a Fetch waits for the end of the download; later calls
     /// of the same Fetch may share the download.
-    func add(_ record: DownloadRecord, answer: Answer) {
+    ///
+    /// - Parameters:
+    ///   - answer: nil: no call has asked for the download.
+    ///   - undone: called if the record could not be saved.
+    func add(_ record: DownloadRecord, answer: Answer?, undone: @escaping (Refusal) -> Void = { _ in }) {
         let path = BusName.path(of: record)
         executor.add(record) { [self] entry in
-            if case .path(let reply) = answer { journal.post(reply.message(path)) }
+            if case .path(let reply)? = answer { journal.post(reply.message(path)) }
             journal.post(Manager.downloadAdded.message(from: BusName.managerPath, path), before: record.number)
             guard !entry.isRemoved else { return }
             log.info("download added", metadata: ["download": "\(record.number)", "url": "\(redacted(record.url))"])
@@ -21,11 +25,12 @@ extension Admission {
             if record.isFetch, record.options.token == nil { removeFormerFetches(of: record.copyKey) }
         } undone: { [self] entry, refusal in
             giveUp(entry, refusal)
-            if case .path(let reply) = answer { return reply.message(failing: refusal) }
+            undone(refusal)
+            if case .path(let reply)? = answer { return reply.message(failing: refusal) }
             return nil
         }
         list.track(record)
-        if case .fetch(let reply) = answer, let download = list.download(record.number) { answerFetch(reply, by: download) }
+        if case .fetch(let reply)? = answer, let download = list.download(record.number) { answerFetch(reply, by: download) }
     }
 
     /// Drops a download whose row could not be saved, and answers the calls that wait for it.

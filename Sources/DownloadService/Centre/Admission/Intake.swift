@@ -7,6 +7,7 @@ internal import Scheduling
 /// sum.
 @BusActor final class Intake {
     private var restoration = Intake.restoration(StoredQueue())
+    private(set) var assets: [AssetRecord] = []
 
     /// Call from the store's thread.
     nonisolated func take(_ part: StoredPart) { BusActor.spawn { self.takeIn(part) } }
@@ -20,7 +21,9 @@ internal import Scheduling
 
     private func takeIn(_ part: StoredPart) {
         switch part {
-        case .queue(let queue): restoration = Self.restoration(queue)
+        case .queue(let queue):
+            restoration = Self.restoration(queue)
+            assets = queue.assets
         case .records(let records): restoration.add(records, now: .now)
         }
     }

@@ -1,0 +1,128 @@
+/// When an asset is updated without a call.
+public enum AssetUpdatePolicy: String, CaseIterable, Sendable {
+    case manual
+    /// After each login.
+    case login
+    /// Once in 24 hours.
+    case daily
+}
+
+/// An update that is under way, or that the next `Update` continues.
+public struct PendingUpdate: Equatable, Sendable {
+    /// What comes next. Everything before it is on disk.
+    public enum Step: String, CaseIterable, Sendable {
+        case downloading, extracting, switching
+    }
+
+    public var manifest: AssetManifest
+    /// The name of the new version's folder in the asset's directory.
+    public var folder: String
+    public var step: Step
+    /// The download of the archive; nil: not started yet.
+    public var download: DownloadNumber?
+    /// The place of the download's URL in `AssetManifest.sources`.
+    public var source = 0
+    /// false: the update has failed, and waits for the next `Update`.
+    public var isRunning = true
+    /// Whether no call has asked for the update: it waits for an unmetered connection.
+    public var isBackground = false
+
+    public init(manifest: AssetManifest, folder: String, step: Step = .downloading) {
+        (self.manifest, self.folder, self.step) = (manifest, folder, step)
+    }
+}
+
+/// What is still to be deleted in an asset's directory.
+public struct AssetRemoval: Hashable, Sendable {
+    /// The name of a version's folder. Its archive, and what an interrupted extraction has left, are always deleted.
+    public var folder: String
+    /// Whether the folder itself stays, because it is a version in use.
+    public var keepsFolder: Bool
+    /// The download of the archive, which goes off the list with it.
+    public var download: DownloadNumber?
+
+    public init(folder: String, keepsFolder: Bool, download: DownloadNumber? = nil) {
+        (self.folder, self.keepsFolder, self.download) = (folder, keepsFolder, download)
+    }
+}
+
+/// The data of an asset that outlast a restart. It makes no decisions.
+public struct AssetRecord: Equatable, Sendable {
+    /// The name of the link to the installed version, in the asset's directory.
+    public static let link = "current"
+
+    public let key: AssetKey
+    public var manifestURL: String
+    /// The options of the asset's downloads and of its toast. `app` is the owner.
+    public var options: DownloadOptions
+    /// The Ed25519 key that signs the manifest, 32 bytes; empty: the manifest is not signed.
+    public var publicKey: [UInt8] = []
+    public var update = AssetUpdatePolicy.manual
+    /// The absolute path of the folder that holds the versions and the link.
+    public var directory: String
+
+    /// The version that the link leads to.
+    public var installed: AssetVersion?
+    /// The version before it, for a rollback.
+    public var previous: AssetVersion?
+    /// A version that no rollback leads to, and whose folder stays until the next switch: readers may have it open.
+    public var left: AssetVersion?
+    /// The version that a rollback has left. No update brings it back before the manifest names another.
+    public var skipped: String?
+    /// The version that the manifest named last.
+    public var latest: String?
+    /// The server says that there is no manifest any more.
+    public var isObsolete = false
+    /// When the manifest was read last.
+    public var checkedAt: WallTime?
+
+    public var pending: PendingUpdate?
+    /// A rollback is under way.
+    public var isRollingBack = false
+    /// The asset is being unregistered.
+    public var isLeaving = false
+    /// Whether the unregistration deletes the installed version.
+    public var deletesData = false
+    /// Why the last update failed; nil: it did not.
+    public var failure: DownloadFailure?
+    /// The last update was cancelled.
+    public var isCancelled = false
+    public var removals: [AssetRemoval] = []
+    /// The owner is still to be called because a new version is ready (option `activate`).
+    public var owesCall = false
+    /// The number in the name of the last version's folder.
+    public var lastFolder: UInt64 = 0
+
+    public init(key: AssetKey, manifestURL: String, options: DownloadOptions, directory: String) {
+        (self.key, self.manifestURL, self.options, self.directory) = (key, manifestURL, options, directory)
+    }
+
+    /// The path of the link. It never changes.
+    public var path: String { "\(directory)/\(Self.link)" }
+
+    /// The names of all folders of versions that may be on the disk.
+    public var folders: Set<String> {
+        Set([installed?.folder, previous?.folder, left?.folder, pending?.folder].compactMap { $0 } + removals.map(\.folder))
+    }
+
+    /// Notes that `folder` is to be deleted; only what belongs to it, if `keepsFolder`.
+    package mutating func addRemoval(_ folder: String, keepsFolder: Bool, download: DownloadNumber? = nil) {
+        let earlier = removals.first { $0.folder.isSameBytes(as: folder) }
+        removals.removeAll { $0.folder.isSameBytes(as: folder) }
+        removals.append(AssetRemoval(folder: folder, keepsFolder: keepsFolder, download: download ?? earlier?.download))
+    }
+
+    /// The name of the archive of the version in `folder`, in the asset's directory.
+    public static func archive(of folder: String) -> String { "\(folder).archive" }
+
+    /// Whether an update brings the version of `manifest`: it is another than the installed one and not published before it.
+    ///
+    /// - Parameter forces: whether also the version counts that a rollback has left.
+    public func isNewer(_ manifest: AssetManifest, forces: Bool) -> Bool {
+        guard let installed else { return true }
+        if manifest.version.isSameBytes(as: installed.version) { return false }
+        if !forces, let skipped, skipped.isSameBytes(as: manifest.version) { return false }
+        if let old = installed.timestamp, let new = manifest.timestamp, new < old { return false }
+        return true
+    }
+}

@@ -1,0 +1,300 @@
+internal import Assets
+internal import DBus
+internal import DownloadModel
+internal import DownloadStore
+internal import DownloaderInterface
+internal import EventLoop
+internal import Extraction
+internal import Logging
+internal import PartFiles
+internal import Scheduling
+
+/// Carries out the decisions of `AssetUpdater`: with downloads of the scheduler, on the disk, and on the bus. Every action waits until the
+/// rows before it are on disk.
+@BusActor final class AssetCentre: DownloadObserver {
+    /// The answer to a call, as a message.
+    struct Call {
+        let sender: String
+        let message: (AssetUpdater.Answer) -> Message?
+        let failing: (Refusal) -> Message?
+    }
+
+    /// What a download is for.
+    enum Purpose: Equatable {
+        case archive(AssetKey)
+        case manifest(AssetKey, AssetUpdater.Ticket)
+        case signature(AssetKey, AssetUpdater.Ticket, manifest: String, from: String)
+        /// The download could not be removed because its file is being renamed.
+        case removal(AssetKey, AssetRemoval)
+    }
+
+    let updater: AssetUpdater
+    let list: DownloadList
+    let journal: Journal
+    let admission: Admission
+    let executor: ServiceExecutor
+    let connection: Connection
+    let folders: AssetFolders
+    /// Shows the toast that a version is ready. `Service` gives it.
+    var showReady: (AssetRecord) -> Void = { _ in }
+    /// Whether hidden folders may be chosen (`--allow-hidden-folders`).
+    let allowsHiddenFolders: Bool
+    let log: Logger
+    private let hold: IdleExit.Hold
+    private let isLogin: Bool
+    private lazy var alarm = WallAlarm { [weak self] in
+        self?.decide(.time)
+    } clockSet: { [weak self] _ in
+        self?.decide(.time)
+    }
+
+    private var todo: [AssetUpdater.Action] = []
+    private var isPosting = false
+    private var lastCall: UInt64 = 0
+    private var calls: [AssetUpdater.CallNumber: Call] = [:]
+    var purposes: [DownloadNumber: Purpose] = [:]
+    /// The extractions that run, by asset.
+    var extractions: [AssetKey: (folder: String, control: ExtractionControl)] = [:]
+    /// The properties as last announced.
+    private var told: [AssetKey: [String: Variant]] = [:]
+    private var toldProgress: [AssetKey: ContinuousClock.Instant] = [:]
+    private static let progressInterval: Duration = .milliseconds(100)
+    /// The network as the updater knows it.
+    private var network: NetworkCondition?
+    private var toldNeed = false
+
+    init(
+        _ records: [AssetRecord], list: DownloadList, journal: Journal, admission: Admission, executor: ServiceExecutor,
+        connection: Connection, folders: AssetFolders, allowsHiddenFolders: Bool, isLogin: Bool, hold: IdleExit.Hold, log: Logger
+    ) {
+        updater = AssetUpdater(records)
+        (self.list, self.journal, self.admission, self.executor) = (list, journal, admission, executor)
+        (self.connection, self.folders, self.allowsHiddenFolders) = (connection, folders, allowsHiddenFolders)
+        (self.isLogin, self.hold, self.log) = (isLogin, hold, log)
+        for record in records { told[record.key] = AssetFace.told(AssetObject(record.key, self)) }
+    }
+
+    /// All rows, for a database that is written anew.
+    var rows: [StoreChange] { updater.assets.values.map { .putAsset($0.record) } }
+
+    /// Call after the scheduler has begun.
+    func begin() {
+        for state in updater.assets.values { removeFormerManifests(of: state.record) }
+        decide(.begins(isLogin: isLogin))
+    }
+
+    // MARK: Decisions
+
+    func decide(_ event: AssetUpdater.Event) {
+        todo += updater.turn([event], at: .now)
+        guard !isPosting else { return }
+        isPosting = true
+        while !todo.isEmpty { post(todo.removeFirst()) }
+        isPosting = false
+        hold.isHeld = updater.hasWork || !calls.isEmpty
+        tellNeed()
+        alarm.set(microseconds: updater.nextWake?.microseconds)
+    }
+
+    /// Lets the updater decide about a call, which is answered once.
+    ///
+    /// - Throws: `LimitExceeded` beyond 256 waiting calls of one connection.
+    func decide<Out>(
+        _ reply: Reply<Out>, _ read: @escaping (AssetUpdater.Answer) -> Out?,
+        _ event: (AssetUpdater.CallNumber) -> AssetUpdater.Event
+    ) throws(Refusal) {
+        let sender = reply.call.sender
+        guard calls.values.count(where: { $0.sender == sender }) < Limits.waitingCallsPerConnection else {
+            throw Refusal(.limitExceeded, "At most \(Limits.waitingCallsPerConnection) calls of one connection may wait.")
+        }
+        lastCall &+= 1
+        let number = AssetUpdater.CallNumber(lastCall)
+        calls[number] = Call(sender: sender) { answer in
+            switch answer {
+            case .refused(let refusal): reply.message(failing: refusal)
+            case .failed(let failure): reply.message(failing: Refusal(failure.name, failure.message))
+            default: read(answer).flatMap { reply.message($0) }
+            }
+        } failing: {
+            reply.message(failing: $0)
+        }
+        decide(event(number))
+    }
+
+    private func post(_ action: AssetUpdater.Action) {
+        switch action {
+        case .save(let record): journal.gate.append(.putAsset(record))
+        case .delete(let key): journal.gate.append(.removeAsset(key))
+        case .answer(let number, let answer):
+            guard let call = calls.removeValue(forKey: number) else { return }
+            if journal.gate.isClear {
+                if let message = call.message(answer) { connection.send(message) }
+            } else {
+                journal.gate.post(success: { call.message(answer) }, failure: { call.failing($0) })
+            }
+        default: journal.afterCommit { [self] in perform(action) }
+        }
+    }
+
+    private func perform(_ action: AssetUpdater.Action) {
+        switch action {
+        case .save, .delete, .answer: break
+        case .added(let key):
+            told[key] = AssetFace.told(AssetObject(key, self))
+            connection.send(Manager.assetAdded.message(from: BusName.managerPath, BusName.path(ofAsset: key)))
+        case .gone(let key):
+            (told[key], toldProgress[key]) = (nil, nil)
+            forgetManifests(of: key)
+            connection.send(Manager.assetRemoved.message(from: BusName.managerPath, BusName.path(ofAsset: key)))
+        case .tell(let key): tell(key)
+        case .ready(let key, let version): ready(key, version)
+        case .fetchManifest(let key, let ticket, let isBackground): fetchManifest(key, ticket, isBackground: isBackground)
+        case .cancelFetch(let key, let ticket): cancelFetch(key, ticket)
+        case .checkSpace(let key, let ticket, let needed): checkSpace(key, ticket, needed)
+        case .startDownload(let key, let ticket, let url, let pending): startDownload(key, ticket, url, pending)
+        case .resumeDownload(let key, let number, let retries): resumeDownload(key, number, retries: retries)
+        case .removeDownload(let number): _ = removeDownload(number)
+        case .extract(let key, let folder, let manifest): extract(key, folder, manifest)
+        case .cancelExtraction(let key, let folder): if extractions[key]?.folder == folder { extractions[key]?.control.cancel() }
+        case .switchLink(let key, let folder): switchLink(key, folder)
+        case .remove(let key, let removal): remove(key, removal)
+        case .deleteData(let key, let folders): deleteData(key, folders)
+        case .callOwner(let key): callOwner(key)
+        }
+    }
+
+    // MARK: The bus
+
+    /// Announces the stage and the properties that are others than before.
+    func tell(_ key: AssetKey) {
+        guard updater[key] != nil else { return }
+        let values = AssetFace.told(AssetObject(key, self))
+        let changed = values.filter { name, value in told[key]?[name].map { !$0.isSameBytes(as: value) } ?? true }
+        guard !changed.isEmpty else { return }
+        told[key] = values
+        let path = BusName.path(ofAsset: key)
+        if let stage = changed[Asset.stage.name]?.string { connection.send(Asset.stageChanged.message(from: path, stage)) }
+        connection.send(Standard.propertiesChanged.message(from: path, (Asset.interface, changed, [])))
+    }
+
+    func progress(_ key: AssetKey, _ stage: AssetStage, _ done: ByteCount, of total: ByteCount?) {
+        if let last = toldProgress[key], .now - last < Self.progressInterval { return }
+        toldProgress[key] = .now
+        connection.send(Asset.progress.message(from: BusName.path(ofAsset: key), (stage.rawValue, done, total.wireTotal)))
+    }
+
+    private func ready(_ key: AssetKey, _ version: String) {
+        guard let record = updater[key]?.record else { return }
+        log.info("an asset is ready", metadata: ["asset": "\(key)", "version": "\(version)"])
+        connection.send(Asset.ready.message(from: BusName.path(ofAsset: key), (version, record.path)))
+        showReady(record)
+    }
+
+    /// Calls the owner (option `activate`), which the bus starts if it does not run. A sandboxed app is not started: it must not be able to
+    /// start itself by publishing versions.
+    private func callOwner(_ key: AssetKey) {
+        guard let record = updater[key]?.record, let owner = record.options.activate else { return decide(.ownerCalled(key, true)) }
+        let what = Variant.structure([
+            .objectPath(BusName.path(ofAsset: key)), .string(record.installed?.version ?? ""), .string(record.path),
+        ])
+        BusActor.spawn { [self] in
+            do throws(DBusError) {
+                try await connection.call(
+                    Application.activateAction, on: owner, at: BusName.applicationPath(owner), ("asset-ready", [what], [:]),
+                    timeout: .seconds(25), starts: !record.options.isSandboxed)
+                decide(.ownerCalled(key, true))
+            } catch {
+                log.notice("the owner of an asset did not answer", metadata: ["asset": "\(key)", "error": "\(error.name)"])
+                decide(.ownerCalled(key, false))
+            }
+        }
+    }
+
+    // MARK: What happens to downloads and to the network
+
+    var awaitsNetwork: Bool { updater.awaitsNetwork(at: .now) }
+
+    /// Lets those who watch the network know whether a check waits for one.
+    private func tellNeed() {
+        guard awaitsNetwork != toldNeed else { return }
+        toldNeed.toggle()
+        executor.decide([])
+    }
+
+    func decided() {
+        guard list.scheduler.conditions.network != network else { return }
+        network = list.scheduler.conditions.network
+        decide(.network(network))
+    }
+
+    func changed(_ change: Scheduler.Change) {
+        guard let purpose = purposes[change.entry.number], case .archive(let key) = purpose else { return }
+        if change.entry.state == .verifying { decide(.downloadVerifies(key, change.entry.number)) }
+    }
+
+    func told(_ entry: ScheduledDownload) {
+        if let purpose = purposes[entry.number], case .archive(let key) = purpose { tell(key) }
+    }
+
+    func progressed(_ downloads: [ManagedDownload]) {
+        guard !purposes.isEmpty else { return }
+        for download in downloads {
+            guard let purpose = purposes[download.number], case .archive(let key) = purpose else { continue }
+            progress(key, .downloading, download.received, of: download.total)
+        }
+    }
+
+    func ended(_ download: ManagedDownload) {
+        guard let purpose = purposes.removeValue(forKey: download.number) else { return }
+        switch purpose {
+        case .archive(let key): decide(.downloadEnded(key, download.number, AssetUpdater.DownloadEnd(download.state)))
+        case .manifest(let key, let ticket): manifestEnded(key, ticket, download)
+        case .signature(let key, let ticket, let manifest, let base): signatureEnded(key, ticket, manifest, base, download)
+        case .removal(let key, let removal): remove(key, removal)
+        }
+    }
+
+    func removed(_ entry: ScheduledDownload) {
+        guard let purpose = purposes.removeValue(forKey: entry.number) else { return }
+        switch purpose {
+        case .archive(let key): decide(.downloadEnded(key, entry.number, .lost))
+        case .manifest(let key, let ticket), .signature(let key, let ticket, _, _):
+            decide(.manifestFailed(key, ticket, DownloadFailure(.cancelled, "The download of the manifest was removed.")))
+        case .removal(let key, let removal): remove(key, removal)
+        }
+    }
+
+    /// The service ends: nothing starts any more, and extractions stop at their next chunk. The next start continues them.
+    func left() {
+        decide(.ends)
+        for extraction in extractions.values { extraction.control.cancel() }
+    }
+}
+
+/// Where assets are, and what is kept of their manifests.
+struct AssetFolders: Sendable {
+    /// Default directories: `<data>/<app>/<name>`.
+    let data: String
+    /// The fetched manifests and signatures.
+    let manifests: String
+
+    init(dataHome: String, state: String) { (data, manifests) = ("\(dataHome)/todoku/assets", "\(state)/manifests") }
+
+    func directory(of key: AssetKey) -> String { "\(data)/\(key.app)/\(key.name)" }
+
+    /// Whether the service itself has chosen `directory`: hidden folders on the way to it are no objection.
+    func contains(_ directory: String) -> Bool {
+        directory.isSameBytes(as: manifests) || directory.utf8.starts(with: "\(data)/".utf8)
+    }
+}
+
+extension AssetUpdater.DownloadEnd {
+    init(_ state: DownloadState) {
+        switch state {
+        case .finished: self = .finished
+        case .failed(let failure): self = .failed(failure)
+        case .cancelled: self = .cancelled
+        default: self = .lost
+        }
+    }
+}

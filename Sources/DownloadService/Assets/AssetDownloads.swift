@@ -1,0 +1,273 @@
+internal import Assets
+internal import DownloadModel
+internal import EventLoop
+internal import Extraction
+internal import Logging
+internal import PartFiles
+internal import Scheduling
+
+/// The downloads of assets: manifests, their signatures, and archives. Each is on the list like any other.
+extension AssetCentre {
+    /// The longest that a check takes, waits included.
+    private static let patience: Duration = .seconds(120)
+
+    private func manifestName(_ key: AssetKey) -> String { "\(key.app) \(key.name).json" }
+    private func signatureName(_ key: AssetKey) -> String { "\(key.app) \(key.name).sig" }
+
+    // MARK: The manifest
+
+    func fetchManifest(_ key: AssetKey, _ ticket: AssetUpdater.Ticket, isBackground: Bool) {
+        guard let state = updater[key], state.activity == .checking(ticket) else { return }
+        let folder = folders.manifests
+        DiskPool.shared.perform(at: .path(folder), within: DiskPatience.folder) {
+            Destination.check(folder, allowHidden: true, create: true)
+        } then: { [self] result in
+            switch result ?? .failure(.silentFolder(folder)) {
+            case .failure(let refusal): decide(.manifestFailed(key, ticket, DownloadFailure(refusal.name, refusal.message)))
+            case .success:
+                fetch(key, ticket, state.record.manifestURL, manifestName(key), ManifestText.mostBytes, isBackground: isBackground)
+            }
+        }
+    }
+
+    private func fetch(
+        _ key: AssetKey, _ ticket: AssetUpdater.Ticket, _ url: String, _ name: String, _ most: Int, isBackground: Bool,
+        as purpose: Purpose? = nil
+    ) {
+        guard let state = updater[key], state.activity == .checking(ticket) else { return }
+        var options = state.record.options
+        (options.fileName, options.directory, options.ifExists) = (name, folders.manifests, .replace)
+        (options.notify, options.showProgress, options.activate) = (.never, false, nil)
+        (options.maxSize, options.deadline, options.onlyIfChanged) = (ByteCount(clamping: most), Self.patience, true)
+        if isBackground { options.allowsMetered = false }
+        do throws(Refusal) {
+            let url = try DownloadURL(url)
+            removeFormer(url.text, name, of: state.record)
+            let number = try add(url, options, isFetch: true) { [self] refusal in
+                decide(.manifestFailed(key, ticket, DownloadFailure(refusal.name, refusal.message)))
+            }
+            purposes[number] = purpose ?? .manifest(key, ticket)
+        } catch {
+            decide(.manifestFailed(key, ticket, DownloadFailure(error.name, error.message)))
+        }
+    }
+
+    func manifestEnded(_ key: AssetKey, _ ticket: AssetUpdater.Ticket, _ download: ManagedDownload) {
+        let record = download.record
+        executor.decide(.remove(download.entry))
+        guard let asset = updater[key], asset.activity == .checking(ticket) else { return }
+        guard record.state == .finished, let path = record.path, let base = try? DownloadURL(record.source ?? record.url) else {
+            return decide(.manifestFailed(key, ticket, record.state.endFailure ?? DownloadFailure(.cancelled, "The check was cancelled.")))
+        }
+        guard !asset.record.publicKey.isEmpty else { return read(key, ticket, path, base, signature: nil) }
+        guard let signature = try? Self.signatureURL(of: asset.record.manifestURL) else {
+            return decide(.manifestFailed(key, ticket, DownloadFailure(.signature, "The manifest has no URL for its signature.")))
+        }
+        fetch(
+            key, ticket, signature, signatureName(key), PartFiles.Signature.length, isBackground: !record.options.allowsMetered,
+            as: .signature(key, ticket, manifest: path, from: base.text))
+    }
+
+    /// `.sig` behind the path, and the same query.
+    static func signatureURL(of manifest: String) throws(Refusal) -> String {
+        let url = try DownloadURL(manifest)
+        return url.redacted + ".sig" + (url.query.map { "?\($0)" } ?? "")
+    }
+
+    func signatureEnded(_ key: AssetKey, _ ticket: AssetUpdater.Ticket, _ manifest: String, _ base: String, _ download: ManagedDownload) {
+        let record = download.record
+        executor.decide(.remove(download.entry))
+        guard updater[key]?.activity == .checking(ticket) else { return }
+        guard record.state == .finished, let path = record.path, let base = try? DownloadURL(base) else {
+            var failure = record.state.endFailure ?? DownloadFailure(.cancelled, "The check was cancelled.")
+            if failure.name == .httpStatus || failure.name == .tooLarge {
+                // A missing signature is no missing manifest.
+                failure = DownloadFailure(.signature, "The manifest has no signature: \(failure.message)")
+            }
+            return decide(.manifestFailed(key, ticket, failure))
+        }
+        read(key, ticket, manifest, base, signature: path)
+    }
+
+    private func read(_ key: AssetKey, _ ticket: AssetUpdater.Ticket, _ path: String, _ base: DownloadURL, signature: String?) {
+        let publicKey = updater[key]?.record.publicKey ?? []
+        DiskPool.shared.perform(at: .path(path), within: DiskPatience.file) {
+            AssetFiles.manifest(at: path, from: base, signature: signature, publicKey: publicKey)
+        } then: { [self] result in
+            switch result {
+            case .success(let manifest)?: decide(.manifestFetched(key, ticket, manifest))
+            case .failure(let failure)?: decide(.manifestFailed(key, ticket, failure))
+            case nil:
+                let refusal = Refusal.silentDisk(of: path)
+                decide(.manifestFailed(key, ticket, DownloadFailure(refusal.name, refusal.message)))
+            }
+        }
+    }
+
+    func cancelFetch(_ key: AssetKey, _ ticket: AssetUpdater.Ticket) {
+        for (number, purpose) in purposes {
+            switch purpose {
+            case .manifest(key, ticket): _ = removeDownload(number)
+            case .signature(let own, let ticketOfIt, _, _) where own == key && ticketOfIt == ticket: _ = removeDownload(number)
+            default: break
+            }
+        }
+    }
+
+    /// Takes the fetches of manifests off the list that an earlier process has left.
+    func removeFormerManifests(of record: AssetRecord) {
+        if let url = try? DownloadURL(record.manifestURL) { removeFormer(url.text, manifestName(record.key), of: record) }
+        if let url = try? Self.signatureURL(of: record.manifestURL) { removeFormer(url, signatureName(record.key), of: record) }
+    }
+
+    private func removeFormer(_ url: String, _ name: String, of record: AssetRecord) {
+        let key = CopyKey(app: record.options.app, url: url, directory: folders.manifests, wantedName: name)
+        for entry in list.fetched(key) { _ = removeDownload(entry.number) }
+    }
+
+    /// Deletes what was fetched for an asset that is not registered any more.
+    func forgetManifests(of key: AssetKey) {
+        let files = [manifestName(key), signatureName(key)].map { "\(folders.manifests)/\($0)" }
+        DiskPool.shared.perform(at: .path(folders.manifests)) {
+            for file in files { _ = Commit.deleteFinished(file, identity: nil) }
+        } then: { _ in
+        }
+    }
+
+    // MARK: The archive
+
+    func startDownload(_ key: AssetKey, _ ticket: AssetUpdater.Ticket, _ text: String, _ pending: PendingUpdate) {
+        guard let state = updater[key], state.activity == .starting(ticket) else { return }
+        var options = state.record.options
+        (options.fileName, options.directory) = (AssetRecord.archive(of: pending.folder), state.record.directory)
+        (options.ifExists, options.notify, options.activate) = (.replace, .never, nil)
+        (options.checksum, options.size) = (pending.manifest.sha256, pending.manifest.size)
+        if pending.isBackground { options.allowsMetered = false }
+        do throws(Refusal) {
+            let url = try DownloadURL(text)
+            // Credentials and header fields are for the manifest's server only.
+            if url.origin != (try? DownloadURL(state.record.manifestURL))?.origin { options.forgetSecrets() }
+            try options.checkAddress(of: url, list.settings)
+            if let old = pending.download { _ = removeDownload(old) }
+            let number = try add(url, options, isFetch: false) { [self] refusal in
+                decide(.downloadRefused(key, ticket, DownloadFailure(refusal.name, refusal.message)))
+            }
+            purposes[number] = .archive(key)
+            decide(.downloadAdded(key, ticket, number))
+        } catch {
+            decide(.downloadRefused(key, ticket, DownloadFailure(error.name, error.message)))
+        }
+    }
+
+    func resumeDownload(_ key: AssetKey, _ number: DownloadNumber, retries: Bool) {
+        guard let entry = list.scheduler[number] else { return decide(.downloadEnded(key, number, .lost)) }
+        switch entry.state {
+        case .finished: return decide(.downloadEnded(key, number, .finished))
+        case .failed, .cancelled:
+            guard retries, executor.decide(.steer(entry, .retry)) == nil else {
+                return decide(.downloadEnded(key, number, AssetUpdater.DownloadEnd(entry.state)))
+            }
+        default: break
+        }
+        purposes[number] = .archive(key)
+    }
+
+    /// Adds a download, as a call would.
+    ///
+    /// - Parameter undone: called if the row could not be saved.
+    private func add(
+        _ url: DownloadURL, _ options: DownloadOptions, isFetch: Bool, undone: @escaping (Refusal) -> Void
+    ) throws(Refusal) -> DownloadNumber {
+        try options.checkAddress(of: url, list.settings)
+        if journal.isFull { throw journal.refusal }
+        let wanted = Admission.Wanted(url: url, options: options)
+        var record = admission.makeRecord(wanted, options.directory ?? "", number: admission.takeNumbers(1), now: .now)
+        record.isFetch = isFetch
+        admission.add(record, answer: nil) { [self] refusal in
+            purposes[record.number] = nil
+            undone(refusal)
+        }
+        return record.number
+    }
+
+    /// Takes a download off the list. Nothing more is said about it.
+    ///
+    /// - Returns: false if its file is being renamed: it ends first.
+    func removeDownload(_ number: DownloadNumber) -> Bool {
+        purposes[number] = nil
+        guard let entry = list.scheduler[number] else { return true }
+        return executor.decide(.remove(entry)) == nil
+    }
+
+    // MARK: The disk
+
+    func checkSpace(_ key: AssetKey, _ ticket: AssetUpdater.Ticket, _ needed: ByteCount) {
+        guard let directory = updater[key]?.record.directory else { return }
+        let reserve = list.settings.diskReserve
+        DiskPool.shared.perform(at: .path(directory), within: DiskPatience.folder) {
+            AssetFiles.shortage(in: directory, needed: needed, reserve)
+        } then: { [self] missing in
+            // A disk that does not answer is the download's to wait for.
+            decide(.spaceChecked(key, ticket, missing: missing ?? 0))
+        }
+    }
+
+    func extract(_ key: AssetKey, _ folder: String, _ manifest: AssetManifest) {
+        guard let directory = updater[key]?.record.directory else { return }
+        let (reserve, control) = (list.settings.diskReserve, ExtractionControl())
+        extractions[key] = (folder, control)
+        watch(key, control)
+        DiskPool.shared.perform(at: .path(directory), takesLong: true) {
+            AssetFiles.extract(folder, in: directory, manifest, reserve, control)
+        } then: { [self] end in
+            if extractions[key]?.control === control { extractions[key] = nil }
+            decide(.extracted(key, folder: folder, end))
+        }
+    }
+
+    /// Tells how far an extraction is, as long as it runs.
+    private func watch(_ key: AssetKey, _ control: ExtractionControl) {
+        Poller.shared.schedule(after: .milliseconds(100)) { [self] in
+            guard extractions[key]?.control === control else { return }
+            let progress = control.progress
+            self.progress(key, .extracting, progress.read, of: progress.size == 0 ? nil : progress.size)
+            watch(key, control)
+        }
+    }
+
+    func switchLink(_ key: AssetKey, _ folder: String) {
+        guard let record = updater[key]?.record else { return }
+        let (directory, installed) = (record.directory, record.installed?.folder)
+        DiskPool.shared.perform(at: .path(directory)) {
+            AssetFiles.switchLink(to: folder, in: directory, installed: installed)
+        } then: { [self] failure in
+            decide(.switched(key, failure))
+        }
+    }
+
+    func remove(_ key: AssetKey, _ removal: AssetRemoval) {
+        guard let directory = updater[key]?.record.directory else { return }
+        if let number = removal.download, !removeDownload(number) {
+            purposes[number] = .removal(key, removal)
+            return
+        }
+        DiskPool.shared.perform(at: .path(directory), takesLong: true) {
+            AssetFiles.remove(removal, in: directory)
+        } then: { [self] isGone in
+            if !isGone {
+                log.warning("old files of an asset cannot be deleted", metadata: ["asset": "\(key)", "folder": "\(removal.folder)"])
+            }
+            decide(.removed(key, removal, isGone: isGone))
+        }
+    }
+
+    func deleteData(_ key: AssetKey, _ names: [String]) {
+        guard let directory = updater[key]?.record.directory else { return }
+        let isDefault = directory.isSameBytes(as: folders.directory(of: key))
+        DiskPool.shared.perform(at: .path(directory), takesLong: true) {
+            AssetFiles.deleteData(names, in: directory, isDefault: isDefault)
+        } then: { [self] failure in
+            decide(.dataDeleted(key, failure))
+        }
+    }
+}

@@ -1,0 +1,155 @@
+internal import Assets
+internal import DownloadModel
+internal import Extraction
+internal import Glibc
+internal import PartFiles
+internal import Transport
+
+/// What is done on the disk for an asset. Every call blocks: use the pool. The directory of an asset may be hidden, because the default one
+/// is below $XDG_DATA_HOME.
+enum AssetFiles {
+    /// Whether an asset may lie in `directory`.
+    ///
+    /// - Parameter isDefault: the folder is ours: it may be hidden, and is made if it is missing.
+    /// - Returns: the path without superfluous slashes and dots, and the folder that a link from an earlier registration leads to.
+    static func prepare(
+        _ directory: String, isDefault: Bool, allowHidden: Bool
+    ) -> Result<(directory: String, found: String?), Refusal> {
+        Destination.check(directory, allowHidden: allowHidden || isDefault, create: isDefault).flatMap { directory in
+            switch VersionLink.current(AssetRecord.link, directory: directory, allowHidden: true) {
+            case .success(let found): return .success((directory, found))
+            case .failure(let error): return .failure(Refusal(.permissionDenied, "directory: \(error.failure(folder: directory).message)"))
+            }
+        }
+    }
+
+    /// The bytes by which the room in `directory` is too small. 0 also if the folder is missing: the download waits for it.
+    static func shortage(in directory: String, needed: ByteCount, _ reserve: DiskReserve) -> ByteCount {
+        Destination.room(in: directory, allowHidden: true, reserve: reserve).map { needed -| $0 } ?? 0
+    }
+
+    static func extract(
+        _ folder: String, in directory: String, _ manifest: AssetManifest, _ reserve: DiskReserve, _ control: ExtractionControl
+    ) -> AssetUpdater.ExtractionEnd {
+        let archive: Int32
+        do throws(DiskError) {
+            let parent = try OpenFolder.open(directory, allowHidden: true)
+            archive = openUninterrupted(
+                parent.descriptor, AssetRecord.archive(of: folder), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+            guard archive >= 0 else { throw DiskError("open the archive") }
+        } catch {
+            // The folder may be whole already: an earlier process died before it said so.
+            return error.code == ENOENT ? .archiveLost : .failed(error.failure(folder: directory))
+        }
+        defer { close(archive) }
+        var limits = ExtractionLimits()
+        limits.unpacked = manifest.unpackedSize
+        let request = ExtractionRequest(
+            archive: archive, fingerprint: manifest.sha256.digest, directory: directory, name: folder, limits: limits,
+            expectedSize: manifest.unpackedSize, reserve: reserve, allowHidden: true, decode: iconvDecoder)
+        switch Unpacking.run(request, control) {
+        case .success: return .whole
+        case .failure(.cancelled): return .cancelled
+        case .failure(let failure):
+            let end = failure.diskFailure(folder: directory) ?? DownloadFailure(.extraction, failure.message(folder: directory))
+            switch failure {
+            case .unsupported, .damaged, .refused, .excessive: return .unusable(end)
+            default: return .failed(end)
+            }
+        }
+    }
+
+    /// Has the link lead to `folder`. After a failure, the link leads to `installed` as before, as far as the disk allows.
+    static func switchLink(to folder: String, in directory: String, installed: String?) -> DownloadFailure? {
+        switch VersionLink.point(AssetRecord.link, to: folder, directory: directory, allowHidden: true) {
+        case .success: return nil
+        case .failure(let error):
+            if let installed { _ = VersionLink.point(AssetRecord.link, to: installed, directory: directory, allowHidden: true) }
+            return error.failure(folder: directory)
+        }
+    }
+
+    /// Deletes the archive of a version, what its extraction has left, and its folder unless that stays. Never a folder that the link
+    /// leads to.
+    ///
+    /// - Returns: whether all of it is gone for good.
+    static func remove(_ removal: AssetRemoval, in directory: String) -> Bool {
+        let parent: OpenFolder
+        do throws(DiskError) { parent = try OpenFolder.open(directory, allowHidden: true) } catch { return error.code == ENOENT }
+        do throws(DiskError) {
+            try parent.removeOwn(AssetRecord.archive(of: removal.folder))
+            guard parent.sync() else { return false }
+        } catch { return false }
+        guard case .removed = Unpacking.discard(directory: directory, name: removal.folder) else { return false }
+        if removal.keepsFolder { return true }
+        guard case .success(let current) = VersionLink.current(AssetRecord.link, directory: directory, allowHidden: true),
+            current != removal.folder,
+            case .removed = FolderRemoval.remove(
+                removal.folder, directory: directory, allowHidden: true, control: ExtractionControl())
+        else { return false }
+        return true
+    }
+
+    /// Deletes the link, these versions, and then the directory if it is empty; so the folder above it, if it is ours.
+    static func deleteData(_ folders: [String], in directory: String, isDefault: Bool) -> DownloadFailure? {
+        do throws(DiskError) {
+            let parent = try OpenFolder.open(directory, allowHidden: true)
+            // The link first: from now on nothing leads to the folders.
+            if case .success(.some) = VersionLink.current(AssetRecord.link, directory: directory, allowHidden: true) {
+                guard unlinkat(parent.descriptor, AssetRecord.link, 0) == 0 || errno == ENOENT else {
+                    throw DiskError("delete the link \(AssetRecord.link)")
+                }
+                guard parent.sync() else { throw DiskError("save the folder") }
+            }
+        } catch {
+            return error.code == ENOENT ? nil : error.failure(folder: directory)
+        }
+        for folder in folders where !remove(AssetRemoval(folder: folder, keepsFolder: false), in: directory) {
+            return DownloadFailure(.writeFailed, "The folder \(directory)/\(folder) cannot be deleted.")
+        }
+        if isDefault, rmdir(directory) == 0 { rmdir(String(directory.dropLast(directory.lastPathComponent.utf8.count +| 1))) }
+        return nil
+    }
+
+    /// Reads and checks a manifest that was fetched to `path`.
+    ///
+    /// - Parameter signature: the path of its signature; nil: none is needed.
+    static func manifest(
+        at path: String, from base: DownloadURL, signature: String?, publicKey: [UInt8]
+    ) -> Result<AssetManifest, DownloadFailure> {
+        guard let bytes = read(path, atMost: ManifestText.mostBytes) else {
+            return .failure(DownloadFailure(.manifest, "The manifest at \(base) cannot be read back from \(path)."))
+        }
+        if !publicKey.isEmpty {
+            guard let signature, let signed = read(signature, atMost: PartFiles.Signature.length) else {
+                return .failure(DownloadFailure(.signature, "The signature of the manifest at \(base) has not 64 bytes."))
+            }
+            switch PartFiles.Signature.verify(signed, of: bytes, by: publicKey) {
+            case .valid: break
+            case .invalid:
+                return .failure(DownloadFailure(.signature, "The manifest at \(base) is not signed by the key of this asset."))
+            case .unknown(let reason):
+                return .failure(DownloadFailure(.signature, "The signature of the manifest at \(base) cannot be verified: \(reason)."))
+            }
+        }
+        do throws(DownloadFailure) { return .success(try ManifestText.parse(bytes, from: base)) } catch { return .failure(error) }
+    }
+
+    /// The bytes of a file; nil if it cannot be read or is larger.
+    private static func read(_ path: String, atMost limit: Int) -> [UInt8]? {
+        let file = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+        guard file >= 0 else { return nil }
+        defer { close(file) }
+        var (bytes, count) = ([UInt8](repeating: 0, count: limit +| 1), 0)
+        while count < bytes.count {
+            let got = bytes.withUnsafeMutableBytes {
+                pread(file, $0.baseAddress?.advanced(by: count), $0.count -| count, off_t(clamping: count))
+            }
+            if got < 0, errno == EINTR { continue }
+            guard got >= 0 else { return nil }
+            if got == 0 { break }
+            count +|= got
+        }
+        return count <= limit ? Array(bytes.prefix(count)) : nil
+    }
+}

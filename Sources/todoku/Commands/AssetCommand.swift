@@ -1,0 +1,222 @@
+internal import ArgumentParser
+internal import DownloadModel
+internal import Localization
+internal import TodokuClient
+
+struct AssetCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "asset", abstract: "Keep an app's data current: maps, voices, levels.",
+        discussion: """
+            An asset is versioned data. Its manifest, a small JSON document on a server, names the latest version and the archive. The \
+            service fetches the manifest, downloads, verifies, unpacks, and switches the link PATH/current to the new version. You name an \
+            asset by APP/NAME.
+
+            EXAMPLES:
+              todoku asset add org.example.Game/levels https://example.org/levels.json
+              todoku asset update org.example.Game/levels
+              todoku asset list
+              todoku asset rollback org.example.Game/levels
+            """,
+        subcommands: [
+            AssetAdd.self, AssetCheck.self, AssetUpdate.self, AssetRollback.self, AssetCancel.self, AssetList.self, AssetShow.self,
+            AssetRemove.self,
+        ])
+}
+
+struct AssetAdd: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "add", abstract: "Register an asset, or change a registered one.",
+        discussion: "Nothing is downloaded yet, unless --update says so. Prints the path of the link to the installed version.")
+
+    @Argument(help: ArgumentHelp("The application's id and its name for the asset.", valueName: "app/name")) var asset: String
+    @Argument(help: ArgumentHelp("Where the manifest is.", valueName: "url")) var url: String
+    @Option(help: "When to check without a call: manual, login or daily.") var update = AssetUpdatePolicy.manual
+    @Option(
+        help: ArgumentHelp("The Ed25519 key that signs the manifest: 64 hexadecimal digits.", valueName: "key")) var publicKey: String?
+    @Option(name: .shortAndLong, help: ArgumentHelp("An existing folder of the asset's own.", valueName: "folder")) var directory: String?
+    @OptionGroup var output: OutputArguments
+
+    func validate() throws {
+        _ = try key()
+        _ = try bytes()
+    }
+
+    private func key() throws -> AssetKey {
+        let parts = asset.split(separator: "/", omittingEmptySubsequences: false).map(String.init)
+        guard parts.count == 2 else { throw ValidationError("An asset is named by APP/NAME.") }
+        do throws(Refusal) { return try AssetKey(app: parts[0], name: parts[1]) } catch { throw ValidationError(error.message) }
+    }
+
+    private func bytes() throws -> [UInt8] {
+        guard let publicKey else { return [] }
+        guard let checksum = try? Checksum("sha256:\(publicKey)") else {
+            throw ValidationError("--public-key must be 64 hexadecimal digits.")
+        }
+        return checksum.digest
+    }
+
+    func run() throws {
+        let (key, bytes) = (try key(), try bytes())
+        Program.run(json: output.json) { client in
+            var request = DownloadRequest()
+            request.set(\.directory, to: directory.map(LocalPath.absolute))
+            let asset = try await client.registerAsset(key, manifest: url, update: update, publicKey: bytes, request)
+            let description = try await client.describe(asset)
+            Output.write(output.json ? description.json.text + "\n" : description.path + "\n")
+            return .success
+        }
+    }
+}
+
+struct AssetCheck: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "check", abstract: "Ask the server for the latest version.",
+        discussion: "Prints the latest version. With --exit-code, the exit status is 4 if it is not newer than the installed one.")
+
+    @Argument(help: ArgumentHelp("The asset.", valueName: "app/name")) var asset: AssetReference
+    @Flag(help: "Exit with 4 if there is no newer version.") var exitCode = false
+    @OptionGroup var output: OutputArguments
+
+    func run() throws {
+        Program.run(json: output.json) { client in
+            let (isNewer, version) = try await client.check(asset)
+            Output.write(
+                output.json ? JSON.object([("newer", .bool(isNewer)), ("version", .string(version))]).text + "\n" : version + "\n")
+            return isNewer || !exitCode ? .success : .unchanged
+        }
+    }
+}
+
+struct AssetUpdate: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "update", abstract: "Bring the latest version, and print the path.",
+        discussion: "Waits until the version is ready. The service continues if you stop the command.")
+
+    @Argument(help: ArgumentHelp("The assets.", valueName: "app/name")) var assets: [AssetReference]
+    @Flag(help: "Also bring back the version that a rollback has left.") var force = false
+    @OptionGroup var output: OutputArguments
+
+    func run() throws {
+        Program.run(json: output.json) { client in
+            var status = ExitStatus.success
+            for asset in assets {
+                do throws(ClientError) {
+                    let (isChanged, path) = try await client.update(asset, force: force)
+                    let json = JSON.object([("changed", .bool(isChanged)), ("path", .string(path))])
+                    Output.write(output.json ? json.text + "\n" : path + "\n")
+                } catch {
+                    let failure = CommandFailure(error.isEnd ? .ended : .refused, catalog.explanation(error), name: error.name)
+                    status = status.and(Program.report(failure, json: output.json))
+                }
+            }
+            return status
+        }
+    }
+}
+
+struct AssetRollback: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "rollback", abstract: "Go back to the version before, and print the path.",
+        discussion: "An update does not bring back the version that was left, until the manifest names another.")
+
+    @Argument(help: ArgumentHelp("The asset.", valueName: "app/name")) var asset: AssetReference
+    @OptionGroup var output: OutputArguments
+
+    func run() throws {
+        Program.run(json: output.json) { client in
+            let path = try await client.rollBack(asset)
+            Output.write(output.json ? JSON.object([("path", .string(path))]).text + "\n" : path + "\n")
+            return .success
+        }
+    }
+}
+
+struct AssetCancel: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "cancel", abstract: "Stop a check or an update, and delete what it has downloaded.")
+
+    @Argument(help: ArgumentHelp("The asset.", valueName: "app/name")) var asset: AssetReference
+    @OptionGroup var output: OutputArguments
+
+    func run() throws {
+        Program.run(json: output.json) { client in
+            try await client.cancel(asset)
+            return .success
+        }
+    }
+}
+
+struct AssetList: ParsableCommand {
+    static let configuration = CommandConfiguration(commandName: "list", abstract: "List the registered assets.")
+
+    @Option(help: "Only those of this application.") var app = ""
+    @OptionGroup var output: OutputArguments
+
+    func run() throws {
+        Program.run(json: output.json) { client in
+            var descriptions: [AssetDescription] = []
+            for asset in try await client.assets(of: app) { descriptions.append(try await client.describe(asset)) }
+            guard !output.json else {
+                Output.write(JSON.array(descriptions.map(\.json)).text + "\n")
+                return .success
+            }
+            guard !descriptions.isEmpty else { return .success }
+            var table = Table([
+                Table.Column(heading: catalog.text("STATE")), Table.Column(heading: catalog.text("VERSION")),
+                Table.Column(heading: catalog.text("NAME")),
+            ])
+            for asset in descriptions { table.add([asset.status, asset.installedVersion, "\(asset.app)/\(asset.name)"]) }
+            Output.write(table.text(width: Terminal.current?.columns))
+            return .success
+        }
+    }
+}
+
+struct AssetShow: ParsableCommand {
+    static let configuration = CommandConfiguration(commandName: "show", abstract: "Show all details of an asset.")
+
+    @Argument(help: ArgumentHelp("The asset.", valueName: "app/name")) var asset: AssetReference
+    @OptionGroup var output: OutputArguments
+
+    func run() throws {
+        Program.run(json: output.json) { client in
+            let description = try await client.describe(asset)
+            guard !output.json else {
+                Output.write(description.json.text + "\n")
+                return .success
+            }
+            for (name, value) in description.members where !value.isEmpty {
+                Output.write(TerminalText.padded(name, to: 18) + TerminalText.plain(value) + "\n")
+            }
+            return .success
+        }
+    }
+}
+
+struct AssetRemove: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "remove", abstract: "Stop keeping an asset current.",
+        discussion: "The installed version stays, unless you say --delete-data.")
+
+    @Argument(help: ArgumentHelp("The asset.", valueName: "app/name")) var asset: AssetReference
+    @Flag(help: "Delete the installed version, too.") var deleteData = false
+    @OptionGroup var output: OutputArguments
+
+    func run() throws {
+        Program.run(json: output.json) { client in
+            try await client.unregisterAsset(asset, deleteData: deleteData)
+            return .success
+        }
+    }
+}
+
+extension AssetDescription {
+    fileprivate var members: [(String, String)] {
+        [
+            ("app", app), ("name", name), ("manifest-url", manifestURL), ("installed-version", installedVersion),
+            ("latest-version", latestVersion), ("stage", stage), ("status", status), ("path", path), ("error", error.message),
+        ]
+    }
+
+    var json: JSON { .object(members.map { ($0, .string($1)) }) }
+}

@@ -1,0 +1,1 @@
+../../ServiceTests/Support/Client.swift
