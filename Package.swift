@@ -81,7 +81,7 @@ let package = Package(
         room(
             "DownloadService",
             [
-                "EventLoop", "DBus", "DownloadModel", "Scheduling", "Assets", "Extraction", "PartFiles", "TransferEngine",
+                "EventLoop", "DBus", "DownloadModel", "Scheduling", "Assets", "Extraction", "PartFiles", "Transport", "TransferEngine",
                 "DownloadStore",
                 "Desktop", "DownloaderInterface", "Localization", "Sandboxes",
                 .product(name: "Logging", package: "swift-log"),
