@@ -12,6 +12,7 @@
 
 using TodokuHostRules = QMap<QString, QVariantMap>;  // a{sa{sv}}
 using TodokuStrings = QMap<QString, QString>;        // a{ss}
+using TodokuPushRegistrations = QList<QVariantMap>;  // aa{sv}
 
 struct TodokuItem { QString url; QVariantMap options; };  // (sa{sv})
 using TodokuItems = QList<TodokuItem>;
@@ -26,6 +27,7 @@ struct TodokuError { QString name, message; QVariantMap details; };  // (ssa{sv}
 
 struct TodokuSalvage { uint downloads = 0; bool mayHaveLost = false; };  // (ub)
 
+Q_DECLARE_METATYPE(TodokuPushRegistrations)
 Q_DECLARE_METATYPE(TodokuItem)
 Q_DECLARE_METATYPE(TodokuItems)
 Q_DECLARE_METATYPE(TodokuDescription)
@@ -56,6 +58,7 @@ inline void registerTodokuTypes()
     qDBusRegisterMetaType<TodokuDescriptions>();
     qDBusRegisterMetaType<TodokuAssetUpdate>();
     qDBusRegisterMetaType<TodokuAssetUpdates>();
+    qDBusRegisterMetaType<TodokuPushRegistrations>();
     qDBusRegisterMetaType<TodokuError>();
     qDBusRegisterMetaType<TodokuSalvage>();
     // Qt 5 finds the type of a property by the name in the generated code.
@@ -64,4 +67,5 @@ inline void registerTodokuTypes()
     qRegisterMetaType<TodokuItems>("TodokuItems");
     qRegisterMetaType<TodokuDescriptions>("TodokuDescriptions");
     qRegisterMetaType<TodokuAssetUpdates>("TodokuAssetUpdates");
+    qRegisterMetaType<TodokuPushRegistrations>("TodokuPushRegistrations");
 }

@@ -10,7 +10,7 @@ internal import Testing
     /// All interfaces, with the names of the generated files.
     private let files = [
         Manager.interface: "downloader", Download.interface: "download", Batch.interface: "batch", Asset.interface: "asset",
-        Application.interface: "application",
+        "org.todoku.Push1": "push", Application.interface: "application",
     ]
 
     private func file(_ interface: String) -> String { "\(repository)/data/dbus-interfaces/\(interface).xml" }
