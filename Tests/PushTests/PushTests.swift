@@ -26,7 +26,7 @@ import Testing
         let entry = try await world.entry()
         #expect(entry["received"] == .uint64(1) && entry["fetched"] == .uint64(1))
         #expect(try await eventually { try await world.entry()["waiting"] == .uint32(0) })
-        #expect(listFolder("\(world.state)/messages").isEmpty)
+        #expect(await eventually { listFolder("\(world.state)/messages").isEmpty })
         #expect(file.server.requests.count == 1)
         _ = distributor
     }
