@@ -5,11 +5,16 @@ internal import DownloaderInterface
 /// Identifies an asset by its object path on the bus.
 public struct AssetReference: Hashable, Sendable, CustomStringConvertible {
     public let path: String
+    /// As the caller named the asset.
+    public let description: String
 
-    init(_ path: ObjectPath) { self.path = path.value }
+    init(_ path: ObjectPath) { (self.path, description) = (path.value, path.value) }
     var objectPath: ObjectPath { ObjectPath(path) }
 
-    public init(_ key: AssetKey) { path = BusName.path(ofAsset: key).value }
+    public init(_ key: AssetKey) { (path, description) = (BusName.path(ofAsset: key).value, "\(key)") }
+
+    public static func == (a: AssetReference, b: AssetReference) -> Bool { a.path == b.path }
+    public func hash(into hasher: inout Hasher) { hasher.combine(path) }
 
     /// Reads `APP/NAME`, or an object path of the service; nil for any other text.
     public init?(_ text: String) {
@@ -21,8 +26,6 @@ public struct AssetReference: Hashable, Sendable, CustomStringConvertible {
         guard parts.count == 2, let key = try? AssetKey(app: parts[0], name: parts[1]) else { return nil }
         self.init(key)
     }
-
-    public var description: String { path }
 }
 
 /// An asset as the service describes it.
@@ -83,12 +86,16 @@ extension DownloaderClient {
     }
 
     public func describe(_ asset: AssetReference) async throws(ClientError) -> AssetDescription {
-        AssetDescription(asset, try await core.call(Standard.getAll, Asset.interface, at: asset.objectPath, repeatable: true))
+        try await of(asset) { () async throws(ClientError) in
+            AssetDescription(asset, try await core.call(Standard.getAll, Asset.interface, at: asset.objectPath, repeatable: true))
+        }
     }
 
     /// Fetches the manifest: whether there is a newer version, and which is the latest.
     public func check(_ asset: AssetReference) async throws(ClientError) -> (isNewer: Bool, version: String) {
-        let (isNewer, version) = try await core.wait(Asset.check, at: asset.objectPath)
+        let (isNewer, version) = try await of(asset) { () async throws(ClientError) in
+            try await core.wait(Asset.check, at: asset.objectPath)
+        }
         return (isNewer, version)
     }
 
@@ -97,17 +104,33 @@ extension DownloaderClient {
     /// - Parameter force: also bring the version that a rollback has left.
     public func update(_ asset: AssetReference, force: Bool = false) async throws(ClientError) -> (isChanged: Bool, path: String) {
         let options: [String: Variant] = force ? ["force": .bool(true)] : [:]
-        let (isChanged, path) = try await core.wait(Asset.update, at: asset.objectPath, options)
+        let (isChanged, path) = try await of(asset) { () async throws(ClientError) in
+            try await core.wait(Asset.update, at: asset.objectPath, options)
+        }
         return (isChanged, path)
     }
 
     /// Leads back to the version before; returns the path.
     public func rollBack(_ asset: AssetReference) async throws(ClientError) -> String {
-        try await core.call(Asset.rollback, (), at: asset.objectPath, repeatable: false)
+        try await of(asset) { () async throws(ClientError) in
+            try await core.call(Asset.rollback, (), at: asset.objectPath, repeatable: false)
+        }
     }
 
     /// Stops what is under way.
     public func cancel(_ asset: AssetReference) async throws(ClientError) {
-        try await core.call(Asset.cancel, (), at: asset.objectPath, repeatable: true)
+        try await of(asset) { () async throws(ClientError) in
+            try await core.call(Asset.cancel, (), at: asset.objectPath, repeatable: true)
+        }
+    }
+
+    /// Calls an asset. If there is none, the error names it in the words of its caller.
+    private func of<Result>(
+        _ asset: AssetReference, _ call: () async throws(ClientError) -> Result
+    ) async throws(ClientError) -> Result {
+        do throws(ClientError) { return try await call() } catch {
+            guard error.cause == .unknownDownload else { throw error }
+            throw ClientError(error.cause, name: error.name, message: "There is no asset \(asset).")
+        }
     }
 }

@@ -27,7 +27,7 @@ public enum AssetStatus: String, CaseIterable, Sendable {
     /// An update waits for a connection that is not metered.
     case waitingForUnmetered = "waiting-unmetered"
     case upToDate = "up-to-date"
-    /// The server says that there is no manifest any more. What is installed stays.
+    /// The server says that the manifest no longer exists. The installed version stays.
     case obsolete
 }
 

@@ -5,7 +5,7 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// A publisher's HTTP server: a manifest at /m.json, its signature at /m.json.sig, and archives, all of which a test may change.
+/// A publisher's HTTP server: a manifest at /m.json, its signature at /m.json.sig, and archives. A test may change all of them.
 final class Publisher: Sendable {
     let folder = TemporaryFolder()
     let server: ScriptedServer
@@ -33,7 +33,7 @@ final class Publisher: Sendable {
             let tag = "\"\(file.count)-\(file.reduce(UInt32(7)) { $0 &* 31 &+ UInt32($1) })\""
             if request.field("If-None-Match") == tag { return reply.respond(304, ["ETag": tag]) }
             if let gate = rules.locked({ gates, _ in gates[request.path] }), request.range == nil {
-                // Half of the file, and the rest when the test lets it go on.
+                // Half of the file, and the rest once the test opens the gate.
                 reply.head(200, ["ETag": tag, "Accept-Ranges": "bytes"], length: file.count)
                 reply.send(file[..<(file.count / 2)])
                 gate.wait()

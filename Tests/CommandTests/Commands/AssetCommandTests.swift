@@ -45,7 +45,10 @@ import Testing
         let failed = await desk.run("asset", "update", "--json", asset)
         #expect(failed.status == 1 && JSON(failed.output)?["error"]?["name"]?.string == "org.todoku.Error.HttpStatus", "\(failed)")
         #expect(await desk.run("asset", "add", asset, "ftp://h/x").status == 3)
-        #expect(await desk.run("asset", "show", "org.example.App/none").status == 3)
+        for verb in ["show", "check", "update", "rollback", "cancel"] {
+            let unknown = await desk.run("asset", verb, "org.example.App/none")
+            #expect(unknown.status == 3 && unknown.errors.contains("There is no asset org.example.App/none."), "\(verb): \(unknown.errors)")
+        }
         for wrong in [
             ["add", "maps", "http://h/m"], ["add", asset, "http://h/m", "--update", "hourly"],
             ["add", asset, "http://h/m", "--public-key", "1"], ["check", "maps"],

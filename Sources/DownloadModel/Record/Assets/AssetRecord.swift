@@ -71,7 +71,7 @@ public struct AssetRecord: Equatable, Sendable {
     public var skipped: String?
     /// The version that the manifest named last.
     public var latest: String?
-    /// The server says that there is no manifest any more.
+    /// The server says that the manifest no longer exists.
     public var isObsolete = false
     /// When the manifest was read last.
     public var checkedAt: WallTime?
