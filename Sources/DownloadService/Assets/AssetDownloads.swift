@@ -145,8 +145,13 @@ extension AssetCentre {
         if pending.isBackground { options.allowsMetered = false }
         do throws(Refusal) {
             let url = try DownloadURL(text)
+            let manifest = try DownloadURL(state.record.manifestURL)
             // Credentials and header fields are for the manifest's server only.
-            if url.origin != (try? DownloadURL(state.record.manifestURL))?.origin { options.forgetSecrets() }
+            if url.origin != manifest.origin { options.forgetSecrets() }
+            // As for redirects: a public server must not send us to the router.
+            guard manifest.isHostLiteralPrivate || !url.isHostLiteralPrivate else {
+                throw Refusal(.notAllowed, "The manifest is on a public server, and names an archive at the private address \(url.host).")
+            }
             try options.checkAddress(of: url, list.settings)
             if let old = pending.download { _ = removeDownload(old) }
             let number = try add(url, options, isFetch: false) { [self] refusal in
