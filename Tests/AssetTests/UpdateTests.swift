@@ -345,6 +345,16 @@ internal import Testing
         #expect(await thrown { try await desk.register(url: "x") }?.name == todokuError("InvalidUrl"))
     }
 
+    @Test func `refuses an app’s hundred-and-first asset, also while the others are being registered`() async throws {
+        let desk = try await Desk.start()
+        let refused = await withTaskGroup(of: DBusError?.self) { group in
+            for number in 0...100 { group.addTask { await thrown { try await desk.register("maps-\(number)") } } }
+            return await group.reduce(into: [DBusError]()) { if let error = $1 { $0.append(error) } }
+        }
+        #expect(refused.map(\.name) == [todokuError("LimitExceeded")], "\(refused)")
+        #expect(try await desk.client.call(Manager.assets, Desk.app).count == 100)
+    }
+
     @Test func `may be repeated with other options, and not with another folder`() async throws {
         let desk = try await Desk.start()
         let asset = try await desk.register()

@@ -36,12 +36,7 @@ extension AssetCentre {
         let address = try DownloadURL(url)
         try options.checkAddress(of: address, list.settings)
         let wanted = Admission.Wanted(url: address, options: options)
-        if updater[key] == nil {
-            guard updater.assets.count < Self.mostAssets, updater.keys(of: app).count < Self.mostOfApp else {
-                throw Refusal(
-                    .limitExceeded, "At most \(Self.mostAssets) assets may be registered, \(Self.mostOfApp) of them by one application.")
-            }
-        }
+        try checkRoom(for: key)
         let (directory, isDefault) = (options.directory ?? own, options.directory == nil)
         let allowHidden = allowsHiddenFolders
         DiskPool.shared.perform(at: .path(directory), within: DiskPatience.folder) {
@@ -54,6 +49,7 @@ extension AssetCentre {
                 record.options.directory = nil
                 (record.update, record.publicKey) = (update, publicKey)
                 do throws(Refusal) {
+                    try checkRoom(for: key)  // other calls came while the folder was checked
                     try decide(reply) { answer in
                         if case .registered(let key) = answer { BusName.path(ofAsset: key) } else { nil }
                     } _: {
@@ -61,6 +57,14 @@ extension AssetCentre {
                     }
                 } catch { reply.fail(error) }
             }
+        }
+    }
+
+    private func checkRoom(for key: AssetKey) throws(Refusal) {
+        guard updater[key] == nil else { return }
+        guard updater.assets.count < Self.mostAssets, updater.keys(of: key.app).count < Self.mostOfApp else {
+            throw Refusal(
+                .limitExceeded, "At most \(Self.mostAssets) assets may be registered, \(Self.mostOfApp) of them by one application.")
         }
     }
 

@@ -305,6 +305,8 @@ private let app = "org.example.App"
     @Test func `has a rule for every member of the manager`() {
         let open: Set = [
             "Download", "DownloadBatch", "List", "ListBatches", "Describe", "Fetch", "DownloadToFd", "WaitAll", "SetForeground",
+            // Of its own assets only (AssetTests).
+            "RegisterAsset", "UnregisterAsset", "Assets", "UpdateAssets",
         ]
         let refused: Set = ["PauseAll", "ResumeAll", "CancelAll", "ClearEnded", "SetHostRule", "ListSlowedHosts", "ResetHost"]
         #expect(Set(ManagerFace.face.methods.keys) == open.union(refused))
