@@ -222,10 +222,10 @@ public actor Engine {
         let (transfer, timeout) = (segment.transfer, segment.transfer.request.stallTimeout)
         guard segment.exchange != nil, segment.liveness.isStalled(now, timeout: timeout, isHolding: isHolding) else { return }
         // A failure that the response has stated counts more than the missing end of its body.
-        if case .failed(let failure)? = segment.attempt?.verdict { return conclude(transfer, .failed(failure)) }
+        if case .failed(let failure)? = segment.attempt?.verdict { return conclude(transfer, .failed(failure), by: segment.id) }
         let failure = FailureMapping.timeout(
             host: segment.url.host, after: timeout, madeProgress: transfer.facts != nil, trickle: segment.liveness.bytes)
-        conclude(transfer, .failed(failure))
+        conclude(transfer, .failed(failure), by: segment.id)
     }
 
     private func reportEvents() {

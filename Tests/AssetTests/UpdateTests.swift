@@ -345,6 +345,29 @@ internal import Testing
         #expect(await thrown { try await desk.register(url: "x") }?.name == todokuError("InvalidUrl"))
     }
 
+    @Test(arguments: ["release-5", "version-2", "Documents"])
+    func `refuses a folder whose link is not of an asset, and touches nothing there`(target: String) async throws {
+        let desk = try await Desk.start()
+        let folder = desk.running.world.bus.folder.makeFolder("site")
+        writeFile("\(desk.running.world.bus.folder.makeFolder("site/\(target)"))/page", "mine".utf8)
+        #expect(symlink(target, "\(folder)/current") == 0)
+        let error = await thrown { try await desk.register("maps", ["directory": .string(folder)]) }
+        #expect(error?.name == todokuError("AlreadyExists") && error?.message.contains("/current leads to ") == true, "\(error as Any)")
+        #expect(try await desk.client.call(Manager.assets, Desk.app).isEmpty)
+        #expect(readFile("\(folder)/current/page") == Array("mine".utf8))
+    }
+
+    @Test func `refuses a folder of another asset under another path`() async throws {
+        let desk = try await Desk.start()
+        let folder = desk.running.world.bus.folder.makeFolder("data-of-one")
+        await desk.publisher.publish("1")
+        let (_, path) = try await desk.update(try await desk.register("one", ["directory": .string(folder)]))
+        let alias = desk.running.world.bus.folder("alias")
+        #expect(symlink(folder, alias) == 0)
+        #expect(await thrown { try await desk.register("two", ["directory": .string(alias)]) } != nil)
+        #expect(desk.version(at: path) == "1")
+    }
+
     @Test func `refuses an app’s hundred-and-first asset, also while the others are being registered`() async throws {
         let desk = try await Desk.start()
         let refused = await withTaskGroup(of: DBusError?.self) { group in

@@ -115,6 +115,56 @@ internal import Testing
         #expect(bench.stage == .extracting && bench.folder == folder)
     }
 
+    @Test(arguments: [(403, true), (404, true), (503, false), (nil, false)] as [(UInt32?, Bool)])
+    func `whose old download the server refuses begins a new one, with the URL and the credentials of now`(
+        status: UInt32?, beginsAnew: Bool
+    ) {
+        let bench = Bench(Bench.record())
+        bench.update()
+        bench.fetch(Bench.manifest("1"))
+        bench.addDownload()
+        bench.download(.failed(failure))
+        let call = bench.update()
+        bench.fetch(Bench.manifest("1"))
+        let refusal = DownloadFailure(.httpStatus, "The server refused.", httpStatus: status)
+        bench.download(.failed(refusal))
+        #expect(bench.actions.contains { if case .checkSpace = $0 { true } else { false } } == beginsAnew)
+        guard beginsAnew else { return #expect(bench.answers[call] == .failed(refusal)) }
+        bench.addDownload()
+        bench.download(.failed(refusal))
+        #expect(bench.answers[call] == .failed(refusal), "the new one is refused, too")
+    }
+
+    @Test func `is given up if the asset is registered with another key or manifest`() {
+        for change in [{ $0.publicKey = [UInt8](repeating: 7, count: 32) }, { $0.manifestURL = "https://other/m.json" }]
+            as [(inout AssetRecord) -> Void]
+        {
+            let bench = Bench(Bench.record())
+            let call = bench.update()
+            bench.fetch(Bench.manifest("1"))
+            bench.addDownload()
+            var record = Bench.record()
+            change(&record)
+            bench.call { .register(record, found: nil, $0) }
+            guard case .failed(let failure) = bench.answers[call] else { return #expect(Bool(false)) }
+            #expect(failure.name == .cancelled && bench.record.pending == nil && bench.stage == .cancelled)
+            bench.download()
+            #expect(bench.record.installed == nil, "the old manifest is not installed")
+        }
+    }
+
+    @Test func `that is paused or checks keeps no process running, and its disk work does`() {
+        let bench = Bench(Bench.record())
+        bench.update()
+        #expect(!bench.updater.hasWork, "the scheduler has the download of the manifest")
+        bench.fetch(Bench.manifest("1"))
+        #expect(bench.updater.hasWork)
+        bench.addDownload()
+        #expect(!bench.updater.hasWork, "the scheduler has the download of the archive")
+        bench.download()
+        #expect(bench.updater.hasWork)
+    }
+
     @Test func `gives up what a failed one has left if the manifest names another version`() {
         let bench = Bench(Bench.record())
         bench.update()

@@ -86,6 +86,8 @@ public struct AssetState: Sendable {
     var source = 0
     /// The places of those that have failed in this update.
     var failedSources: Set<Int> = []
+    /// Whether the download that is under way was begun by an earlier update, maybe with another URL or other credentials.
+    var isOldDownload = false
     /// How often the archive was downloaded again because it had vanished.
     var restarts = 0
     /// The owner is being called.

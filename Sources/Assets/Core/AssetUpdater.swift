@@ -34,9 +34,15 @@ public final class AssetUpdater {
     /// The registered assets of `app`, by name.
     public func keys(of app: String) -> [AssetKey] { assets.keys.filter { $0.app.isSameBytes(as: app) }.sorted() }
 
-    /// Whether anything is under way by itself: the process must not exit.
+    /// Whether anything is under way by itself: the process must not exit. Downloads keep the process themselves, unless they are paused.
     public var hasWork: Bool {
-        assets.values.contains { $0.activity != .none || !$0.busy.isEmpty || $0.isCallingOwner }
+        assets.values.contains { state in
+            if !state.busy.isEmpty || state.isCallingOwner { return true }
+            return switch state.activity {
+            case .none, .checking, .downloading, .verifying: false
+            case .checkingSpace, .starting, .extracting, .switching, .rollingBack, .deleting: true
+            }
+        }
     }
 
     /// When to call `turn` with `time`; nil: at no known instant. The instant keeps no process running.
@@ -91,7 +97,11 @@ public final class AssetUpdater {
     func register(_ record: AssetRecord, found: String?, _ call: CallNumber) {
         let key = record.key
         guard let existing = assets[key]?.record else {
-            if let other = assets.values.first(where: { $0.record.directory.isSameBytes(as: record.directory) }) {
+            // Two paths may lead to one folder. The names of versions are unique, so a version that is another asset's tells.
+            let isOthers = { (other: AssetState) in
+                other.record.directory.isSameBytes(as: record.directory) || found.map { other.record.folders.contains($0) } ?? false
+            }
+            if let other = assets.values.first(where: isOthers) {
                 return answer(
                     .call(call),
                     .refused(Refusal(.alreadyExists, "The folder \(record.directory) is that of the asset \(other.record.key).")))
@@ -115,7 +125,11 @@ public final class AssetUpdater {
         if changed != existing || !changed.options.isSameText(as: existing.options) {
             change(key) { $0 = changed }
             actions.append(.tell(key))
-            // The manifest that is under way may be another server's.
+            let isOtherSource = changed.manifestURL != existing.manifestURL || changed.publicKey != existing.publicKey
+            // What is under way may be another server's, or not signed by the new key.
+            if isOtherSource, existing.pending != nil {
+                abandon(key, DownloadFailure(.cancelled, "The asset \(key) was registered with another manifest or key; update again."))
+            }
             if case .checking(let ticket) = assets[key]?.activity {
                 actions.append(.cancelFetch(key, ticket))
                 beginCheck(key)

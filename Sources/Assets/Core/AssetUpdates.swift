@@ -214,6 +214,7 @@ extension AssetUpdater {
         switch pending.step {
         case .downloading:
             if let number = pending.download {
+                assets[key]?.isOldDownload = true
                 set(key, .downloading(number))
                 actions.append(.resumeDownload(key, number, retries: true))
             } else {
@@ -257,6 +258,7 @@ extension AssetUpdater {
         // The update was cancelled meanwhile.
         guard assets[key]?.activity == .starting(ticket) else { return actions.append(.removeDownload(number)) }
         let source = assets[key]?.source ?? 0
+        assets[key]?.isOldDownload = false
         change(key) { record in
             record.pending?.download = number
             record.pending?.source = source
@@ -280,6 +282,11 @@ extension AssetUpdater {
     /// Tries the next mirror, from its first byte.
     private func downloadFailed(_ key: AssetKey, _ pending: PendingUpdate, _ failure: DownloadFailure) {
         let isOfThisMachine = failure.wait == .diskSpace || failure.wait == .destination || failure.name == .storage
+        // A server refuses the URL or the credentials of an earlier update. Those of now are tried first.
+        if assets[key]?.isOldDownload == true, let status = failure.httpStatus, (400..<500).contains(status) {
+            assets[key]?.source = 0
+            return checkSpace(key, pending)
+        }
         assets[key]?.failedSources.insert(pending.source)
         let next = pending.manifest.sources.indices.first { assets[key]?.failedSources.contains($0) == false }
         guard !isOfThisMachine, let next else { return fail(key, failure) }

@@ -98,11 +98,12 @@ internal import Scheduling
 
     /// Lets the updater decide about a call, which is answered once.
     ///
-    /// - Throws: `LimitExceeded` beyond 256 waiting calls of one connection.
+    /// - Throws: `LimitExceeded` beyond 256 waiting calls of one connection; `Storage` if the journal is full.
     func decide<Out>(
         _ reply: Reply<Out>, _ read: @escaping (AssetUpdater.Answer) -> Out?,
         _ event: (AssetUpdater.CallNumber) -> AssetUpdater.Event
     ) throws(Refusal) {
+        if journal.isFull { throw journal.refusal }
         let sender = reply.call.sender
         guard calls.values.count(where: { $0.sender == sender }) < Limits.waitingCallsPerConnection else {
             throw Refusal(.limitExceeded, "At most \(Limits.waitingCallsPerConnection) calls of one connection may wait.")

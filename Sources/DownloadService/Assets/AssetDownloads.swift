@@ -43,7 +43,7 @@ extension AssetCentre {
         do throws(Refusal) {
             let url = try DownloadURL(url)
             removeFormer(url.text, name, of: state.record)
-            let number = try add(url, options, isFetch: true) { [self] refusal in
+            let number = try add(url, options, isFetch: true) { [self] _, refusal in
                 decide(.manifestFailed(key, ticket, DownloadFailure(refusal.name, refusal.message)))
             }
             purposes[number] = purpose ?? .manifest(key, ticket)
@@ -147,15 +147,20 @@ extension AssetCentre {
             let url = try DownloadURL(text)
             let manifest = try DownloadURL(state.record.manifestURL)
             // Credentials and header fields are for the manifest's server only.
-            if url.origin != manifest.origin { options.forgetSecrets() }
+            if url.origin != manifest.origin {
+                options.forgetSecrets()
+                options.referrer = nil
+            }
             // As for redirects: a public server must not send us to the router.
             guard manifest.isHostLiteralPrivate || !url.isHostLiteralPrivate else {
                 throw Refusal(.notAllowed, "The manifest is on a public server, and names an archive at the private address \(url.host).")
             }
             try options.checkAddress(of: url, list.settings)
-            if let old = pending.download { _ = removeDownload(old) }
-            let number = try add(url, options, isFetch: false) { [self] refusal in
-                decide(.downloadRefused(key, ticket, DownloadFailure(refusal.name, refusal.message)))
+            if let old = pending.download, archive(old, of: pending.folder, in: state.record) != nil { _ = removeDownload(old) }
+            let number = try add(url, options, isFetch: false) { [self] number, refusal in
+                let failure = DownloadFailure(refusal.name, refusal.message)
+                decide(.downloadRefused(key, ticket, failure))
+                decide(.downloadEnded(key, number, .failed(failure)))
             }
             purposes[number] = .archive(key)
             decide(.downloadAdded(key, ticket, number))
@@ -165,7 +170,10 @@ extension AssetCentre {
     }
 
     func resumeDownload(_ key: AssetKey, _ number: DownloadNumber, retries: Bool) {
-        guard let entry = list.scheduler[number] else { return decide(.downloadEnded(key, number, .lost)) }
+        guard let record = updater[key]?.record, let folder = record.pending?.folder, let entry = archive(number, of: folder, in: record)
+        else {
+            return decide(.downloadEnded(key, number, .lost))
+        }
         switch entry.state {
         case .finished: return decide(.downloadEnded(key, number, .finished))
         case .failed, .cancelled:
@@ -177,11 +185,21 @@ extension AssetCentre {
         purposes[number] = .archive(key)
     }
 
+    /// The download of an archive; nil: it is gone, or a damaged row names another download.
+    private func archive(_ number: DownloadNumber, of folder: String, in record: AssetRecord) -> ScheduledDownload? {
+        list.scheduler[number].flatMap { entry in
+            let isArchive =
+                entry.record.options.fileName.isSameBytes(as: AssetRecord.archive(of: folder))
+                && entry.record.directory.isSameBytes(as: record.directory)
+            return isArchive ? entry : nil
+        }
+    }
+
     /// Adds a download, as a call would.
     ///
     /// - Parameter undone: called if the row could not be saved.
     private func add(
-        _ url: DownloadURL, _ options: DownloadOptions, isFetch: Bool, undone: @escaping (Refusal) -> Void
+        _ url: DownloadURL, _ options: DownloadOptions, isFetch: Bool, undone: @escaping (DownloadNumber, Refusal) -> Void
     ) throws(Refusal) -> DownloadNumber {
         try options.checkAddress(of: url, list.settings)
         if journal.isFull { throw journal.refusal }
@@ -190,7 +208,7 @@ extension AssetCentre {
         record.isFetch = isFetch
         admission.add(record, answer: nil) { [self] refusal in
             purposes[record.number] = nil
-            undone(refusal)
+            undone(record.number, refusal)
         }
         return record.number
     }
@@ -251,8 +269,9 @@ extension AssetCentre {
     }
 
     func remove(_ key: AssetKey, _ removal: AssetRemoval) {
-        guard let directory = updater[key]?.record.directory else { return }
-        if let number = removal.download, !removeDownload(number) {
+        guard let record = updater[key]?.record else { return }
+        let directory = record.directory
+        if let number = removal.download, archive(number, of: removal.folder, in: record) != nil, !removeDownload(number) {
             purposes[number] = .removal(key, removal)
             return
         }

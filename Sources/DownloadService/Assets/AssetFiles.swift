@@ -17,6 +17,14 @@ enum AssetFiles {
     ) -> Result<(directory: String, found: String?), Refusal> {
         Destination.check(directory, allowHidden: allowHidden || isDefault, create: isDefault).flatMap { directory in
             switch VersionLink.current(AssetRecord.link, directory: directory, allowHidden: true) {
+            case .success(let found?) where !AssetRecord.isFoundFolder(found):
+                return .failure(
+                    Refusal(
+                        .alreadyExists,
+                        """
+                        directory: \(directory)/\(AssetRecord.link) leads to \(shown(found)), which is no version of an asset; choose another \
+                        folder.
+                        """))
             case .success(let found): return .success((directory, found))
             case .failure(let error): return .failure(Refusal(.permissionDenied, "directory: \(error.failure(folder: directory).message)"))
             }
@@ -74,6 +82,7 @@ enum AssetFiles {
     ///
     /// - Returns: whether all of it is gone for good.
     static func remove(_ removal: AssetRemoval, in directory: String) -> Bool {
+        guard AssetRecord.isFolder(removal.folder) else { return true }
         let parent: OpenFolder
         do throws(DiskError) { parent = try OpenFolder.open(directory, allowHidden: true) } catch { return error.code == ENOENT }
         do throws(DiskError) {

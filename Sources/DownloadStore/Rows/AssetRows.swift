@@ -113,12 +113,6 @@ extension AssetRecord {
             version: version, folder: folder, sha256: digest.flatMap { try? Checksum($0) }, timestamp: row.value(column +| 3))
     }
 
-    /// Whether a text is the name of a folder that we may have made. Nothing else is ever deleted.
-    static func isFolder(_ name: String) -> Bool {
-        name.utf8.count <= 64 && name.utf8.starts(with: "version-".utf8) && name.utf8.dropFirst(8).allSatisfy { (0x30...0x39).contains($0) }
-            && name.utf8.count > 8
-    }
-
     /// A line for each removal: "keep" or "delete", the folder, and the number of the download.
     private static func text(of removals: [AssetRemoval]) -> String {
         removals.map { removal in

@@ -90,6 +90,29 @@ import TransferEngine
         #expect(end.resume?.written == (place == "body" ? 10 : nil))
     }
 
+    @Test func `name the request whose response, or lack of one, ended the transfer`() async throws {
+        let gate = Gate()
+        let server = ScriptedServer { request, reply in
+            switch request.path {
+            case "/refused": reply.respond(429, ["Retry-After": "7"])
+            case "/stalls":
+                reply.head(429, ["Retry-After": "7"], length: 100)
+                gate.wait()
+            default: gate.wait()
+            }
+        }
+        let fixture = await EngineFixture()
+        for (number, path) in [(1, "/refused"), (2, "/stalls"), (3, "/silent")] as [(UInt64, String)] {
+            var request = try fixture.request(server.url(path), number: number) { $0.stallTimeout = .seconds(4) }
+            request.ordinal = 5
+            let failure = await fixture.run(request).failure
+            #expect(failure?.httpStatus == (number == 3 ? nil : 429), "\(path)")
+            let by = await fixture.log.events.compactMap { if case .ended(request.number, _, let id) = $0 { id } else { nil } }
+            #expect(by == [RequestID(request.number, 5)], "\(path)")
+        }
+        gate.open()
+    }
+
     @Test func `of a wrong or too large size come before the body`() async throws {
         let server = ScriptedServer { _, reply in reply.head(200, length: 1_000_000_000) }
         let fixture = await EngineFixture()

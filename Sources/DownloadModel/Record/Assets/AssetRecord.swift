@@ -112,6 +112,15 @@ public struct AssetRecord: Equatable, Sendable {
         removals.append(AssetRemoval(folder: folder, keepsFolder: keepsFolder, download: download ?? earlier?.download))
     }
 
+    /// Whether a text is the name of a folder that Todoku may have made. Nothing else is ever deleted.
+    public static func isFolder(_ name: String) -> Bool {
+        name.utf8.count <= 64 && name.utf8.starts(with: "version-".utf8) && name.utf8.dropFirst(8).allSatisfy { (0x30...0x39).contains($0) }
+            && name.utf8.count > 8
+    }
+
+    /// Whether a link that no row knows may lead to a folder of ours: the number in its name is an instant in microseconds.
+    public static func isFoundFolder(_ name: String) -> Bool { isFolder(name) && name.utf8.count >= 8 + 16 }
+
     /// The name of the archive of the version in `folder`, in the asset's directory.
     public static func archive(of folder: String) -> String { "\(folder).archive" }
 
