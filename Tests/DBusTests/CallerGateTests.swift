@@ -87,7 +87,8 @@ extension Answers {
     fileprivate func of(_ number: Int) -> String? { all.first { $0.0 == number }?.1 }
 }
 
-@Suite(.timeLimit(.minutes(5))) struct `Before a caller is identified` {
+/// One test at a time, because all use the threads that inspect callers, and some keep them busy.
+@Suite(.serialized, .timeLimit(.minutes(5))) struct `Before a caller is identified` {
     @Test @BusActor func `its calls wait and are answered in order, and other calls are answered meanwhile`() async throws {
         let guarded = try await Guarded()
         let client = try guarded.service.client()
