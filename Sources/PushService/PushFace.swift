@@ -107,9 +107,10 @@ internal import WebPush
         BusActor.spawn { [self] in
             do throws(Refusal) { try await store.commit() } catch {
                 registry.restore(registration)
+                deliveries.resume(registration.token)
                 return reply.fail(error)
             }
-            deliveries.forget(registration.token)
+            deliveries.forget(registration)
             link.unregister(registration)
             answerAll(registration.token)
             reply()

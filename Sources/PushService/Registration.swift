@@ -78,10 +78,25 @@ struct PendingPush: Sendable {
     /// 32 hexadecimal digits; part of the token of its download, so that a repeated `Fetch` joins the first one.
     let id: String
     let token: String
-    let push: AcceptedPush
+    var push: AcceptedPush
     let arrived: WallTime
+    /// The options of the registration when the message arrived; nil: an earlier version of the program did not save them.
+    let options: [String: Variant]?
+    let isSandboxed: Bool
     /// nil: not fetched yet.
     var outcome: Outcome?
+
+    /// When the file is too late.
+    var end: WallTime { WallTime(microseconds: push.validUntil *| 1_000_000) }
+
+    /// What the file is fetched by: what the registration allowed when the message arrived.
+    func rules(_ registration: Registration) -> PushRules {
+        let app = registration.key.app
+        let saved = options.flatMap {
+            try? PushRules(decoding: $0, app: app, from: Registration.caller(app: app, isSandboxed: isSandboxed))
+        }
+        return saved ?? registration.rules
+    }
 
     struct Outcome: Equatable, Sendable {
         var result: PushOutcome
@@ -170,6 +185,7 @@ extension PendingPush {
             "patience": .uint64(push.patience),
         ]
         if let type = push.type { record["type"] = .string(type) }
+        if let options { (record["options"], record["sandboxed"]) = (.dictionary(options), .bool(isSandboxed)) }
         if let outcome {
             record["result"] = .string(outcome.result.rawValue)
             record["path"] = .string(outcome.path)
@@ -190,7 +206,8 @@ extension PendingPush {
             id: id, token: token,
             push: AcceptedPush(
                 url: url, sha256: sha256, size: size, type: record["type"]?.string, validUntil: validUntil, patience: patience),
-            arrived: WallTime(microseconds: arrived), outcome: nil)
+            arrived: WallTime(microseconds: arrived), options: record["options"]?.vardict,
+            isSandboxed: record["sandboxed"]?.bool ?? false, outcome: nil)
         guard let word = record["result"]?.string else { return }
         guard let result = PushOutcome(rawValue: word), let ended = record["ended"]?.uint64 else { return nil }
         outcome = Outcome(
