@@ -44,8 +44,6 @@ struct Registration: Sendable {
     var fetched: [FetchedCopy] = []
     /// The id of the last message whose download is on the service's list; empty: none.
     var lastDownload = ""
-    /// When an app in a sandbox was started.
-    var starts: [WallTime] = []
 
     init(
         key: RegistrationKey, token: String, keys: WebPushKeys, created: WallTime, isSandboxed: Bool, options: [String: Variant],
@@ -124,7 +122,6 @@ extension Registration {
             "unchanged": .uint64(counts.unchanged), "failed": .uint64(counts.failed),
             "refused": .dictionary(Dictionary(uniqueKeysWithValues: counts.refused.map { ($0.rawValue, .uint64($1)) })),
             "copies": .array(of: "(ssstttxx)", fetched.map(\.variant)), "last-download": .string(lastDownload),
-            "starts": .array(of: "t", starts.map { .uint64($0.microseconds) }),
         ]
     }
 
@@ -153,9 +150,6 @@ extension Registration {
         }
         if case .array(_, let copies)? = record["copies"] { fetched = copies.suffix(Self.mostFetched).compactMap(FetchedCopy.init) }
         lastDownload = record["last-download"]?.string ?? ""
-        if case .array(_, let values)? = record["starts"] {
-            starts = values.compactMap { $0.uint64.map { WallTime(microseconds: $0) } }
-        }
     }
 }
 
