@@ -199,6 +199,7 @@ internal import WebPush
             let outcome = await outcome(of: message)
             guard fetching.removeValue(forKey: id) != nil else { return }
             cancelTimer(id)
+            if outcome?.error == ErrorName.expired.busName, renew(id) { return }
             fetchNext()
             if let outcome { await end(id, outcome) } else { rest(id) }
         }
@@ -255,6 +256,30 @@ internal import WebPush
         guard let message = waiting[id], message.outcome == nil else { return }
         let left = message.end - WallTime(microseconds: wallClock())
         ends[id] = Poller.shared.schedule(after: max(.zero, min(left, Self.longestTimer))) { [weak self] in self?.timeHasCome(id) }
+    }
+
+    /// A message that was prolonged begins anew if its download ended at the former time: with a name of its own, because the options of a
+    /// download cannot be changed.
+    ///
+    /// - Returns: whether it did.
+    private func renew(_ id: String) -> Bool {
+        let now = WallTime(microseconds: wallClock())
+        guard let former = waiting[id], former.isProlonged, former.end > now, let app = registry[former.token]?.key.app else {
+            return false
+        }
+        var push = former.push
+        push.patience = min(UInt64(clamping: (former.end - now).wholeMilliseconds), PushRules.longestWait *| 1000)
+        let message = PendingPush(
+            id: randomName(), token: former.token, push: push, arrived: now, options: former.options, isSandboxed: former.isSandboxed,
+            outcome: nil)
+        waiting[message.id] = message
+        store.put(.message(message.id), message.record)
+        drop(id)
+        removeDownload(id, of: app)
+        setTimer(message.id)
+        order.append(message.id)
+        fetchNext()
+        return true
     }
 
     private func cancelTimer(_ id: String) {

@@ -190,7 +190,8 @@ internal import Glibc
         for parent in ["messages", "registrations", ""] {
             let path = parent.isEmpty ? folder : "\(folder)/\(parent)"
             var isTouched = false
-            for (item, bytes) in changes where item.folder == parent {
+            // Deletions come last: a message may take the place of another.
+            for (item, bytes) in changes.filter({ $0.key.folder == parent }).sorted(by: { $0.value != nil && $1.value == nil }) {
                 isTouched = true
                 if let bytes {
                     isOnDisk = replace(item.name, bytes, in: path) && isOnDisk

@@ -87,6 +87,9 @@ struct PendingPush: Sendable {
     /// When the file is too late.
     var end: WallTime { WallTime(microseconds: push.validUntil *| 1_000_000) }
 
+    /// Whether a later message about the file gave it more time than its download has.
+    var isProlonged: Bool { arrived.microseconds +| push.patience *| 1000 +| 1_000_000 < end.microseconds }
+
     /// What the file is fetched by: what the registration allowed when the message arrived.
     func rules(_ registration: Registration) -> PushRules {
         let app = registration.key.app

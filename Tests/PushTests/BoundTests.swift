@@ -175,6 +175,12 @@ import Testing
     func setError(_ error: DBusError?) { self.error = error }
     /// Answers nothing from now on, as while a download waits for a network.
     func silence() { isSilent = true }
+    /// Ends the silence with an error for those who wait.
+    func speak(_ error: DBusError) {
+        isSilent = false
+        for reply in unanswered { reply.fail(error) }
+        unanswered = []
+    }
     /// The service ends and starts again.
     func restart() throws {
         try connection.releaseName(BusName.service)

@@ -51,6 +51,29 @@ import Testing
         #expect(await service.fetches.count == 1)
     }
 
+    /// The deadline of a download is that of the first message.
+    @Test func `begins anew if its download ends before the later message does`() async throws {
+        let world = try await PushWorld(hasService: false)
+        let service = try await ServiceStandIn(world)
+        await service.silence()
+        let distributor = await world.distributor(versions: [1])
+        let app = try await AppStandIn(world)
+        let file = await Served()
+        _ = try await world.register()
+        let token = await distributor.token()
+        await send(file.message(), token, to: world)
+        await send(file.message(["valid-until": "\(wallClock() / 1_000_000 + 7200)"]), token, to: world)
+        #expect(await eventually { await service.fetches.count == 1 })
+        await service.speak(DBusError("org.todoku.Error.Expired", "late"))
+        #expect(await app.wasCalled())
+        #expect(await app.calls.map(\.result) == ["no-data"])
+        let fetches = await service.fetches
+        try #require(fetches.count == 2)
+        #expect(fetches[0].options["token"] != fetches[1].options["token"])
+        #expect((7_100_000...7_200_000).contains(fetches[1].options["deadline"]?.uint64 ?? 0))
+        #expect(try await world.entry()["waiting"] == .uint32(0))
+    }
+
     @Test func `brings a file that came in time, though nobody was there to see it`() async throws {
         let world = try await PushWorld()
         let distributor = await world.distributor(versions: [1])
