@@ -194,6 +194,17 @@ import Testing
         #expect(await world.bus.waitForOwner(Push.busName, present: false))
     }
 
+    /// More than are made at a time: each call starts the distributor, whose appearance must not make the others again and again.
+    @Test func `that crashes at each of many registrations is not started for ever`() async throws {
+        let world = try await PushWorld(idleExit: 1)
+        for number in 0..<20 { _ = try await world.register("n\(number)") }
+        await world.kill()
+        await world.bus.makeActivatable(
+            "org.unifiedpush.Distributor.test", "\(repository)/Tests/Hosts/unifiedpush-distributor test 2 crash")
+        #expect(try await eventually { try await world.entry("n19")["problem"]?.string?.contains("refused") == true })
+        #expect(await world.bus.waitForOwner(Push.busName, present: false))
+    }
+
     @Test func `that calls with an unknown token is told so`() async throws {
         let world = try await PushWorld()
         for (method, error) in [
