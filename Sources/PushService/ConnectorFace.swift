@@ -8,7 +8,7 @@ internal import WebPush
 
 /// `org.unifiedpush.Connector1` and `org.unifiedpush.Connector2`: what the distributor calls.
 ///
-/// The token proves who calls: only the distributor has it. The distributor may itself be in a sandbox.
+/// The token proves who calls: only the distributor has it, and those before it. The distributor may itself be in a sandbox.
 @BusActor final class ConnectorObject {
     private let link: DistributorLink
     private let deliveries: Deliveries
@@ -22,8 +22,7 @@ internal import WebPush
                 object.receive(arguments.0, arguments.1, version: 1, reply, ())
             },
             Row(UnifiedPush.Version1.newEndpoint) { object, arguments, reply in
-                try object.link.newEndpoint(arguments.0, arguments.1, version: 1)
-                reply()
+                object.newEndpoint(arguments.0, arguments.1, version: 1, reply, ())
             },
             Row(UnifiedPush.Version1.unregistered) { object, token, reply in
                 object.unregistered(token, reply, ())
@@ -39,8 +38,7 @@ internal import WebPush
                 object.receive(token, try message(in: arguments), version: 2, reply, id.map { ["id": .string($0)] } ?? [:])
             },
             Row(UnifiedPush.Version2.newEndpoint) { object, arguments, reply in
-                try object.link.newEndpoint(try text("token", in: arguments), try text("endpoint", in: arguments), version: 2)
-                reply([:])
+                object.newEndpoint(try text("token", in: arguments), try text("endpoint", in: arguments), version: 2, reply, [:])
             },
             Row(UnifiedPush.Version2.unregistered) { object, arguments, reply in
                 object.unregistered(try text("token", in: arguments), reply, [:])
@@ -61,6 +59,15 @@ internal import WebPush
             // Bytes that are no base64url are refused as what they are: no encrypted message.
             return Base64URL.decode(text.utf8.prefix(3 * PushMessage.mostBytes)) ?? Array(text.utf8.prefix(PushMessage.mostBytes + 1))
         default: throw .invalidArgs("the argument message is missing, or of neither the type ay nor s")
+        }
+    }
+
+    private func newEndpoint<Out: Sendable>(_ token: String, _ endpoint: String, version: UInt32, _ reply: Reply<Out>, _ answer: Out) {
+        BusActor.spawn { [self] in
+            do throws(Refusal) {
+                try await link.newEndpoint(token, endpoint, version: version, by: reply.call.sender)
+                reply(answer)
+            } catch { reply.fail(error) }
         }
     }
 

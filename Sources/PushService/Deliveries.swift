@@ -16,15 +16,20 @@ internal import WebPush
     nonisolated static let mostWaiting = 1000
     static let mostWaitingOfRegistration = 64
     static let mostWaitingOfApp = 200
-    /// Most calls of `Fetch` at a time: in all, below the service's bound of one connection, and for one app.
+    /// Most calls of `Fetch` at a time: in all, below the service's bound of one connection, and for one registration. Those of one
+    /// registration may all wait for an unmetered network, which another one of the app need not do.
     private static let mostFetches = 200
-    private static let mostFetchesOfApp = 4
+    private static let mostFetchesOfRegistration = 4
     /// How many refusals of a registration this process logs; the rest is only counted.
     private static let mostRefusalsLogged: UInt64 = 20
     /// How long to wait for an app's answer. The bus continues to start the app after that, and the call still reaches it.
     private static let patience: Duration = .seconds(25)
     /// When an app that did not answer is called again while this program runs; after that, at each start.
     private static let reminders: [Duration] = [.seconds(60), .seconds(600)]
+    /// When a service that could not be reached, or had a full disk, is asked again while this program runs.
+    private static let retryPause: Duration = .seconds(60)
+    /// The longest time until a message's end is looked at again, because the wall clock may be set.
+    private static let longestTimer: Duration = .seconds(3600)
 
     private let connection: Connection
     private let registry: Registry
@@ -35,10 +40,17 @@ internal import WebPush
     /// By their ids. `order` has the ids that are still to be fetched, oldest first.
     private var waiting: [String: PendingPush] = [:] { didSet { look() } }
     private var order: [String] = []
-    /// Ids whose file is being fetched, with the app.
+    /// Ids whose file is being fetched, with the token of the registration. What leaves here meanwhile has ended in another way.
     private var fetching: [String: String] = [:]
-    /// Ids that wait for the next start, because the service or the app could not be reached.
-    private var resting: Set<String> = []
+    /// Ids that wait, because the service could not be reached (until it appears, the message is repeated, or some time has passed), or
+    /// because the app did not answer (until the next start).
+    private var resting: Set<String> = [] { didSet { look() } }
+    /// Timers that end the messages whose file has not come when they are no longer valid.
+    private var ends: [String: Poller.Token] = [:]
+    private var retryTimer: Poller.Token?
+    /// Downloads that are being taken from the service.
+    private var removals = 0 { didSet { look() } }
+    private var subscription: Connection.Subscription?
     private var refusalsLogged: [String: UInt64] = [:]
 
     init(connection: Connection, registry: Registry, store: PushStore, hold: PushIdleExit.Hold, log: Logger) {
@@ -47,6 +59,12 @@ internal import WebPush
 
     /// Begins with the messages of earlier processes.
     func begin(_ messages: [PendingPush]) {
+        var rule = MatchRule(sender: BusDaemon.name, interface: BusDaemon.name, member: BusDaemon.nameOwnerChanged.name)
+        rule.argument0 = BusName.service
+        subscription = connection.subscribe(rule) { [weak self] message in
+            guard let (name, _, owner) = BusDaemon.nameOwnerChanged.read(message), name == BusName.service, !owner.isEmpty else { return }
+            self?.wake { _ in true }
+        }
         let now = WallTime(microseconds: wallClock())
         for message in messages {
             guard registry[message.token] != nil, message.outcome.map({ now - $0.ended < Limits.remindedAge }) ?? true else {
@@ -54,10 +72,13 @@ internal import WebPush
                 continue
             }
             waiting[message.id] = message
-            if message.outcome == nil {
-                order.append(message.id)
-            } else {
+            if message.outcome != nil {
                 BusActor.spawn { [self] in await tell(message.id, reminders: []) }
+            } else if isOver(message.id) {
+                start(message.id)
+            } else {
+                order.append(message.id)
+                setTimer(message.id)
             }
         }
         fetchNext()
@@ -65,19 +86,25 @@ internal import WebPush
 
     func waitingCount(of token: String) -> Int { waiting.values.count { $0.token == token } }
 
-    /// Forgets the messages of a registration that ended.
-    func forget(_ token: String) {
-        for message in waiting.values where message.token == token { drop(message.id) }
+    /// Forgets the messages of a registration that ended, and takes their downloads from the service.
+    func forget(_ registration: Registration) {
+        for message in waiting.values where message.token == registration.token {
+            drop(message.id)
+            if message.outcome == nil { removeDownload(message.id, of: registration.key.app) }
+        }
+        fetchNext()
     }
 
     private func drop(_ id: String) {
         waiting[id] = nil
+        fetching[id] = nil
+        cancelTimer(id)
         resting.remove(id)
         order.removeAll { $0 == id }
         store.put(.message(id), nil)
     }
 
-    private func look() { hold.isHeld = waiting.count > resting.count }
+    private func look() { hold.isHeld = waiting.count > resting.count || removals > 0 }
 
     // MARK: Arrival
 
@@ -102,24 +129,37 @@ internal import WebPush
                 ])
             return
         }
-        let isNew = !waiting.values.contains { $0.outcome == nil && $0.token == token && $0.push.isSameFile(as: push) }
-        if isNew {
+        let former = waiting.values.first { $0.outcome == nil && $0.token == token && $0.push.isSameFile(as: push) }
+        if let former {
+            registry.change(token) { $0.counts.unchanged +|= 1 }
+            prolong(former.id, until: push.validUntil)
+            wake { $0 == former.id }
+            try await store.commit()  // the first message of the file
+        } else {
             let message = PendingPush(
-                id: randomName(), token: token, push: push, arrived: WallTime(microseconds: wallClock()), outcome: nil)
+                id: randomName(), token: token, push: push, arrived: WallTime(microseconds: wallClock()), options: registration.options,
+                isSandboxed: registration.isSandboxed, outcome: nil)
             waiting[message.id] = message
+            setTimer(message.id)
             store.put(.message(message.id), message.record)
             do throws(Refusal) { try await store.commit() } catch {
                 drop(message.id)
                 throw error
             }
-            // The app may have left meanwhile.
-            guard waiting[message.id] != nil else { return }
+            // The app may have left meanwhile, or the message may have ended.
+            guard let saved = waiting[message.id], saved.outcome == nil else { return }
             order.append(message.id)
             fetchNext()
-        } else {
-            registry.change(token) { $0.counts.unchanged +|= 1 }
-            try await store.commit()  // the first message of the file
         }
+    }
+
+    /// Another message about the same file may be valid for longer.
+    private func prolong(_ id: String, until validUntil: UInt64) {
+        guard var message = waiting[id], message.push.validUntil < validUntil else { return }
+        message.push.validUntil = validUntil
+        waiting[id] = message
+        store.put(.message(id), message.record)
+        setTimer(id)
     }
 
     private func check(_ bytes: [UInt8], _ version: UInt32, _ registration: Registration) throws(PushRefusal) -> AcceptedPush {
@@ -148,47 +188,156 @@ internal import WebPush
     private func fetchNext() {
         while fetching.count < Self.mostFetches, let id = nextToFetch() {
             order.removeAll { $0 == id }
-            guard let message = waiting[id], let registration = registry[message.token] else { continue }
-            fetching[id] = registration.key.app
-            BusActor.spawn { [self] in
-                let outcome = await outcome(of: message)
-                fetching[id] = nil
-                if let outcome { await end(id, outcome) } else { rest(id) }
-                fetchNext()
-            }
+            start(id)
+        }
+    }
+
+    private func start(_ id: String) {
+        guard let message = waiting[id], registry[message.token] != nil else { return }
+        fetching[id] = message.token
+        BusActor.spawn { [self] in
+            let outcome = await outcome(of: message)
+            guard fetching.removeValue(forKey: id) != nil else { return }
+            cancelTimer(id)
+            if outcome?.error == ErrorName.expired.busName, renew(id) { return }
+            fetchNext()
+            if let outcome { await end(id, outcome) } else { rest(id) }
         }
     }
 
     private func nextToFetch() -> String? {
         order.first { id in
-            guard let message = waiting[id], let app = registry[message.token]?.key.app else { return true }
-            return fetching.values.count { $0 == app } < Self.mostFetchesOfApp
+            guard let message = waiting[id] else { return true }
+            return fetching.values.count { $0 == message.token } < Self.mostFetchesOfRegistration
         }
     }
 
-    /// Keeps a message for the next start.
     private func rest(_ id: String) {
-        guard waiting[id] != nil else { return }
+        guard let message = waiting[id] else { return }
         resting.insert(id)
-        look()
+        guard message.outcome == nil else { return }
+        setTimer(id)
+        if retryTimer == nil {
+            retryTimer = Poller.shared.schedule(after: Self.retryPause) { [weak self] in
+                self?.retryTimer = nil
+                self?.wake { _ in true }
+            }
+        }
     }
 
-    /// nil: the service cannot be reached now.
+    /// Begins again with the messages of a registration that could not be ended.
+    func resume(_ token: String) {
+        let ids = waiting.values.filter { $0.token == token && $0.outcome == nil && fetching[$0.id] == nil && !order.contains($0.id) }
+            .map(\.id)
+        resting.formUnion(ids)
+        wake { ids.contains($0) }
+    }
+
+    /// Begins again with messages that rest before their file has come.
+    private func wake(_ isMeant: (String) -> Bool) {
+        let ids = resting.compactMap { waiting[$0] }.filter { $0.outcome == nil && isMeant($0.id) }
+            .sorted { ($0.arrived, $0.id) < ($1.arrived, $1.id) }.map(\.id)
+        guard !ids.isEmpty else { return }
+        order += ids
+        resting.subtract(ids)
+        fetchNext()
+    }
+
+    // MARK: The end of a message
+
+    private func isOver(_ id: String) -> Bool {
+        guard let message = waiting[id] else { return true }
+        return message.end <= WallTime(microseconds: wallClock())
+    }
+
+    /// The service's own deadline counts only from a download's start, and one that waits for a network may start much later.
+    private func setTimer(_ id: String) {
+        cancelTimer(id)
+        guard let message = waiting[id], message.outcome == nil else { return }
+        let left = message.end - WallTime(microseconds: wallClock())
+        ends[id] = Poller.shared.schedule(after: max(.zero, min(left, Self.longestTimer))) { [weak self] in self?.timeHasCome(id) }
+    }
+
+    /// A message that was prolonged begins anew if its download ended at the former time: with a name of its own, because the options of a
+    /// download cannot be changed.
+    ///
+    /// - Returns: whether it did.
+    private func renew(_ id: String) -> Bool {
+        let now = WallTime(microseconds: wallClock())
+        guard let former = waiting[id], former.isProlonged, former.end > now, let app = registry[former.token]?.key.app else {
+            return false
+        }
+        var push = former.push
+        push.patience = min(UInt64(clamping: (former.end - now).wholeMilliseconds), PushRules.longestWait *| 1000)
+        let message = PendingPush(
+            id: randomName(), token: former.token, push: push, arrived: now, options: former.options, isSandboxed: former.isSandboxed,
+            outcome: nil)
+        waiting[message.id] = message
+        store.put(.message(message.id), message.record)
+        drop(id)
+        removeDownload(id, of: app)
+        setTimer(message.id)
+        order.append(message.id)
+        fetchNext()
+        return true
+    }
+
+    private func cancelTimer(_ id: String) {
+        if let timer = ends.removeValue(forKey: id) { Poller.shared.cancel(timer) }
+    }
+
+    private func timeHasCome(_ id: String) {
+        guard isOver(id) else { return setTimer(id) }
+        ends[id] = nil
+        guard let message = waiting[id], message.outcome == nil else { return }
+        if let app = registry[message.token]?.key.app { removeDownload(id, of: app) }
+        fetching[id] = nil
+        resting.remove(id)
+        order.removeAll { $0 == id }
+        BusActor.spawn { [self] in await end(id, expired) }
+        fetchNext()
+    }
+
+    private var expired: PendingPush.Outcome {
+        outcome(.failed, error: ErrorName.expired.busName, message: "The push was valid until a time that is over.")
+    }
+
+    /// Takes a download from the service, if it has that. Nobody waits for it any more.
+    private func removeDownload(_ id: String, of app: String) {
+        removals += 1
+        BusActor.spawn { [self] in
+            do throws(ClientError) {
+                try await connected().remove(DownloadReference(app: app, token: Self.downloadToken(id)))
+            } catch {
+                if error.cause != .unknownDownload {
+                    log.notice("a download could not be removed", metadata: ["cause": "\(error.message)"])
+                }
+            }
+            removals -= 1
+        }
+    }
+
+    /// nil: the service cannot be reached now, or the message has ended meanwhile.
     private func outcome(of message: PendingPush) async -> PendingPush.Outcome? {
         guard let registration = registry[message.token] else { return nil }
         if let path = await pathOfCopy(of: message.push, registration) { return outcome(.noData, path: path) }
         do throws(ClientError) {
             let client = try await connected()
-            let isOver = WallTime(microseconds: message.push.validUntil *| 1_000_000) <= WallTime(microseconds: wallClock())
-            // An earlier process may have begun in time: its download knows its own end.
-            if isOver, try await !hasDownload(message, registration, client) {
-                return outcome(.failed, error: ErrorName.expired.busName, message: "The push was valid until a time that is over.")
+            // An earlier process may have begun, and its file may have come in time.
+            let isInTime = isOver(message.id) ? try await hasFileInTime(message, registration, client) : false
+            guard fetching[message.id] != nil else { return nil }
+            if isInTime || !isOver(message.id) {
+                let file = try await client.fetch(message.push.url, Self.request(for: message, registration))
+                if isInTime || !isOver(message.id) {
+                    return outcome(file.isNew ? .newData : .noData, path: file.path, hasDownload: true)
+                }
             }
-            let file = try await client.fetch(message.push.url, Self.request(for: message, registration))
-            return outcome(file.isNew ? .newData : .noData, path: file.path, hasDownload: true)
+            removeDownload(message.id, of: registration.key.app)
+            return expired
         } catch {
             // A service whose disk is full refuses everything, as long as it lasts.
             guard error.cause == .refused && error.errorName != .storage || error.cause == .unknownDownload else {
+                if isOver(message.id) { return expired }
                 log.warning("the download service cannot be reached; the push is kept", metadata: ["cause": "\(error.message)"])
                 return nil
             }
@@ -219,12 +368,12 @@ internal import WebPush
         return new
     }
 
-    private func hasDownload(
+    private func hasFileInTime(
         _ message: PendingPush, _ registration: Registration, _ client: DownloaderClient
     ) async throws(ClientError) -> Bool {
         do throws(ClientError) {
-            _ = try await client.describe(DownloadReference(app: registration.key.app, token: Self.downloadToken(message.id)))
-            return true
+            let found = try await client.describe(DownloadReference(app: registration.key.app, token: Self.downloadToken(message.id)))
+            return found.state == .finished && found.endedAt.map { $0 <= message.end } ?? false
         } catch {
             guard error.cause == .unknownDownload else { throw error }
             return false
@@ -234,7 +383,8 @@ internal import WebPush
     private nonisolated static func downloadToken(_ id: String) -> String { "push_\(id)" }
 
     private static func request(for message: PendingPush, _ registration: Registration) -> DownloadRequest {
-        let (push, rules) = (message.push, registration.rules)
+        // A repeated `Fetch` must have the same options, also if the app has registered with others meanwhile.
+        let (push, rules) = (message.push, message.rules(registration))
         var request = DownloadRequest()
         request.app = registration.key.app
         request.token = downloadToken(message.id)
@@ -261,7 +411,7 @@ internal import WebPush
         // Until the file is remembered, another message about it adds nothing to this one.
         let stamp =
             outcome.result == .newData ? await DiskPool.shared.value(at: .path(path), within: .seconds(10)) { FileStamp(of: path) } : nil
-        guard var message = waiting[id], let registration = registry[message.token] else { return }
+        guard var message = waiting[id], message.outcome == nil, let registration = registry[message.token] else { return }
         message.outcome = outcome
         waiting[id] = message
         store.put(.message(id), message.record)

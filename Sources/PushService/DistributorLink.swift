@@ -13,6 +13,9 @@ internal import PushModel
     /// Most calls to distributors at a time.
     private static let mostCalls = 16
     private static let patience: Duration = .seconds(30)
+    /// How often a distributor may appear, one time soon after the other, and get the registrations at once; after that, with a pause.
+    private static let promptAppearances = 3
+    private static let appearancePause: Duration = .seconds(60)
 
     private let connection: Connection
     private let registry: Registry
@@ -27,6 +30,9 @@ internal import PushModel
     private var isReady = false
     private var queue: [String] = []
     private var calling: Set<String> = []
+    /// How often distributors appeared without a quiet time between, and when last.
+    private var appearances: (count: Int, last: ContinuousClock.Instant?) = (0, nil)
+    private var appearanceTimer: Poller.Token?
     /// Why a registration has no endpoint, by its token.
     private(set) var problems: [String: String] = [:]
     /// Told when a registration has another endpoint, or cannot have one.
@@ -75,8 +81,27 @@ internal import PushModel
 
     private func take(_ name: String, isThere: Bool) {
         guard Self.isDistributor(name) else { return }
+        let former = chosen
         if isThere { running.insert(name) } else { running.remove(name) }
-        if isThere, name == chosen { registerAll() }
+        // One of two that goes makes the other the only one.
+        if let chosen, isThere && name == chosen || chosen != former { appeared() }
+    }
+
+    /// A distributor that crashes at each registration is started again by the next one, and must not be for ever.
+    private func appeared() {
+        let isSoon = appearances.last.map { .now - $0 < Self.appearancePause } ?? false
+        appearances = (isSoon ? appearances.count +| 1 : 1, .now)
+        guard appearances.count > Self.promptAppearances else { return registerRest() }
+        guard appearanceTimer == nil else { return }
+        appearanceTimer = Poller.shared.schedule(after: Self.appearancePause) { [weak self] in
+            self?.appearanceTimer = nil
+            self?.registerRest()
+        }
+    }
+
+    /// A call that is under way may itself have started the distributor.
+    private func registerRest() {
+        for registration in registry.all where !calling.contains(registration.token) { register(registration.token) }
     }
 
     /// - Throws: `InvalidOption` for a name that no distributor can have.
@@ -212,10 +237,17 @@ internal import PushModel
 
     // MARK: What the distributor says
 
-    /// - Throws: `InvalidUrl` for an endpoint that is no URL; `NoSuchObject` for a token that we did not issue.
-    func newEndpoint(_ token: String, _ endpoint: String, version: UInt32) throws(Refusal) {
-        guard let registration = registry[token] else { throw Self.unknownToken }
+    /// - Throws: `InvalidUrl` for an endpoint that is no URL; `NoSuchObject` for a token that we did not issue, or that the sender has no
+    ///   longer.
+    func newEndpoint(_ token: String, _ endpoint: String, version: UInt32, by sender: String) async throws(Refusal) {
+        guard let former = registry[token] else { throw Self.unknownToken }
         _ = try DownloadURL(endpoint)
+        let distributor = chosen ?? former.distributor
+        if !distributor.isEmpty {
+            let owner = try? await connection.call(BusDaemon.getNameOwner, on: BusDaemon.name, at: BusDaemon.path, distributor)
+            guard owner == nil || owner == sender else { throw Self.unknownToken }
+        }
+        guard let registration = registry[token] else { throw Self.unknownToken }
         problems[token] = nil
         guard registration.endpoint != endpoint || registration.version != version else { return changed(token, false) }
         registry.change(token) { ($0.endpoint, $0.version) = (endpoint, version) }

@@ -55,6 +55,7 @@ internal import WebPush
         if let former = registry[RegistrationKey(app: app, name: name)], asking[former.token]?.count ?? 0 >= Self.mostAsking {
             throw Refusal(.limitExceeded, "At most \(Self.mostAsking) calls may wait for the endpoint of one registration.")
         }
+        let formerVapid = registry[RegistrationKey(app: app, name: name)]?.rules.vapid
         let (token, undo) = try registry.register(app: app, name: name, options: options, from: reply.call.caller)
         BusActor.spawn { [self] in
             do throws(Refusal) { try await store.commit() } catch {
@@ -64,7 +65,11 @@ internal import WebPush
             guard let registration = registry[token] else {
                 return reply.fail(Refusal(.noSuchObject, "The registration was ended by another call."))
             }
-            if !registration.endpoint.isEmpty { return reply(answer(registration)) }
+            if !registration.endpoint.isEmpty {
+                // The distributor takes the key only with the registration, and may give another endpoint for it.
+                if registration.rules.vapid != formerVapid { link.register(token) }
+                return reply(answer(registration))
+            }
             asking[token, default: []].append(reply)
             link.register(token)
             Poller.shared.schedule(after: Self.patience) { [weak self] in self?.answerAll(token) }
@@ -107,9 +112,10 @@ internal import WebPush
         BusActor.spawn { [self] in
             do throws(Refusal) { try await store.commit() } catch {
                 registry.restore(registration)
+                deliveries.resume(registration.token)
                 return reply.fail(error)
             }
-            deliveries.forget(registration.token)
+            deliveries.forget(registration)
             link.unregister(registration)
             answerAll(registration.token)
             reply()

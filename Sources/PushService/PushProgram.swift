@@ -69,7 +69,7 @@ public struct PushOptions: Sendable {
         idleExit = PushIdleExit(connection: connection, idle: options.idle, log: log)
         let writing = idleExit.makeHold()
         store.busy = { writing.isHeld = $0 }
-        let registry = Registry(content.registrations, store: store)
+        let registry = Registry(content.registrations, starts: content.starts, store: store)
         link = DistributorLink(
             connection: connection, registry: registry, setting: content.settings["distributor"]?.string ?? "",
             hold: idleExit.makeHold(), log: log)

@@ -10,6 +10,8 @@ internal import Glibc
 @BusActor final class PushStore {
     enum Item: Hashable, Sendable {
         case settings
+        /// When apps in a sandbox were started.
+        case starts
         /// By its token.
         case registration(String)
         /// By its id.
@@ -18,7 +20,7 @@ internal import Glibc
         /// Below the folder of the store; empty: in it.
         fileprivate var folder: String {
             switch self {
-            case .settings: ""
+            case .settings, .starts: ""
             case .registration: "registrations"
             case .message: "messages"
             }
@@ -27,6 +29,7 @@ internal import Glibc
         fileprivate var name: String {
             switch self {
             case .settings: "settings"
+            case .starts: "starts"
             case .registration(let token): token
             case .message(let id): id
             }
@@ -36,6 +39,7 @@ internal import Glibc
     /// What was read at the start.
     struct Content {
         var settings: [String: Variant] = [:]
+        var starts: [String: Variant] = [:]
         /// Oldest first.
         var registrations: [Registration] = []
         /// Oldest first.
@@ -78,7 +82,10 @@ internal import Glibc
         }
         var content = Content()
         content.settings = Self.read("\(folder)/settings") ?? [:]
-        for name in Self.names(in: "\(folder)/registrations").prefix(Registry.most) {
+        content.starts = Self.read("\(folder)/starts") ?? [:]
+        unlink("\(folder)/.new-settings")
+        unlink("\(folder)/.new-starts")
+        for name in Self.names(in: "\(folder)/registrations", cleansUp: true).prefix(Registry.most) {
             let path = "\(folder)/registrations/\(name)"
             if let registration = Self.read(path).flatMap(Registration.init(record:)), registration.token == name {
                 content.registrations.append(registration)
@@ -86,7 +93,7 @@ internal import Glibc
                 content.damaged.append(path)
             }
         }
-        for name in Self.names(in: "\(folder)/messages").prefix(Deliveries.mostWaiting) {
+        for name in Self.names(in: "\(folder)/messages", cleansUp: true).prefix(Deliveries.mostWaiting) {
             let path = "\(folder)/messages/\(name)"
             if let message = Self.read(path).flatMap(PendingPush.init(record:)), message.id == name {
                 content.messages.append(message)
@@ -99,8 +106,11 @@ internal import Glibc
         return content
     }
 
-    /// Names of records, in alphabetical order. Deletes what an interrupted write left behind.
-    private nonisolated static func names(in path: String) -> [String] {
+    /// Names of records, in alphabetical order.
+    ///
+    /// - Parameter cleansUp: whether to delete what an interrupted write left behind. Another process may be writing now, unless this one
+    ///   owns the bus name.
+    private nonisolated static func names(in path: String, cleansUp: Bool = false) -> [String] {
         guard let handle = opendir(path) else { return [] }
         defer { closedir(handle) }
         var names: [String] = []
@@ -108,7 +118,11 @@ internal import Glibc
             let name = withUnsafePointer(to: &entry.pointee.d_name) {
                 $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
             }
-            if name.hasPrefix(".new-") { unlink("\(path)/\(name)") } else if !name.hasPrefix(".") { names.append(name) }
+            if !name.hasPrefix(".") {
+                names.append(name)
+            } else if cleansUp, name.hasPrefix(".new-") {
+                unlink("\(path)/\(name)")
+            }
         }
         return names.sorted()
     }
@@ -137,7 +151,7 @@ internal import Glibc
 
     /// Waits until everything that was noted before is on disk.
     ///
-    /// - Throws: `Storage` if some of it could not be written. The caller notes the former record again.
+    /// - Throws: `Storage` if some of it could not be written. The caller notes the former record again. Else it is written later.
     func commit() async throws(Refusal) {
         guard isWriting || !noted.isEmpty else { return }
         let isOnDisk = await withCheckedContinuation { continuation in
@@ -161,9 +175,12 @@ internal import Glibc
         let isOnDisk = await Self.pool.value(within: Self.patience) { Self.write(changes, to: folder) } ?? false
         let waiters = waiting.forWritten
         waiting.forWritten = []
+        let hasMore = !noted.isEmpty
+        // What could not be written is written with the next change, unless that replaces it.
+        if !isOnDisk { noted.merge(changes) { newer, _ in newer } }
         isWriting = false
         for waiter in waiters { waiter.resume(returning: isOnDisk) }
-        writeNext()
+        if hasMore { writeNext() }
     }
 
     /// Blocks. Messages come first: a registration remembers the files that were fetched, and must not do so before the message about the
@@ -173,7 +190,8 @@ internal import Glibc
         for parent in ["messages", "registrations", ""] {
             let path = parent.isEmpty ? folder : "\(folder)/\(parent)"
             var isTouched = false
-            for (item, bytes) in changes where item.folder == parent {
+            // Deletions come last: a message may take the place of another.
+            for (item, bytes) in changes.filter({ $0.key.folder == parent }).sorted(by: { $0.value != nil && $1.value == nil }) {
                 isTouched = true
                 if let bytes {
                     isOnDisk = replace(item.name, bytes, in: path) && isOnDisk

@@ -44,8 +44,6 @@ struct Registration: Sendable {
     var fetched: [FetchedCopy] = []
     /// The id of the last message whose download is on the service's list; empty: none.
     var lastDownload = ""
-    /// When an app in a sandbox was started.
-    var starts: [WallTime] = []
 
     init(
         key: RegistrationKey, token: String, keys: WebPushKeys, created: WallTime, isSandboxed: Bool, options: [String: Variant],
@@ -78,10 +76,28 @@ struct PendingPush: Sendable {
     /// 32 hexadecimal digits; part of the token of its download, so that a repeated `Fetch` joins the first one.
     let id: String
     let token: String
-    let push: AcceptedPush
+    var push: AcceptedPush
     let arrived: WallTime
+    /// The options of the registration when the message arrived; nil: an earlier version of the program did not save them.
+    let options: [String: Variant]?
+    let isSandboxed: Bool
     /// nil: not fetched yet.
     var outcome: Outcome?
+
+    /// When the file is too late.
+    var end: WallTime { WallTime(microseconds: push.validUntil *| 1_000_000) }
+
+    /// Whether a later message about the file gave it more time than its download has.
+    var isProlonged: Bool { arrived.microseconds +| push.patience *| 1000 +| 1_000_000 < end.microseconds }
+
+    /// What the file is fetched by: what the registration allowed when the message arrived.
+    func rules(_ registration: Registration) -> PushRules {
+        let app = registration.key.app
+        let saved = options.flatMap {
+            try? PushRules(decoding: $0, app: app, from: Registration.caller(app: app, isSandboxed: isSandboxed))
+        }
+        return saved ?? registration.rules
+    }
 
     struct Outcome: Equatable, Sendable {
         var result: PushOutcome
@@ -109,7 +125,6 @@ extension Registration {
             "unchanged": .uint64(counts.unchanged), "failed": .uint64(counts.failed),
             "refused": .dictionary(Dictionary(uniqueKeysWithValues: counts.refused.map { ($0.rawValue, .uint64($1)) })),
             "copies": .array(of: "(ssstttxx)", fetched.map(\.variant)), "last-download": .string(lastDownload),
-            "starts": .array(of: "t", starts.map { .uint64($0.microseconds) }),
         ]
     }
 
@@ -138,9 +153,6 @@ extension Registration {
         }
         if case .array(_, let copies)? = record["copies"] { fetched = copies.suffix(Self.mostFetched).compactMap(FetchedCopy.init) }
         lastDownload = record["last-download"]?.string ?? ""
-        if case .array(_, let values)? = record["starts"] {
-            starts = values.compactMap { $0.uint64.map { WallTime(microseconds: $0) } }
-        }
     }
 }
 
@@ -170,6 +182,7 @@ extension PendingPush {
             "patience": .uint64(push.patience),
         ]
         if let type = push.type { record["type"] = .string(type) }
+        if let options { (record["options"], record["sandboxed"]) = (.dictionary(options), .bool(isSandboxed)) }
         if let outcome {
             record["result"] = .string(outcome.result.rawValue)
             record["path"] = .string(outcome.path)
@@ -190,7 +203,8 @@ extension PendingPush {
             id: id, token: token,
             push: AcceptedPush(
                 url: url, sha256: sha256, size: size, type: record["type"]?.string, validUntil: validUntil, patience: patience),
-            arrived: WallTime(microseconds: arrived), outcome: nil)
+            arrived: WallTime(microseconds: arrived), options: record["options"]?.vardict,
+            isSandboxed: record["sandboxed"]?.bool ?? false, outcome: nil)
         guard let word = record["result"]?.string else { return }
         guard let result = PushOutcome(rawValue: word), let ended = record["ended"]?.uint64 else { return nil }
         outcome = Outcome(

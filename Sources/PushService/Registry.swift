@@ -15,9 +15,16 @@ internal import WebPush
     private let store: PushStore
     private var byToken: [String: Registration] = [:]
     private var tokens: [RegistrationKey: String] = [:]
+    /// When apps in a sandbox were started, by their ids. A registration that is made anew does not make an app's hour begin anew.
+    private var starts: [String: [WallTime]]
 
-    init(_ registrations: [Registration], store: PushStore) {
+    /// - Parameter starts: the record of starts.
+    init(_ registrations: [Registration], starts: [String: Variant] = [:], store: PushStore) {
         self.store = store
+        self.starts = starts.mapValues { value in
+            guard case .array(_, let values) = value else { return [] }
+            return values.compactMap { $0.uint64.map { WallTime(microseconds: $0) } }
+        }
         for registration in registrations where tokens[registration.key] == nil {
             byToken[registration.token] = registration
             tokens[registration.key] = registration.token
@@ -58,7 +65,11 @@ internal import WebPush
         let key = RegistrationKey(app: app, name: name)
         if let former = self[key] {
             change(former.token) { ($0.options, $0.rules, $0.isSandboxed) = (options, rules, isSandboxed) }
-            return (former.token, { [self] in change(former.token) { $0 = former } })
+            // An endpoint that comes meanwhile stays.
+            let undo: @BusActor () -> Void = { [self] in
+                change(former.token) { ($0.options, $0.rules, $0.isSandboxed) = (former.options, former.rules, former.isSandboxed) }
+            }
+            return (former.token, undo)
         }
         guard byToken.count < Self.most else {
             throw Refusal(.limitExceeded, "There are \(Self.most) registrations, which is the most in all; unregister some.")
@@ -107,10 +118,10 @@ internal import WebPush
         guard let registration = byToken[token], registration.isSandboxed else { return true }
         let now = WallTime(microseconds: wallClock())
         // The clock was set back if a start lies in the future: such a start counts as of now.
-        func recent(_ starts: [WallTime]) -> [WallTime] { starts.map { min($0, now) }.filter { now - $0 < .seconds(3600) } }
-        let count = byToken.values.lazy.filter { $0.key.app == registration.key.app }.reduce(0) { $0 &+ recent($1.starts).count }
-        guard count < Limits.ownerStarts else { return false }
-        change(token) { $0.starts = recent($0.starts) + [now] }
+        starts = starts.mapValues { $0.map { min($0, now) }.filter { now - $0 < .seconds(3600) } }.filter { !$0.value.isEmpty }
+        guard starts[registration.key.app, default: []].count < Limits.ownerStarts else { return false }
+        starts[registration.key.app, default: []].append(now)
+        store.put(.starts, starts.mapValues { .array(of: "t", $0.map { .uint64($0.microseconds) }) })
         return true
     }
 

@@ -138,13 +138,33 @@ import Testing
         methods: [
             Row(Manager.fetch) { service, arguments, reply in
                 service.fetches.append((arguments.0, arguments.1))
+                if service.isSilent { return service.unanswered.append(reply) }
                 if let error = service.error { reply.fail(error) } else { reply(("no-data", "/the/path")) }
             }
         ])
+    private static let downloadFace = Face<RemovalRecord>(
+        Download.interface, xml: { "" },
+        methods: [
+            Row(Download.remove) { record, _, reply in
+                record.service?.removed.append(record.path)
+                reply()
+            }
+        ])
+
+    /// One download; any is there.
+    @BusActor final class RemovalRecord {
+        fileprivate weak var service: ServiceStandIn?
+        fileprivate let path: String
+        fileprivate init(_ service: ServiceStandIn, _ path: String) { (self.service, self.path) = (service, path) }
+    }
 
     private let connection: Connection
     private(set) var fetches: [(url: String, options: [String: Variant])] = []
+    /// Object paths of downloads.
+    private(set) var removed: [String] = []
     private var error: DBusError?
+    private var isSilent = false
+    private var unanswered: [DBus.Reply<(String, String)>] = []
 
     init(_ world: PushWorld) throws {
         connection = try Connection.open(address: world.bus.address)
@@ -153,9 +173,22 @@ import Testing
     }
 
     func setError(_ error: DBusError?) { self.error = error }
+    /// Answers nothing from now on, as while a download waits for a network.
+    func silence() { isSilent = true }
+    /// Ends the silence with an error for those who wait.
+    func speak(_ error: DBusError) {
+        isSilent = false
+        for reply in unanswered { reply.fail(error) }
+        unanswered = []
+    }
+    /// The service ends and starts again.
+    func restart() throws {
+        try connection.releaseName(BusName.service)
+        guard try connection.requestName(BusName.service) else { throw DBusError.failed("\(BusName.service) has an owner") }
+    }
 
     func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? {
-        path == BusName.managerPath.value ? [Self.face.of(self)] : nil
+        path == BusName.managerPath.value ? [Self.face.of(self)] : [Self.downloadFace.of(RemovalRecord(self, path))]
     }
     func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] { [] }
 }

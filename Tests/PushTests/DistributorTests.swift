@@ -152,6 +152,59 @@ import Testing
         #expect(await eventually { distributor.lines("register 2").last?.hasSuffix(" \(key)") == true })
     }
 
+    @Test func `gets another key of the app's server`() async throws {
+        let world = try await PushWorld()
+        let distributor = await world.distributor(versions: [2])
+        let key = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4"
+        _ = try await world.register()
+        _ = try await world.register("picture", ["vapid": .string(key)])
+        #expect(await eventually { distributor.lines("register 2").last?.hasSuffix(" \(key)") == true })
+        #expect(Set(distributor.lines("register 2").map { $0.split(separator: " ")[2] }).count == 1)
+    }
+
+    @Test func `that had a registration before does not take it back`() async throws {
+        let world = try await PushWorld()
+        let distributor = await world.distributor(versions: [1])
+        let endpoint = try await world.register()["endpoint"]
+        let token = await distributor.token()
+        let other = "https://former.example/"
+        #expect(await world.connectorError(UnifiedPush.Version1.newEndpoint, (token, other))?.name == "org.todoku.Error.NoSuchObject")
+        let second: [String: Variant] = ["token": .string(token), "endpoint": .string(other)]
+        #expect(await world.connectorError(UnifiedPush.Version2.newEndpoint, second)?.name == "org.todoku.Error.NoSuchObject")
+        #expect(try await world.entry()["endpoint"] == endpoint && endpoint != .string(""))
+    }
+
+    @Test func `that is the only one left gets the registrations`() async throws {
+        let world = try await PushWorld()
+        let (one, other) = (await world.distributor("one"), await world.distributor("other"))
+        let registration = try await world.register()
+        #expect(registration["problem"]?.string?.contains("there are several distributors") == true)
+        await one.stop()
+        #expect(await eventually { other.lines("register 2").count == 1 })
+        #expect(try await eventually { try await world.entry()["endpoint"] != .string("") })
+    }
+
+    @Test func `that crashes is not started for ever`() async throws {
+        let name = "org.unifiedpush.Distributor.test"
+        let world = try await PushWorld(
+            idleExit: 1, names: [name: "\(repository)/Tests/Hosts/unifiedpush-distributor test 2 crash"])
+        let registration = try await world.register()
+        #expect(registration["endpoint"] == .string("") && registration["problem"]?.string?.contains("refused") == true)
+        // An idle program ends: nothing is tried any more.
+        #expect(await world.bus.waitForOwner(Push.busName, present: false))
+    }
+
+    /// More than are made at a time: each call starts the distributor, whose appearance must not make the others again and again.
+    @Test func `that crashes at each of many registrations is not started for ever`() async throws {
+        let world = try await PushWorld(idleExit: 1)
+        for number in 0..<20 { _ = try await world.register("n\(number)") }
+        await world.kill()
+        await world.bus.makeActivatable(
+            "org.unifiedpush.Distributor.test", "\(repository)/Tests/Hosts/unifiedpush-distributor test 2 crash")
+        #expect(try await eventually { try await world.entry("n19")["problem"]?.string?.contains("refused") == true })
+        #expect(await world.bus.waitForOwner(Push.busName, present: false))
+    }
+
     @Test func `that calls with an unknown token is told so`() async throws {
         let world = try await PushWorld()
         for (method, error) in [

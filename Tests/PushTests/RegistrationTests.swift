@@ -2,6 +2,7 @@ import DBus
 import DownloadModel
 import DownloaderInterface
 import EventLoop
+import Glibc
 import PushInterface
 import PushModel
 import TestSupport
@@ -136,13 +137,63 @@ import Testing
         #expect(refusal("org.example.App", ["activate": .string("org.example.App.Agent")]) == nil)
         #expect(throws: Refusal.self) { try registry.unregister(app: "org.example.Other", name: "a", from: sandbox) }
         // It is started at most so often in an hour.
+        let former = registry.all[0].token
+        for _ in 0..<Limits.ownerStarts { #expect(registry.countStart(of: former)) }
+        #expect(!registry.countStart(of: former))
+        // Neither a registration that is made anew nor a restart makes the hour begin anew.
+        _ = try registry.unregister(app: "org.example.App", name: "a", from: sandbox)
+        #expect(refusal("org.example.App") == nil)
         let token = registry.all[0].token
-        for _ in 0..<Limits.ownerStarts { #expect(registry.countStart(of: token)) }
         #expect(!registry.countStart(of: token))
+        try await store.commit()
+        let content = try PushStore(folder: folder.path).open()
+        #expect(!Registry(content.registrations, starts: content.starts, store: store).countStart(of: token))
         _ = try registry.register(app: "org.example.App", name: "a", options: hosts, from: .user)
         #expect(registry.countStart(of: token))
         try await store.commit()
         #expect(listFolder(folder("registrations")) == [token])
+    }
+
+    @Test @BusActor func `whose change cannot be saved keeps what came meanwhile`() async throws {
+        let folder = TemporaryFolder("todoku-push-store")
+        let store = PushStore(folder: folder.path)
+        _ = try store.open()
+        let registry = Registry([], store: store)
+        func register(_ size: UInt64) throws -> (token: String, undo: @BusActor () -> Void) {
+            let options: [String: Variant] = ["hosts": .strings(["example.org"]), "max-size": .uint64(size)]
+            return try registry.register(app: "org.example.App", name: "a", options: options, from: .user)
+        }
+        let token = try register(1).token
+        let undo = try register(2).undo
+        registry.change(token) { $0.endpoint = "https://push.example/" }
+        undo()
+        #expect(registry[token]?.rules.maxSize == 1 && registry[token]?.endpoint == "https://push.example/")
+        try await store.commit()
+    }
+
+    @Test @BusActor func `that could not be saved is saved with the next change`() async throws {
+        let folder = TemporaryFolder("todoku-push-store")
+        let store = PushStore(folder: folder.path)
+        _ = try store.open()
+        // A folder in the way of a record, as a full disk.
+        let obstacle = folder.makeFolder("registrations/.new-a")
+        store.put(.registration("a"), [:])
+        await #expect(throws: Refusal.self) { try await store.commit() }
+        #expect(listFolder(folder("registrations")).filter { $0 == "a" }.isEmpty)
+        #expect(rmdir(obstacle) == 0)
+        store.put(.registration("b"), [:])
+        try await store.commit()
+        #expect(listFolder(folder("registrations")).sorted() == ["a", "b"])
+    }
+
+    @Test @BusActor func `that is being written is not disturbed by a look at the folder`() async throws {
+        let folder = TemporaryFolder("todoku-push-store")
+        _ = try PushStore(folder: folder.path).open()
+        writeFile(folder("registrations/.new-a"), [1])
+        #expect(!PushStore.hasRegistrations(folder: folder.path))
+        #expect(listFolder(folder("registrations")) == [".new-a"])
+        _ = try PushStore(folder: folder.path).open()
+        #expect(listFolder(folder("registrations")).isEmpty)
     }
 }
 

@@ -1,0 +1,159 @@
+import DBus
+import DownloaderInterface
+import EventLoop
+import Glibc
+import PushInterface
+import TestSupport
+import Testing
+
+@Suite(.timeLimit(.minutes(3))) struct `A push that waits` {
+    private func send(_ message: String, _ token: String, to world: PushWorld) async {
+        #expect(await world.connectorError(UnifiedPush.Version1.message, (token, Array(message.utf8), "id")) == nil)
+    }
+
+    /// As while no unmetered network is there: the service's deadline does not count then.
+    @Test func `ends when it is no longer valid, and so does its download`() async throws {
+        let world = try await PushWorld(hasService: false)
+        let service = try await ServiceStandIn(world)
+        await service.silence()
+        let distributor = await world.distributor(versions: [1])
+        let app = try await AppStandIn(world)
+        let file = await Served()
+        _ = try await world.register()
+        let token = await distributor.token()
+        let end = wallClock() / 1_000_000 + 3
+        await send(file.message(["valid-until": "\(end)"]), token, to: world)
+        #expect(await eventually { await service.fetches.count == 1 })
+        #expect(await app.wasCalled())
+        #expect(wallClock() / 1_000_000 >= end)
+        let calls = await app.calls
+        #expect(calls.map(\.result) == ["failed"] && calls.first?.details["error"] == .string("org.todoku.Error.Expired"))
+        let download = await service.fetches.first?.options["token"]?.string ?? ""
+        #expect(await eventually { await service.removed == [BusName.path(app: PushWorld.app, token: download).value] })
+        #expect(try await world.entry()["waiting"] == .uint32(0))
+    }
+
+    @Test func `ends as valid for as long as the last message about its file says`() async throws {
+        let world = try await PushWorld(hasService: false)
+        let service = try await ServiceStandIn(world)
+        await service.silence()
+        let distributor = await world.distributor(versions: [1])
+        let app = try await AppStandIn(world)
+        let file = await Served()
+        _ = try await world.register()
+        let token = await distributor.token()
+        let end = wallClock() / 1_000_000 + 3
+        await send(file.message(["valid-until": "\(end)"]), token, to: world)
+        await send(file.message(["valid-until": "\(end + 2)"]), token, to: world)
+        await send(file.message(["valid-until": "\(end)"]), token, to: world)
+        #expect(await app.wasCalled())
+        #expect(wallClock() / 1_000_000 >= end + 2)
+        #expect(await service.fetches.count == 1)
+    }
+
+    /// The deadline of a download is that of the first message.
+    @Test func `begins anew if its download ends before the later message does`() async throws {
+        let world = try await PushWorld(hasService: false)
+        let service = try await ServiceStandIn(world)
+        await service.silence()
+        let distributor = await world.distributor(versions: [1])
+        let app = try await AppStandIn(world)
+        let file = await Served()
+        _ = try await world.register()
+        let token = await distributor.token()
+        await send(file.message(), token, to: world)
+        await send(file.message(["valid-until": "\(wallClock() / 1_000_000 + 7200)"]), token, to: world)
+        #expect(await eventually { await service.fetches.count == 1 })
+        await service.speak(DBusError("org.todoku.Error.Expired", "late"))
+        #expect(await app.wasCalled())
+        #expect(await app.calls.map(\.result) == ["no-data"])
+        let fetches = await service.fetches
+        try #require(fetches.count == 2)
+        #expect(fetches[0].options["token"] != fetches[1].options["token"])
+        #expect((7_100_000...7_200_000).contains(fetches[1].options["deadline"]?.uint64 ?? 0))
+        #expect(try await world.entry()["waiting"] == .uint32(0))
+    }
+
+    @Test func `brings a file that came in time, though nobody was there to see it`() async throws {
+        let world = try await PushWorld()
+        let distributor = await world.distributor(versions: [1])
+        let app = try await AppStandIn(world)
+        let gate = Gate()
+        let file = await Served { gate.wait() }
+        _ = try await world.register()
+        let end = wallClock() / 1_000_000 + 10
+        await send(file.message(["valid-until": "\(end)"]), await distributor.token(), to: world)
+        #expect(await file.server.waitForRequests(1))
+        await world.kill()
+        gate.open()
+        #expect(await eventually { wallClock() / 1_000_000 >= end })
+        _ = try await world.entry()
+        #expect(await app.wasCalled())
+        #expect(await app.calls.map(\.result) == ["new-data"])
+    }
+
+    @Test func `is asked for by the same options after others were registered`() async throws {
+        let world = try await PushWorld(hasService: false)
+        let service = try await ServiceStandIn(world)
+        await service.silence()
+        let distributor = await world.distributor(versions: [1])
+        let file = await Served()
+        _ = try await world.register()
+        await send(file.message(), await distributor.token(), to: world)
+        #expect(await eventually { await service.fetches.count == 1 })
+        _ = try await world.register("picture", ["max-size": .uint64(200_000), "allow-metered": .bool(true)])
+        await world.kill()
+        _ = try await world.entry()
+        #expect(await eventually { await service.fetches.count == 2 })
+        let fetches = await service.fetches
+        #expect(fetches.count == 2 && fetches.first?.options == fetches.last?.options)
+    }
+
+    @Test func `keeps no other registration from its files, and goes with its own`() async throws {
+        let world = try await PushWorld(hasService: false)
+        let service = try await ServiceStandIn(world)
+        await service.silence()
+        let distributor = await world.distributor(versions: [1])
+        let file = await Served()
+        func message(_ path: String) -> String { file.message(["url": "\"\(file.server.url(path))\""]) }
+        _ = try await world.register()
+        let token = await distributor.token()
+        for number in 0..<5 { await send(message("/\(number)"), token, to: world) }
+        #expect(await eventually { await service.fetches.count == 4 })
+        _ = try await world.register("other")
+        #expect(await eventually { distributor.lines("endpoint ").count == 2 })
+        await send(message("/other"), await distributor.token(), to: world)
+        #expect(await eventually { await service.fetches.count == 5 })
+        #expect(await service.fetches.last?.url == file.server.url("/other"))
+        // A registration that is made anew starts with nothing.
+        try await world.call(Push.unregister, (PushWorld.app, "picture"))
+        #expect(await eventually { await Set(service.removed).count == 5 })
+        _ = try await world.register()
+        #expect(await eventually { distributor.lines("endpoint ").count == 3 })
+        await send(message("/anew"), await distributor.token(), to: world)
+        #expect(await eventually { await service.fetches.count == 6 })
+        #expect(await service.fetches.last?.url == file.server.url("/anew"))
+    }
+
+    @Test func `for the service is tried again when it is repeated, and when the service appears`() async throws {
+        let world = try await PushWorld(hasService: false)
+        let service = try await ServiceStandIn(world)
+        await service.setError(DBusError("org.todoku.Error.Storage", "full"))
+        let distributor = await world.distributor(versions: [1])
+        let app = try await AppStandIn(world)
+        let file = await Served()
+        _ = try await world.register()
+        let token = await distributor.token()
+        await send(file.message(), token, to: world)
+        #expect(await eventually { await service.fetches.count == 1 })
+        _ = try await world.entry()  // the answer of Fetch was read before
+        await send(file.message(["valid-until": "99999999999"]), token, to: world)
+        #expect(await eventually { await service.fetches.count == 2 })
+        _ = try await world.entry()
+        await service.setError(nil)
+        try await service.restart()
+        #expect(await app.wasCalled())
+        let fetches = await service.fetches
+        #expect(fetches.count == 3 && fetches.allSatisfy { $0.options == fetches[0].options })
+    }
+}
