@@ -119,7 +119,7 @@ public struct AssetRecord: Equatable, Sendable {
     }
 
     /// Whether a link that no row knows may lead to a folder of ours: the number in its name is an instant in microseconds.
-    public static func isFoundFolder(_ name: String) -> Bool { isFolder(name) && name.utf8.count >= 8 + 16 }
+    public static func isFoundFolder(_ name: String) -> Bool { isFolder(name) && name.utf8.count >= 24 }
 
     /// The name of the archive of the version in `folder`, in the asset's directory.
     public static func archive(of folder: String) -> String { "\(folder).archive" }
