@@ -80,7 +80,11 @@ internal import WebPush
     private func changed(_ token: String, hasNewEndpoint: Bool) {
         answerAll(token)
         guard hasNewEndpoint, let key = registry[token]?.key else { return }
-        connection.send(Push.endpointChanged.message(from: Push.path, (key.app, key.name)))
+        BusActor.spawn { [self] in
+            // As in `answerAll`: the app may ask by List, and tell its server.
+            try? await store.commit()
+            connection.send(Push.endpointChanged.message(from: Push.path, (key.app, key.name)))
+        }
     }
 
     private func answerAll(_ token: String) {
