@@ -313,7 +313,7 @@ private final class World {
     func comeToRest() {
         isManifestGone = false
         for _ in 0..<4 {
-            for _ in 0..<2000 where updater.hasWork || !queue.isEmpty || !work.isEmpty {
+            for _ in 0..<2000 where isBusy {
                 commit()
                 if work.isEmpty { moveDownload() } else { doWork() }
                 now = now + .seconds(1)
@@ -322,6 +322,11 @@ private final class World {
         }
         if !asked.isEmpty { defects.append("the calls \(asked.sorted()) are not answered") }
         checkLeftovers()
+    }
+
+    /// `hasWork` leaves out what the scheduler of downloads would keep the process for.
+    private var isBusy: Bool {
+        updater.hasWork || !queue.isEmpty || !work.isEmpty || (updater[Self.key]?.activity ?? .none) != .none
     }
 
     private func restartQuietly() {
