@@ -30,7 +30,7 @@ extension StoreFolder {
         return file.read(at: 0, count: min(file.size, 64))
     }
 
-    /// Whether the id is on disk now.
+    /// Whether later starts read this id. A file that stands is read by the next start, so an id that could not be saved leaves no file.
     private func save(_ names: PartNames) -> Bool {
         let fresh = instanceFile + ".new"
         let descriptor = Glibc.open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0o600)
@@ -38,10 +38,10 @@ extension StoreFolder {
         let text = Array("\(names.instance) \(names.first)\n".utf8)
         let isWritten = write(descriptor, text, text.count) == text.count && fsync(descriptor) == 0
         close(descriptor)
-        guard isWritten, rename(fresh, instanceFile) == 0, Self.sync(path) else {
+        guard isWritten, rename(fresh, instanceFile) == 0 else {
             unlink(fresh)
             return false
         }
-        return true
+        return Self.sync(path) || unlink(instanceFile) != 0
     }
 }

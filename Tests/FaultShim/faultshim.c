@@ -9,7 +9,7 @@
 //                                   1.5 s)
 //   FAULTSHIM_AT=N                  the call that fails, counted from 1 over all processes of the run, among those that it can befall
 //   FAULTSHIM_LASTING=1             from there on every one, until `stop` is set
-//   FAULTSHIM_LOG=FILE              a line for each fault
+//   FAULTSHIM_LOG=FILE              a line for each fault; with FAULTSHIM_AT=0, for each call that it can befall
 //   FAULTSHIM_RECORD=FILE           every change, fsync and message sent, see `struct entry`
 //   FAULTSHIM_BOOT=FILE             read instead of the kernel's boot id
 //   FAULTSHIM_OWNER=UID             the owner that stat(2) tells of files below the roots, as FAT, NTFS, SMB and all-squash NFS do; no mode
@@ -125,6 +125,7 @@ static enum fault befalls(const char *call, unsigned possible, const char *path)
   possible |= 1 << HANG;
   if (!path || !wanted || !(possible & 1u << wanted)) return NONE;
   uint64_t number = __atomic_add_fetch(&shared->calls, 1, __ATOMIC_SEQ_CST);
+  if (at == 0) tell(call, path, number);
   if (at == 0 || __atomic_load_n(&shared->stop, __ATOMIC_SEQ_CST)) return NONE;
   if (number != at && !(lasting && number > at)) return NONE;
   __atomic_add_fetch(&shared->hits, 1, __ATOMIC_SEQ_CST);
