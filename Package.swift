@@ -19,8 +19,11 @@ func program(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
     .executableTarget(name: name, dependencies: dependencies, swiftSettings: strict)
 }
 
+/// Suites are not optimized, also beside optimized rooms: they run once, and are most of what a build compiles.
+let plain: [SwiftSetting] = strict + [.unsafeFlags(["-Onone"], .when(configuration: .release))]
+
 func suite(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
-    .testTarget(name: name, dependencies: dependencies + ["TestSupport"], swiftSettings: strict)
+    .testTarget(name: name, dependencies: dependencies + ["TestSupport"], swiftSettings: plain)
 }
 
 /// The suites to build: those that `TODOKU_SUITES` names, comma-separated, or all. A rebuild of one suite takes a fraction of the time of
@@ -119,7 +122,7 @@ let package = Package(
             name: "todoku-segments", dependencies: ["DownloadModel", "PartFiles"], path: "Tests/SegmentWriter", swiftSettings: strict),
         .executableTarget(
             name: "todoku-unpack", dependencies: ["DownloadModel", "Extraction"], path: "Tests/Unpacker", swiftSettings: strict),
-        .target(name: "TestSupport", dependencies: ["DBus", "EventLoop", "CSystem"], path: "Tests/TestSupport", swiftSettings: strict),
+        .target(name: "TestSupport", dependencies: ["DBus", "EventLoop", "CSystem"], path: "Tests/TestSupport", swiftSettings: plain),
         suite("EventLoopTests", ["EventLoop"]),
         suite("DBusTests", ["DBus", "EventLoop"]),
         suite("JSONTests", ["JSON"]),
