@@ -34,6 +34,8 @@ internal import Scheduling
     /// The rows that the scheduler does not know, for a new database.
     var furtherRows: () -> [StoreChange] = { [] }
     private var owesRecovery = false
+    /// Whether a commit has begun since the store's last housekeeping.
+    private var owesRest = false
     private let unsentBytes: () -> Int
 
     /// - Parameters:
@@ -146,6 +148,7 @@ internal import Scheduling
 
     private func commit() async {
         guard !isEnded, let changes = gate.beginCommit() else { return }
+        owesRest = true
         committingSince = .now
         watchCommit()
         do {
@@ -164,11 +167,11 @@ internal import Scheduling
             observer?.commitsSucceedAgain()
         }
         gate.commitIsOver()
-        if !gate.isBusy { rest() }
     }
 
     /// Lets the store do its housekeeping now that no caller has to wait for it.
     private func rest() {
+        owesRest = false
         BusActor.spawn { [self] in
             await store.tidy()
             let aside = setAside
@@ -238,7 +241,11 @@ extension Journal: CommitGateHost {
 
     func beginStep() -> StepTime { StepTime() }
 
-    func gateIsBusy(_ isBusy: Bool) { hold.isHeld = isBusy }
+    func gateIsBusy(_ isBusy: Bool) {
+        hold.isHeld = isBusy
+        // A long answer may still have been written when the commit ended.
+        if !isBusy, owesRest { rest() }
+    }
 }
 
 @BusActor protocol JournalObserver: AnyObject {
