@@ -114,7 +114,7 @@ public struct ServiceOptions: Sendable {
         _ records: [AssetRecord], folder: String, _ culprits: Culprits
     ) {
         let log = options.logger
-        let idleExit = IdleExit(connection: connection, idle: options.idle, log: log)
+        let idleExit = IdleExit(connection: connection, name: BusName.service, idle: options.idle)
         let hidden = options.allowsHiddenFolders
         let list = DownloadList(restored, downloadFolder: Folders.downloads())
         journal = Journal(
@@ -195,7 +195,10 @@ public struct ServiceOptions: Sendable {
             culprits.keep { downloader.scheduler[$0].map { !$0.state.hasEnded } ?? false }
             downloader.begin(crashed: culprits.repeated, owed: owedToasts, observers: observers)
             assets.begin()
-            idleExit.begin { [weak self] in self?.end(status: 0) }
+            idleExit.begin { [weak self] reason in
+                self?.options.logger.info("leaving", metadata: ["reason": "\(reason)"])
+                self?.end(status: 0)
+            }
         }
     }
 
