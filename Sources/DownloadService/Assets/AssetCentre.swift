@@ -53,6 +53,8 @@ internal import Scheduling
     private var lastCall: UInt64 = 0
     private var calls: [AssetUpdater.CallNumber: Call] = [:]
     var purposes: [DownloadNumber: Purpose] = [:]
+    /// The last download of each asset's manifest, or of the manifest's signature.
+    var fetches: [AssetKey: DownloadNumber] = [:]
     /// The extractions that run, by asset.
     var extractions: [AssetKey: (folder: String, control: ExtractionControl)] = [:]
     /// The properties as last announced.
@@ -144,7 +146,7 @@ internal import Scheduling
             told[key] = AssetFace.told(AssetObject(key, self))
             connection.send(Manager.assetAdded.message(from: BusName.managerPath, BusName.path(ofAsset: key)))
         case .gone(let key):
-            (told[key], toldProgress[key]) = (nil, nil)
+            (told[key], toldProgress[key], fetches[key]) = (nil, nil, nil)
             forgetManifests(of: key)
             connection.send(Manager.assetRemoved.message(from: BusName.managerPath, BusName.path(ofAsset: key)))
         case .tell(let key): tell(key)

@@ -47,6 +47,8 @@ extension AssetCentre {
                 decide(.manifestFailed(key, ticket, DownloadFailure(refusal.name, refusal.message)))
             }
             purposes[number] = purpose ?? .manifest(key, ticket)
+            fetches[key] = number
+            journal.afterCommit { [self] in tell(key) }
         } catch {
             decide(.manifestFailed(key, ticket, DownloadFailure(error.name, error.message)))
         }
