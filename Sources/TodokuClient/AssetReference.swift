@@ -81,7 +81,18 @@ public struct AssetDescription: Equatable, Sendable {
     /// Why the last update failed; nil if it did not.
     public internal(set) var error: AssetError?
     /// How far the stage is; nil: not known. Only a watch of assets reports it.
-    public var progress: Progress?
+    public var progress: Progress? {
+        get { reported?.stage == stage ? reported?.progress : nil }
+        set { reported = newValue.map { Reported(stage: stage, progress: $0) } }
+    }
+
+    /// The progress of a stage. It may come before the stage itself is announced.
+    struct Reported: Equatable, Sendable {
+        var stage: Stage
+        var progress: Progress
+    }
+
+    var reported: Reported?
 
     init(_ reference: AssetReference, _ values: [String: Variant]) {
         self.reference = reference
@@ -103,7 +114,7 @@ public struct AssetDescription: Equatable, Sendable {
         if let value = values[Asset.error.name].flatMap({ EndError($0) }) {
             error = value.name.isEmpty ? nil : AssetError(name: value.name, message: value.message)
         }
-        if stage != before { progress = nil }
+        if stage != before, !stage.isUnderWay || stage == .checking { reported = nil }
     }
 }
 

@@ -50,8 +50,8 @@ public enum AssetNews: Equatable, Sendable {
             connection.subscribe(MatchRule(sender: BusName.service, interface: Asset.interface)) { [weak self] message in
                 guard let self, let (stage, done, total) = Asset.progress.read(message) else { return }
                 change(AssetReference(ObjectPath(message.path))) { asset in
-                    guard asset.stage.name == stage else { return }
-                    asset.progress = AssetDescription.Progress(done: done, total: total < 0 ? nil : ByteCount(clamping: total))
+                    let progress = AssetDescription.Progress(done: done, total: total < 0 ? nil : ByteCount(clamping: total))
+                    asset.reported = AssetDescription.Reported(stage: AssetDescription.Stage(stage), progress: progress)
                 }
             },
             connection.subscribe(MatchRule(sender: BusName.service, interface: Manager.interface)) { [weak self] message in

@@ -75,7 +75,9 @@ struct TrayTexts {
     ///
     /// - Parameter download: its download, if known.
     func line(_ asset: AssetDescription, _ download: DownloadDescription?) -> String {
-        let percent = asset.progress?.fraction.map { catalog.percent(Int(clamping: $0 * 100)) }
+        // The watch reports no progress that was made before it began.
+        let fraction = asset.progress?.fraction ?? (asset.stage == .downloading ? download?.fraction : nil)
+        let percent = fraction.map { catalog.percent(Int(clamping: $0 * 100)) }
         let stage: String
         switch (asset.stage, download?.state) {
         case (.checking, _): stage = catalog.text("checking for a new version")

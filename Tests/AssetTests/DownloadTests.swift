@@ -22,7 +22,8 @@ internal import Testing
                 seen.contains { Asset.progress.read($0.message).map { $0.0 == "downloading" && $0.1 > 0 } ?? false }
             })
         let download = try await desk.client.get(Asset.download, at: asset)
-        #expect(try await desk.client.get(Download.fileName, at: download) == "version-1.archive")
+        let name = try await desk.client.get(Download.fileName, at: download)
+        #expect(name.hasPrefix("version-") && name.hasSuffix(".archive"), "\(name)")
         #expect(try await desk.client.get(Download.received, at: download) > 0)
         // Whoever pauses it pauses the update.
         try await desk.client.pause(download)

@@ -103,14 +103,14 @@ private func failure(_ request: PackRequest) -> String? {
             #expect(message?.contains(text) == true, "\(text): \(message ?? "packed")")
             #expect(listFolder(folder.path) == ["levels"], "\(text)")
         }
-        refuses("“A” has the name of another entry") { writeFile("\($0)/A", []) }
+        refuses("“a” has the name of another entry") { writeFile("\($0)/A", []) }
         refuses("“up” is a link out of the archive") { symlink("../x", "\($0)/up") }
         refuses("“root” is a link to the absolute path") { symlink("/etc/passwd", "\($0)/root") }
         refuses("“pipe” is a named pipe") { mkfifo("\($0)/pipe", 0o600) }
         refuses("“set” would run as another user") {
             writeFile("\($0)/set", []); chmod("\($0)/set", 0o4755)
         }
-        refuses("“new\\u{A}line” has a control character".replacing("\\u{A}", with: "?")) { writeFile("\($0)/new\nline", []) }
+        refuses("has a control character in its name") { writeFile("\($0)/new\nline", []) }
         refuses("has a name that is not UTF-8") { tree in
             let name = Array("\(tree)/x".utf8) + [0xFF, 0]
             name.withUnsafeBufferPointer {

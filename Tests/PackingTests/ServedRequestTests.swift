@@ -29,7 +29,7 @@ import Testing
 
     @Test func `waits for the whole head, but not for a head without an end`() {
         let head = "GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        for count in 0..<head.utf8.count { #expect(read(String(head.prefix(count))) == .incomplete) }
+        for count in 0..<head.utf8.count { #expect(ServedRequest.read(Array(head.utf8.prefix(count))) == .incomplete) }
         #expect(read("GET /" + String(repeating: "a", count: 9000)) == .refused(status: 431))
         #expect(
             read(head.replacing("\r\n\r\n", with: "\r\nX: " + String(repeating: "a", count: 9000) + "\r\n\r\n")) == .refused(status: 431))

@@ -46,7 +46,8 @@ struct ArchiveWriter: ~Copyable {
             compression == .none ? nil : compression.rawValue, level.map { String($0) }, context, sinkWrite, &problem)
         guard let made else {
             todoku_archive_restore_locale(former)
-            throw PackingError("archives cannot be compressed by \(compression.rawValue) here: \(String(decoding: problem.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self))")
+            let reason = String(decoding: problem.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+            throw PackingError("archives cannot be compressed by \(compression.rawValue) here: \(reason)")
         }
         (raw, formerLocale, self.sink) = (made, former, sink)
     }

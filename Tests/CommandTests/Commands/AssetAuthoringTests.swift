@@ -92,6 +92,18 @@ private func python(_ script: String, _ arguments: String...) async -> Child.Exi
         await studio.desk.close()
     }
 
+    @Test(arguments: ["pack", "key", "serve", "update", "show"])
+    func `has each option in its man page, as its subcommands have`(subcommand: String) async throws {
+        let bytes = try #require(readFile("\(repository)/data/man/todoku.1"))
+        let page = String(decoding: bytes, as: UTF8.self).split(separator: "\\").joined()
+        let help = await Child.run([Desk.command, "asset", subcommand, "--help"])
+        let words = help.output.split { !$0.isLetter && $0 != "-" }.filter { $0.hasPrefix("--") && $0.count > 2 }
+        #expect(help.status == 0 && words.contains("--help"))
+        for option in Set(words) { #expect(page.contains(option), "\(option)") }
+        // --version is an option of this subcommand, and the program's own by itself only.
+        #expect((await Child.run([Desk.command, "--version"])).output == "todoku 0.1.0\n")
+    }
+
     @Test func `fails with a sentence that names the file, and leaves nothing`() async throws {
         let studio = await Studio()
         mkfifo("\(studio.levels)/pipe", 0o600)
