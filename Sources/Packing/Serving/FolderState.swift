@@ -60,8 +60,10 @@ package enum PackedFolder {
             let name = String(decoding: bytes, as: UTF8.self)
             if name != ".", name != ".." { names.append(name) }
         }
-        for name in names where kept.map({ name.contains(".tar") && !$0.contains("\(folder)/\(name)") }) ?? true {
-            unlink("\(folder)/\(name)")
+        for name in names {
+            // By name, because the path of an archive has no symbolic links.
+            let isKept = kept.map { kept in !name.contains(".tar") || kept.contains { $0.hasSuffix("/\(name)") } } ?? false
+            if !isKept { unlink("\(folder)/\(name)") }
         }
         if kept == nil { rmdir(folder) }
     }

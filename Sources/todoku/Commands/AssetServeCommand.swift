@@ -56,6 +56,8 @@ struct AssetServe: ParsableCommand {
     /// The state of the files when they were packed, and when they were last looked at.
     private var packed: FolderState?
     private var seen: FolderState?
+    /// The state that was tried last: what cannot be packed is not tried again before it changes.
+    private var refused: FolderState?
     private var archives: [String] = []
     private var failure: String?
 
@@ -123,7 +125,7 @@ struct AssetServe: ParsableCommand {
         let asked = request
         let result = await onDisk { Result { () throws(PackingError) in try Packer.pack(asked) } }
         let asset = try result.get()
-        (packed, failure) = (state, nil)
+        (packed, refused, failure) = (state, nil, nil)
         // A client may be in the middle of the archive before.
         archives = Array((archives.filter { $0 != asset.archive } + [asset.archive]).suffix(2))
         let kept = archives
@@ -145,7 +147,9 @@ struct AssetServe: ParsableCommand {
             let state = try await read()
             let isQuiet = state == seen
             seen = state
-            if state != packed, isQuiet { try await pack(state) }
+            guard state != packed, state != refused, isQuiet else { return look(after: max(Self.interval, (.now - begun) * 20)) }
+            refused = state
+            try await pack(state)
         } catch {
             // The same failure is told once.
             if failure != error.message { Output.complain(error.message) }
