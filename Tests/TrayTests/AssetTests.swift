@@ -40,7 +40,7 @@ import Testing
         let client = world.client
         BusActor.spawn { _ = try? await client.update(asset) }
         #expect(await item.shows("maps 2026.1 — downloading"))
-        #expect(await item.shows("maps 2026.1 — downloading · 4"))  // 49 %: the head of the tar counts, too
+        #expect(await item.shows("maps 2026.1 — downloading · 50 %"))
         let labels = try await item.menu().all.map(\.label)
         #expect(!labels.contains { $0.contains("archive") || $0.contains(".json") }, "\(labels)")
         // Its submenu pauses the download, and ends the update.

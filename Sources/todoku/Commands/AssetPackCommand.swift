@@ -1,4 +1,4 @@
-package import ArgumentParser
+internal import ArgumentParser
 internal import DownloadModel
 internal import EventLoop
 internal import Glibc
