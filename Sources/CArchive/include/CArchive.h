@@ -1,4 +1,4 @@
-// libarchive's reader by a table of function pointers that dlopen(3) fills on first use.
+// libarchive's reader, and its writer of tar, by a table of function pointers that dlopen(3) fills on first use.
 #pragma once
 #include <archive.h>
 #include <archive_entry.h>
@@ -13,7 +13,12 @@
   X(archive_read_next_header) X(archive_read_data_block) X(archive_read_data_skip) X(archive_read_header_position) \
   X(archive_filter_bytes) X(archive_format_name) X(archive_error_string) X(archive_entry_pathname) X(archive_entry_hardlink) \
   X(archive_entry_symlink) X(archive_entry_filetype) X(archive_entry_perm) X(archive_entry_size) X(archive_entry_size_is_set) \
-  X(archive_entry_mtime) X(archive_entry_mtime_nsec) X(archive_entry_mtime_is_set) X(archive_entry_is_encrypted)
+  X(archive_entry_mtime) X(archive_entry_mtime_nsec) X(archive_entry_mtime_is_set) X(archive_entry_is_encrypted) \
+  X(archive_write_new) X(archive_write_free) X(archive_write_fail) X(archive_write_close) X(archive_write_set_format_pax_restricted) \
+  X(archive_write_add_filter_by_name) X(archive_write_set_filter_option) X(archive_write_set_bytes_in_last_block) X(archive_write_open) \
+  X(archive_write_header) X(archive_write_data) X(archive_entry_new) X(archive_entry_free) X(archive_entry_set_pathname) \
+  X(archive_entry_set_symlink) X(archive_entry_set_filetype) X(archive_entry_set_perm) X(archive_entry_set_size) \
+  X(archive_entry_set_mtime)
 
 #define TODOKU_ARCHIVE_POINTER(name) __typeof__(&name) name;
 struct todoku_archive_table { TODOKU_ARCHIVE_FUNCTIONS(TODOKU_ARCHIVE_POINTER) };
@@ -62,3 +67,18 @@ const char *todoku_archive_error(struct archive *archive);
 const char *todoku_archive_format(struct archive *archive);
 /// After ARCHIVE_EOF: how many bytes the reader took for the end's mark. 0: the archive simply ended.
 int64_t todoku_archive_end_mark(struct archive *archive);
+
+/// A writer of tar, with pax headers only where a name or a size needs them; NULL: it cannot be made, and `problem` says why. `filter` is
+/// libarchive's name of the compressor, NULL for none, `level` its level, NULL for its own. Programs are never started to compress.
+/// `context` is lent to the callback until todoku_archive_write_free.
+struct archive *todoku_archive_write_open(
+    const char *filter, const char *level, void *context, archive_write_callback *write, char problem[256]);
+/// Begins an entry of root's. ARCHIVE_OK, or another of libarchive's codes. `link` is the target of a symbolic link, else NULL.
+int todoku_archive_write_entry(
+    struct archive *archive, const char *name, const char *link, unsigned int kind, unsigned int permissions, int64_t size, int64_t modified);
+/// How many bytes of the entry's data were taken; negative: none, it failed.
+int64_t todoku_archive_write_data(struct archive *archive, const void *bytes, size_t count);
+/// Writes the end. ARCHIVE_OK, or another of libarchive's codes.
+int todoku_archive_write_close(struct archive *archive);
+/// Frees a writer. If it is not closed, nothing more is written.
+void todoku_archive_write_free(struct archive *archive);

@@ -52,6 +52,7 @@ extension AssetCentre {
             }
             purposes[number] = purpose ?? .manifest(key, ticket)
             fetches[key] = number
+            journal.afterCommit { [self] in tell(key) }
         } catch {
             decide(.manifestFailed(key, ticket, DownloadFailure(error.name, error.message)))
         }
