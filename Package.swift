@@ -55,6 +55,7 @@ let package = Package(
         .target(name: "CCrypto"),
         .target(name: "CCoding"),
         .target(name: "CArchive"),
+        .target(name: "CConfine"),
         .target(name: "CJSON"),
 
         // Rooms
@@ -67,7 +68,7 @@ let package = Package(
         room("PartFiles", ["CCrypto", "CSystem", "DownloadModel", "EventLoop"]),
         room("Transport", ["CCurl", "CCoding", "CSystem", "DownloadModel", "EventLoop"]),
         room("TransferEngine", ["PartFiles", "Transport", "CSystem", "DownloadModel", "EventLoop"]),
-        room("Extraction", ["CArchive", "CCoding", "CSystem", "PartFiles", "DownloadModel", "EventLoop"]),
+        room("Extraction", ["CArchive", "CCoding", "CConfine", "CSystem", "PartFiles", "DownloadModel", "EventLoop"]),
         room("DownloadStore", ["CSQLite", "CSystem", "DownloadModel", "EventLoop"]),
         room("Localization", ["DownloadModel"], resources: [.embedInCode("Resources/ja.po")]),
         room("Desktop", ["CNotify", "CSound", "DBus", "DownloadModel", "EventLoop", "Localization"]),
@@ -118,7 +119,8 @@ let package = Package(
         .executableTarget(
             name: "todoku-segments", dependencies: ["DownloadModel", "PartFiles"], path: "Tests/SegmentWriter", swiftSettings: strict),
         .executableTarget(
-            name: "todoku-unpack", dependencies: ["DownloadModel", "Extraction"], path: "Tests/Unpacker", swiftSettings: strict),
+            name: "todoku-unpack", dependencies: ["CSystem", "DownloadModel", "Extraction", "Transport"], path: "Tests/Unpacker",
+            swiftSettings: strict),
         .target(name: "TestSupport", dependencies: ["DBus", "EventLoop", "CSystem"], path: "Tests/TestSupport", swiftSettings: strict),
         suite("EventLoopTests", ["EventLoop"]),
         suite("DBusTests", ["DBus", "EventLoop"]),

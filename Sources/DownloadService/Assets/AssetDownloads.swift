@@ -244,6 +244,7 @@ extension AssetCentre {
             AssetFiles.extract(folder, in: directory, manifest, reserve, control)
         } then: { [self] end in
             if extractions[key]?.control === control { extractions[key] = nil }
+            ConfinementLog.tell(control, log)
             decide(.extracted(key, folder: folder, end))
         }
     }
