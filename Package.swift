@@ -60,6 +60,7 @@ let package = Package(
         .target(name: "CCrypto"),
         .target(name: "CCoding"),
         .target(name: "CArchive"),
+        .target(name: "CConfine"),
         .target(name: "CJSON"),
 
         // Rooms
@@ -72,7 +73,7 @@ let package = Package(
         room("PartFiles", ["CCrypto", "CSystem", "DownloadModel", "EventLoop"]),
         room("Transport", ["CCurl", "CCoding", "CSystem", "DownloadModel", "EventLoop"]),
         room("TransferEngine", ["PartFiles", "Transport", "CSystem", "DownloadModel", "EventLoop"]),
-        room("Extraction", ["CArchive", "CCoding", "CSystem", "PartFiles", "DownloadModel", "EventLoop"]),
+        room("Extraction", ["CArchive", "CCoding", "CConfine", "CSystem", "PartFiles", "DownloadModel", "EventLoop"]),
         room("Packing", ["CArchive", "Assets", "Extraction", "PartFiles", "DownloadModel", "EventLoop"]),
         room("DownloadStore", ["CSQLite", "CSystem", "DownloadModel", "EventLoop"]),
         room("Localization", ["DownloadModel"], resources: [.embedInCode("Resources/ja.po")]),
@@ -124,7 +125,8 @@ let package = Package(
         .executableTarget(
             name: "todoku-segments", dependencies: ["DownloadModel", "PartFiles"], path: "Tests/SegmentWriter", swiftSettings: strict),
         .executableTarget(
-            name: "todoku-unpack", dependencies: ["DownloadModel", "Extraction"], path: "Tests/Unpacker", swiftSettings: strict),
+            name: "todoku-unpack", dependencies: ["CSystem", "DownloadModel", "Extraction", "Transport"], path: "Tests/Unpacker",
+            swiftSettings: strict),
         .executableTarget(
             name: "game-loader", dependencies: ["TodokuClient", "DownloadModel"], path: "examples/game-loader/Sources/game-loader",
             swiftSettings: strict),

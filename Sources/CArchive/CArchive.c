@@ -65,6 +65,10 @@ struct archive *todoku_archive_open_zip(void *context, archive_read_callback *re
   return open_reader(context, read, seek, todoku_archive.archive_read_support_format_zip_seekable);
 }
 
+struct archive *todoku_archive_open_7z(void *context, archive_read_callback *read, archive_seek_callback *seek) {
+  return open_reader(context, read, seek, todoku_archive.archive_read_support_format_7zip);
+}
+
 void todoku_archive_close(struct archive *archive) { todoku_archive.archive_read_free(archive); }
 
 int todoku_archive_next(struct archive *archive, struct todoku_archive_entry *entry) {
@@ -98,6 +102,8 @@ const char *todoku_archive_error(struct archive *archive) {
   const char *text = todoku_archive.archive_error_string(archive);
   return text ? text : "its reader gives no reason";
 }
+
+int todoku_archive_errno(struct archive *archive) { return todoku_archive.archive_errno(archive); }
 
 const char *todoku_archive_format(struct archive *archive) {
   const char *text = todoku_archive.archive_format_name(archive);

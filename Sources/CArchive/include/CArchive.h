@@ -11,6 +11,7 @@
   X(archive_read_new) X(archive_read_free) X(archive_read_support_format_tar) X(archive_read_support_format_zip_seekable) \
   X(archive_read_set_read_callback) X(archive_read_set_seek_callback) X(archive_read_set_callback_data) X(archive_read_open1) \
   X(archive_read_next_header) X(archive_read_data_block) X(archive_read_data_skip) X(archive_read_header_position) \
+  X(archive_read_support_format_7zip) X(archive_errno) \
   X(archive_filter_bytes) X(archive_format_name) X(archive_error_string) X(archive_entry_pathname) X(archive_entry_hardlink) \
   X(archive_entry_symlink) X(archive_entry_filetype) X(archive_entry_perm) X(archive_entry_size) X(archive_entry_size_is_set) \
   X(archive_entry_mtime) X(archive_entry_mtime_nsec) X(archive_entry_mtime_is_set) X(archive_entry_is_encrypted) \
@@ -35,10 +36,11 @@ const char *todoku_archive_load(void);
 void *todoku_archive_use_utf8(void);
 void todoku_archive_restore_locale(void *former);
 
-/// A reader of tar (also pax and GNU's), without any decompression, or of zip; NULL: no memory. End it by todoku_archive_close. `context`
-/// is lent to the callbacks until then.
+/// A reader of tar (also pax and GNU's), without any decompression, of zip, or of 7z; NULL: no memory. End it by todoku_archive_close.
+/// `context` is lent to the callbacks until then.
 struct archive *todoku_archive_open_tar(void *context, archive_read_callback *read);
 struct archive *todoku_archive_open_zip(void *context, archive_read_callback *read, archive_seek_callback *seek);
+struct archive *todoku_archive_open_7z(void *context, archive_read_callback *read, archive_seek_callback *seek);
 void todoku_archive_close(struct archive *archive);
 
 /// An entry's header. The texts are libarchive's, valid until the next call.
@@ -63,6 +65,8 @@ int todoku_archive_data(struct archive *archive, const void **bytes, size_t *cou
 int todoku_archive_skip(struct archive *archive);
 /// What libarchive says about its last failure; never NULL.
 const char *todoku_archive_error(struct archive *archive);
+/// Its errno, or one of libarchive's own.
+int todoku_archive_errno(struct archive *archive);
 /// How the format calls itself, for zip with the method of the last entry: "ZIP 2.0 (deflation)"; never NULL.
 const char *todoku_archive_format(struct archive *archive);
 /// After ARCHIVE_EOF: how many bytes the reader took for the end's mark. 0: the archive simply ended.

@@ -267,6 +267,7 @@ extension AssetCentre {
         watch(key, control)
         let ended: @BusActor @Sendable (AssetUpdater.ExtractionEnd) -> Void = { [self] end in
             if extractions[key]?.control === control { extractions[key] = nil }
+            ConfinementLog.tell(control, log)
             decide(.extracted(key, folder: folder, end))
         }
         claimFolder(of: key) {
