@@ -5,7 +5,7 @@ enum KnownDefect {
     static let all: [(words: String, reason: String)] = [
         (
             words: "[\"org.example.App maps.json\"]",
-            reason: "a kill between the removal of an asset's row and the deletion of its fetched manifest leaves the manifest"
+            reason: "the end of an asset's registration leaves its fetched manifest"
         )
     ]
 
