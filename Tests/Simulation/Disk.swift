@@ -40,6 +40,7 @@ struct Disk {
     var isFull = false
     var parts: [DownloadNumber: File] = [:]
     var finals: [String: File] = [:]
+    var asset = AssetDisk()
     private var nextInode: UInt64 = 100
 
     mutating func newInode() -> UInt64 {
