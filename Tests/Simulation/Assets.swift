@@ -110,6 +110,7 @@ extension World {
         case .checkSpace(_, let ticket, _): pool.append(.asset(.checkSpace(ticket)))
         case .startDownload(_, let ticket, let url, let pending): startDownload(ticket, url, pending)
         case .resumeDownload(_, let number, let retries): resumeDownload(number, retries: retries)
+        case .raiseDownload(_, let number): if let entry = scheduler[number] { executor.decide(.setAllowsMetered(entry, true)) }
         case .removeDownload(let number): _ = removeDownload(number)
         case .extract(_, let folder, let manifest): pool.append(.asset(.extract(folder: folder, version: manifest.version)))
         case .cancelExtraction(_, let folder): assets.cancelled.insert(folder)
