@@ -40,7 +40,6 @@ struct Disk {
     var isFull = false
     var parts: [DownloadNumber: File] = [:]
     var finals: [String: File] = [:]
-    var asset = AssetDisk()
     private var nextInode: UInt64 = 100
 
     mutating func newInode() -> UInt64 {

@@ -397,7 +397,6 @@ extension World {
             decide(.swept(number, isGone: isGone))
         case .renamed(let number, let path, _): reportCommitted(number, path)
         case .tell(let event): decide(event)
-        case .asset(let work): self.work(work, b)
         }
     }
 
