@@ -44,6 +44,8 @@ package final class Exchange {
     var isFirstLine = true
     /// Whether the connection held, or may have held, bytes that belong to no answer.
     var isSpoilt = false
+    /// Whether a surplus came after the answer.
+    var isFollowed = false
     /// Whether libcurl wanted to repeat a request, and was not allowed to.
     var isRepeated = false
 

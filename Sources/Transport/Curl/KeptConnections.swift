@@ -29,6 +29,7 @@ extension Exchange {
             isSpoilt = true
             return false
         }
+        if let socket { multi.sockets.use(socket, by: self) }
         requests += 1
         return sink.mayTalk(to: String(cString: remote))
     }
@@ -41,21 +42,23 @@ extension Exchange {
         }
         // If the TLS library cannot report its buffered bytes, use a new connection.
         let pending = isSecure ? todoku_curl_tls_pending(easy.raw) : 0
-        if pending > 0 { multi.distrust(place) }
-        switch todoku_socket_unread(socket) {
-        case TODOKU_UNREAD_NOTHING: return pending == 0
-        case TODOKU_UNREAD_BYTES:
-            if !isSecure { multi.distrust(place) }  // under TLS it may be a session ticket, or the end of the TLS session
-            return false
-        default: return false
+        let unread = todoku_socket_unread(socket)
+        // Under TLS, bytes of the socket may be a session ticket, or the end of the TLS session.
+        let isSurplus = isSecure ? pending > 0 || todoku_socket_has_tls_data(socket) : unread == TODOKU_UNREAD_BYTES
+        if isSurplus {
+            multi.distrust(place)
+            multi.sockets.user(of: socket)?.isFollowed = true
         }
+        return unread == TODOKU_UNREAD_NOTHING && pending == 0
     }
 
     func receiveHeader(_ line: UnsafeRawBufferPointer) -> BodySink.Answer {
         if isFirstLine {
             isFirstLine = false
+            guard line.starts(with: "HTTP/1".utf8) else { return sink.receiveHeader(line) }
+            if let socket { multi.sockets.hasSpokenHTTP1(socket) }
             // Each TCP segment of an answer acknowledges the request. Bytes that came before belong to no answer of this request.
-            if isOnKept, let socket, line.starts(with: "HTTP/1".utf8), todoku_socket_has_unacknowledged(socket) {
+            if isOnKept, let socket, todoku_socket_has_unacknowledged(socket) {
                 isSpoilt = true
                 multi.distrust(place)
                 return .abort
@@ -70,9 +73,6 @@ extension Exchange {
     ///   - heardAnswer: whether a trustworthy head came.
     ///   - closes: whether the answer announced that the connection closes after it.
     package func needsNewConnection(_ error: CurlError?, heardAnswer: Bool, closes: Bool) -> Bool {
-        let isHTTP1 = easy.number(CURLINFO_HTTP_VERSION) < Int(CURL_HTTP_VERSION_2_0)
-        let active = easy.socket
-        if isHTTP1, let active { multi.sockets.hasSpokenHTTP1(active) }
         if isRepeated { return true }
         guard isOnKept, !isFresh else { return false }
         if isSpoilt { return true }
@@ -80,31 +80,46 @@ extension Exchange {
         case nil:
             // A surplus after this answer on a kept connection suggests that the answer was a surplus itself. libcurl closes the connection
             // if it sees one.
-            guard isHTTP1, !closes else { return false }
-            // OpenSSL reads one record at a time from the socket, so later bytes are still there. A session ticket comes with the first
-            // answer.
-            let isFollowed =
-                isSecure
-                ? active.map { todoku_socket_has_tls_data($0) } ?? false
-                : active.map { todoku_socket_unread($0) == TODOKU_UNREAD_BYTES } ?? true
+            guard easy.number(CURLINFO_HTTP_VERSION) < Int(CURL_HTTP_VERSION_2_0), !closes else { return false }
+            if !isFollowed, hasUnread { isFollowed = true }
             if isFollowed { multi.distrust(place) }
             return isFollowed
         case .nothingReceived, .reset, .malformedAnswer, .http2, .partialFile: return !heardAnswer
         default: return false
         }
     }
+
+    /// Whether a surplus can be read now, after the end of this exchange.
+    private var hasUnread: Bool {
+        guard let active = easy.socket else { return !isSecure }
+        // In the same call, libcurl may have sent the next request on this connection. The exchange of that request has looked for a
+        // surplus (`isClean`), and what can be read now is its answer.
+        guard multi.sockets.user(of: active) === self else { return false }
+        // OpenSSL reads one record at a time from the socket, so later bytes are still there. A session ticket comes with the first answer.
+        return isSecure ? todoku_socket_has_tls_data(active) : todoku_socket_unread(active) == TODOKU_UNREAD_BYTES
+    }
 }
 
 /// The sockets of a multi handle's connections. libcurl 7.88 reports a connection's socket only after an exchange, but its ports before.
 struct KnownSockets {
     private var all: Set<Int32> = []
-    /// Sockets on which an HTTP/1 exchange has ended. Any other kept connection is HTTP/2, shared by many exchanges.
+    /// Sockets on which an HTTP/1 answer has begun. Any other kept connection is HTTP/2, shared by many exchanges.
     private var http1: Set<Int32> = []
+
+    /// The exchange that has sent the last request on a socket. Its memory is not kept.
+    private var users: [Int32: User] = [:]
+
+    private struct User { weak var exchange: Exchange? }
 
     mutating func opened(_ descriptor: Int32) {
         all.insert(descriptor)
         http1.remove(descriptor)
+        users[descriptor] = nil
     }
+
+    mutating func use(_ descriptor: Int32, by exchange: Exchange) { users[descriptor] = User(exchange: exchange) }
+
+    func user(of descriptor: Int32) -> Exchange? { users[descriptor]?.exchange }
 
     mutating func hasSpokenHTTP1(_ descriptor: Int32) { http1.insert(descriptor) }
 

@@ -43,6 +43,21 @@ private let paused: [String: Variant] = ["start": .bool(false)]
 private let nowhere = "http://127.0.0.1:1"
 
 @Suite struct `Batches` {
+    /// The real server answers a file of this size before the service has worked through the answer before it.
+    @Test func `of many small files fetch each once, by few connections`() async throws {
+        let nginx = await Nginx(
+            extra: "access_log access.log short; access_log connections.log connection;",
+            http: "log_format connection '$connection'; keepalive_requests 100000;")
+        nginx.put("small.bin", patternBytes(16 * 1024))
+        let running = try await Running.start()
+        let (batch, _) = try await running.batch((1...500).map { nginx.url("/small.bin?\($0)") }, ["if-exists": .string("rename")])
+        #expect(try await running.client.wait(batch: batch) == [500, 0, 0])
+        #expect(await eventually { nginx.log.count >= 500 })  // written once the response is out
+        #expect(nginx.log.count == 500)
+        let connections = Set((readFile(nginx.folder("connections.log")) ?? []).split(separator: UInt8(ascii: "\n")))
+        #expect((1...8).contains(connections.count), "\(connections.count) connections for 500 files")
+    }
+
     @Test func `are announced when they come and go, and found again`() async throws {
         let running = try await Running.start()
         let client = running.client

@@ -5,6 +5,8 @@ import TestSupport
 import Testing
 import TransferEngine
 
+@testable internal import Transport
+
 @Suite(.timeLimit(.minutes(5))) struct `A kept connection` {
     private static let wrong = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nWRONG"
 
@@ -112,6 +114,50 @@ import TransferEngine
         #expect(server.connections == 1)
     }
 
+    /// One call of libcurl takes the end of an answer, sends the next request on that connection, and lasts until the next answer is there.
+    @Test func `that has the next answer before the end of the last is told is used again`() throws {
+        let rest = Gate()
+        let server = ScriptedServer { request, reply in
+            guard request.path == "/second" else { return reply.respond(200, text: "right") }
+            reply.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nri")
+            rest.wait()
+            reply.send("ght")
+        }
+        let multi = try MultiHandle()
+        func exchange(_ path: String, _ sink: CountingSink) throws -> Exchange {
+            let options = ExchangeOptions(url: server.url(path), userAgent: "test", connectTimeoutMilliseconds: 60_000)
+            return try Exchange(options, sink: sink, multi: multi)
+        }
+        var refused: [Bool] = []
+        func perform(until isEnough: () -> Bool) {
+            while !isEnough() {
+                multi.perform { exchange, error in
+                    refused.append(error != nil || exchange.needsNewConnection(nil, heardAnswer: true, closes: false))
+                }
+                if !isEnough() { multi.wait(-1, milliseconds: 100) }
+            }
+        }
+        var exchanges = [try exchange("/first", CountingSink())]
+        perform { refused.count == 1 }
+        let second = CountingSink()
+        exchanges.append(try exchange("/second", second))
+        perform { second.count == 2 }
+        let socket = try #require(exchanges[1].socket)
+        func waitForBytes() {
+            var entry = pollfd(fd: socket, events: Int16(POLLIN), revents: 0)
+            #expect(poll(&entry, 1, 60_000) == 1)
+        }
+        rest.open()
+        waitForBytes()
+        // The same call takes the rest, sends "/third" on that connection, and begins a new one. There it waits.
+        exchanges.append(try exchange("/third", CountingSink()))
+        exchanges.append(try exchange("/fourth", CountingSink(connects: waitForBytes)))
+        perform { refused.count == 4 }
+        #expect(refused == [false, false, false, false])
+        #expect(server.requests.sorted { $0.path < $1.path }.map(\.connection) == [0, 1, 0, 0], "/first, /fourth, /second, /third")
+        withExtendedLifetime(exchanges) {}
+    }
+
     @Test func `of HTTP/2 is shared and used again`() async throws {
         let nginx = await Nginx()
         nginx.put("file.bin", patternBytes(1000))
@@ -157,5 +203,24 @@ import TransferEngine
         #expect(fixture.part(2) == Array("right".utf8))
         close(answers)
         await server.stop()
+    }
+}
+
+/// Accepts everything, and counts the bytes of the body.
+private final class CountingSink: BodySink {
+    private(set) var count = 0
+    private let connects: () -> Void
+
+    /// - Parameter connects: called when a new connection is begun.
+    init(connects: @escaping () -> Void = {}) { self.connects = connects }
+
+    override func receive(_ bytes: UnsafeRawBufferPointer) -> Answer {
+        count += bytes.count
+        return .accepted
+    }
+
+    override func mayConnect(to address: String) -> Bool {
+        connects()
+        return true
     }
 }
