@@ -218,10 +218,10 @@ public enum Commit {
         }
     }
 
-    /// Whether an open file is the committed one. False if `identity` is unknown.
+    /// Whether an open file, or folder, is the one that its download ended with. False if `identity` is unknown.
     public static func isFinished(_ descriptor: Int32, _ identity: FileIdentity?) -> Bool {
         var status = stat()
-        guard let identity, fstat(descriptor, &status) == 0, status.isRegular else { return false }
+        guard let identity, fstat(descriptor, &status) == 0, status.isRegular || status.isFolder else { return false }
         return (try? fileIdentity(of: descriptor, boot: bootIdentity()))?.isSameFile(as: identity) ?? false
     }
 
