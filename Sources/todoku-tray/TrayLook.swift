@@ -67,7 +67,7 @@ struct TrayLook: Equatable {
             activity = .idle
         } else if moreCurrent == 0, current.allSatisfy({ $0.state == .paused }) {
             activity = .paused(remaining)
-        } else if moreCurrent == 0, current.allSatisfy({ $0.state == .verifying }) {
+        } else if moreCurrent == 0, current.allSatisfy({ $0.state == .verifying || $0.state == .extracting }) {
             activity = .checking(remaining)
         } else {
             activity = .waiting(remaining)

@@ -74,7 +74,8 @@ struct TrayTexts {
         let percent = download.fraction.map { catalog.percent(Int(clamping: $0 * 100)) }
         switch download.state {
         case .active: return joined([percent ?? catalog.size(download.received), catalog.speed(download.speed)])
-        case .verifying, .extracting: return catalog.text("checking")
+        case .verifying: return catalog.text("checking")
+        case .extracting: return joined([catalog.text("unpacking"), download.extracted.map { catalog.percent(Int(clamping: $0 * 100)) }])
         case .queued: return catalog.text("queued")
         case .paused: return joined([catalog.text("paused"), percent])
         case .waiting: return reason(download.waitReason)

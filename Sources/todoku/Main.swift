@@ -4,7 +4,7 @@ internal import Glibc
 @main struct Main {
     static func main() {
         do {
-            var command = try TodokuCommand.parseAsRoot()
+            var command = try TodokuCommand.parseAsRoot(ExtractArgument.completed(Array(CommandLine.arguments.dropFirst())))
             try command.run()
             exit(ExitStatus.success.rawValue)
         } catch {

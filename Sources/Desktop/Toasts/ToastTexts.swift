@@ -67,6 +67,11 @@ public struct ToastTexts: Sendable {
     /// "写真.zip (29.0 MiB)".
     public func finishedBody(fileName: String, size: ByteCount) -> String { "\(fileName) (\(catalog.size(size)))" }
 
+    /// "地図 — 展開済み (29.0 MiB)": the folder, and the size of the archive.
+    public func unpackedBody(folderName: String, size: ByteCount) -> String {
+        catalog.text("%1$s, unpacked (%2$s)", folderName, catalog.size(size))
+    }
+
     /// The file's name, and the reason on a second line.
     public func failedBody(fileName: String, failure: DownloadFailure) -> String { "\(fileName)\n\(reason(failure))" }
 

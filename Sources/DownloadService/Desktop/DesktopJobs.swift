@@ -105,7 +105,7 @@ internal import Scheduling
         switch state {
         case _ where state.rests: return .resting
         case .waiting: return .waiting
-        case .verifying, .committing: return .checking
+        case .verifying, .extracting, .committing: return .checking
         default: return .running
         }
     }

@@ -206,9 +206,12 @@ internal import TransferEngine
         let (record, options) = (entry.record, entry.record.options)
         guard let failure = entry.state.failure else {
             let path = record.path ?? ""
+            let (name, size) = (Self.lastPart(path), record.total ?? 0)
             return EndToast(
                 number: entry.number, kind: .finished(path: path), summary: options.title ?? texts.finishedSummary,
-                body: options.body ?? texts.finishedBody(fileName: Self.lastPart(path), size: record.total ?? 0),
+                body: options.body
+                    ?? (record.isUnpacked
+                        ? texts.unpackedBody(folderName: name, size: size) : texts.finishedBody(fileName: name, size: size)),
                 icon: options.icon, sound: options.sound, host: entry.host)
         }
         return EndToast(
