@@ -256,7 +256,7 @@ public actor Store {
             let database = try Database("file:\(uriPath(path))?mode=ro&\(option)", flags: SQLITE_OPEN_READONLY | SQLITE_OPEN_URI)
             return try database.number(
                 """
-                SELECT EXISTS (SELECT 1 FROM download WHERE state IN ('queued', 'active', 'verifying', 'committing')
+                SELECT EXISTS (SELECT 1 FROM download WHERE state IN ('queued', 'active', 'verifying', 'extracting', 'committing')
                     OR state = 'waiting' AND wait_reason NOT IN ('\(WaitReason.pausedAll.rawValue)', '\(WaitReason.needsUrl.rawValue)')
                     OR state IN ('finished', 'failed', 'cancelled') AND instr(char(10) || options, char(10) || 'activate=')
                         AND EXISTS (SELECT 1 FROM course WHERE course.number = download.number AND NOT is_acknowledged

@@ -96,7 +96,7 @@ private final class ExtractionRun {
         (self.request, self.control, self.calls) = (request, control, calls)
         boot = calls.boot ?? bootIdentity()
         // The caller's provisional folder may be hidden.
-        guard FileName.isBare(request.name.hasPrefix(".") ? String(request.name.dropFirst()) : request.name),
+        guard FileName.isBare(request.name.hasPrefix(".todoku-") ? String(request.name.dropFirst()) : request.name),
             request.name.utf8.count <= ExtractionRequest.longestName
         else {
             throw .disk(DiskError("use the name \(shown(request.name))", EINVAL))

@@ -172,6 +172,7 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
     record.options.directory = "/home/a/Wanted"
     record.options.fileName = "名前.iso"
     record.options.ifExists = .replace
+    record.options.extract = .named("maps")
     record.options.headers = [
         HeaderField(name: "X-One", value: "1: a, b"), HeaderField(name: "X-Empty", value: ""), HeaderField(name: "X-One", value: "2"),
     ]

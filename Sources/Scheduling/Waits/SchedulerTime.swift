@@ -109,8 +109,6 @@ extension DownloadRecord {
     /// The free space that the missing bytes need.
     var roomNeeded: ByteCount {
         if let needed = lastFailure?.neededRoom { return needed }
-        // The size of the unpacked files is unknown.
-        if isWhole, options.extract != nil { return Self.roomForUnknown }
         guard let total = total ?? options.size else { return Self.roomForUnknown }
         return total -| received
     }

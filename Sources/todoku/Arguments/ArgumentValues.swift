@@ -38,7 +38,10 @@ struct ExtractArgument: ExpressibleByArgument {
     /// nil: the folder is named after the archive.
     let text: String?
 
-    init?(argument: String) { text = argument.isEmpty ? nil : argument }
+    /// No folder can be called "/": it stands for a bare `--extract`.
+    private static let none = "/"
+
+    init?(argument: String) { text = argument == Self.none ? nil : argument }
 
     /// Whether the text is more than a name.
     var isPath: Bool { text?.contains("/") ?? false }
@@ -48,10 +51,10 @@ struct ExtractArgument: ExpressibleByArgument {
         return .named(isPath ? LocalPath.absolute(text) : text)
     }
 
-    /// Gives a bare `--extract` an empty value, because ArgumentParser would take the next argument, a URL, for the folder.
+    /// Gives a bare `--extract` a value, because ArgumentParser would take the next argument, a URL, for the folder.
     static func completed(_ arguments: [String]) -> [String] {
         let end = arguments.firstIndex(of: "--") ?? arguments.endIndex
-        return arguments[..<end].map { $0 == "--extract" ? "--extract=" : $0 } + arguments[end...]
+        return arguments[..<end].map { $0 == "--extract" ? "--extract=\(none)" : $0 } + arguments[end...]
     }
 }
 

@@ -60,7 +60,7 @@ import Testing
         #expect(try extract("--extract=maps", "-d", "/tmp") == ["extract": .string("maps"), "directory": .string("/tmp")])
         #expect(try extract("--extract=/tmp/x/../maps") == ["extract": .string("/tmp/maps")])
         #expect(try extract("--extract=./maps")["extract"]?.string?.hasSuffix("/maps") == true)
-        #expect(ExtractArgument.completed(["get", "--extract", "u", "--", "--extract"]) == ["get", "--extract=", "u", "--", "--extract"])
+        #expect(ExtractArgument.completed(["get", "--extract", "u", "--", "--extract"]) == ["get", "--extract=/", "u", "--", "--extract"])
     }
 
     @Test func `are not sent if they are not given`() throws { #expect(try options([]).isEmpty) }

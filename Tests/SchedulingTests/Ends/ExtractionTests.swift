@@ -73,11 +73,11 @@ private let refused = DownloadFailure(.extraction, "The archive is not unpacked.
 
     @Test func `waits for room, and then unpacks on`() {
         let (desk, entry) = extracting()
-        desk.endingFailed(entry, DownloadFailure(.diskFull, "No room.", wait: .diskSpace))
+        desk.endingFailed(entry, DownloadFailure(.diskFull, "No room.", wait: .diskSpace, missingBytes: 1 << 20, neededRoom: 1 << 24))
         #expect(entry.state == .waiting(.diskSpace, until: nil))
         desk.folderSeen(entry.record.directory, free: 1 << 20)
         desk.slices()
-        #expect(entry.state == .waiting(.diskSpace, until: nil), "how much is needed is unknown, so a little must be free")
+        #expect(entry.state == .waiting(.diskSpace, until: nil), "so little is not enough")
         desk.folderSeen(entry.record.directory, free: 1 << 30)
         desk.slices()
         #expect(entry.state == .verifying)

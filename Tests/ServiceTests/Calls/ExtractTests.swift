@@ -6,7 +6,7 @@ internal import TestSupport
 internal import Testing
 
 /// A server of archives that real programs have made.
-private final class Shelf: Sendable {
+private final class ArchiveShelf: Sendable {
     let folder = TemporaryFolder("todoku-shelf")
     let server: ScriptedServer
 
@@ -87,7 +87,7 @@ extension Running {
 private let extract: [String: Variant] = ["extract": .bool(true)]
 
 @Suite(.timeLimit(.minutes(5))) struct `The option extract` {
-    private let shelf = Shelf()
+    private let shelf = ArchiveShelf()
 
     @Test(arguments: ["levels.tar.gz", "levels.zip", "levels.tar", "levels.tar.xz", "levels.tar.zst", "levels.tbz2"])
     func `unpacks the archive into a folder named after it, and the archive does not stay`(name: String) async throws {
@@ -311,7 +311,7 @@ private let extract: [String: Variant] = ["extract": .bool(true)]
 }
 
 @Suite(.timeLimit(.minutes(5))) struct `An extraction` {
-    private let shelf = Shelf()
+    private let shelf = ArchiveShelf()
 
     /// Starts downloads of a large archive until `steer`, called as soon as one is being unpacked, is early enough.
     private func catchOne(
