@@ -19,15 +19,20 @@ func program(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
     .executableTarget(name: name, dependencies: dependencies, swiftSettings: strict)
 }
 
+/// Suites are not optimized, also beside optimized rooms: they run once, and are most of what a build compiles.
+let plain: [SwiftSetting] = strict + [.unsafeFlags(["-Onone"], .when(configuration: .release))]
+
 func suite(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
-    .testTarget(name: name, dependencies: dependencies + ["TestSupport"], swiftSettings: strict)
+    .testTarget(name: name, dependencies: dependencies + ["TestSupport"], swiftSettings: plain)
 }
 
 /// The suites to build: those that `TODOKU_SUITES` names, comma-separated, or all. A rebuild of one suite takes a fraction of the time of
 /// all. `none`: no suite, and none of the targets that only suites use.
 func isWanted(_ target: Target) -> Bool {
     guard let wanted = Context.environment["TODOKU_SUITES"], !wanted.isEmpty else { return true }
-    if wanted == "none" { return target.type != .test && !["TestSupport", "todoku-segments", "todoku-unpack"].contains(target.name) }
+    if wanted == "none" {
+        return target.type != .test && !["TestSupport", "todoku-segments", "todoku-unpack", "game-loader"].contains(target.name)
+    }
     return target.type != .test || wanted.split(separator: ",").contains { $0 == target.name }
 }
 
@@ -55,6 +60,7 @@ let package = Package(
         .target(name: "CCrypto"),
         .target(name: "CCoding"),
         .target(name: "CArchive"),
+        .target(name: "CConfine"),
         .target(name: "CJSON"),
 
         // Rooms
@@ -67,7 +73,8 @@ let package = Package(
         room("PartFiles", ["CCrypto", "CSystem", "DownloadModel", "EventLoop"]),
         room("Transport", ["CCurl", "CCoding", "CSystem", "DownloadModel", "EventLoop"]),
         room("TransferEngine", ["PartFiles", "Transport", "CSystem", "DownloadModel", "EventLoop"]),
-        room("Extraction", ["CArchive", "CCoding", "CSystem", "PartFiles", "DownloadModel", "EventLoop"]),
+        room("Extraction", ["CArchive", "CCoding", "CConfine", "CSystem", "PartFiles", "DownloadModel", "EventLoop"]),
+        room("Packing", ["CArchive", "Assets", "Extraction", "PartFiles", "DownloadModel", "EventLoop"]),
         room("DownloadStore", ["CSQLite", "CSystem", "DownloadModel", "EventLoop"]),
         room("Localization", ["DownloadModel"], resources: [.embedInCode("Resources/ja.po")]),
         room("Desktop", ["CNotify", "CSound", "DBus", "DownloadModel", "EventLoop", "Localization"]),
@@ -104,7 +111,7 @@ let package = Package(
         program(
             "todoku",
             [
-                "TodokuClient", "EventLoop", "DownloadModel", "Localization",
+                "TodokuClient", "Packing", "EventLoop", "DownloadModel", "Localization",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ]),
         program(
@@ -114,12 +121,16 @@ let package = Package(
 
         // Tests
         .executableTarget(
-            name: "todoku-simulation", dependencies: ["DownloadModel", "Scheduling"], path: "Tests/Simulation", swiftSettings: strict),
+            name: "todoku-simulation", dependencies: ["Assets", "DownloadModel", "Scheduling"], path: "Tests/Simulation", swiftSettings: strict),
         .executableTarget(
             name: "todoku-segments", dependencies: ["DownloadModel", "PartFiles"], path: "Tests/SegmentWriter", swiftSettings: strict),
         .executableTarget(
-            name: "todoku-unpack", dependencies: ["DownloadModel", "Extraction"], path: "Tests/Unpacker", swiftSettings: strict),
-        .target(name: "TestSupport", dependencies: ["DBus", "EventLoop", "CSystem"], path: "Tests/TestSupport", swiftSettings: strict),
+            name: "todoku-unpack", dependencies: ["CSystem", "DownloadModel", "Extraction", "Transport"], path: "Tests/Unpacker",
+            swiftSettings: strict),
+        .executableTarget(
+            name: "game-loader", dependencies: ["TodokuClient", "DownloadModel"], path: "examples/game-loader/Sources/game-loader",
+            swiftSettings: strict),
+        .target(name: "TestSupport", dependencies: ["DBus", "EventLoop", "CSystem"], path: "Tests/TestSupport", swiftSettings: plain),
         suite("EventLoopTests", ["EventLoop"]),
         suite("DBusTests", ["DBus", "EventLoop"]),
         suite("JSONTests", ["JSON"]),
@@ -130,6 +141,7 @@ let package = Package(
         suite("PartFilesTests", ["PartFiles", "DownloadModel", "EventLoop"]),
         suite("TransferEngineTests", ["TransferEngine", "PartFiles", "Transport", "DownloadModel", "EventLoop"]),
         suite("ExtractionTests", ["Extraction", "PartFiles", "DownloadModel", "EventLoop", "CArchive", "todoku-unpack"]),
+        suite("PackingTests", ["Packing", "DownloadModel", "EventLoop"]),
         suite("DownloadStoreTests", ["DownloadStore", "Scheduling", "DownloadModel", "EventLoop"]),
         suite("LocalizationTests", ["Localization", "DownloadModel"]),
         suite("DesktopTests", ["Desktop", "Localization", "DBus", "DownloadModel", "EventLoop"]),
@@ -138,7 +150,12 @@ let package = Package(
             ["todokud", "DownloadService", "DownloadStore", "DownloaderInterface", "Sandboxes", "DBus", "DownloadModel", "EventLoop"]),
         suite("AssetTests", ["todokud", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
         suite("FaultTests", ["todokud", "todoku-segments", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
-        suite("CommandTests", ["todoku", "Localization", "TodokuClient", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
+        suite(
+            "CommandTests",
+            [
+                "todoku", "game-loader", "Packing", "Localization", "TodokuClient", "DownloaderInterface", "DBus", "DownloadModel",
+                "EventLoop",
+            ]),
         suite(
             "TrayTests",
             ["todoku-tray", "todokud", "StatusNotifier", "TodokuClient", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),

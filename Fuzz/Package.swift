@@ -30,17 +30,19 @@ let package = Package(
         .target(name: "CCrypto"),
         .target(name: "CCoding"),
         .target(name: "CArchive"),
+        .target(name: "CConfine"),
         .target(name: "CJSON"),
         room("EventLoop", ["CSystem"]),
         room("DBus", ["CDBus", "EventLoop"]),
         room("JSON", ["CJSON"]),
         room("WebPush", ["CCrypto"]),
         room("DownloadModel"),
+        room("Assets", ["DownloadModel", "JSON"]),
         room("PartFiles", ["CCrypto", "CSystem", "DownloadModel", "EventLoop"]),
         room("Transport", ["CCurl", "CCoding", "CSystem", "DownloadModel", "EventLoop"]),
         room("TransferEngine", ["PartFiles", "Transport", "CSystem", "DownloadModel", "EventLoop"]),
-        room("Extraction", ["CArchive", "CCoding", "CSystem", "PartFiles", "DownloadModel", "EventLoop"]),
-        room("DownloadStore", ["CSQLite", "DownloadModel", "EventLoop"]),
+        room("Extraction", ["CArchive", "CCoding", "CConfine", "CSystem", "PartFiles", "DownloadModel", "EventLoop"]),
+        room("DownloadStore", ["CSQLite", "CSystem", "DownloadModel", "EventLoop"]),
         room(
             "DownloaderInterface", ["DBus", "DownloadModel"],
             resources: [
@@ -52,7 +54,7 @@ let package = Package(
         .executableTarget(
             name: "todoku-fuzz",
             dependencies: [
-                "CCoding", "CFuzzer", "CSystem", "DBus", "DownloadModel", "DownloadStore", "DownloaderInterface", "EventLoop",
+                "Assets", "CCoding", "CFuzzer", "CSystem", "DBus", "DownloadModel", "DownloadStore", "DownloaderInterface", "EventLoop",
                 "Extraction", "PartFiles", "PushModel", "Transport", "TransferEngine", "WebPush",
             ],
             swiftSettings: settings),

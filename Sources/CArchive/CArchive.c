@@ -65,6 +65,10 @@ struct archive *todoku_archive_open_zip(void *context, archive_read_callback *re
   return open_reader(context, read, seek, todoku_archive.archive_read_support_format_zip_seekable);
 }
 
+struct archive *todoku_archive_open_7z(void *context, archive_read_callback *read, archive_seek_callback *seek) {
+  return open_reader(context, read, seek, todoku_archive.archive_read_support_format_7zip);
+}
+
 void todoku_archive_close(struct archive *archive) { todoku_archive.archive_read_free(archive); }
 
 int todoku_archive_next(struct archive *archive, struct todoku_archive_entry *entry) {
@@ -99,6 +103,8 @@ const char *todoku_archive_error(struct archive *archive) {
   return text ? text : "its reader gives no reason";
 }
 
+int todoku_archive_errno(struct archive *archive) { return todoku_archive.archive_errno(archive); }
+
 const char *todoku_archive_format(struct archive *archive) {
   const char *text = todoku_archive.archive_format_name(archive);
   return text ? text : "";
@@ -106,4 +112,55 @@ const char *todoku_archive_format(struct archive *archive) {
 
 int64_t todoku_archive_end_mark(struct archive *archive) {
   return todoku_archive.archive_filter_bytes(archive, 0) - todoku_archive.archive_read_header_position(archive);
+}
+
+struct archive *todoku_archive_write_open(
+    const char *filter, const char *level, void *context, archive_write_callback *write, char problem[256]) {
+  struct archive *archive = todoku_archive.archive_write_new();
+  if (!archive) {
+    strcpy(problem, "there is not enough memory");
+    return NULL;
+  }
+  // ARCHIVE_WARN: libarchive would start a program to compress.
+  int ok = todoku_archive.archive_write_set_format_pax_restricted(archive) == ARCHIVE_OK &&
+           (!filter || todoku_archive.archive_write_add_filter_by_name(archive, filter) == ARCHIVE_OK);
+  // The time in gzip's header would make two runs differ.
+  if (ok && filter && strcmp(filter, "gzip") == 0)
+    ok = todoku_archive.archive_write_set_filter_option(archive, filter, "timestamp", NULL) == ARCHIVE_OK;
+  if (ok && filter && level) ok = todoku_archive.archive_write_set_filter_option(archive, filter, "compression-level", level) == ARCHIVE_OK;
+  // 1: no zeros behind the end.
+  ok = ok && todoku_archive.archive_write_set_bytes_in_last_block(archive, 1) == ARCHIVE_OK &&
+       todoku_archive.archive_write_open(archive, context, NULL, write, NULL) == ARCHIVE_OK;
+  if (ok) return archive;
+  const char *text = todoku_archive.archive_error_string(archive);
+  strncpy(problem, text ? text : "libarchive gives no reason", 255);
+  problem[255] = 0;
+  todoku_archive_write_free(archive);
+  return NULL;
+}
+
+int todoku_archive_write_entry(
+    struct archive *archive, const char *name, const char *link, unsigned int kind, unsigned int permissions, int64_t size, int64_t modified) {
+  struct archive_entry *entry = todoku_archive.archive_entry_new();
+  if (!entry) return ARCHIVE_FATAL;
+  todoku_archive.archive_entry_set_pathname(entry, name);
+  if (link) todoku_archive.archive_entry_set_symlink(entry, link);
+  todoku_archive.archive_entry_set_filetype(entry, kind);
+  todoku_archive.archive_entry_set_perm(entry, permissions);
+  todoku_archive.archive_entry_set_size(entry, size);
+  todoku_archive.archive_entry_set_mtime(entry, modified, 0);
+  int code = todoku_archive.archive_write_header(archive, entry);
+  todoku_archive.archive_entry_free(entry);
+  return code;
+}
+
+int64_t todoku_archive_write_data(struct archive *archive, const void *bytes, size_t count) {
+  return todoku_archive.archive_write_data(archive, bytes, count);
+}
+
+int todoku_archive_write_close(struct archive *archive) { return todoku_archive.archive_write_close(archive); }
+
+void todoku_archive_write_free(struct archive *archive) {
+  todoku_archive.archive_write_fail(archive);
+  todoku_archive.archive_write_free(archive);
 }

@@ -73,6 +73,13 @@ internal import Glibc
         dbus_connection_unref(raw)
     }
 
+    /// Tells this run of the bus, and so a session, from all others: 32 hexadecimal digits (D-Bus specification, "UUIDs").
+    public var busID: String {
+        guard let id = dbus_connection_get_server_id(raw) else { return "" }
+        defer { dbus_free(id) }
+        return String(cString: id)
+    }
+
     public var uniqueName: String { dbus_bus_get_unique_name(raw).map { String(cString: $0) } ?? "" }
 
     // MARK: Names

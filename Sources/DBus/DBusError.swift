@@ -78,4 +78,25 @@ public struct ObjectPath: Hashable, Comparable, Sendable, CustomStringConvertibl
         }
         return String(decoding: result, as: UTF8.self)
     }
+
+    /// The value of a digit as `escape` writes it.
+    private static func nibble(_ digit: UInt8) -> UInt8? {
+        "0123456789abcdef".utf8.enumerated().first { $0.element == digit }.map { UInt8(truncatingIfNeeded: $0.offset) }
+    }
+
+    /// Reverses `escape`; nil if `element` is not in its form.
+    public static func unescape(_ element: some StringProtocol) -> String? {
+        if element == "_" { return "" }
+        var bytes: [UInt8] = []
+        var rest = Array(element.utf8)[...]
+        while let byte = rest.popFirst() {
+            guard byte == UInt8(ascii: "_") else {
+                bytes.append(byte)
+                continue
+            }
+            guard let high = rest.popFirst().flatMap(nibble), let low = rest.popFirst().flatMap(nibble) else { return nil }
+            bytes.append(high << 4 | low)
+        }
+        return String(validating: bytes, as: UTF8.self)
+    }
 }

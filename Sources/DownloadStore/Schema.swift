@@ -147,6 +147,13 @@ enum Schema {
             PRIMARY KEY (app, name)
         ) STRICT, WITHOUT ROWID;
         """,
+        // Adds what decides when an asset is checked without a call, whether its latest version is newer, and how old an owed call is.
+        """
+        ALTER TABLE asset ADD COLUMN latest_timestamp INTEGER;
+        ALTER TABLE asset ADD COLUMN checked_in TEXT;
+        ALTER TABLE asset ADD COLUMN tried_at INTEGER;
+        ALTER TABLE asset ADD COLUMN ready_at INTEGER;
+        """,
     ]
 }
 

@@ -234,11 +234,51 @@ public actor Store {
 
     /// Whether the database has work for a daemon. That is a download that is queued, active or being verified, or waits for anything but
     /// ResumeAll and a fresh link. Ended downloads count if the owner must be called (`DownloadRecord.remindsOwner`) or a toast is owed. So
-    /// do batches with an owed toast, and assets that are checked without a call or have unfinished work.
+    /// do batches with an owed toast, and assets that are checked in each session, whose daily check is due, or that have unfinished work.
     ///
-    /// Only reads, on the calling thread, and creates no file. False without a database. True if the database cannot be read: the daemon
-    /// then says why, or sets it aside.
+    /// False without a database. True if the database cannot be read: the daemon then says why, or sets it aside.
     public nonisolated static func hasPending(folder: String) -> Bool {
+        let now = WallTime(microseconds: UInt64(clamping: time(nil)) *| 1_000_000)
+        let (reminded, toasted) = ((now + (.zero - Limits.remindedAge)).microseconds, (now + (.zero - Limits.toastAge)).microseconds)
+        return holds(
+            """
+            EXISTS (SELECT 1 FROM download WHERE state IN ('queued', 'active', 'verifying', 'extracting', 'committing')
+                OR state = 'waiting' AND wait_reason NOT IN ('\(WaitReason.pausedAll.rawValue)', '\(WaitReason.needsUrl.rawValue)')
+                OR state IN ('finished', 'failed', 'cancelled') AND instr(char(10) || options, char(10) || 'activate=')
+                    AND EXISTS (SELECT 1 FROM course WHERE course.number = download.number AND NOT is_acknowledged
+                        AND (activations = 0 OR ended_at > \(reminded))))
+                OR EXISTS (SELECT 1 FROM course WHERE owes_toast AND ended_at > \(toasted))
+                OR EXISTS (SELECT 1 FROM batch WHERE toast_owed_since > \(toasted))
+                OR EXISTS (SELECT 1 FROM asset WHERE updates = 'login' OR \(dailyIsDue(now)) OR pending_is_running OR is_rolling_back
+                    OR is_leaving OR owes_call OR removals <> '')
+            """, in: folder)
+    }
+
+    /// Whether a check of an asset without a call is due: a daily one, or the one of this session.
+    ///
+    /// - Parameter session: the id of the bus, 32 hexadecimal digits.
+    public nonisolated static func hasDueChecks(folder: String, session: String) -> Bool {
+        guard session.utf8.allSatisfy({ (0x30...0x39).contains($0) || (0x61...0x66).contains($0) }) else { return true }
+        let now = WallTime(microseconds: UInt64(clamping: time(nil)) *| 1_000_000)
+        return holds(
+            """
+            EXISTS (SELECT 1 FROM asset WHERE NOT is_leaving AND (\(dailyIsDue(now))
+                OR updates = 'login' AND checked_in IS NOT '\(session)' AND \(isOver("tried_at", AssetRecord.checkPause, now))))
+            """, in: folder)
+    }
+
+    private nonisolated static func dailyIsDue(_ now: WallTime) -> String {
+        let conditions = [("checked_at", AssetRecord.checkInterval), ("tried_at", AssetRecord.checkPause)]
+        return "updates = 'daily' AND " + conditions.map { isOver($0, $1, now) }.joined(separator: " AND ")
+    }
+
+    /// Whether `pause` has passed since the instant in `column`. An instant in the future says nothing: the clock was set back.
+    private nonisolated static func isOver(_ column: String, _ pause: Duration, _ now: WallTime) -> String {
+        "(\(column) IS NULL OR \(column) > \(now.microseconds) OR \(column) <= \((now + (.zero - pause)).microseconds))"
+    }
+
+    /// Whether a condition holds in the database. Only reads, on the calling thread, and creates no file.
+    private nonisolated static func holds(_ condition: String, in folder: String) -> Bool {
         let path = StoreFolder(path: folder).database
         if access(StoreFolder(path: folder).salvaged, F_OK) == 0 { return true }
         guard access(path, F_OK) == 0 else { return false }
@@ -250,22 +290,9 @@ public actor Store {
         // program writes. A running daemon usually has a log. An existing index is only read.
         let hasLog = stat(path + "-wal", &status) == 0 && status.st_size > 0
         let option = hasLog ? "readonly_shm=1" : "immutable=1"
-        let now = WallTime(microseconds: UInt64(clamping: time(nil)) *| 1_000_000)
-        let (reminded, toasted) = ((now + (.zero - Limits.remindedAge)).microseconds, (now + (.zero - Limits.toastAge)).microseconds)
         do throws(SQLiteError) {
             let database = try Database("file:\(uriPath(path))?mode=ro&\(option)", flags: SQLITE_OPEN_READONLY | SQLITE_OPEN_URI)
-            return try database.number(
-                """
-                SELECT EXISTS (SELECT 1 FROM download WHERE state IN ('queued', 'active', 'verifying', 'extracting', 'committing')
-                    OR state = 'waiting' AND wait_reason NOT IN ('\(WaitReason.pausedAll.rawValue)', '\(WaitReason.needsUrl.rawValue)')
-                    OR state IN ('finished', 'failed', 'cancelled') AND instr(char(10) || options, char(10) || 'activate=')
-                        AND EXISTS (SELECT 1 FROM course WHERE course.number = download.number AND NOT is_acknowledged
-                            AND (activations = 0 OR ended_at > \(reminded))))
-                    OR EXISTS (SELECT 1 FROM course WHERE owes_toast AND ended_at > \(toasted))
-                    OR EXISTS (SELECT 1 FROM batch WHERE toast_owed_since > \(toasted))
-                    OR EXISTS (SELECT 1 FROM asset WHERE updates <> 'manual' OR pending_is_running OR is_rolling_back OR is_leaving
-                        OR owes_call OR removals <> '')
-                """) != 0
+            return try database.number("SELECT \(condition)") != 0
         } catch { return true }
     }
 

@@ -21,5 +21,6 @@ public enum Asset {
     public static let stage = PropertyOf(interface, "Stage", String.self)
     public static let status = PropertyOf(interface, "Status", String.self)
     public static let path = PropertyOf(interface, "Path", String.self, change: .constant)
+    public static let download = PropertyOf(interface, "Download", ObjectPath.self)
     public static let error = PropertyOf(interface, "Error", EndError.self)
 }

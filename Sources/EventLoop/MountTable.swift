@@ -102,30 +102,40 @@ struct MountWatch {
 ///
 /// - Returns: the path on another disk that a link leads to; nil if there is none.
 func pathOnOtherDisk(_ path: String, from disk: DiskKey, disk diskOf: (String) -> DiskKey) -> String? {
-    var rest = Array(path.utf8.split(separator: UInt8(ascii: "/")).map { String($0) ?? "" }.reversed())
-    var way: [String] = []
+    let slash = UInt8(ascii: "/")
+    var rest = Array(Array(path.utf8).split(separator: slash).reversed())
+    // The components so far, each behind a slash. Bytes, because this is done for each file's folder several times.
+    var way: [UInt8] = []
     var links = 0
     while let part = rest.popLast() {
-        if part == "." { continue }
-        if part == ".." {
-            _ = way.popLast()
+        if part.elementsEqual(".".utf8) { continue }
+        let parent = way.count
+        if part.elementsEqual("..".utf8) {
+            way.removeSubrange((way.lastIndex(of: slash) ?? 0)...)
             continue
         }
-        way.append(part)
-        guard let target = linkTarget("/" + way.joined(separator: "/")) else { continue }
+        way.append(slash)
+        way += part
+        guard let target = linkTarget(way) else { continue }
         links += 1
         guard links <= 40 else { return nil }  // the kernel's limit
-        way = target.hasPrefix("/") ? [] : way.dropLast()
-        rest += target.split(separator: "/").map(String.init).reversed()
-        let led = "/" + (way + rest.reversed()).joined(separator: "/")
+        way.removeSubrange((target.first == slash ? 0 : parent)...)
+        rest += target.split(separator: slash).reversed()
+        let led = String(decoding: way + [slash] + rest.reversed().joined(separator: [slash]), as: UTF8.self)
         if diskOf(led) != disk { return led }
     }
     return nil
 }
 
 /// The target of the symbolic link at `path`; nil if `path` is no link, or its target is not UTF-8.
-private func linkTarget(_ path: String) -> String? {
-    var bytes = [CChar](repeating: 0, count: Int(PATH_MAX))
-    let count = readlink(path, &bytes, bytes.count)
-    return count > 0 && count < bytes.count ? String(validating: bytes.prefix(count), as: UTF8.self) : nil
+private func linkTarget(_ path: [UInt8]) -> [UInt8]? {
+    withUnsafeTemporaryAllocation(byteCount: path.count + 1 + Int(PATH_MAX), alignment: 1) { bytes in
+        bytes.copyBytes(from: path)
+        bytes[path.count] = 0
+        let start = bytes.baseAddress!.assumingMemoryBound(to: CChar.self)
+        let count = readlink(start, start + path.count + 1, Int(PATH_MAX))
+        guard count > 0, count < Int(PATH_MAX) else { return nil }
+        let target = Array(bytes[(path.count + 1)...].prefix(count))
+        return String(validating: target, as: UTF8.self) == nil ? nil : target
+    }
 }

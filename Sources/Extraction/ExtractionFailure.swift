@@ -19,6 +19,8 @@ package enum ExtractionFailure: Error, Equatable {
     case taken(path: String)
     /// A system call failed, or the folder is refused.
     case disk(DiskError)
+    /// The process that unpacks has ended without an answer, or was stopped. A later run continues. The text completes a sentence.
+    case stopped(String)
     /// libarchive or a library that it needs cannot be loaded.
     case unavailable(reason: String)
 
@@ -33,6 +35,7 @@ package enum ExtractionFailure: Error, Equatable {
         case .refused(let entry, let defect): "The archive is not unpacked: \"\(shown(entry))\" \(defect.predicate)."
         case .excessive(let text): text
         case .taken(let path): "\(path) is in the way: this extraction did not make it."
+        case .stopped(let reason): "Unpacking has stopped: \(reason). Try again: what is unpacked already is kept."
         case .unavailable(let reason): "Archives cannot be unpacked here: \(reason)."
         case .noSpace, .disk: diskFailure(folder: folder)?.message ?? ""
         }

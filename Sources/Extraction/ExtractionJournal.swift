@@ -97,7 +97,7 @@ struct ExtractionJournal: Equatable {
 
 /// The journal's open file.
 struct JournalFile: ~Copyable {
-    private let descriptor: Int32
+    let descriptor: Int32
     private let calls: ExtractionCalls
     private(set) var journal: ExtractionJournal
 
@@ -108,6 +108,11 @@ struct JournalFile: ~Copyable {
         calls.before(.journal)
         descriptor = openUninterrupted(parent.descriptor, name, flags, 0o600)
         guard descriptor >= 0 else { throw DiskError("open the journal") }
+    }
+
+    /// The journal that `descriptor` has open; it is closed with this value.
+    init(adopting descriptor: Int32, _ journal: ExtractionJournal, calls: ExtractionCalls) {
+        (self.descriptor, self.journal, self.calls) = (descriptor, journal, calls)
     }
 
     deinit { if descriptor >= 0 { close(descriptor) } }

@@ -1,4 +1,6 @@
+internal import CSystem
 package import DownloadModel
+internal import Glibc
 internal import Synchronization
 
 /// An archive to unpack into a new folder.
@@ -78,11 +80,29 @@ package final class ExtractionControl: Sendable {
     private let size = Atomic<UInt64>(0)
     private let written = Atomic<UInt64>(0)
     private let entries = Atomic<UInt64>(0)
+    private let confined = Atomic<UInt64>(.max)
+    /// Called after each report, on the thread of the extraction.
+    private let told: (@Sendable (ExtractionControl) -> Void)?
+    /// An eventfd(2) that is readable once the extraction is cancelled; -1 if there is none.
+    let bell = eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK))
 
-    package init() {}
+    package init() { told = nil }
 
-    /// Makes the extraction end with `.cancelled` before its next chunk of at most 256 KiB. The unpacked files stay for a later run.
-    package func cancel() { cancelled.store(true, ordering: .relaxed) }
+    init(told: @escaping @Sendable (ExtractionControl) -> Void) { self.told = told }
+
+    deinit { if bell >= 0 { close(bell) } }
+
+    /// Makes the extraction end with `.cancelled`. The unpacked files stay for a later run.
+    package func cancel() {
+        cancelled.store(true, ordering: .relaxed)
+        if bell >= 0 { _ = eventfd_write(bell, 1) }
+    }
+
+    /// What confines the child that unpacks; nil: nothing is known yet.
+    package var confinement: Confinement? {
+        let bits = confined.load(ordering: .relaxed)
+        return bits == .max ? nil : Confinement(rawValue: UInt32(truncatingIfNeeded: bits))
+    }
 
     package var isCancelled: Bool { cancelled.load(ordering: .relaxed) }
 
@@ -95,7 +115,17 @@ package final class ExtractionControl: Sendable {
     }
 
     func report(size: ByteCount) { self.size.store(size, ordering: .relaxed) }
-    func report(read: ByteCount) { self.read.store(read, ordering: .relaxed) }
-    func report(written: ByteCount) { self.written.store(written, ordering: .relaxed) }
-    func report(entries: UInt64) { self.entries.store(entries, ordering: .relaxed) }
+    func report(_ confinement: Confinement) { confined.store(UInt64(clamping: confinement.rawValue), ordering: .relaxed) }
+    func report(read: ByteCount) {
+        self.read.store(read, ordering: .relaxed)
+        told?(self)
+    }
+    func report(written: ByteCount) {
+        self.written.store(written, ordering: .relaxed)
+        told?(self)
+    }
+    func report(entries: UInt64) {
+        self.entries.store(entries, ordering: .relaxed)
+        told?(self)
+    }
 }

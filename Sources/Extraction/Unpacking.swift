@@ -1,3 +1,4 @@
+internal import CSystem
 package import DownloadModel
 package import EventLoop
 internal import Glibc
@@ -19,13 +20,17 @@ package struct ExtractedFolder: Equatable, Sendable {
 /// The files are made in `.todoku-unpack-NAME`. This folder gets its final name when all files are flushed, so a folder with the final name
 /// is always whole. `.todoku-journal-NAME` counts the complete entries, so that a later run continues, also after a power cut. All calls
 /// but `start` block, for minutes if the archive is large: use the pool.
+///
+/// A child process reads the archive, with no more rights than the unfinished folder (`UnpackingChild`). This process makes the folder,
+/// gives it its name, and deletes what is left.
 package enum Unpacking {
     /// Unpacks on a thread of the folder's disk, then calls `done` on the bus loop.
     package static func start(
         _ request: ExtractionRequest, _ control: ExtractionControl, on pool: DiskPool = .shared,
+        calls: ExtractionCalls = ExtractionCalls(),
         then done: @escaping @BusActor @Sendable (Result<ExtractedFolder, ExtractionFailure>) -> Void
     ) {
-        pool.perform(at: .path(request.directory), takesLong: true, { run(request, control) }, then: done)
+        pool.perform(at: .path(request.directory), takesLong: true, { run(request, control, calls: calls) }, then: done)
     }
 
     /// Unpacks, or continues an interrupted run for the same archive. After success it gives the same answer again, until `forget`.
@@ -41,7 +46,7 @@ package enum Unpacking {
             switch error {
             case .unsupported, .damaged, .refused, .excessive:
                 _ = discard(directory: request.directory, name: request.name, control: control)
-            case .cancelled, .noSpace, .taken, .disk, .unavailable: break
+            case .cancelled, .noSpace, .taken, .disk, .unavailable, .stopped: break
             }
             return .failure(error)
         }
@@ -76,20 +81,14 @@ package enum Unpacking {
     static func journalName(_ name: String) -> String { ".todoku-journal-\(name)" }
 }
 
-/// One run over an archive.
+/// One run over an archive: all but its entries.
 private final class ExtractionRun {
-    /// The most bytes, or time, whose work is lost by a power cut, besides the file in progress.
-    private static let checkpointBytes: ByteCount = 64 << 20
-    private static let checkpointTime = Duration.seconds(10)
-
     private let request: ExtractionRequest
     private let control: ExtractionControl
     private let calls: ExtractionCalls
     private let parent: OpenFolder
-    private let source: ArchiveSource
     private let boot: String
-    private let mostBytes: ByteCount
-    private var (bytes, entries, kept): (ByteCount, UInt64, UInt64) = (0, 0, 0)
+    private let size: ByteCount
     private var path: String { parent.path == "/" ? "/\(request.name)" : "\(parent.path)/\(request.name)" }
 
     init(_ request: ExtractionRequest, _ control: ExtractionControl, _ calls: ExtractionCalls) throws(ExtractionFailure) {
@@ -102,8 +101,10 @@ private final class ExtractionRun {
             throw .disk(DiskError("use the name \(shown(request.name))", EINVAL))
         }
         parent = try disk { () throws(DiskError) in try OpenFolder.open(request.directory, allowHidden: request.allowHidden) }
-        source = try ArchiveSource(request.archive, limits: request.limits, control: control)
-        mostBytes = request.limits.mostUnpacked(of: source.size)
+        var status = stat()
+        guard fstat(request.archive, &status) == 0 else { throw .disk(DiskError("look at the archive")) }
+        size = ByteCount(clamping: status.st_size)
+        control.report(size: size)
     }
 
     func run() throws(ExtractionFailure) -> ExtractedFolder {
@@ -117,23 +118,61 @@ private final class ExtractionRun {
             try giveName()
             return ExtractedFolder(path: path, entries: journal.durable, bytes: journal.bytes, kept: journal.durable)
         case .continued(let folder, var journal, var count):
-            let tree = TargetTree(adopting: folder, isContinued: true, calls: calls)
+            defer { close(folder) }
             // A killed run may not have flushed the folders that it had open.
-            if !tree.isFlushedWhole { count = journal.durable }
+            if !isFlushedWhole(folder) { count = journal.durable }
             journal.written = count
             if let now = identity(folder) { journal.folder = now }
-            var file = try disk { () throws(DiskError) in
-                try JournalFile(Unpacking.journalName(request.name), in: parent, journal, isNew: false, calls: calls)
-            }
-            return try unpack(into: tree, &file, after: count)
+            return try unpack(into: folder, journal, after: count, isContinued: true)
         case .none:
             let (folder, journal) = try makeFolder()
-            let tree = TargetTree(adopting: folder, isContinued: false, calls: calls)
-            var file = try disk { () throws(DiskError) in
-                try JournalFile(Unpacking.journalName(request.name), in: parent, journal, isNew: true, calls: calls)
-            }
-            return try unpack(into: tree, &file, after: 0)
+            defer { close(folder) }
+            return try unpack(into: folder, journal, after: 0, isContinued: false)
         }
+    }
+
+    /// Whether one syncfs(2) flushes all files. Otherwise each file and folder is flushed by itself.
+    private func isFlushedWhole(_ folder: Int32) -> Bool { calls.isFlushedWhole ?? todoku_is_flushed_whole(folder) }
+
+    private func unpack(
+        into folder: Int32, _ journal: ExtractionJournal, after count: UInt64, isContinued: Bool
+    ) throws(ExtractionFailure) -> ExtractedFolder {
+        guard !control.isCancelled else { throw .cancelled }
+        let name = Unpacking.journalName(request.name)
+        var file = try disk { () throws(DiskError) in
+            try JournalFile(name, in: parent, journal, isNew: !isContinued, calls: calls)
+        }
+        let isFlushedWhole = isFlushedWhole(folder)
+        // Before the journal counts an entry, the names of the folder and of the journal are on disk. A syncfs(2) flushes them, too.
+        if !isFlushedWhole { try disk { () throws(DiskError) in try syncParent() } }
+        let job = UnpackingJob(
+            limits: request.limits, expectedSize: request.expectedSize, reserve: request.reserve, isJapaneseRead: request.decode != nil,
+            count: count, isContinued: isContinued, isFlushedWhole: isFlushedWhole)
+        let entries: UnpackedEntries
+        switch calls.place {
+        case .thisProcess:
+            let copy = try disk { () throws(DiskError) in try duplicate(folder) }
+            let tree = TargetTree(adopting: copy, isContinued: isContinued, isFlushedWhole: isFlushedWhole, calls: calls)
+            let unpacking = try EntryUnpacking(
+                job, archive: request.archive, control, decode: request.decode, isMemoryBounded: false)
+            entries = try unpacking.run(into: tree, &file)
+        case .child(let program):
+            let child = try UnpackingProcess(
+                program, job, archive: request.archive, folder: folder, journal: file.descriptor, known: file.journal)
+            entries = try child.entries(control, limits: request.limits, size: size, patience: calls.patience)
+            // The journal is what a later run believes.
+            guard let journal = ExtractionJournal.read(name, in: parent), journal.isWhole, journal.durable == entries.entries,
+                journal.folder == file.journal.folder
+            else { throw .stopped("the process that unpacks said that it is ready, but its journal does not say so") }
+        }
+        try giveName()
+        return ExtractedFolder(path: path, entries: entries.entries, bytes: entries.bytes, kept: entries.kept)
+    }
+
+    private func duplicate(_ folder: Int32) throws(DiskError) -> Int32 {
+        let copy = fcntl(folder, F_DUPFD_CLOEXEC, 0)
+        guard copy >= 0 else { throw DiskError("open a folder") }
+        return copy
     }
 
     // MARK: The beginning
@@ -151,7 +190,7 @@ private final class ExtractionRun {
     private func findFolder() throws(ExtractionFailure) -> Found {
         let known = ExtractionJournal.read(Unpacking.journalName(request.name), in: parent)
         let fingerprint = Array(request.fingerprint.prefix(ExtractionRequest.longestFingerprint))
-        let journal = known.flatMap { $0.archiveSize == source.size && $0.fingerprint == fingerprint ? $0 : nil }
+        let journal = known.flatMap { $0.archiveSize == size && $0.fingerprint == fingerprint ? $0 : nil }
         if let journal, journal.isWhole, let folder = try open(request.name) {
             defer { close(folder) }
             if let found = identity(folder), found.isSamePart(as: journal.folder) { return .named(journal) }
@@ -194,170 +233,7 @@ private final class ExtractionRun {
         calls.before(.makeFolder)
         guard mkdirat(parent.descriptor, name, 0o755) == 0 else { throw ExtractionFailure(DiskError("make a folder")) }
         guard let folder = try open(name), let found = identity(folder) else { throw .disk(DiskError("open \(name)", ESTALE)) }
-        return (folder, ExtractionJournal(archiveSize: source.size, fingerprint: request.fingerprint, folder: found))
-    }
-
-    /// Checks for room before anything is written. If the unpacked size is unknown, the archive's size counts. `done` bytes are already
-    /// unpacked.
-    private func checkRoom(done: ByteCount) throws(ExtractionFailure) {
-        var space = statvfs()
-        guard fstatvfs(parent.descriptor, &space) == 0, let room = space.room(beside: request.reserve) else { return }
-        let needed = (request.expectedSize ?? min(source.size, mostBytes)) -| done
-        guard room >= needed else { throw .noSpace(DiskError.Shortage(missing: needed -| room, room: room)) }
-    }
-
-    // MARK: Entries
-
-    private func unpack(
-        into tree: TargetTree, _ journal: inout JournalFile, after count: UInt64
-    ) throws(ExtractionFailure) -> ExtractedFolder {
-        let reader = try ArchiveReader(source)
-        var table = EntryTable(limit: request.limits.entries)
-        var last: String?
-        var (flushedAt, flushedBytes) = (ContinuousClock.now, bytes)
-        if count == 0 { try checkRoom(done: 0) }
-        while !source.isEmptyZip, let entry = try reader.next(after: last) {
-            guard !control.isCancelled else { throw .cancelled }
-            let path = try checked(entry)
-            last = path.text
-            if path.components.isEmpty {
-                guard entry.kind == .folder else { throw .refused(entry: text(entry.name), .noName) }
-            } else {
-                try place(entry, path, reader, &table, tree, mayBeThere: entries < count)
-            }
-            // Some programs repeat the data for a hard link. Unread, the data would count as part of the next header.
-            if entry.kind != .file { try reader.skip(path.text) }
-            entries +|= 1
-            guard entries <= ByteCount(clamping: request.limits.entries) else {
-                throw .excessive("The archive is not unpacked: it has more than \(request.limits.entries) entries.")
-            }
-            control.report(entries: entries)
-            if entries == count { try checkRoom(done: bytes) }
-            guard entries > count else { continue }
-            let now = entries
-            try disk { () throws(DiskError) in try journal.note(written: now) }
-            if bytes -| flushedBytes >= Self.checkpointBytes || ContinuousClock.now - flushedAt > Self.checkpointTime {
-                try checkpoint(tree, &journal, isWhole: false)
-                (flushedAt, flushedBytes) = (.now, bytes)
-            }
-        }
-        try source.drain()
-        try checkpoint(tree, &journal, isWhole: true)
-        try giveName()
-        return ExtractedFolder(path: path, entries: entries, bytes: bytes, kept: kept)
-    }
-
-    private func checkpoint(_ tree: TargetTree, _ journal: inout JournalFile, isWhole: Bool) throws(ExtractionFailure) {
-        do throws(DiskError) {
-            try tree.flush()
-            guard parent.sync() else { throw DiskError("save the folder") }
-        } catch {
-            journal.forgetWritten()
-            throw ExtractionFailure(error)
-        }
-        let now = bytes
-        try disk { () throws(DiskError) in try journal.noteDurable(bytes: now, isWhole: isWhole) }
-    }
-
-    /// Checks an entry, except for its link target and its position among the other entries.
-    private func checked(_ entry: ArchiveEntry) throws(ExtractionFailure) -> EntryPath {
-        let name = readable(entry.name)
-        do throws(EntryDefect) {
-            let path = try EntryPath(name, limits: request.limits)
-            switch entry.kind {
-            case .device: throw .device
-            case .fifo: throw .fifo
-            case .socket: throw .socket
-            case .unknown: throw .unknownKind
-            // Folders of a group have the set-group-ID bit; it is not kept.
-            case .folder: break
-            default: if entry.setsUserID { throw .setUserID }
-            }
-            if entry.isEncrypted { throw .encrypted }
-            if let method = entry.foreignMethod { throw .method(method) }
-            return path
-        } catch {
-            throw .refused(entry: text(name), error)
-        }
-    }
-
-    /// The name, read as Japanese if it is in a zip and not UTF-8.
-    private func readable(_ name: [UInt8]) -> [UInt8] {
-        guard source.kind == .zip, let decode = request.decode, String(validating: name, as: UTF8.self) == nil else { return name }
-        return ForeignText.japanese(name, decode: decode).map { Array($0.utf8) } ?? name
-    }
-
-    private func place(
-        _ entry: ArchiveEntry, _ path: EntryPath, _ reader: borrowing ArchiveReader, _ table: inout EntryTable, _ tree: TargetTree,
-        mayBeThere: Bool
-    ) throws(ExtractionFailure) {
-        let target = try checkedTarget(entry, path, table)
-        switch entry.kind {
-        case .folder: try table.add(path, .folder)
-        case .symbolicLink: try table.add(path, .link)
-        default: try table.add(path, .file)
-        }
-        if let size = entry.size, entry.kind == .file { try checkSize(bytes +| size) }
-        if mayBeThere, tree.has(path, entry, hardLinkTo: target) {
-            kept +|= 1
-            guard entry.kind == .file else { return }
-            try reader.skip(path.text)
-            count(bytes +| (entry.size ?? 0))
-            return
-        }
-        switch entry.kind {
-        case .folder: try disk { () throws(DiskError) in try tree.enter(path.components) }
-        case .symbolicLink(let target): try tree.makeSymbolicLink(path, to: target)
-        case .hardLink: if let target { try tree.makeHardLink(path, to: target) }
-        default: try unpackFile(entry, path, reader, tree)
-        }
-    }
-
-    /// The checked target of a hard link; nil for other entries. Also checks the target of a symbolic link.
-    private func checkedTarget(_ entry: ArchiveEntry, _ path: EntryPath, _ table: EntryTable) throws(ExtractionFailure) -> EntryPath? {
-        do throws(EntryDefect) {
-            switch entry.kind {
-            case .symbolicLink(let target):
-                try path.checkTarget(target)
-                return nil
-            case .hardLink(let name):
-                let target = try? EntryPath(name, limits: request.limits)
-                guard let target, table.hasFile(target) else { throw .hardLinkToNothing(target: text(name)) }
-                return target
-            default: return nil
-            }
-        } catch {
-            throw .refused(entry: path.text, error)
-        }
-    }
-
-    private func unpackFile(
-        _ entry: ArchiveEntry, _ path: EntryPath, _ reader: borrowing ArchiveReader, _ tree: TargetTree
-    ) throws(ExtractionFailure) {
-        let (before, name) = (bytes, path.text)
-        try tree.makeFile(
-            path, isExecutable: entry.isExecutable, size: entry.size, modified: entry.modified
-        ) { writer throws(ExtractionFailure) in
-            try reader.data(of: name) { chunk, offset throws(ExtractionFailure) in
-                guard !control.isCancelled else { throw .cancelled }
-                let end = offset +| ByteCount(clamping: chunk.count)
-                if let size = entry.size, end > size { throw .damaged(entry: name, reason: "it has more bytes than it says") }
-                try checkSize(before +| end)
-                try disk { () throws(DiskError) in try writer.write(chunk, at: offset) }
-                count(before +| writer.end)
-            }
-            count(before +| max(writer.end, entry.size ?? 0))
-        }
-    }
-
-    private func checkSize(_ total: ByteCount) throws(ExtractionFailure) {
-        guard total > mostBytes else { return }
-        throw .excessive("The archive is not unpacked: it would make more than \(HumanText.size(mostBytes)).")
-    }
-
-    private func count(_ total: ByteCount) {
-        bytes = total
-        control.report(written: total)
+        return (folder, ExtractionJournal(archiveSize: size, fingerprint: request.fingerprint, folder: found))
     }
 
     // MARK: The end
@@ -381,6 +257,10 @@ private final class ExtractionRun {
 
     private func flushParent() throws(DiskError) {
         calls.before(.flushParent)
+        try syncParent()
+    }
+
+    private func syncParent() throws(DiskError) {
         guard parent.sync() else { throw DiskError("save the folder") }
     }
 }

@@ -5,7 +5,6 @@ internal import EventLoop
 internal import Logging
 internal import PushInterface
 internal import PushModel
-internal import TodokuClient
 internal import WebPush
 
 /// The way of a message: checked, saved, its file fetched by the service, its app called.
@@ -22,39 +21,42 @@ internal import WebPush
     private static let mostFetchesOfRegistration = 4
     /// How many refusals of a registration this process logs; the rest is only counted.
     private static let mostRefusalsLogged: UInt64 = 20
-    /// How long to wait for an app's answer. The bus continues to start the app after that, and the call still reaches it.
-    private static let patience: Duration = .seconds(25)
     /// When an app that did not answer is called again while this program runs; after that, at each start.
     private static let reminders: [Duration] = [.seconds(60), .seconds(600)]
-    /// When a service that could not be reached, or had a full disk, is asked again while this program runs.
-    private static let retryPause: Duration = .seconds(60)
+    /// When a service that could not be reached, or had a full disk, is asked again: twice as late after each failure.
+    private static let retryPauses: [Duration] = [60, 120, 240, 480, 960, 1920, 3600].map { .seconds($0) }
     /// The longest time until a message's end is looked at again, because the wall clock may be set.
     private static let longestTimer: Duration = .seconds(3600)
 
     private let connection: Connection
     private let registry: Registry
     private let store: PushStore
-    private let hold: PushIdleExit.Hold
+    private let hold: IdleExit.Hold
     private let log: Logger
-    private var client: DownloaderClient?
+    private let files: PushedFiles
+    private let apps: PushedApps
     /// By their ids. `order` has the ids that are still to be fetched, oldest first.
     private var waiting: [String: PendingPush] = [:] { didSet { look() } }
     private var order: [String] = []
     /// Ids whose file is being fetched, with the token of the registration. What leaves here meanwhile has ended in another way.
     private var fetching: [String: String] = [:]
-    /// Ids that wait, because the service could not be reached (until it appears, the message is repeated, or some time has passed), or
-    /// because the app did not answer (until the next start).
-    private var resting: Set<String> = [] { didSet { look() } }
+    /// Ids that wait because the service could not be reached: until it appears, the message is repeated, or some time has passed.
+    private var resting: Set<String> = []
+    /// Ids whose app did not answer: they wait for the next start.
+    private var unanswered: Set<String> = [] { didSet { look() } }
     /// Timers that end the messages whose file has not come when they are no longer valid.
     private var ends: [String: Poller.Token] = [:]
     private var retryTimer: Poller.Token?
-    /// Downloads that are being taken from the service.
-    private var removals = 0 { didSet { look() } }
+    /// How often in a row the service could not be reached.
+    private var failures = 0
     private var subscription: Connection.Subscription?
     private var refusalsLogged: [String: UInt64] = [:]
 
-    init(connection: Connection, registry: Registry, store: PushStore, hold: PushIdleExit.Hold, log: Logger) {
-        (self.connection, self.registry, self.store, self.hold, self.log) = (connection, registry, store, hold, log)
+    init(
+        connection: Connection, registry: Registry, store: PushStore, files: PushedFiles, apps: PushedApps, hold: IdleExit.Hold, log: Logger
+    ) {
+        (self.connection, self.registry, self.store, self.files, self.apps) = (connection, registry, store, files, apps)
+        (self.hold, self.log) = (hold, log)
     }
 
     /// Begins with the messages of earlier processes.
@@ -90,7 +92,7 @@ internal import WebPush
     func forget(_ registration: Registration) {
         for message in waiting.values where message.token == registration.token {
             drop(message.id)
-            if message.outcome == nil { removeDownload(message.id, of: registration.key.app) }
+            if message.outcome == nil { files.removeDownload(message.id, of: registration.key.app) }
         }
         fetchNext()
     }
@@ -100,11 +102,13 @@ internal import WebPush
         fetching[id] = nil
         cancelTimer(id)
         resting.remove(id)
+        unanswered.remove(id)
         order.removeAll { $0 == id }
         store.put(.message(id), nil)
     }
 
-    private func look() { hold.isHeld = waiting.count > resting.count || removals > 0 }
+    /// A message whose file has not come keeps the program running, also while it rests: nobody else would ask for the file in time.
+    private func look() { hold.isHeld = waiting.count > unanswered.count }
 
     // MARK: Arrival
 
@@ -196,7 +200,7 @@ internal import WebPush
         guard let message = waiting[id], registry[message.token] != nil else { return }
         fetching[id] = message.token
         BusActor.spawn { [self] in
-            let outcome = await outcome(of: message)
+            let outcome = await fetch(message)
             guard fetching.removeValue(forKey: id) != nil else { return }
             cancelTimer(id)
             if outcome?.error == ErrorName.expired.busName, renew(id) { return }
@@ -213,15 +217,31 @@ internal import WebPush
     }
 
     private func rest(_ id: String) {
-        guard let message = waiting[id] else { return }
+        guard waiting[id] != nil else { return }
         resting.insert(id)
-        guard message.outcome == nil else { return }
         setTimer(id)
-        if retryTimer == nil {
-            retryTimer = Poller.shared.schedule(after: Self.retryPause) { [weak self] in
-                self?.retryTimer = nil
-                self?.wake { _ in true }
-            }
+        guard retryTimer == nil else { return }
+        let pause = Self.retryPauses[min(failures, Self.retryPauses.count -| 1)]
+        failures +|= 1
+        retryTimer = Poller.shared.schedule(after: pause) { [weak self] in
+            self?.retryTimer = nil
+            self?.wake { _ in true }
+        }
+    }
+
+    /// nil: the service cannot be reached now, or the message has ended meanwhile.
+    private func fetch(_ message: PendingPush) async -> PendingPush.Outcome? {
+        guard let registration = registry[message.token] else { return nil }
+        let end = await files.fetch(message, registration) { [self] in
+            guard fetching[message.id] != nil else { return .gone }
+            return isOver(message.id) ? .over : .inTime
+        }
+        switch end {
+        case .ended(let outcome):
+            failures = 0
+            return outcome
+        case .expired: return expired
+        case .unreachable: return nil
         }
     }
 
@@ -275,7 +295,7 @@ internal import WebPush
         waiting[message.id] = message
         store.put(.message(message.id), message.record)
         drop(id)
-        removeDownload(id, of: app)
+        files.removeDownload(id, of: app)
         setTimer(message.id)
         order.append(message.id)
         fetchNext()
@@ -290,7 +310,7 @@ internal import WebPush
         guard isOver(id) else { return setTimer(id) }
         ends[id] = nil
         guard let message = waiting[id], message.outcome == nil else { return }
-        if let app = registry[message.token]?.key.app { removeDownload(id, of: app) }
+        if let app = registry[message.token]?.key.app { files.removeDownload(id, of: app) }
         fetching[id] = nil
         resting.remove(id)
         order.removeAll { $0 == id }
@@ -299,110 +319,7 @@ internal import WebPush
     }
 
     private var expired: PendingPush.Outcome {
-        outcome(.failed, error: ErrorName.expired.busName, message: "The push was valid until a time that is over.")
-    }
-
-    /// Takes a download from the service, if it has that. Nobody waits for it any more.
-    private func removeDownload(_ id: String, of app: String) {
-        removals += 1
-        BusActor.spawn { [self] in
-            do throws(ClientError) {
-                try await connected().remove(DownloadReference(app: app, token: Self.downloadToken(id)))
-            } catch {
-                if error.cause != .unknownDownload {
-                    log.notice("a download could not be removed", metadata: ["cause": "\(error.message)"])
-                }
-            }
-            removals -= 1
-        }
-    }
-
-    /// nil: the service cannot be reached now, or the message has ended meanwhile.
-    private func outcome(of message: PendingPush) async -> PendingPush.Outcome? {
-        guard let registration = registry[message.token] else { return nil }
-        if let path = await pathOfCopy(of: message.push, registration) { return outcome(.noData, path: path) }
-        do throws(ClientError) {
-            let client = try await connected()
-            // An earlier process may have begun, and its file may have come in time.
-            let isInTime = isOver(message.id) ? try await hasFileInTime(message, registration, client) : false
-            guard fetching[message.id] != nil else { return nil }
-            if isInTime || !isOver(message.id) {
-                let file = try await client.fetch(message.push.url, Self.request(for: message, registration))
-                if isInTime || !isOver(message.id) {
-                    return outcome(file.isNew ? .newData : .noData, path: file.path, hasDownload: true)
-                }
-            }
-            removeDownload(message.id, of: registration.key.app)
-            return expired
-        } catch {
-            // A service whose disk is full refuses everything, as long as it lasts.
-            guard error.cause == .refused && error.errorName != .storage || error.cause == .unknownDownload else {
-                if isOver(message.id) { return expired }
-                log.warning("the download service cannot be reached; the push is kept", metadata: ["cause": "\(error.message)"])
-                return nil
-            }
-            return outcome(.failed, error: error.name, message: error.message, hasDownload: true)
-        }
-    }
-
-    private func outcome(
-        _ result: PushOutcome, path: String = "", error: String = "", message: String = "", hasDownload: Bool = false
-    ) -> PendingPush.Outcome {
-        PendingPush.Outcome(
-            result: result, path: path, error: error, message: message, ended: WallTime(microseconds: wallClock()),
-            hasDownload: hasDownload)
-    }
-
-    /// The path of the file if an earlier push brought it, and nobody has touched it since.
-    private func pathOfCopy(of push: AcceptedPush, _ registration: Registration) async -> String? {
-        guard let copy = registration.fetched.last(where: { $0.url == push.url && $0.sha256 == push.sha256 }) else { return nil }
-        let path = copy.path
-        let stamp = await DiskPool.shared.value(at: .path(path), within: .seconds(10)) { FileStamp(of: path) }
-        return stamp == .some(copy.stamp) ? path : nil
-    }
-
-    private func connected() async throws(ClientError) -> DownloaderClient {
-        if let client { return client }
-        let new = try await DownloaderClient.connect()
-        client = new
-        return new
-    }
-
-    private func hasFileInTime(
-        _ message: PendingPush, _ registration: Registration, _ client: DownloaderClient
-    ) async throws(ClientError) -> Bool {
-        do throws(ClientError) {
-            let found = try await client.describe(DownloadReference(app: registration.key.app, token: Self.downloadToken(message.id)))
-            return found.state == .finished && found.endedAt.map { $0 <= message.end } ?? false
-        } catch {
-            guard error.cause == .unknownDownload else { throw error }
-            return false
-        }
-    }
-
-    private nonisolated static func downloadToken(_ id: String) -> String { "push_\(id)" }
-
-    private static func request(for message: PendingPush, _ registration: Registration) -> DownloadRequest {
-        // A repeated `Fetch` must have the same options, also if the app has registered with others meanwhile.
-        let (push, rules) = (message.push, message.rules(registration))
-        var request = DownloadRequest()
-        request.app = registration.key.app
-        request.token = downloadToken(message.id)
-        request.tag = "push"
-        request.checksum = "sha256:\(push.sha256)"
-        request.size = push.size
-        request.maxSize = rules.maxSize
-        request.set(\.expectType, to: push.type)
-        request.set(\.directory, to: rules.directory)
-        request.set(\.fileName, to: rules.fileName)
-        request.ifExists = rules.ifExists
-        request.allowsMetered = rules.allowsMetered
-        request.allowsPrivate = rules.allowsPrivate
-        request.deadline = .milliseconds(Int64(clamping: push.patience))
-        request.priority = -1
-        request.notify = .never
-        request.showProgress = false
-        return request
+        PendingPush.Outcome(.failed, error: ErrorName.expired.busName, message: "The push was valid until a time that is over.")
     }
 
     /// Saves how a fetch ended, and calls the app.
@@ -432,15 +349,8 @@ internal import WebPush
             metadata: ["app": "\(registration.key.app)", "name": "\(registration.key.name)", "result": "\(outcome.result.rawValue)"])
         // Unsaved, the push would only be told twice.
         try? await store.commit()
-        if outcome.hasDownload { await clearList(of: registration) }
+        if outcome.hasDownload { await files.clearList(of: registration) }
         await tell(id, reminders: Self.reminders)
-    }
-
-    /// Takes the download of the push before off the service's list, which would grow with each push otherwise. The file stays.
-    private func clearList(of registration: Registration) async {
-        guard !registration.lastDownload.isEmpty, let client else { return }
-        let former = DownloadReference(app: registration.key.app, token: Self.downloadToken(registration.lastDownload))
-        try? await client.remove(former)
     }
 
     // MARK: The app
@@ -450,53 +360,17 @@ internal import WebPush
     private func tell(_ id: String, reminders: [Duration]) async {
         for delay in reminders.map(Optional.some) + [nil] {
             guard let message = waiting[id], let outcome = message.outcome, let registration = registry[message.token] else { return }
-            guard let failure = await call(registration, message, outcome) else { return drop(id) }
+            guard let failure = await apps.call(registration, message, outcome) else { return drop(id) }
             log.notice(
                 "an app did not answer to a push; it is called again later",
                 metadata: ["app": "\(registration.key.app)", "error": "\(failure.name)"])
             guard let delay else { break }
             await pause(delay)
         }
-        rest(id)
-    }
-
-    private func call(_ registration: Registration, _ message: PendingPush, _ outcome: PendingPush.Outcome) async -> DBusError? {
-        var details: [String: Variant] = ["url": .string(message.push.url), "sha256": .string(message.push.sha256)]
-        if outcome.result == .failed {
-            details["error"] = .string(outcome.error)
-            details["message"] = .string(outcome.message)
-        }
-        let parameter = Variant.structure([
-            .string(registration.key.name), .string(outcome.result.rawValue), .string(outcome.path), .dictionary(details),
-        ])
-        guard registration.isSandboxed else { return await call(registration, parameter, starts: true) }
-        // An app in a sandbox must not be able to start itself at will, by a push that brings nothing.
-        let failure = await call(registration, parameter, starts: false)
-        guard let failure, failure.isNotThere, outcome.result == .newData, registry.countStart(of: registration.token) else {
-            return failure
-        }
-        return await call(registration, parameter, starts: true)
-    }
-
-    private func call(_ registration: Registration, _ parameter: Variant, starts: Bool) async -> DBusError? {
-        let name = registration.rules.activate
-        do throws(DBusError) {
-            try await connection.call(
-                Application.activateAction, on: name, at: BusName.applicationPath(name), (Push.action, [parameter], [:]),
-                timeout: Self.patience, starts: starts)
-            return nil
-        } catch { return error }
+        if waiting[id] != nil { unanswered.insert(id) }
     }
 
     private func pause(_ delay: Duration) async {
         await withCheckedContinuation { continuation in Poller.shared.schedule(after: delay) { continuation.resume() } }
-    }
-}
-
-extension DBusError {
-    /// Whether nobody owns the name, and the bus could start nobody for it.
-    fileprivate var isNotThere: Bool {
-        let bus = "org.freedesktop.DBus.Error."
-        return name == bus + "ServiceUnknown" || name == bus + "NameHasNoOwner" || name.hasPrefix(bus + "Spawn.")
     }
 }

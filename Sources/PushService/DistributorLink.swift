@@ -5,6 +5,11 @@ internal import Logging
 internal import PushInterface
 internal import PushModel
 
+@BusActor protocol EndpointObserver: AnyObject {
+    /// A registration has another endpoint, or cannot have one.
+    func changed(_ token: String, hasNewEndpoint: Bool)
+}
+
 /// The way to the distributor: which one it is, and the registrations at it.
 ///
 /// A distributor forgets nothing, but may be another one, or may have been set up anew. So all registrations are made again, with the same
@@ -19,7 +24,7 @@ internal import PushModel
 
     private let connection: Connection
     private let registry: Registry
-    private let hold: PushIdleExit.Hold
+    private let hold: IdleExit.Hold
     private let log: Logger
     /// The user's choice; empty: the only one.
     private(set) var setting: String
@@ -35,10 +40,9 @@ internal import PushModel
     private var appearanceTimer: Poller.Token?
     /// Why a registration has no endpoint, by its token.
     private(set) var problems: [String: String] = [:]
-    /// Told when a registration has another endpoint, or cannot have one.
-    var changed: (_ token: String, _ hasNewEndpoint: Bool) -> Void = { _, _ in }
+    private weak var observer: (any EndpointObserver)?
 
-    init(connection: Connection, registry: Registry, setting: String, hold: PushIdleExit.Hold, log: Logger) {
+    init(connection: Connection, registry: Registry, setting: String, hold: IdleExit.Hold, log: Logger) {
         (self.connection, self.registry, self.setting, self.hold, self.log) = (connection, registry, setting, hold, log)
     }
 
@@ -61,7 +65,8 @@ internal import PushModel
     }
 
     /// Finds the distributors, and makes all registrations again.
-    func begin() async {
+    func begin(telling observer: any EndpointObserver) async {
+        self.observer = observer
         var rule = MatchRule(sender: BusDaemon.name, interface: BusDaemon.name, member: BusDaemon.nameOwnerChanged.name)
         rule.argument0Namespace = String(UnifiedPush.distributorPrefix.dropLast())
         subscription = connection.subscribe(rule) { [weak self] message in
@@ -161,7 +166,7 @@ internal import PushModel
         if !registration.distributor.isEmpty, registration.distributor != distributor {
             // First, so that the old distributor's answer changes nothing.
             registry.change(token) { ($0.distributor, $0.endpoint, $0.version) = ("", "", 0) }
-            changed(token, true)
+            observer?.changed(token, hasNewEndpoint: true)
             await unregister(token, at: registration.distributor)
         }
         let failure = await register(registration, at: distributor)
@@ -178,7 +183,7 @@ internal import PushModel
         }
         if registry[token]?.distributor != distributor { registry.change(token) { $0.distributor = distributor } }
         problems[token] = registry[token]?.endpoint.isEmpty == true ? "the distributor \(distributor) has not told the endpoint yet" : nil
-        if registry[token]?.endpoint.isEmpty == false { changed(token, false) }
+        if registry[token]?.endpoint.isEmpty == false { observer?.changed(token, hasNewEndpoint: false) }
     }
 
     /// - Returns: why the distributor refused; nil: it did not.
@@ -232,7 +237,7 @@ internal import PushModel
 
     private func settle(_ token: String, _ problem: String) {
         problems[token] = problem
-        changed(token, false)
+        observer?.changed(token, hasNewEndpoint: false)
     }
 
     // MARK: What the distributor says
@@ -249,10 +254,13 @@ internal import PushModel
         }
         guard let registration = registry[token] else { throw Self.unknownToken }
         problems[token] = nil
-        guard registration.endpoint != endpoint || registration.version != version else { return changed(token, false) }
+        guard registration.endpoint != endpoint || registration.version != version else {
+            observer?.changed(token, hasNewEndpoint: false)
+            return
+        }
         registry.change(token) { ($0.endpoint, $0.version) = (endpoint, version) }
         log.info("a registration has a new endpoint", metadata: ["app": "\(registration.key.app)", "name": "\(registration.key.name)"])
-        changed(token, true)
+        observer?.changed(token, hasNewEndpoint: true)
     }
 
     /// A distributor dropped a registration. It is made again at the next start. One that had the registration before has no say.
@@ -263,7 +271,7 @@ internal import PushModel
         registry.change(token) { ($0.distributor, $0.endpoint, $0.version) = ("", "", 0) }
         problems[token] = "the distributor ended the registration"
         log.notice("the distributor ended a registration", metadata: ["app": "\(registration.key.app)"])
-        changed(token, true)
+        observer?.changed(token, hasNewEndpoint: true)
     }
 
     static let unknownToken = Refusal(.noSuchObject, "There is no registration with this token.")

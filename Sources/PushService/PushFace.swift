@@ -7,7 +7,7 @@ internal import PushModel
 internal import WebPush
 
 /// `org.todoku.Push1`: the registrations on the bus.
-@BusActor final class PushObject {
+@BusActor final class PushObject: EndpointObserver {
     /// How long `Register` waits for an endpoint.
     private static let patience: Duration = .seconds(10)
     /// Most calls that wait for the endpoint of one registration.
@@ -18,17 +18,16 @@ internal import WebPush
     let deliveries: Deliveries
     private let store: PushStore
     private let connection: Connection
-    private let hold: PushIdleExit.Hold
+    private let hold: IdleExit.Hold
     /// Calls of `Register` that wait for the endpoint of a registration.
     private var asking: [String: [Reply<[String: Variant]>]] = [:] { didSet { hold.isHeld = !asking.isEmpty } }
 
     init(
         registry: Registry, link: DistributorLink, deliveries: Deliveries, store: PushStore, connection: Connection,
-        hold: PushIdleExit.Hold
+        hold: IdleExit.Hold
     ) {
         (self.registry, self.link, self.deliveries, self.store) = (registry, link, deliveries, store)
         (self.connection, self.hold) = (connection, hold)
-        link.changed = { [weak self] in self?.changed($0, hasNewEndpoint: $1) }
     }
 
     static let face = Face<PushObject>(
@@ -77,7 +76,7 @@ internal import WebPush
     }
 
     /// A registration has an endpoint, or cannot have one now.
-    private func changed(_ token: String, hasNewEndpoint: Bool) {
+    func changed(_ token: String, hasNewEndpoint: Bool) {
         answerAll(token)
         guard hasNewEndpoint, let key = registry[token]?.key else { return }
         BusActor.spawn { [self] in

@@ -27,8 +27,9 @@ public struct PushOptions: Sendable {
     private let store: PushStore
     private let link: DistributorLink
     private let deliveries: Deliveries
+    private let push: PushObject
     private let tree: PushTree
-    private let idleExit: PushIdleExit
+    private let idleExit: IdleExit
     private let log: Logger
     private var signals: SignalSource?
     private var ended: (Int32) -> Void = { _ in }
@@ -48,7 +49,8 @@ public struct PushOptions: Sendable {
                 log.error("another todoku-push runs on this bus already")
                 return 2
             }
-            let store = PushStore(folder: options.folder)
+            let idleExit = IdleExit(connection: connection, name: Push.busName, idle: options.idle)
+            let store = PushStore(folder: options.folder, hold: idleExit.makeHold())
             let content: PushStore.Content
             do throws(Refusal) { content = try store.open() } catch {
                 log.error("the program cannot start", metadata: ["cause": "\(error.message)"])
@@ -56,25 +58,26 @@ public struct PushOptions: Sendable {
                 return 1
             }
             for path in content.damaged { log.warning("a file is damaged, and is left alone", metadata: ["file": "\(path)"]) }
-            return await PushProgram(options, connection: connection, store: store, content).serve(content.messages)
+            return await PushProgram(options, connection: connection, store: store, idleExit: idleExit, content).serve(content.messages)
         } catch {
             log.error("no session bus", metadata: ["cause": "\(error.message)"])
             return 1
         }
     }
 
-    private init(_ options: PushOptions, connection: Connection, store: PushStore, _ content: PushStore.Content) {
+    private init(
+        _ options: PushOptions, connection: Connection, store: PushStore, idleExit: IdleExit, _ content: PushStore.Content
+    ) {
         log = options.logger
-        (self.connection, self.store) = (connection, store)
-        idleExit = PushIdleExit(connection: connection, idle: options.idle, log: log)
-        let writing = idleExit.makeHold()
-        store.busy = { writing.isHeld = $0 }
+        (self.connection, self.store, self.idleExit) = (connection, store, idleExit)
         let registry = Registry(content.registrations, starts: content.starts, store: store)
         link = DistributorLink(
             connection: connection, registry: registry, setting: content.settings["distributor"]?.string ?? "",
             hold: idleExit.makeHold(), log: log)
-        deliveries = Deliveries(connection: connection, registry: registry, store: store, hold: idleExit.makeHold(), log: log)
-        let push = PushObject(
+        deliveries = Deliveries(
+            connection: connection, registry: registry, store: store, files: PushedFiles(hold: idleExit.makeHold(), log: log),
+            apps: PushedApps(connection: connection, registry: registry), hold: idleExit.makeHold(), log: log)
+        push = PushObject(
             registry: registry, link: link, deliveries: deliveries, store: store, connection: connection, hold: idleExit.makeHold())
         tree = PushTree(push, ConnectorObject(link: link, deliveries: deliveries))
         let asking = idleExit.makeHold()
@@ -100,11 +103,14 @@ public struct PushOptions: Sendable {
             let starting = idleExit.makeHold()
             starting.isHeld = true
             BusActor.spawn { [self] in
-                await link.begin()
+                await link.begin(telling: push)
                 starting.isHeld = false
             }
             deliveries.begin(messages)
-            idleExit.begin { [weak self] in self?.end() }
+            idleExit.begin { [weak self] reason in
+                self?.log.info("leaving", metadata: ["reason": "\(reason)"])
+                self?.end()
+            }
         }
     }
 

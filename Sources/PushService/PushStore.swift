@@ -58,11 +58,11 @@ internal import Glibc
     private var noted: [Item: [UInt8]?] = [:]
     /// Wait for the changes that are being written, and for those in `noted`.
     private var waiting: (forWritten: [CheckedContinuation<Bool, Never>], forNoted: [CheckedContinuation<Bool, Never>]) = ([], [])
-    private(set) var isWriting = false { didSet { busy(isWriting) } }
-    /// Told whether changes are being written.
-    var busy: (Bool) -> Void = { _ in }
+    private var isWriting = false { didSet { hold?.isHeld = isWriting } }
+    private let hold: IdleExit.Hold?
 
-    init(folder: String) { self.folder = folder }
+    /// - Parameter hold: held while changes are being written.
+    init(folder: String, hold: IdleExit.Hold? = nil) { (self.folder, self.hold) = (folder, hold) }
 
     /// Whether `folder` has a registration. Reads one folder.
     nonisolated static func hasRegistrations(folder: String) -> Bool { !names(in: "\(folder)/registrations").isEmpty }

@@ -1,5 +1,6 @@
 internal import DBus
 internal import DownloadModel
+internal import EventLoop
 internal import PushInterface
 internal import PushModel
 internal import WebPush
@@ -107,6 +108,14 @@ struct PendingPush: Sendable {
         var ended: WallTime
         /// Whether the service has a download of it. Not in the record.
         var hasDownload = false
+
+        init(
+            _ result: PushOutcome, path: String = "", error: String = "", message: String = "",
+            ended: WallTime = WallTime(microseconds: wallClock()), hasDownload: Bool = false
+        ) {
+            (self.result, self.path, self.error, self.message) = (result, path, error, message)
+            (self.ended, self.hasDownload) = (ended, hasDownload)
+        }
     }
 }
 
@@ -208,7 +217,7 @@ extension PendingPush {
         guard let word = record["result"]?.string else { return }
         guard let result = PushOutcome(rawValue: word), let ended = record["ended"]?.uint64 else { return nil }
         outcome = Outcome(
-            result: result, path: record["path"]?.string ?? "", error: record["error"]?.string ?? "",
+            result, path: record["path"]?.string ?? "", error: record["error"]?.string ?? "",
             message: record["message"]?.string ?? "", ended: WallTime(microseconds: ended))
     }
 }

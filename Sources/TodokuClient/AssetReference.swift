@@ -29,32 +29,100 @@ public struct AssetReference: Hashable, Sendable, CustomStringConvertible {
 }
 
 /// An asset as the service describes it.
-public struct AssetDescription: Sendable {
+public struct AssetDescription: Equatable, Sendable {
+    /// What an asset is doing, or how its last update ended: the contract's words.
+    public enum Stage: Hashable, Sendable {
+        case idle, checking, downloading, verifying, extracting, ready, failed, cancelled
+        /// A stage that is newer than this client.
+        case other(String)
+
+        static let known: [Stage] = [.idle, .checking, .downloading, .verifying, .extracting, .ready, .failed, .cancelled]
+
+        init(_ name: String) { self = Self.known.first { $0.name == name } ?? .other(name) }
+
+        public var name: String { if case .other(let name) = self { name } else { "\(self)" } }
+
+        /// Whether a check or an update is under way.
+        public var isUnderWay: Bool {
+            switch self {
+            case .checking, .downloading, .verifying, .extracting: true
+            default: false
+            }
+        }
+    }
+
+    /// How far a stage is, in bytes. While extracting, the bytes are those of the archive.
+    public struct Progress: Equatable, Sendable {
+        public var done: ByteCount
+        /// nil: unknown.
+        public var total: ByteCount?
+
+        public init(done: ByteCount, total: ByteCount?) { (self.done, self.total) = (done, total) }
+
+        /// 0.0–1.0; nil while the total is unknown.
+        public var fraction: Double? { total.map { $0 == 0 ? 1 : min(1, Double(done) / Double($0)) } }
+    }
+
     public let reference: AssetReference
-    public let app: String
-    public let name: String
-    public let manifestURL: String
+    public internal(set) var app = ""
+    public internal(set) var name = ""
+    public internal(set) var manifestURL = ""
     /// Empty: none.
-    public let installedVersion: String
+    public internal(set) var installedVersion = ""
     /// Empty: not known.
-    public let latestVersion: String
+    public internal(set) var latestVersion = ""
+    public internal(set) var stage = Stage.idle
     /// As in the D-Bus contract.
-    public let stage: String
-    public let status: String
+    public internal(set) var status = ""
     /// The link to the installed version.
-    public let path: String
-    /// Why the last update failed; the texts are empty if it did not.
-    public let error: (name: String, message: String)
+    public internal(set) var path = ""
+    /// The download of the manifest while the stage is `checking`; else of the archive that is being installed, also after a failure.
+    public internal(set) var download: DownloadReference?
+    /// Why the last update failed; nil if it did not.
+    public internal(set) var error: AssetError?
+    /// How far the stage is; nil: not known. Only a watch of assets reports it.
+    public var progress: Progress? {
+        get { reported?.stage == stage ? reported?.progress : nil }
+        set { reported = newValue.map { Reported(stage: stage, progress: $0) } }
+    }
+
+    /// The progress of a stage. It may come before the stage itself is announced.
+    struct Reported: Equatable, Sendable {
+        var stage: Stage
+        var progress: Progress
+    }
+
+    var reported: Reported?
 
     init(_ reference: AssetReference, _ values: [String: Variant]) {
-        func text<V>(_ property: PropertyOf<V>) -> String { values[property.name]?.string ?? "" }
         self.reference = reference
-        (app, name, manifestURL) = (text(Asset.app), text(Asset.name), text(Asset.manifestUrl))
-        (installedVersion, latestVersion) = (text(Asset.installedVersion), text(Asset.latestVersion))
-        (stage, status, path) = (text(Asset.stage), text(Asset.status), text(Asset.path))
-        let error = values[Asset.error.name].flatMap { EndError($0) } ?? EndError()
-        self.error = (error.name, error.message)
+        apply(values)
     }
+
+    /// Applies the given properties; a property of an unexpected type is ignored.
+    mutating func apply(_ values: [String: Variant]) {
+        func text(_ property: PropertyOf<String>, _ former: String) -> String { values[property.name]?.string ?? former }
+        let before = stage
+        (app, name, manifestURL) = (text(Asset.app, app), text(Asset.name, name), text(Asset.manifestUrl, manifestURL))
+        installedVersion = text(Asset.installedVersion, installedVersion)
+        latestVersion = text(Asset.latestVersion, latestVersion)
+        (status, path) = (text(Asset.status, status), text(Asset.path, path))
+        stage = Stage(text(Asset.stage, stage.name))
+        if let value = values[Asset.download.name].flatMap({ ObjectPath($0) }) {
+            download = value.value == "/" ? nil : DownloadReference(value)
+        }
+        if let value = values[Asset.error.name].flatMap({ EndError($0) }) {
+            error = value.name.isEmpty ? nil : AssetError(name: value.name, message: value.message)
+        }
+        if stage != before, !stage.isUnderWay || stage == .checking { reported = nil }
+    }
+}
+
+/// Why an update failed.
+public struct AssetError: Error, Equatable, Sendable {
+    /// The error's name on the bus, such as `org.todoku.Error.Signature`.
+    public var name: String
+    public var message: String
 }
 
 extension DownloaderClient {
@@ -108,6 +176,16 @@ extension DownloaderClient {
             try await core.wait(Asset.update, at: asset.objectPath, options)
         }
         return (isChanged, path)
+    }
+
+    /// Calls `receive` with the present state of each of `assets`, and again at each change, in order, on the client's thread. nil watches
+    /// all assets, also those that are registered later. A watch never starts the service: if it does not run, nothing is under way.
+    ///
+    /// - Returns: after the first calls. The watch lasts until `stop`, or until it is released.
+    public func watchAssets(
+        _ assets: [AssetReference]? = nil, _ receive: @escaping @Sendable (AssetNews) -> Void
+    ) async throws(ClientError) -> Watch {
+        Watch(try await core.watchAssets(assets, receive), of: core)
     }
 
     /// Leads back to the version before; returns the path.

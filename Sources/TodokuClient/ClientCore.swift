@@ -15,6 +15,7 @@ internal import EventLoop
     private let connection: Connection
     private var watches: [UInt64: WatchState] = [:]
     private var presences: [UInt64: Presence] = [:]
+    private var assetWatches: [UInt64: AssetWatch] = [:]
     private var nextWatch: UInt64 = 0
     /// The applications that this client reports as being in front.
     private var inFront: Set<String> = []
@@ -236,8 +237,43 @@ internal import EventLoop
         return nextWatch
     }
 
+    func watchAssets(
+        _ assets: [AssetReference]?, _ receive: @escaping @Sendable (AssetNews) -> Void
+    ) async throws(ClientError) -> UInt64 {
+        let watch = AssetWatch(assets, on: connection, receive)
+        nextWatch += 1
+        let number = nextWatch
+        assetWatches[number] = watch
+        do throws(ClientError) {
+            try await watch.begin { [weak self] () async throws(ClientError) in
+                try await self?.askIfPresent(Manager.assets, "", at: BusName.managerPath)?.map { AssetReference($0) }
+            } describe: { [weak self] asset async throws(ClientError) in
+                try await self?.askIfPresent(Standard.getAll, Asset.interface, at: asset.objectPath)
+            }
+        } catch {
+            stopWatch(number)
+            throw error
+        }
+        return number
+    }
+
+    /// A call that does not start the service; nil if the service does not run, or has no such object.
+    private func askIfPresent<In, Out>(
+        _ method: MethodOf<In, Out>, _ arguments: In, at path: ObjectPath
+    ) async throws(ClientError) -> Out? {
+        do throws(DBusError) {
+            return try await connection.call(
+                method, on: BusName.service, at: path, arguments, timeout: Self.callTimeout, starts: false)
+        } catch {
+            let error = ClientError(error)
+            guard error.cause == .serviceUnavailable || error.cause == .unknownDownload else { throw error }
+            return nil
+        }
+    }
+
     func stopWatch(_ number: UInt64) {
         presences.removeValue(forKey: number)?.stop()
+        assetWatches.removeValue(forKey: number)?.stop()
         guard let state = watches.removeValue(forKey: number) else { return }
         state.isStopped = true
         for subscription in state.subscriptions { connection.unsubscribe(subscription) }
@@ -332,6 +368,7 @@ internal import EventLoop
         let error = ClientError(DBusError.disconnected("the bus ended the connection"))
         for state in watches.values { state.lose(error) }
         for presence in presences.values { presence.lose() }
+        for watch in assetWatches.values { watch.lose() }
     }
 }
 

@@ -39,24 +39,7 @@ public struct DownloadReference: Hashable, Sendable, CustomStringConvertible {
         if let number { return String(number) }
         guard path.hasPrefix(BusName.tokensPath + "/") else { return path }
         let parts = path.dropFirst(BusName.tokensPath.utf8.count + 1).split(separator: "/")
-        guard parts.count == 2, let app = Self.unescape(parts[0]), let token = Self.unescape(parts[1]) else { return path }
+        guard parts.count == 2, let app = ObjectPath.unescape(parts[0]), let token = ObjectPath.unescape(parts[1]) else { return path }
         return "\(app)/\(token)"
-    }
-
-    /// Reverses `ObjectPath.escape`; nil if `element` is not in its form.
-    static func unescape(_ element: Substring) -> String? {
-        if element == "_" { return "" }
-        var bytes: [UInt8] = []
-        var rest = element.utf8[...]
-        while let byte = rest.popFirst() {
-            guard byte == UInt8(ascii: "_") else {
-                bytes.append(byte)
-                continue
-            }
-            guard rest.count >= 2, let digits = String(rest.prefix(2)), let value = UInt8(digits, radix: 16) else { return nil }
-            bytes.append(value)
-            rest = rest.dropFirst(2)
-        }
-        return String(validating: bytes, as: UTF8.self)
     }
 }

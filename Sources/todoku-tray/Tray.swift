@@ -30,6 +30,9 @@ internal import TodokuClient
     private let finish: (Int32) -> Void
 
     private var watch: Watch?
+    private var assetWatch: Watch?
+    private var assets: [AssetReference: AssetDescription] = [:]
+    private var assetTimer: Poller.Token?
     private var isPresent = false
     private var overview: ServiceOverview?
     private var startsAtLogin = false
@@ -90,15 +93,42 @@ internal import TodokuClient
     private func panel(isThere: Bool) {
         menu.isWatched = isThere
         guard isThere else {
+            if let assetTimer { Poller.shared.cancel(assetTimer) }
+            assetTimer = nil
             watch?.stop()
-            watch = nil
+            assetWatch?.stop()
+            (watch, assetWatch, assets) = (nil, nil, [:])
             isPresent = false
             cancelLook()
             return
         }
         BusActor.spawn { [self] in
             let watch = await client.watchService { [weak self] news in BusActor.assumeIsolated { self?.take(news) } }
-            if item.isRegistered, self.watch == nil { self.watch = watch } else { watch.stop() }
+            if item.isRegistered, self.watch == nil { self.watch = watch } else { return watch.stop() }
+            do throws(ClientError) {
+                let assets = try await client.watchAssets { [weak self] news in BusActor.assumeIsolated { self?.take(news) } }
+                if item.isRegistered, assetWatch == nil { assetWatch = assets } else { assets.stop() }
+            } catch { complain(error) }
+        }
+    }
+
+    private func take(_ news: AssetNews) {
+        guard item.isRegistered else { return }
+        switch news {
+        case .changed(let asset):
+            let before = assets.updateValue(asset, forKey: asset.reference)
+            var same = before
+            same?.progress = asset.progress
+            guard same == asset else { return asset.stage.isUnderWay || before?.stage.isUnderWay == true ? show() : () }
+            // Only the progress is another. The overview draws it, too, while a download transfers.
+            guard assetTimer == nil else { return }
+            assetTimer = Poller.shared.schedule(after: Self.lookInterval) { [weak self] in
+                self?.assetTimer = nil
+                self?.show()
+            }
+        case .removed(let asset): if assets.removeValue(forKey: asset)?.stage.isUnderWay == true { show() }
+        case .absent: assets = [:]
+        case .lost: break  // the service's watch ends the program
         }
     }
 
@@ -177,7 +207,11 @@ internal import TodokuClient
 
     // MARK: Showing
 
-    private var trayLook: TrayLook { TrayLook(overview, isPresent: isPresent, unseenFailures: failures.count) }
+    private var trayLook: TrayLook {
+        TrayLook(
+            overview, assets: assets.values.sorted { $0.reference.path < $1.reference.path }, isPresent: isPresent,
+            unseenFailures: failures.count)
+    }
 
     private func show() {
         let texts = TrayTexts(language ?? overview?.status.settings.language ?? .japanese)
@@ -276,6 +310,9 @@ internal import TodokuClient
                 case .resume(let download): try await client.resume(download)
                 case .cancel(let download): try await client.cancel(download)
                 case .retry(let download): try await client.retry(download)
+                // The answer comes with the end of the update; the watch tells its stages.
+                case .update(let asset): BusActor.spawn { [client] in _ = try? await client.update(asset) }
+                case .cancelUpdate(let asset): try await client.cancel(asset)
                 case .pauseAll: try await client.pauseAll()
                 case .resumeAll: try await client.resumeAll()
                 case .limitSpeed(let limit): try await client.set(.speedLimit(limit))

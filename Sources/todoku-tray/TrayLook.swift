@@ -12,6 +12,8 @@ struct TrayLook: Equatable {
         case waiting(Int)
         /// All remaining downloads are verifying.
         case checking(Int)
+        /// No download is left. This number of assets are being updated.
+        case updating(Int)
         /// All remaining downloads were paused individually.
         case paused(Int)
         /// Everything is paused; this number of downloads have not ended.
@@ -27,15 +29,22 @@ struct TrayLook: Equatable {
     let speedLimit: Speed
     let unseenFailures: Int
     let current: [DownloadDescription]
+    /// The assets that are being updated. Their downloads are not in `current`, but in `downloads`.
+    let assets: [AssetDescription]
+    /// The downloads that were read.
+    let downloads: [DownloadDescription]
     let recent: [DownloadDescription]
+    /// The assets that downloads belong to.
+    let owners: [DownloadReference: AssetDescription]
     /// How many unended downloads are not in `current`.
     let moreCurrent: Int
     let isPaused: Bool
 
     /// - Parameters:
     ///   - overview: the last one from the service; nil if there was none yet.
+    ///   - assets: all that are known, in the order of the menu.
     ///   - isPresent: whether the service runs.
-    init(_ overview: ServiceOverview?, isPresent: Bool, unseenFailures: Int) {
+    init(_ overview: ServiceOverview?, assets: [AssetDescription] = [], isPresent: Bool, unseenFailures: Int) {
         let all = overview?.current ?? []
         let resting = all.filter(\.rests)
         // The service exits by itself if all remaining downloads rest, so the last overview is still right. Otherwise, the fate of the
@@ -43,10 +52,20 @@ struct TrayLook: Equatable {
         let isAsItWas = isPresent || overview?.status.active == 0 && resting.count == all.count
         let status = isAsItWas ? overview?.status : nil
         let remaining = status.map { Int($0.remaining) } ?? resting.count
-        current = isPresent ? all : resting
-        recent = overview?.recent ?? []
+        let known = isPresent ? all : resting
+        downloads = known
+        self.assets = isPresent ? assets.filter(\.stage.isUnderWay) : []
+        let ofAssets = Set(self.assets.compactMap(\.download))
+        current = known.filter { !ofAssets.contains($0.reference) }
+        let owners = assets.compactMap { asset in asset.download.map { ($0, asset) } }
+        self.owners = Dictionary(owners, uniquingKeysWith: { first, _ in first })
+        let ofOthers = self.owners
+        // The archive of an asset that is being unpacked.
+        recent = (overview?.recent ?? []).filter { $0.state == .failed || ofOthers[$0.reference] == nil }
         self.unseenFailures = unseenFailures
-        moreCurrent = max(0, remaining - current.count)
+        let more = max(0, remaining -| known.count)
+        // An asset's download may be beyond those that were read.
+        moreCurrent = max(0, more -| ofAssets.subtracting(known.map(\.reference)).count)
         isPaused = overview?.status.isPaused ?? false
         speedLimit = overview?.status.settings.speedLimit ?? 0
         speed = status?.speed ?? 0
@@ -64,10 +83,10 @@ struct TrayLook: Equatable {
         } else if let status, status.active > 0 {
             activity = .downloading(Int(status.active))
         } else if remaining == 0 {
-            activity = .idle
-        } else if moreCurrent == 0, current.allSatisfy({ $0.state == .paused }) {
+            activity = self.assets.isEmpty ? .idle : .updating(self.assets.count)
+        } else if more == 0, known.allSatisfy({ $0.state == .paused }) {
             activity = .paused(remaining)
-        } else if moreCurrent == 0, current.allSatisfy({ $0.state == .verifying || $0.state == .extracting }) {
+        } else if more == 0, known.allSatisfy({ $0.state == .verifying || $0.state == .extracting }) {
             activity = .checking(remaining)
         } else {
             activity = .waiting(remaining)
@@ -89,7 +108,7 @@ struct TrayLook: Equatable {
             switch (isBusy, percent, activity) {
             case (false, _, _): .none
             case (true, let percent?, _): .percent(percent)
-            case (true, nil, .downloading): .moving(turn: turn)
+            case (true, nil, .downloading), (true, nil, .updating): .moving(turn: turn)
             default: .none
             }
         let sign: ProgressRing.Sign =

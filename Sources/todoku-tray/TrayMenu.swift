@@ -9,6 +9,8 @@ enum TrayWish: Equatable, Sendable {
     case resume(DownloadReference)
     case cancel(DownloadReference)
     case retry(DownloadReference)
+    case update(AssetReference)
+    case cancelUpdate(AssetReference)
     /// The absolute path of a finished file.
     case open(String)
     case pauseAll
@@ -30,8 +32,9 @@ struct TrayMenu {
         var head = MenuItem("summary", texts.line(look))
         head.isEnabled = false
         var items = [head]
-        if !look.current.isEmpty {
+        if !look.current.isEmpty || !look.assets.isEmpty {
             items.append(.separator("above-current"))
+            items += look.assets.map(updating)
             items += look.current.map(running)
             if look.moreCurrent > 0 {
                 var more = MenuItem("more", texts.more(look.moreCurrent))
@@ -68,6 +71,16 @@ struct TrayMenu {
     private func running(_ download: DownloadDescription) -> MenuItem {
         let (reference, key) = (download.reference, download.reference.path)
         var item = MenuItem(key, texts.line(download))
+        item.children = [
+            steer(download, key),
+            entry(key + "/cancel", texts.cancel, .cancel(reference)),
+        ]
+        return item
+    }
+
+    /// The entry that pauses or resumes a download.
+    private func steer(_ download: DownloadDescription, _ key: String) -> MenuItem {
+        let reference = download.reference
         let go: (label: String, wish: TrayWish) =
             switch (download.state, download.waitReason) {
             case (.paused, _): (texts.resume, .resume(reference))
@@ -75,16 +88,22 @@ struct TrayMenu {
             case (_, "paused-all"): (texts.resumeAll, .resumeAll)
             default: (texts.pause, .pause(reference))
             }
-        item.children = [
-            entry(key + "/go", go.label, go.wish),
-            entry(key + "/cancel", texts.cancel, .cancel(reference)),
-        ]
+        return entry(key + "/go", go.label, go.wish)
+    }
+
+    private func updating(_ asset: AssetDescription) -> MenuItem {
+        let key = asset.reference.path
+        let download = look.downloads.first { $0.reference == asset.download }
+        var item = MenuItem(key, texts.line(asset, download))
+        if let download, asset.stage == .downloading { item.children.append(steer(download, key)) }
+        item.children.append(entry(key + "/cancel", texts.cancel, .cancelUpdate(asset.reference)))
         return item
     }
 
     /// A click opens the file, or retries the download. No submenu, because GNOME shows no submenu inside another.
     private func ended(_ download: DownloadDescription) -> MenuItem {
         let key = "recent" + download.reference.path
+        if let asset = look.owners[download.reference] { return entry(key, texts.retryLine(asset), .update(asset.reference)) }
         if download.state == .failed { return entry(key, texts.retryLine(download), .retry(download.reference)) }
         if let path = download.path { return entry(key, texts.line(download), .open(path)) }
         // It was downloaded into a caller's descriptor.

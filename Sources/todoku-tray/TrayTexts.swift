@@ -25,6 +25,7 @@ struct TrayTexts {
             ])
         case .waiting(let count): return catalog.text("%1$s waiting", "%1$s waiting", count: UInt64(count))
         case .checking(let count): return catalog.text("%1$s checking", "%1$s checking", count: UInt64(count))
+        case .updating(let count): return catalog.text("%1$s updating", "%1$s updating", count: UInt64(count))
         case .paused(let count): return catalog.text("%1$s paused", "%1$s paused", count: UInt64(count))
         case .held(let count):
             return joined([
@@ -69,6 +70,36 @@ struct TrayTexts {
     }
 
     func name(_ download: DownloadDescription) -> String { Self.shortened(download.displayName, to: Self.longestName) }
+
+    /// "levels 2026.11 — downloading · 45 %": the asset in place of its download.
+    ///
+    /// - Parameter download: its download, if known.
+    func line(_ asset: AssetDescription, _ download: DownloadDescription?) -> String {
+        // The watch reports no progress that was made before it began.
+        let fraction = asset.progress?.fraction ?? (asset.stage == .downloading ? download?.fraction : nil)
+        let percent = fraction.map { catalog.percent(Int(clamping: $0 * 100)) }
+        let stage: String
+        switch (asset.stage, download?.state) {
+        case (.checking, _): stage = catalog.text("checking for a new version")
+        case (.downloading, .waiting): stage = reason(download?.waitReason)
+        case (.downloading, .paused): stage = catalog.text("paused")
+        case (.downloading, _): stage = catalog.text("downloading")
+        case (.verifying, _): stage = catalog.text("checking")
+        case (.extracting, _): stage = catalog.text("unpacking")
+        default: stage = asset.stage.name
+        }
+        return "\(name(asset)) — \(joined([stage, percent]))"
+    }
+
+    /// "levels 2026.11 — failed · try again".
+    func retryLine(_ asset: AssetDescription) -> String {
+        "\(name(asset)) — \(joined([catalog.text("failed"), catalog.text("try again")]))"
+    }
+
+    private func name(_ asset: AssetDescription) -> String {
+        let isNamed = asset.stage != .checking && !asset.latestVersion.isEmpty
+        return Self.shortened(isNamed ? "\(asset.name) \(asset.latestVersion)" : asset.name, to: Self.longestName)
+    }
 
     private func state(_ download: DownloadDescription) -> String {
         let percent = download.fraction.map { catalog.percent(Int(clamping: $0 * 100)) }

@@ -3,6 +3,11 @@ internal import Glibc
 
 @main struct Main {
     static func main() {
+        // ArgumentParser's own flag would answer for a subcommand's option --version whenever another argument is wrong.
+        guard CommandLine.arguments.dropFirst() != ["--version"] else {
+            Output.write("todoku 0.1.0\n")
+            exit(ExitStatus.success.rawValue)
+        }
         do {
             var command = try TodokuCommand.parseAsRoot(ExtractArgument.completed(Array(CommandLine.arguments.dropFirst())))
             try command.run()

@@ -12,6 +12,7 @@ enum Arguments {
         The download service of the desktop session. D-Bus starts it on demand; start it by hand for experiments only.
 
           --if-pending             exit at once if nothing is pending (for login)
+          --if-due                 start the service by D-Bus if a check of an asset is due (for a timer)
           --allow-hidden-folders   accept destinations in hidden folders
           --idle-exit SECONDS      exit after this time with nothing to do (30; 1 to 86400)
           --toast-keep SECONDS     keep running this long for a click on a toast (600; 1 to 86400)
@@ -31,6 +32,7 @@ enum Arguments {
             func value() -> String? { parts.count == 2 ? parts[1] : rest.popFirst() }
             switch parts[0] {
             case "--if-pending" where parts.count == 1: options.ifPending = true
+            case "--if-due" where parts.count == 1: options.ifDue = true
             case "--allow-hidden-folders" where parts.count == 1: options.allowsHiddenFolders = true
             case "--idle-exit", "--toast-keep":
                 guard let seconds = value().flatMap({ Int($0) }), (1...86_400).contains(seconds) else {

@@ -7,6 +7,7 @@ internal import Logging
 @main struct Main {
     static func main() {
         keepHeapSmall()
+        if CommandLine.arguments.dropFirst().elementsEqual([UnpackingProgram.argument]) { UnpackingProgram.run() }
         raiseFileLimit()
         SignalSource.block([SIGTERM, SIGINT, SIGHUP])
         signal(SIGPIPE, SIG_IGN)

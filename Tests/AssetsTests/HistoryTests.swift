@@ -39,6 +39,9 @@ private final class World {
     var unpacking: Set<String> = []
     var folders: [String: String] = [:]  // name: version
     var link: String?
+    /// Somebody has deleted the link, or the version that it led to, and no switch has followed.
+    var isBroken = false
+    var hasDeleted = false
     var published = 1
     var nextDownload: UInt64 = 1
     var isManifestGone = false
@@ -117,6 +120,7 @@ private final class World {
         case .answer(let call, _):
             if asked.remove(call.value) == nil { defects.append("call \(call.value) is answered twice") }
         case .removeDownload(let number): removeDownload(number)
+        case .raiseDownload: break
         case .startDownload(let key, let ticket, let url, let pending):
             // All of this is one step of the host.
             if let old = pending.download { removeDownload(old) }
@@ -155,6 +159,10 @@ private final class World {
         let failure = DownloadFailure(.writeFailed, "The disk failed.")
         switch action {
         case .fetchManifest(let key, let ticket, _):
+            if case .checking(ticket)? = updater[key]?.activity, let installed = updater[key]?.record.installed?.folder {
+                let isThere = folders[installed] != nil
+                if !isThere || link != installed { happens(.versionLost(key, folder: installed, isFolderThere: isThere)) }
+            }
             if isManifestGone {
                 happens(.manifestFailed(key, ticket, DownloadFailure(.httpStatus, "gone", httpStatus: 404)))
             } else if fails {
@@ -166,8 +174,11 @@ private final class World {
         case .extract(let key, let folder, let manifest): extract(key, folder, manifest, fails: fails, failure)
         case .switchLink(let key, let folder):
             if fails { return happens(.switched(key, failure)) }
-            if folders[folder] == nil { defects.append("the link is switched to \(folder), which is not whole") }
-            link = folder
+            guard folders[folder] != nil else {
+                if !hasDeleted { defects.append("the link is switched to \(folder), which is not whole") }
+                return happens(.versionLost(key, folder: folder, isFolderThere: false))
+            }
+            (link, isBroken) = (folder, false)
             look()
             happens(.switched(key, nil))
         case .remove(let key, let removal):
@@ -252,6 +263,7 @@ private final class World {
         case 17: isManifestGone = roll(6) == 0
         case 18: if roll(3) == 0 { kill() }
         default:
+            if roll(8) == 0 { deleteVersion() }
             // Somebody deletes an archive, or a download from the list.
             if roll(4) == 0, let path = archives.keys.sorted().first { archives[path] = nil }
             if roll(8) == 0, let number = followed.keys.sorted().first, let key = followed[number] {
@@ -260,6 +272,14 @@ private final class World {
             }
         }
         look()
+    }
+
+    /// Somebody deletes the version that the link leads to, or the link.
+    func deleteVersion() {
+        guard let link else { return }
+        log.append("somebody deletes \(link), or the link to it")
+        (isBroken, hasDeleted) = (true, true)
+        if roll(2) == 0 { folders[link] = nil } else { self.link = nil }
     }
 
     func call() {
@@ -286,7 +306,7 @@ private final class World {
             case .extract(_, let folder, _):
                 guard let version = archives[AssetRecord.archive(of: folder)] else { break }
                 if roll(2) == 0 { unpacking.insert(folder) } else if folders[folder] == nil { folders[folder] = version }
-            case .switchLink(_, let folder): link = folder
+            case .switchLink(_, let folder): if folders[folder] != nil { (link, isBroken) = (folder, false) }
             case .remove(_, let removal) where !removal.keepsFolder && link == removal.folder: break
             case .remove(_, let removal): if roll(2) == 0 { unpacking.remove(removal.folder) } else { remove(removal) }
             case .deleteData(_, let names):
@@ -341,7 +361,7 @@ private final class World {
 
     /// At every moment the link leads to a whole version.
     func look() {
-        guard let link, folders[link] == nil else { return }
+        guard !isBroken, let link, folders[link] == nil else { return }
         let defect = "the link leads to \(link), which is not there"
         if !defects.contains(defect) { defects.append(defect) }
     }
@@ -349,7 +369,7 @@ private final class World {
     func checkLeftovers() {
         let record = updater[Self.key]?.record
         if let record {
-            if let installed = record.installed {
+            if let installed = record.installed, !isBroken {
                 if link != installed.folder { defects.append("the link leads to \(link ?? "-"), and \(installed.folder) is installed") }
                 if folders[installed.folder] != installed.version {
                     defects.append("\(installed.folder) is not version \(installed.version)")
@@ -366,7 +386,7 @@ private final class World {
             for number in downloads.keys where number != record.pending?.download { defects.append("download \(number) is left") }
         } else {
             if !archives.isEmpty || !unpacking.isEmpty { defects.append("after the end are left \(archives) \(unpacking)") }
-            for folder in folders.keys where folder != link { defects.append("after the end \(folder) is left") }
+            for folder in folders.keys where folder != link && !hasDeleted { defects.append("after the end \(folder) is left") }
             if !downloads.isEmpty { defects.append("after the end the downloads \(downloads.keys) are left") }
         }
     }

@@ -287,6 +287,19 @@ internal import Testing
         bench.restart()
         #expect(!bench.actions.contains(.callOwner(Bench.key)))
     }
+
+    @Test func `does not call an owner that has not answered for a week`() {
+        let bench = Bench(Bench.record { $0.options.activate = "org.example.App" })
+        bench.install(Bench.manifest("1"))
+        bench.happens(.ownerCalled(Bench.key, false))
+        bench.now = bench.now + Limits.remindedAge + .seconds(-1)
+        bench.restart()
+        #expect(bench.actions.contains(.callOwner(Bench.key)))
+        bench.happens(.ownerCalled(Bench.key, false))
+        bench.now = bench.now + .seconds(1)
+        bench.restart()
+        #expect(!bench.actions.contains(.callOwner(Bench.key)) && !bench.record.owesCall)
+    }
 }
 
 @Suite struct `A check` {
@@ -474,6 +487,81 @@ internal import Testing
         #expect(bench.stage == .downloading)
     }
 
+    @Test func `comes once in a session, whatever has started the service`() {
+        let bench = Bench(Bench.record { ($0.update, $0.checkedIn) = (.login, "a") }, session: "a")
+        #expect(!Self.began(bench))
+        bench.restart(session: "b")
+        #expect(Self.began(bench))
+        bench.fetch(Bench.manifest("1"))
+        bench.restart(session: "b")
+        #expect(!Self.began(bench))
+    }
+
+    @Test func `that found no network is remembered until there is one, also by a later process`() {
+        let bench = Bench(Bench.record { $0.update = .login }, network: nil, isLogin: true, session: "a")
+        #expect(!Self.began(bench) && bench.updater.awaitsNetwork && !bench.updater.hasWork)
+        bench.restart(session: "a", network: nil)
+        #expect(!Self.began(bench) && bench.updater.awaitsNetwork && !bench.updater.hasWork)
+        bench.happens(.network(.open))
+        #expect(Self.began(bench))
+        bench.fetch(Bench.manifest("1"))
+        #expect(!bench.updater.awaitsNetwork)
+    }
+
+    @Test func `comes at a login in a session that had one already`() {
+        let bench = Bench(Bench.record { ($0.update, $0.checkedIn) = (.login, "a") }, network: nil, isLogin: true, session: "a")
+        bench.restart(session: "a")
+        #expect(Self.began(bench))
+    }
+
+    @Test func `that failed is not tried again within an hour, also by a later process`() {
+        let bench = Bench(Bench.record { $0.update = .daily })
+        bench.happens(.manifestFailed(Bench.key, bench.ticket!, failure))
+        bench.restart()
+        #expect(!Self.began(bench) && bench.updater.nextWake == bench.now + .seconds(3600))
+        bench.now = bench.now + .seconds(3600)
+        bench.restart()
+        #expect(Self.began(bench))
+    }
+
+    @Test func `is remembered while nobody watches the network`() {
+        let bench = Bench(Bench.record { ($0.update, $0.checkedAt) = (.daily, Bench.start) }, network: nil)
+        #expect(bench.updater.nextWake == bench.now + .seconds(24 * 3600) && !bench.updater.awaitsNetwork)
+        bench.now = bench.now + .seconds(24 * 3600)
+        bench.happens(.time)
+        #expect(bench.updater.awaitsNetwork && bench.updater.nextWake == nil)
+    }
+
+    @Test func `waits for no unmetered network any more once a call asks for the update`() {
+        let bench = Bench(Bench.record { $0.update = .daily })
+        let call = bench.update()
+        #expect(bench.actions.contains { if case .fetchManifest(_, _, false) = $0 { true } else { false } })
+        #expect(bench.actions.contains { if case .cancelFetch = $0 { true } else { false } })
+        bench.update()
+        #expect(!Self.began(bench), "one fetch is enough")
+        bench.fetch(Bench.manifest("1"))
+        #expect(bench.record.pending?.isBackground == false && bench.answers[call] == nil)
+    }
+
+    @Test func `raises its download if a call asks for the update`() {
+        let bench = Bench(Bench.record { $0.update = .daily })
+        bench.fetch(Bench.manifest("1"))
+        bench.addDownload()
+        #expect(bench.record.pending?.isBackground == true)
+        bench.update()
+        #expect(bench.actions.contains(.raiseDownload(Bench.key, bench.number)) && bench.record.pending?.isBackground == false)
+        bench.update()
+        #expect(!bench.actions.contains(.raiseDownload(Bench.key, bench.number)))
+    }
+
+    @Test func `is raised by a call for a check, but its update is not`() {
+        let bench = Bench(Bench.record { $0.update = .daily })
+        let call = bench.check()
+        #expect(bench.actions.contains { if case .fetchManifest(_, _, false) = $0 { true } else { false } })
+        bench.fetch(Bench.manifest("1"))
+        #expect(bench.answers[call] == .checked(isNewer: true, latest: "1") && bench.record.pending?.isBackground == true)
+    }
+
     @Test func `does not come after a start that is no login`() {
         let bench = Bench(Bench.record { $0.update = .login }, isLogin: false)
         #expect(!Self.began(bench))
@@ -499,6 +587,14 @@ internal import Testing
         #expect(bench.updater.nextWake == bench.now + .seconds(3600))
         bench.happens(.time)
         #expect(!Self.began(bench))
+    }
+
+    @Test func `comes when the clock is set back while the service runs`() {
+        let bench = Bench(Bench.record { ($0.update, $0.checkedAt) = (.daily, Bench.start) })
+        #expect(!Self.began(bench))
+        bench.now = bench.now + .seconds(-365 * 24 * 3600)
+        bench.happens(.clockSet)
+        #expect(Self.began(bench))
     }
 
     @Test func `comes when the clock was set back`() {

@@ -136,7 +136,12 @@ internal import Testing
         ("届く", "_e5_b1_8a_e3_81_8f"), ("a b", "a_20b"), ("/", "_2f"), ("\n", "_0a"), ("9", "_39"), ("A-Z", "A_2dZ"), ("\u{301}", "_cc_81"),
     ]) func `takes any text as an element, escaped as by sd-bus`(text: String, element: String) {
         #expect(ObjectPath.escape(text) == element)
+        #expect(ObjectPath.unescape(element) == text)
         #expect(ObjectPath.isValid("/\(element)"))
+    }
+
+    @Test(arguments: ["_4", "a_", "_zz", "_+1", "_ff", "_c3"]) func `is no text if its escapes are none`(element: String) {
+        #expect(ObjectPath.unescape(element) == nil)
     }
 
     @Test(arguments: ["/", "/a", "/a/b", "/_", "/0", "/a_b/C9", "/" + String(repeating: "a", count: 100_000)])

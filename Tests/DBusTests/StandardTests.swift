@@ -4,6 +4,15 @@ internal import Testing
 
 @testable internal import DBus
 
+@Suite(.timeLimit(.minutes(5))) struct `A bus` {
+    @Test @BusActor func `has the same id for all its connections, and another one than every other bus`() async throws {
+        let (bus, other) = (await PrivateBus(), await PrivateBus())
+        let ids = try [bus, bus, other].map { try Connection.open(address: $0.address).busID }
+        #expect(ids[0] == ids[1] && ids[0] != ids[2])
+        #expect(ids.allSatisfy { $0.utf8.count == 32 && UInt64($0.prefix(16), radix: 16) != nil }, "\(ids)")
+    }
+}
+
 @Suite(.timeLimit(.minutes(5))) struct `The standard interfaces` {
     @Test @BusActor func `properties are read one by one and all together`() async throws {
         let service = try await TestService()

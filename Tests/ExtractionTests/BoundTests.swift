@@ -27,7 +27,7 @@ private let program = builtProgram("todoku-unpack", variable: "TODOKU_UNPACK")
 
     @Test func `of a declared size is refused before a byte is written`() {
         let place = Place(TarBytes().adding("a", [1], size: 1 << 40).bytes)
-        var calls = ExtractionCalls()
+        var calls = ExtractionCalls.here
         calls.before = { #expect($0 != .makeFile) }
         #expect(place.unpack(calls: calls).failure == .excessive("The archive is not unpacked: it would make more than 64.0 MiB."))
         #expect(Place(TarBytes().adding("a", [1], size: .max).bytes).failure() != nil)
@@ -116,7 +116,7 @@ private let program = builtProgram("todoku-unpack", variable: "TODOKU_UNPACK")
     static let makers = [
         "bsdtar --format pax -cf $1 -C $2 .", "bsdtar --format pax --gzip -cf $1 -C $2 .", "bsdtar --format pax --bzip2 -cf $1 -C $2 .",
         "bsdtar --format pax --xz -cf $1 -C $2 .", "bsdtar --format pax --zstd -cf $1 -C $2 .",
-        "cd $2 && zip -qry $1.zip . && mv $1.zip $1",
+        "cd $2 && zip -qry $1.zip . && mv $1.zip $1", "bsdtar --format 7zip -cf $1 -C $2 .",
     ]
 
     @Test(arguments: makers) func `is refused wherever it is cut`(maker: String) async {

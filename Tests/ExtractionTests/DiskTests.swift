@@ -57,7 +57,7 @@ import Testing
     @Test func `stops between two chunks, says how far it is, and continues`() {
         let place = Place((0..<20).reduce(TarBytes()) { $0.adding("\($1)", patternBytes(600_000, seed: UInt64($1))) }.whole)
         let control = ExtractionControl()
-        var calls = ExtractionCalls()
+        var calls = ExtractionCalls.here
         let writes = Atomic<Int>(0)
         calls.before = { step in
             if step == .write, control.progress.written > 3_000_000 {
@@ -88,7 +88,7 @@ import Testing
         let place = Place(TarBytes().adding("a", [1]).whole)
         let request = place.request()
         let path: String? = await withCheckedContinuation { continuation in
-            Unpacking.start(request, ExtractionControl()) { continuation.resume(returning: $0.folder?.path) }
+            Unpacking.start(request, ExtractionControl(), calls: .child()) { continuation.resume(returning: $0.folder?.path) }
         }
         close(request.archive)
         #expect(path == "\(place.files)/new")
@@ -101,7 +101,7 @@ import Testing
         #expect(listFolder(place.files) == ["new"])
         rmdir("\(place.files)/new")
         // The same holds for a folder that takes the name meanwhile.
-        var calls = ExtractionCalls()
+        var calls = ExtractionCalls.here
         let path = "\(place.files)/new"
         calls.before = { if $0 == .rename { mkdir(path, 0o755) } }
         #expect(place.unpack(calls: calls).failure == .taken(path: path))

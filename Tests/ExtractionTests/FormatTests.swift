@@ -32,13 +32,18 @@ func writeSample(_ folder: String) {
         "tar -cf $1.tar -C $2 . && split -b 100000 $1.tar $1- && for p in $1-*; do zstd -qc $p; done >$1; rm $1-* $1.tar",
         "cd $2 && zip -qry $1.zip . && mv $1.zip $1", "cd $2 && zip -qry0 $1.zip . && mv $1.zip $1",
         "bsdtar --format zip -cf $1 -C $2 .", "cd $2 && zip -qryZ bzip2 $1.zip . && mv $1.zip $1",
-        "cd $2 && zip -qry -fz $1.zip . && mv $1.zip $1",
+        "cd $2 && zip -qry -fz $1.zip . && mv $1.zip $1", "bsdtar --format 7zip -cf $1 -C $2 .",
+        "bsdtar --format 7zip --options compression=ppmd -cf $1 -C $2 .",
+        "bsdtar --format 7zip --options compression=deflate -cf $1 -C $2 .",
+        "cd $2 && 7z a -t7z -snl -m0=lzma2 $1.7z . >/dev/null && mv $1.7z $1",
+        "cd $2 && 7z a -t7z -snl -ms=off $1.7z . >/dev/null && mv $1.7z $1",
     ]
 
     @Test(arguments: makers) func `is unpacked as it was packed`(maker: String) async {
+        if underSanitizer() != nil, maker.contains("7z") { return print("memory has no bound under a sanitizer, so 7z is refused") }
         let (place, sample) = (Place(), TemporaryFolder("todoku-sample"))
         writeSample(sample.path)
-        let isZip = maker.contains("zip -q") || maker.contains("format zip")
+        let isZip = maker.contains("zip -q") || maker.contains("format zip") || maker.contains("7z")
         let isPart = maker.contains("v7")
         if !isZip { link(sample("data/levels/1.map"), sample("data/same.map")) }
         await shell(maker.replacing("ustar", with: "ustar --exclude long-*"), place.archive, sample.path)
@@ -115,7 +120,7 @@ func writeSample(_ folder: String) {
         }
         let place = Place(ZipBytes().adding(ZipBytes.Entry(name: name)).whole)
         var request = place.request()
-        request.decode = { charset, bytes in charset == "CP932" && bytes == name ? "写真" : nil }
+        request.decode = { _, _ in nil }  // the child has its own
         #expect(place.unpack(request).folder != nil)
         #expect(listFolder("\(place.files)/new") == ["写真"])
     }

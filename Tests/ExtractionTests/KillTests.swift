@@ -114,7 +114,7 @@ private func sampleArchive(_ place: Place, zip: Bool) async -> [String: String] 
         let durable = Int.random(in: 0..<count, using: &random)
         // Stop a run, then change its journal to claim a checkpoint after `durable` entries.
         let control = ExtractionControl()
-        var calls = ExtractionCalls()
+        var calls = ExtractionCalls.here
         let last = Int.random(in: durable...count, using: &random)
         calls.before = { step in
             if step == .makeFile, control.progress.entries >= UInt64(last) { control.cancel() }
@@ -135,7 +135,7 @@ private func sampleArchive(_ place: Place, zip: Bool) async -> [String: String] 
             default: break
             }
         }
-        var later = ExtractionCalls()
+        var later = ExtractionCalls.here
         later.boot = "another-boot"
         let result = place.unpack(calls: later)
         #expect(result.folder?.kept == journal.durable, "\(result)")
@@ -147,7 +147,7 @@ private func sampleArchive(_ place: Place, zip: Bool) async -> [String: String] 
     @Test(arguments: [true, false]) func `finds no count that was noted before its flush`(isFlushedWhole: Bool) {
         let place = Place((0..<30).reduce(TarBytes()) { $0.adding("d\($1 % 3)/\($1)", patternBytes(3000)) }.whole)
         let steps = Recorded()
-        var calls = ExtractionCalls()
+        var calls = ExtractionCalls.here
         calls.isFlushedWhole = isFlushedWhole
         calls.before = { steps.add($0) }
         #expect(place.unpack(calls: calls).folder != nil)

@@ -31,7 +31,7 @@ static int refuses_reopen;
 int record_fd = -1;
 static int log_fd = -1;
 static const char *boot;
-struct inode_pair inodes[256];
+struct inode_pair inodes[MOST_INODES];
 int inode_count;
 static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER;
 
@@ -72,7 +72,7 @@ __attribute__((constructor)) static void begin(void) {
   if ((text = getenv("FAULTSHIM_RECORD"))) record_fd = raw_open(text, O_WRONLY | O_CREAT | O_APPEND);
   FILE *file = (text = getenv("FAULTSHIM_INODES")) ? fopen(text, "re") : NULL;
   if (file) {
-    while (inode_count < 256 && fscanf(file, "%lu %lu", &inodes[inode_count].real, &inodes[inode_count].told) == 2) inode_count++;
+    while (inode_count < MOST_INODES && fscanf(file, "%lu %lu", &inodes[inode_count].real, &inodes[inode_count].told) == 2) inode_count++;
     fclose(file);
   }
 }
@@ -172,6 +172,11 @@ void unlock(int is_locked) {
 
 // MARK: Calls
 
+// A new file may have the number of one that was rebuilt and is gone.
+static void forget_inode(uint64_t inode) {
+  for (int i = 0; i < inode_count; i++) if (inodes[i].real == inode) inodes[i].real = 0;
+}
+
 static int opened(int folder, const char *path, int flags, mode_t mode) {
   char buffer[PATH_MAX];
   if (boot && path && !strcmp(path, "/proc/sys/kernel/random/boot_id")) path = boot;
@@ -194,7 +199,7 @@ static int opened(int folder, const char *path, int flags, mode_t mode) {
     names[fd] = strdup(name);
     if (!was_there) {
       uint64_t inode = inode_of(fd);
-      for (int i = 0; i < inode_count; i++) if (inodes[i].real == inode) inodes[i].real = 0;
+      forget_inode(inode);
       record(CREATE, inode, 0, name, strlen(name), NULL, 0);
     } else if ((flags & O_TRUNC) && (flags & O_ACCMODE) != O_RDONLY) record(TRUNCATE, inode_of(fd), 0, NULL, 0, NULL, 0);
   }
@@ -292,6 +297,19 @@ static int synced(const char *call, long number, int fd) {
 int fsync(int fd) { return synced("fsync", SYS_fsync, fd); }
 int fdatasync(int fd) { return synced("fdatasync", SYS_fdatasync, fd); }
 
+// The machine stays on, and so nothing of its disk is flushed: that would wait for what other programs write.
+int syncfs(int fd) {
+  const char *name = name_of(fd);
+  if (!name) return (int)syscall(SYS_syncfs, fd);
+  enum fault fault = befalls("syncfs", SPACE | 1 << EIO_ | ANY_KILL, name);
+  if (failed(fault)) return -1;
+  int locked = lock();
+  record(SYNC_ALL, 0, 0, NULL, 0, NULL, 0);
+  unlock(locked);
+  after(fault);
+  return 0;
+}
+
 int sync_file_range(int fd, off64_t offset, off64_t count, unsigned flags) {
   if (failed(befalls("sync_file_range", SPACE | 1 << EIO_, name_of(fd)))) return -1;
   return (int)syscall(SYS_sync_file_range, fd, offset, count, flags);
@@ -339,7 +357,10 @@ static int named(const char *call, unsigned possible, enum change kind, int from
   int result = to ? (int)syscall(number, from_folder, from, to_folder, to, extra) : (int)syscall(number, from_folder, from, extra);
   if (result == 0 && (name || other)) {
     struct stat s = {0};
-    if (kind == MKDIR) syscall(SYS_newfstatat, AT_FDCWD, name, &s, AT_SYMLINK_NOFOLLOW);
+    if (kind == MKDIR) {
+      syscall(SYS_newfstatat, AT_FDCWD, name, &s, AT_SYMLINK_NOFOLLOW);
+      forget_inode(s.st_ino);
+    }
     record(kind, s.st_ino, 0, name, name ? strlen(name) : 0, other, other ? strlen(other) : 0);
   }
   unlock(locked);
@@ -366,6 +387,21 @@ int mkdirat(int folder, const char *path, mode_t mode) {
   return named("mkdir", SPACE | CHANGE, MKDIR, folder, path, -1, NULL, SYS_mkdirat, mode);
 }
 int mkdir(const char *path, mode_t mode) { return mkdirat(AT_FDCWD, path, mode); }
+
+// The target is text, and no path of ours.
+int symlinkat(const char *target, int folder, const char *path) {
+  char buffer[PATH_MAX];
+  const char *name = full(folder, path, buffer);
+  enum fault fault = befalls("symlink", SPACE | CHANGE, name);
+  if (failed(fault)) return -1;
+  int locked = lock();
+  int result = (int)syscall(SYS_symlinkat, target, folder, path);
+  if (result == 0 && name) record(SYMLINK, 0, 0, name, strlen(name), target, strlen(target));
+  unlock(locked);
+  after(fault);
+  return result;
+}
+int symlink(const char *target, const char *path) { return symlinkat(target, AT_FDCWD, path); }
 
 int fchmod(int fd, mode_t mode) {
   enum fault fault = befalls("fchmod", CHANGE, name_of(fd));

@@ -34,7 +34,7 @@ struct shared {
   struct { uint64_t port, bytes; } received[64];  // bytes of TCP connections, by the server's port
 };
 
-enum change { CREATE = 1, MKDIR, TRUNCATE, EXTEND, WRITE, SYNC, SYNC_FOLDER, RENAME, LINK, UNLINK, SENT };
+enum change { CREATE = 1, MKDIR, TRUNCATE, EXTEND, WRITE, SYNC, SYNC_FOLDER, RENAME, LINK, UNLINK, SENT, SYMLINK, SYNC_ALL };
 
 // One change in the record; `first_length` and `second_length` bytes follow: data or a path, and the second path.
 // In the order of the changes; `offset` is a file's new length for TRUNCATE and EXTEND.
@@ -49,7 +49,8 @@ extern struct shared *shared;
 extern enum fault wanted;
 extern int lasting, record_fd, inode_count, invents_inodes;
 extern long file_owner;  // -1: files have their own
-extern struct inode_pair { uint64_t real, told; } inodes[256];
+#define MOST_INODES 4096
+extern struct inode_pair { uint64_t real, told; } inodes[MOST_INODES];
 int is_below(const char *path);
 const char *name_of(int fd);
 int lock(void);

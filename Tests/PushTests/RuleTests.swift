@@ -108,7 +108,7 @@ private func message(
                 url: "https://example.org/届く", sha256: digest, size: .max, type: "image/png", validUntil: 1, patience: 2),
             arrived: now, options: ["hosts": .strings(["example.org"])], isSandboxed: true, outcome: nil)
         #expect(PendingPush(record: message.record)?.record == message.record)
-        message.outcome = PendingPush.Outcome(result: .failed, path: "", error: "e", message: "m", ended: now)
+        message.outcome = PendingPush.Outcome(.failed, path: "", error: "e", message: "m", ended: now)
         #expect(PendingPush(record: message.record)?.outcome == message.outcome)
         #expect(PendingPush(record: [:]) == nil)
     }

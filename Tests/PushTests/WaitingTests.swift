@@ -109,6 +109,46 @@ import Testing
         #expect(fetches.count == 2 && fetches.first?.options == fetches.last?.options)
     }
 
+    @Test func `whose options were not saved replaces the download that has others`() async throws {
+        let world = try await PushWorld()
+        let distributor = await world.distributor(versions: [1])
+        let app = try await AppStandIn(world)
+        let gate = Gate()
+        let file = await Served { gate.wait() }
+        _ = try await world.register()
+        await send(file.message(), await distributor.token(), to: world)
+        #expect(await file.server.waitForRequests(1))
+        _ = try await world.register("picture", ["max-size": .uint64(200_000)])
+        await world.kill()
+        // As an earlier version of the program has saved it.
+        let name = try #require(listFolder("\(world.state)/messages").first { !$0.hasPrefix(".") })
+        let path = "\(world.state)/messages/\(name)"
+        var record = try #require(Message.value([String: Variant].self, from: readFile(path) ?? []))
+        (record["options"], record["sandboxed"]) = (nil, nil)
+        writeFile(path, Message.bytes(of: record))
+        _ = try await world.entry()
+        #expect(await file.server.waitForRequests(2))
+        gate.open()
+        #expect(await app.wasCalled())
+        #expect(await app.calls.map(\.result) == ["new-data"])
+    }
+
+    @Test func `for the service keeps the program running, because nobody else asks for its file in time`() async throws {
+        let world = try await PushWorld(idleExit: 1, hasService: false)
+        let service = try await ServiceStandIn(world)
+        await service.setError(DBusError("org.todoku.Error.Storage", "full"))
+        let distributor = await world.distributor(versions: [1])
+        let file = await Served()
+        _ = try await world.register()
+        await send(file.message(), await distributor.token(), to: world)
+        #expect(await eventually { await service.fetches.count == 1 })
+        let process = await world.process()
+        // An exit would come after one second. Later than now is right, too.
+        let end = wallClock() + 3_000_000
+        #expect(await eventually { wallClock() >= end })
+        #expect(await world.process() == process && process != nil)
+    }
+
     @Test func `keeps no other registration from its files, and goes with its own`() async throws {
         let world = try await PushWorld(hasService: false)
         let service = try await ServiceStandIn(world)

@@ -51,6 +51,7 @@ struct Disk {
     var parts: [DownloadNumber: File] = [:]
     var finals: [String: File] = [:]
     var folders: [DownloadNumber: Unpacked] = [:]
+    var asset = AssetDisk()
     private var nextInode: UInt64 = 100
 
     mutating func newInode() -> UInt64 {

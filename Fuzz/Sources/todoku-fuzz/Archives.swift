@@ -21,13 +21,15 @@ func fuzzArchive(_ bytes: [UInt8]) {
     let request = ExtractionRequest(
         archive: archive, fingerprint: [], directory: "\(place)/files", name: "new", limits: limits, expectedSize: 0, reserve: .bytes(0),
         allowHidden: true)
-    let first = Unpacking.run(request, ExtractionControl())
+    var calls = ExtractionCalls()
+    calls.place = .thisProcess
+    let first = Unpacking.run(request, ExtractionControl(), calls: calls)
     let left = names("\(place)/files")
     switch first {
     case .success(let folder):
         check(left == [".todoku-journal-new", "new"], "\(left) is there")
         check(folder.bytes <= 4 << 20 && folder.entries <= 200, "\(folder)")
-        check((try? Unpacking.run(request, ExtractionControl()).get().path) == folder.path, "another answer")
+        check((try? Unpacking.run(request, ExtractionControl(), calls: calls).get().path) == folder.path, "another answer")
         Unpacking.forget(directory: "\(place)/files", name: "new")
         let outcome = FolderRemoval.remove("new", directory: "\(place)/files", allowHidden: true, control: ExtractionControl())
         check(outcome == .removed, "\(outcome)")

@@ -33,6 +33,7 @@ enum Target: String, CaseIterable {
     case rows
     case messages
     case pushes
+    case manifests
     case exchanges
 
     var oneInput: @convention(c) (UnsafePointer<UInt8>?, Int) -> Int32 {
@@ -48,6 +49,7 @@ enum Target: String, CaseIterable {
         case .rows: { run(fuzzRows, $0, $1) }
         case .messages: { run(fuzzMessage, $0, $1) }
         case .pushes: { run(fuzzPush, $0, $1) }
+        case .manifests: { run(fuzzManifest, $0, $1) }
         case .exchanges: { run(fuzzExchanges, $0, $1) }
         }
     }

@@ -78,10 +78,12 @@ public struct AssetState: Sendable {
     var busy: Set<String> = []
     /// The removals that failed. The next update or the next start tries again.
     var stuck: Set<AssetRemoval> = []
-    /// A check is due because somebody has logged in.
+    /// A check is due because somebody has logged in since the last one.
     var owesCheck = false
-    /// When a check without a call was begun last.
-    var triedAt: WallTime?
+    /// Whether the manifest is fetched without a call, and so waits for an unmetered connection.
+    var fetchesInBackground = false
+    /// The registrations with another manifest or key that came during a switch: it ends first.
+    var registrations: [(record: AssetRecord, call: AssetUpdater.CallNumber)] = []
     /// The place of the next download's URL in `AssetManifest.sources`.
     var source = 0
     /// The places of those that have failed in this update.
@@ -94,6 +96,15 @@ public struct AssetState: Sendable {
     var isCallingOwner = false
 
     init(_ record: AssetRecord) { self.record = record }
+
+    /// Whether something is under way by itself. Downloads keep the process themselves, unless they are paused.
+    var isWorking: Bool {
+        if !busy.isEmpty || isCallingOwner { return true }
+        return switch activity {
+        case .none, .checking, .downloading, .verifying: false
+        case .checkingSpace, .starting, .extracting, .switching, .rollingBack, .deleting: true
+        }
+    }
 
     public var stage: AssetStage {
         switch activity {
@@ -124,9 +135,8 @@ public struct AssetState: Sendable {
         case .none, .checking, .rollingBack, .deleting: break
         }
         if record.isObsolete { return .obsolete }
-        guard let installed = record.installed else { return .notInstalled }
-        guard let latest = record.latest, !latest.isSameBytes(as: installed.version) else { return .upToDate }
-        return .updateAvailable
+        if record.installed == nil { return .notInstalled }
+        return record.isOutdated ? .updateAvailable : .upToDate
     }
 }
 

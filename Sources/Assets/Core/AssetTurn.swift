@@ -31,6 +31,8 @@ extension AssetUpdater {
         case manifestFailed(AssetKey, Ticket, DownloadFailure)
         /// `missing`: the bytes by which the room on the disk is too small; 0: it is enough.
         case spaceChecked(AssetKey, Ticket, missing: ByteCount)
+        /// The directory cannot be used.
+        case spaceRefused(AssetKey, Ticket, DownloadFailure)
         case downloadAdded(AssetKey, Ticket, DownloadNumber)
         case downloadRefused(AssetKey, Ticket, DownloadFailure)
         case downloadEnded(AssetKey, DownloadNumber, DownloadEnd)
@@ -38,17 +40,25 @@ extension AssetUpdater {
         case switched(AssetKey, DownloadFailure?)
         /// `isGone` false: something is still there.
         case removed(AssetKey, AssetRemoval, isGone: Bool)
-        case dataDeleted(AssetKey, DownloadFailure?)
+        /// `isUntouched`: nothing was deleted.
+        case dataDeleted(AssetKey, DownloadFailure?, isUntouched: Bool = false)
         /// The owner was called, or the call failed and is tried again after the next start.
         case ownerCalled(AssetKey, Bool)
 
         // Facts.
+        /// While the manifest is fetched: the link does not lead to the installed version `folder`. `isFolderThere`: the version itself is
+        /// still on the disk. Instead of `switched`: the version that the link was to lead to is not there.
+        case versionLost(AssetKey, folder: String, isFolderThere: Bool)
         /// The archive is whole, and its digest is being computed.
         case downloadVerifies(AssetKey, DownloadNumber)
         case network(NetworkCondition?)
         case time
-        /// All records are restored. `isLogin`: the session has just begun.
-        case begins(isLogin: Bool)
+        /// The wall clock was set.
+        case clockSet
+        /// All records are restored.
+        ///
+        /// `isLogin`: the service was started because somebody has logged in. `session`: names the session of the bus; empty: unknown.
+        case begins(isLogin: Bool, session: String = "")
         /// The process exits: nothing starts any more.
         case ends
     }
@@ -79,8 +89,8 @@ extension AssetUpdater {
     public enum Action: Equatable, Sendable {
         case save(AssetRecord)
         case delete(AssetKey)
-        /// Fetch the manifest at the record's URL with a conditional request, and verify its signature if the record has a key.
-        /// `manifestFetched` also answers if the server says that nothing has changed.
+        /// Look whether the installed version is there. Then fetch the manifest at the record's URL with a conditional request, and verify
+        /// its signature if the record has a key. `manifestFetched` also answers if the server says that nothing has changed.
         case fetchManifest(AssetKey, Ticket, isBackground: Bool)
         case cancelFetch(AssetKey, Ticket)
         case checkSpace(AssetKey, Ticket, needed: ByteCount)
@@ -89,6 +99,8 @@ extension AssetUpdater {
         case startDownload(AssetKey, Ticket, url: String, PendingUpdate)
         /// Report the end of a download that was added before. `retries`: if it has failed or was cancelled, run it again.
         case resumeDownload(AssetKey, DownloadNumber, retries: Bool)
+        /// Give a download that was added without a call the options of the registration: it may use a metered connection.
+        case raiseDownload(AssetKey, DownloadNumber)
         /// Take a download off the list that was added just now. Nothing is reported.
         case removeDownload(DownloadNumber)
         case extract(AssetKey, folder: String, AssetManifest)
@@ -135,8 +147,13 @@ extension AssetUpdater {
     ///
     /// Calls nothing outside; the time is `now`.
     public func turn(_ events: [Event], at now: WallTime) -> [Action] {
-        for event in events { take(event, now: now) }
+        began(now)
+        for event in events {
+            take(event, now: now)
+            reindex()
+        }
         beginDueChecks(now: now)
+        reindex()
         defer { actions = [] }
         return actions
     }
@@ -157,6 +174,9 @@ extension AssetUpdater {
             if assets[key]?.activity == .checking(ticket) { manifestFailed(key, failure) }
         case .spaceChecked(let key, let ticket, let missing):
             if assets[key]?.activity == .checkingSpace(ticket) { spaceChecked(key, missing: missing) }
+        case .spaceRefused(let key, let ticket, let failure):
+            if assets[key]?.activity == .checkingSpace(ticket) { fail(key, failure) }
+        case .versionLost(let key, let folder, let isFolderThere): versionLost(key, folder, isFolderThere: isFolderThere)
         case .downloadAdded(let key, let ticket, let number): downloadAdded(key, ticket, number)
         case .downloadRefused(let key, let ticket, let failure):
             if assets[key]?.activity == .starting(ticket) { fail(key, failure) }
@@ -167,11 +187,12 @@ extension AssetUpdater {
         case .extracted(let key, let folder, let end): extracted(key, folder, end)
         case .switched(let key, let failure): switched(key, failure, now: now)
         case .removed(let key, let removal, let isGone): removed(key, removal, isGone: isGone)
-        case .dataDeleted(let key, let failure): dataDeleted(key, failure)
+        case .dataDeleted(let key, let failure, let isUntouched): dataDeleted(key, failure, isUntouched: isUntouched)
         case .ownerCalled(let key, let isDone): ownerCalled(key, isDone)
         case .network(let condition): network = condition
         case .time: break
-        case .begins(let isLogin): begin(isLogin: isLogin)
+        case .clockSet: reindexAll()
+        case .begins(let isLogin, let session): begin(isLogin: isLogin, session: session)
         case .ends: isEnding = true
         }
     }

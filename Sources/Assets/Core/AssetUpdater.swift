@@ -5,17 +5,19 @@ public import DownloadModel
 /// It has no clock, socket or disk. `turn` takes what happened, and returns what the host must do. It is a client of the scheduler of
 /// downloads, which it knows only by the numbers of downloads.
 public final class AssetUpdater {
-    /// How often a check without a call is tried again after a failure.
-    static let pause: Duration = .seconds(3600)
-    static let day: Duration = .seconds(24 * 3600)
     /// How often an archive that vanished is downloaded again.
     static let mostRestarts = 2
 
-    public internal(set) var assets: [AssetKey: AssetState] = [:]
+    public let assets = AssetTable()
+    private var index = AssetIndex()
     var actions: [Action] = []
     /// nil: not known yet.
     var network: NetworkCondition?
+    /// The instant of the turn.
+    private(set) var now = WallTime(microseconds: 0)
     var isEnding = false
+    /// The session of the bus; empty: unknown.
+    private(set) var session = ""
     /// Before the first turn with `begins`, nothing is checked.
     var hasBegun = false
     private var lastTicket: UInt64 = 0
@@ -26,30 +28,53 @@ public final class AssetUpdater {
     /// - Parameter records: the stored assets.
     public init(_ records: [AssetRecord] = [], network: NetworkCondition? = nil) {
         self.network = network
-        for record in records { assets[record.key] = AssetState(record) }
+        for record in records { assets.insert(AssetState(record)) }
     }
 
     public subscript(_ key: AssetKey) -> AssetState? { assets[key] }
 
     /// The registered assets of `app`, by name.
-    public func keys(of app: String) -> [AssetKey] { assets.keys.filter { $0.app.isSameBytes(as: app) }.sorted() }
+    public func keys(of app: String) -> [AssetKey] { assets.keys(of: app) }
+
+    /// All rows, for a database that is written anew.
+    public var rows: [StoreChange] { assets.values.map { .putAsset($0.record) } }
 
     /// Whether anything is under way by itself: the process must not exit. Downloads keep the process themselves, unless they are paused.
-    public var hasWork: Bool {
-        assets.values.contains { state in
-            if !state.busy.isEmpty || state.isCallingOwner { return true }
-            return switch state.activity {
-            case .none, .checking, .downloading, .verifying: false
-            case .checkingSpace, .starting, .extracting, .switching, .rollingBack, .deleting: true
-            }
-        }
-    }
+    public var hasWork: Bool { index.isAnyWorking }
 
     /// When to call `turn` with `time`; nil: at no known instant. The instant keeps no process running.
-    public var nextWake: WallTime? { mayCheck ? assets.values.compactMap(dueAt).min() : nil }
+    public var nextWake: WallTime? { hasBegun && !isEnding ? index.nextDue() : nil }
 
     /// Whether a check without a call is due, and waits for a network.
-    public func awaitsNetwork(at now: WallTime) -> Bool { hasBegun && !isEnding && assets.values.contains { isDue($0, now: now) } }
+    public var awaitsNetwork: Bool { hasBegun && !isEnding && !index.due.isEmpty }
+
+    /// The downloads of all updates that are under way, or that have failed and are continued by the next.
+    public var archiveNumbers: Set<DownloadNumber> { Set(index.archiveNumbers) }
+    /// The asset whose update has this download.
+    public func asset(ofArchive number: DownloadNumber) -> AssetKey? { index.key(ofArchive: number) }
+
+    /// How many instants of checks are kept, with outdated ones; for tests.
+    package var instantsKept: Int { index.instantsKept }
+
+    // MARK: The index
+
+    /// Notes what the last event has changed.
+    func reindex() {
+        for key in assets.takeChanged() { reindex(key) }
+    }
+
+    /// Notes all assets anew: their instants are others.
+    func reindexAll() {
+        _ = assets.takeChanged()
+        for key in assets.keys { reindex(key) }
+    }
+
+    private func reindex(_ key: AssetKey) {
+        let state = assets[key]
+        index.update(key, state, dueAt: state.flatMap(dueAt))
+    }
+
+    func began(_ now: WallTime) { self.now = now }
 
     // MARK: Tools
 
@@ -98,17 +123,15 @@ public final class AssetUpdater {
         let key = record.key
         guard let existing = assets[key]?.record else {
             // Two paths may lead to one folder. The names of versions are unique, so a version that is another asset's tells.
-            let isOthers = { (other: AssetState) in
-                other.record.directory.isSameBytes(as: record.directory) || found.map { other.record.folders.contains($0) } ?? false
-            }
-            if let other = assets.values.first(where: isOthers) {
+            if let other = assets.key(in: record.directory) ?? found.flatMap({ index.key(ofFolder: $0) }) {
                 return answer(
-                    .call(call),
-                    .refused(Refusal(.alreadyExists, "The folder \(record.directory) is that of the asset \(other.record.key).")))
+                    .call(call), .refused(Refusal(.alreadyExists, "The folder \(record.directory) is that of the asset \(other).")))
             }
             var record = record
+            // The app that registers an asset decides about its first check.
+            record.checkedIn = session
             if let found { record.left = AssetVersion(version: "", folder: found) }
-            assets[key] = AssetState(record)
+            assets.insert(AssetState(record))
             actions += [.save(record), .added(key)]
             return answer(.call(call), .registered(key))
         }
@@ -119,20 +142,25 @@ public final class AssetUpdater {
                 .refused(
                     Refusal(.alreadyExists, "The asset \(key) is registered in \(existing.directory); unregister it before you move it.")))
         }
+        let isOtherSource = record.manifestURL != existing.manifestURL || record.publicKey != existing.publicKey
+        // A switch is one step. What it installs is by the manifest and the key that were registered when it began.
+        if assets[key]?.activity == .switching, isOtherSource || assets[key]?.registrations.isEmpty == false {
+            assets[key]?.registrations.append((record, call))
+            return
+        }
         var changed = existing
         (changed.manifestURL, changed.options, changed.publicKey) = (record.manifestURL, record.options, record.publicKey)
         changed.update = record.update
         if changed != existing || !changed.options.isSameText(as: existing.options) {
             change(key) { $0 = changed }
             actions.append(.tell(key))
-            let isOtherSource = changed.manifestURL != existing.manifestURL || changed.publicKey != existing.publicKey
             // What is under way may be another server's, or not signed by the new key.
             if isOtherSource, existing.pending != nil {
                 abandon(key, DownloadFailure(.cancelled, "The asset \(key) was registered with another manifest or key; update again."))
             }
             if case .checking(let ticket) = assets[key]?.activity {
                 actions.append(.cancelFetch(key, ticket))
-                beginCheck(key)
+                beginCheck(key, isBackground: assets[key]?.fetchesInBackground ?? false)
             }
         }
         answer(.call(call), .registered(key))
@@ -184,10 +212,11 @@ public final class AssetUpdater {
                 .writeFailed, "Old files in \(state.record.directory) cannot be deleted, so the asset \(key) stays registered; try again."))
     }
 
-    func dataDeleted(_ key: AssetKey, _ failure: DownloadFailure?) {
+    func dataDeleted(_ key: AssetKey, _ failure: DownloadFailure?, isUntouched: Bool) {
         guard assets[key]?.activity == .deleting else { return }
         assets[key]?.activity = .none
         guard let failure else { return forget(key) }
+        if isUntouched { return stay(key, failure) }
         // Some of it may be gone. What is not is deleted by the next update, or by the next unregistration.
         change(key) { record in
             for folder in record.folders { record.addRemoval(folder, keepsFolder: false) }
@@ -207,18 +236,19 @@ public final class AssetUpdater {
     }
 
     private func forget(_ key: AssetKey) {
-        guard let state = assets.removeValue(forKey: key) else { return }
+        guard let state = assets.remove(key) else { return }
         actions += [.delete(key), .gone(key)]
         answer(state.departures, .done)
+        answer(state.registrations.map { .call($0.call) }, .refused(Self.isLeaving(key)))
     }
 
     // MARK: Startup
 
-    func begin(isLogin: Bool) {
-        hasBegun = true
-        for key in assets.keys.sorted() {
+    func begin(isLogin: Bool, session: String) {
+        (hasBegun, self.session) = (true, session)
+        for key in assets.keys {
             guard let record = assets[key]?.record else { continue }
-            if record.update == .login { assets[key]?.owesCheck = isLogin }
+            if record.update == .login { beginSession(key, isLogin: isLogin) }
             tidy(key)
             // A switch that was interrupted is finished first: the link may lead to either folder.
             if record.isRollingBack, let previous = record.previous {
@@ -229,8 +259,22 @@ public final class AssetUpdater {
                 modify(key) { ($0.isBackground, $0.isResumed) = (pending.isBackground, true) }
                 proceed(key)
             }
-            if record.owesCall { callOwner(key) }
+            guard record.owesCall else { continue }
+            // An app that is gone for good is not called at each start.
+            if let time = record.readyAt, time <= now, now - time >= Limits.remindedAge {
+                change(key) { $0.owesCall = false }
+            } else {
+                callOwner(key)
+            }
         }
+    }
+
+    /// A check that found no network in its session is done in a later process of the same session, or at the next login.
+    private func beginSession(_ key: AssetKey, isLogin: Bool) {
+        guard let record = assets[key]?.record else { return }
+        // The bus of a user who stays logged in elsewhere outlasts a login.
+        if isLogin, record.checkedIn != nil { change(key) { $0.checkedIn = nil } }
+        assets[key]?.owesCheck = isLogin || !session.isEmpty && record.checkedIn?.isSameBytes(as: session) != true
     }
 
     // MARK: Checks without a call
@@ -239,11 +283,15 @@ public final class AssetUpdater {
     private func dueAt(_ state: AssetState) -> WallTime? {
         let record = state.record
         guard state.activity == .none, !record.isLeaving else { return nil }
-        let earliest = state.triedAt.map { $0 + Self.pause } ?? WallTime(microseconds: 0)
+        // An instant in the future: the clock was set back, and the instant says nothing.
+        func after(_ time: WallTime?, _ pause: Duration) -> WallTime {
+            time.flatMap { $0 > now ? nil : $0 + pause } ?? WallTime(microseconds: 0)
+        }
+        let earliest = after(record.triedAt, AssetRecord.checkPause)
         switch record.update {
         case .manual: return nil
         case .login: return state.owesCheck ? earliest : nil
-        case .daily: return max(earliest, record.checkedAt.map { $0 + Self.day } ?? WallTime(microseconds: 0))
+        case .daily: return max(earliest, after(record.checkedAt, AssetRecord.checkInterval))
         }
     }
 
@@ -251,20 +299,13 @@ public final class AssetUpdater {
     private var mayCheck: Bool { hasBegun && !isEnding && network.map { $0.reach == .online && !$0.isMetered } ?? false }
 
     func beginDueChecks(now: WallTime) {
+        index.collectDue(now: now)
         guard mayCheck else { return }
-        for key in assets.values.filter({ isDue($0, now: now) }).map(\.record.key).sorted() {
-            assets[key]?.triedAt = now
+        for key in index.due.sorted() {
+            change(key) { $0.triedAt = now }
             modify(key) { ($0.isBackground, $0.wantsUpdate) = (true, true) }
-            beginCheck(key)
+            beginCheck(key, isBackground: true)
         }
-    }
-
-    private func isDue(_ state: AssetState, now: WallTime) -> Bool {
-        guard let due = dueAt(state) else { return false }
-        if due <= now { return true }
-        // A check in the future: the clock was set back. The pause after a failed check still counts.
-        let last = state.record.checkedAt ?? now
-        return last > now && state.triedAt.map { $0 > now || now - $0 >= Self.pause } ?? true
     }
 }
 

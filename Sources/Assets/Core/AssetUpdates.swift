@@ -13,7 +13,9 @@ extension AssetUpdater {
             assets[key]?.checks.append(.call(call))
             assets[key]?.isBackground = false
             beginCheck(key)
-        case .checking: assets[key]?.checks.append(.call(call))
+        case .checking(let ticket):
+            assets[key]?.checks.append(.call(call))
+            raiseCheck(key, ticket)
         case .checkingSpace, .starting, .downloading, .verifying, .extracting, .switching, .deleting:
             let latest = state.record.pending?.manifest.version ?? state.record.latest ?? ""
             answer(.call(call), .checked(isNewer: true, latest: latest))
@@ -24,7 +26,7 @@ extension AssetUpdater {
         guard let state = assets[key] else { return }
         guard !state.record.isLeaving else { return answer(caller, .refused(Self.isLeaving(key))) }
         guard state.activity != .rollingBack else { return answer(caller, .refused(isRollingBack(key))) }
-        assets[key]?.isBackground = false
+        if state.isBackground { raise(key) }
         if state.isResumed {
             return modify(key) { state in
                 state.nextUpdates.append(caller)
@@ -40,6 +42,25 @@ extension AssetUpdater {
             modify(key) { ($0.wantsUpdate, $0.forces) = (true, state.forces && state.wantsUpdate || forces) }
         default: break
         }
+    }
+
+    /// A call asks for the update that the service began by itself: it does not wait for an unmetered connection any more.
+    private func raise(_ key: AssetKey) {
+        assets[key]?.isBackground = false
+        guard let state = assets[key] else { return }
+        if state.record.pending?.isBackground == true { change(key) { $0.pending?.isBackground = false } }
+        switch state.activity {
+        case .checking(let ticket): raiseCheck(key, ticket)
+        case .downloading(let number), .verifying(let number): actions.append(.raiseDownload(key, number))
+        case .none, .checkingSpace, .starting, .extracting, .switching, .rollingBack, .deleting: break
+        }
+    }
+
+    /// Fetches the manifest anew if its fetch waits for an unmetered connection.
+    private func raiseCheck(_ key: AssetKey, _ ticket: Ticket) {
+        guard assets[key]?.fetchesInBackground == true else { return }
+        actions.append(.cancelFetch(key, ticket))
+        beginCheck(key)
     }
 
     /// The update of an earlier process has ended: begins the one that calls have asked for since.
@@ -144,11 +165,45 @@ extension AssetUpdater {
 
     // MARK: The manifest
 
-    func beginCheck(_ key: AssetKey) {
-        guard let state = assets[key] else { return }
+    func beginCheck(_ key: AssetKey, isBackground: Bool = false) {
+        guard assets[key] != nil else { return }
         let ticket = newTicket()
+        assets[key]?.fetchesInBackground = isBackground
         set(key, .checking(ticket))
-        actions.append(.fetchManifest(key, ticket, isBackground: state.isBackground))
+        actions.append(.fetchManifest(key, ticket, isBackground: isBackground))
+    }
+
+    /// Somebody has deleted a version, or the link to it.
+    func versionLost(_ key: AssetKey, _ folder: String, isFolderThere: Bool) {
+        guard let state = assets[key] else { return }
+        switch state.activity {
+        case .checking:
+            guard let installed = state.record.installed, installed.folder == folder else { return }
+            installedLost(key, installed, isFolderThere)
+        case .switching where state.record.pending?.folder == folder:
+            assets[key]?.busy.remove(folder)
+            change(key) { $0.pending?.step = .downloading }
+            let failure = DownloadFailure(.interrupted, "The new version was removed before it was switched to; update again.")
+            if state.record.isLeaving { fail(key, failure) } else { downloadAgain(key, failure) }
+            afterSwitch(key)
+        case .rollingBack where state.record.previous?.folder == folder:
+            rollbackSwitched(key, state.record, DownloadFailure(.interrupted, "The version before was removed from the disk."))
+            change(key) { $0.previous = nil }
+            afterSwitch(key)
+        default: break
+        }
+    }
+
+    /// The update that may follow installs the version again, without a download if only the link is gone.
+    private func installedLost(_ key: AssetKey, _ installed: AssetVersion, _ isFolderThere: Bool) {
+        change(key) { record in
+            record.installed = nil
+            guard isFolderThere else { return }
+            if let old = record.left?.folder { record.addRemoval(old, keepsFolder: false) }
+            record.left = installed
+        }
+        actions.append(.tell(key))
+        tidy(key)
     }
 
     func manifestFetched(_ key: AssetKey, _ manifest: AssetManifest, now: WallTime) {
@@ -157,7 +212,8 @@ extension AssetUpdater {
         assets[key]?.activity = .none
         modify(key) { ($0.owesCheck, $0.wantsUpdate, $0.forces) = (false, false, false) }
         change(key) { record in
-            (record.latest, record.isObsolete, record.checkedAt) = (manifest.version, false, now)
+            (record.latest, record.latestTimestamp, record.isObsolete) = (manifest.version, manifest.timestamp, false)
+            (record.checkedAt, record.checkedIn) = (now, session)
             if let skipped = record.skipped, !skipped.isSameBytes(as: manifest.version) { record.skipped = nil }
         }
         guard let record = assets[key]?.record else { return }
@@ -340,8 +396,15 @@ extension AssetUpdater {
         case .rollingBack: rollbackSwitched(key, state.record, failure)
         default: return
         }
+        afterSwitch(key)
+    }
+
+    private func afterSwitch(_ key: AssetKey) {
         tidy(key)
         leave(key)
+        guard let waiting = assets[key]?.registrations, !waiting.isEmpty else { return }
+        assets[key]?.registrations = []
+        for (record, call) in waiting { register(record, found: nil, call) }
     }
 
     private func updateSwitched(_ key: AssetKey, _ before: AssetRecord, _ failure: DownloadFailure?, now: WallTime) {
@@ -349,15 +412,17 @@ extension AssetUpdater {
         assets[key]?.busy.remove(pending.folder)
         if let failure { return fail(key, failure) }
         change(key) { record in
-            for old in [record.previous, record.left].compactMap({ $0?.folder }) where old != pending.folder {
+            // If the installed version was lost, the version before it is the only one to go back to.
+            let previous = record.installed ?? record.previous
+            for old in [record.previous, record.left].compactMap({ $0?.folder }) where old != pending.folder && old != previous?.folder {
                 record.addRemoval(old, keepsFolder: false)
             }
             record.addRemoval(pending.folder, keepsFolder: true, download: pending.download)
-            record.previous = record.installed
+            record.previous = previous?.folder == pending.folder ? nil : previous
             record.installed = AssetVersion(pending.manifest, folder: pending.folder)
             (record.left, record.skipped, record.pending) = (nil, nil, nil)
             (record.failure, record.isCancelled) = (nil, false)
-            record.owesCall = record.options.activate != nil
+            (record.owesCall, record.readyAt) = (record.options.activate != nil, now)
         }
         assets[key]?.activity = .none
         actions += [.tell(key), .ready(key, version: pending.manifest.version)]

@@ -9,10 +9,13 @@ package enum ForeignText {
         String(validating: bytes, as: UTF8.self) ?? japanese(bytes, decode: decode) ?? windows1252(bytes)
     }
 
+    /// The charsets that `japanese` asks for.
+    package static let japaneseCharsets = ["CP932", "EUC-JP"]
+
     /// Shift_JIS or EUC-JP, whichever is valid. If both are, the reading with fewer half-width katakana wins: most EUC-JP bytes are
     /// half-width katakana in Shift_JIS, and file names rarely hold those.
     package static func japanese(_ bytes: [UInt8], decode: ForeignDecoder) -> String? {
-        let readings = ["CP932", "EUC-JP"].compactMap { decode($0, bytes) }
+        let readings = japaneseCharsets.compactMap { decode($0, bytes) }
         func halfWidth(_ text: String) -> Int { text.unicodeScalars.count { (0xFF61...0xFF9F).contains($0.value) } }
         return readings.min { halfWidth($0) < halfWidth($1) }  // the first of two equal ones
     }

@@ -44,25 +44,29 @@ extension AssetCentre {
         } then: { [self] result in
             switch result ?? .failure(.silentFolder(directory)) {
             case .failure(let refusal): reply.fail(refusal)
-            case .success(let (directory, found)):
+            case .success(let (directory, found, identity)):
                 var record = AssetRecord(key: key, manifestURL: wanted.url, options: wanted.options, directory: directory)
                 record.options.directory = nil
                 (record.update, record.publicKey) = (update, publicKey)
                 do throws(Refusal) {
                     try checkRoom(for: key)  // other calls came while the folder was checked
+                    // A registered asset stays where it is, whatever this call names.
+                    let isNew = updater[key] == nil
+                    if isNew, let failure = claim(identity, of: directory, for: key) { throw Refusal(failure.name, failure.message) }
                     try decide(reply) { answer in
                         if case .registered(let key) = answer { BusName.path(ofAsset: key) } else { nil }
                     } _: {
                         .register(record, found: found, $0)
                     }
                 } catch { reply.fail(error) }
+                if updater[key] == nil { places.release(key) }
             }
         }
     }
 
     private func checkRoom(for key: AssetKey) throws(Refusal) {
         guard updater[key] == nil else { return }
-        guard updater.assets.count < Self.mostAssets, updater.keys(of: key.app).count < Self.mostOfApp else {
+        guard updater.assets.count < Self.mostAssets, updater.assets.count(of: key.app) < Self.mostOfApp else {
             throw Refusal(
                 .limitExceeded, "At most \(Self.mostAssets) assets may be registered, \(Self.mostOfApp) of them by one application.")
         }
@@ -80,8 +84,11 @@ extension AssetCentre {
     }
 
     func paths(of app: String, for caller: CallerIdentity) -> [ObjectPath] {
-        let keys = app.isEmpty ? updater.assets.keys.sorted() : updater.keys(of: app)
-        return keys.filter { key in caller.app.map { $0 == key.app } ?? true }.map { BusName.path(ofAsset: $0) }
+        // A sandboxed app sees its own only.
+        let wanted = app.isEmpty ? caller.app ?? "" : app
+        guard caller.app.map({ $0 == wanted }) ?? true else { return [] }
+        let keys = wanted.isEmpty ? updater.assets.keys : updater.keys(of: wanted)
+        return keys.map { BusName.path(ofAsset: $0) }
     }
 
     func updateAll(
@@ -101,17 +108,23 @@ extension AssetCentre {
     /// The asset at an object path, if `caller` may see it.
     func key(at path: String, for caller: CallerIdentity) -> AssetKey? {
         guard path.hasPrefix(BusName.assetsPath + "/") else { return nil }
-        let key = updater.assets.keys.first { BusName.path(ofAsset: $0).value == path }
-        return key.flatMap { key in caller.app.map { $0 == key.app } ?? true ? key : nil }
+        let parts = path.dropFirst(BusName.assetsPath.utf8.count +| 1).split(separator: "/", omittingEmptySubsequences: false)
+        guard parts.count == 2, let app = ObjectPath.unescape(parts[0]), let name = ObjectPath.unescape(parts[1]),
+            let key = try? AssetKey(app: app, name: name), updater[key] != nil, BusName.path(ofAsset: key).value == path
+        else { return nil }
+        return caller.app.map { $0 == app } ?? true ? key : nil
     }
 
     /// The names below `path` in the object tree; nil: it is no node above assets.
     func children(of path: String, for caller: CallerIdentity) -> [String]? {
-        let keys = updater.assets.keys.filter { key in caller.app.map { $0 == key.app } ?? true }
-        if path == BusName.assetsPath { return Set(keys.map { ObjectPath.escape($0.app) }).sorted() }
+        if path == BusName.assetsPath {
+            guard let own = caller.app else { return updater.assets.apps.map { ObjectPath.escape($0) }.sorted() }
+            return updater.assets.count(of: own) > 0 ? [ObjectPath.escape(own)] : []
+        }
         guard path.hasPrefix(BusName.assetsPath + "/") else { return nil }
-        let app = String(path.dropFirst(BusName.assetsPath.utf8.count +| 1))
-        return keys.filter { ObjectPath.escape($0.app) == app }.map { ObjectPath.escape($0.name) }.sorted()
+        guard let app = ObjectPath.unescape(path.dropFirst(BusName.assetsPath.utf8.count +| 1)), caller.app.map({ $0 == app }) ?? true
+        else { return [] }
+        return updater.keys(of: app).map { ObjectPath.escape($0.name) }.sorted()
     }
 
     private static func refuse(_ app: String, to caller: CallerIdentity) throws(Refusal) {

@@ -34,9 +34,8 @@ internal import Scheduling
     let admission: Admission
     let executor: ServiceExecutor
     let connection: Connection
+    let ownerCalls: OwnerCalls
     let folders: AssetFolders
-    /// Shows the toast that a version is ready. `Service` gives it.
-    var showReady: (AssetRecord) -> Void = { _ in }
     /// Whether hidden folders may be chosen (`--allow-hidden-folders`).
     let allowsHiddenFolders: Bool
     let log: Logger
@@ -45,14 +44,19 @@ internal import Scheduling
     private lazy var alarm = WallAlarm { [weak self] in
         self?.decide(.time)
     } clockSet: { [weak self] _ in
-        self?.decide(.time)
+        self?.decide(.clockSet)
     }
 
     private var todo: [AssetUpdater.Action] = []
     private var isPosting = false
     private var lastCall: UInt64 = 0
     private var calls: [AssetUpdater.CallNumber: Call] = [:]
+    /// The number of each connection's calls in `calls`.
+    private var callsOfSender: [String: Int] = [:]
     var purposes: [DownloadNumber: Purpose] = [:]
+    /// The download of the manifest, or of its signature, that each asset fetches.
+    var fetches: [AssetKey: DownloadNumber] = [:]
+    var places = AssetPlaces()
     /// The extractions that run, by asset.
     var extractions: [AssetKey: (folder: String, control: ExtractionControl)] = [:]
     /// The properties as last announced.
@@ -61,26 +65,28 @@ internal import Scheduling
     private static let progressInterval: Duration = .milliseconds(100)
     /// The network as the updater knows it.
     private var network: NetworkCondition?
-    private var toldNeed = false
+    /// The observers, set by `begin`.
+    private var observers: [any DownloadObserver] = []
 
     init(
-        _ records: [AssetRecord], list: DownloadList, journal: Journal, admission: Admission, executor: ServiceExecutor,
-        connection: Connection, folders: AssetFolders, allowsHiddenFolders: Bool, isLogin: Bool, hold: IdleExit.Hold, log: Logger
+        _ updater: AssetUpdater, list: DownloadList, journal: Journal, admission: Admission, executor: ServiceExecutor,
+        connection: Connection, ownerCalls: OwnerCalls, folders: AssetFolders, allowsHiddenFolders: Bool, isLogin: Bool,
+        hold: IdleExit.Hold, log: Logger
     ) {
-        updater = AssetUpdater(records)
-        (self.list, self.journal, self.admission, self.executor) = (list, journal, admission, executor)
-        (self.connection, self.folders, self.allowsHiddenFolders) = (connection, folders, allowsHiddenFolders)
+        (self.updater, self.list, self.journal, self.admission, self.executor) = (updater, list, journal, admission, executor)
+        (self.connection, self.ownerCalls, self.folders) = (connection, ownerCalls, folders)
+        self.allowsHiddenFolders = allowsHiddenFolders
         (self.isLogin, self.hold, self.log) = (isLogin, hold, log)
-        for record in records { told[record.key] = AssetFace.told(AssetObject(record.key, self)) }
+        for state in updater.assets.values { told[state.record.key] = AssetFace.told(AssetObject(state.record.key, self)) }
     }
 
-    /// All rows, for a database that is written anew.
-    var rows: [StoreChange] { updater.assets.values.map { .putAsset($0.record) } }
-
     /// Call after the scheduler has begun.
-    func begin() {
+    ///
+    /// - Parameter observers: in the order in which they are called.
+    func begin(telling observers: [any DownloadObserver]) {
+        self.observers = observers
         for state in updater.assets.values { removeFormerManifests(of: state.record) }
-        decide(.begins(isLogin: isLogin))
+        decide(.begins(isLogin: isLogin, session: connection.busID))
     }
 
     // MARK: Decisions
@@ -89,10 +95,14 @@ internal import Scheduling
         todo += updater.turn([event], at: .now)
         guard !isPosting else { return }
         isPosting = true
-        while !todo.isEmpty { post(todo.removeFirst()) }
+        while !todo.isEmpty {
+            let actions = todo
+            todo = []
+            for action in actions { post(action) }
+        }
         isPosting = false
         hold.isHeld = updater.hasWork || !calls.isEmpty
-        tellNeed()
+        for observer in observers { observer.assetsDecided() }
         alarm.set(microseconds: updater.nextWake?.microseconds)
     }
 
@@ -105,11 +115,12 @@ internal import Scheduling
     ) throws(Refusal) {
         if journal.isFull { throw journal.refusal }
         let sender = reply.call.sender
-        guard calls.values.count(where: { $0.sender == sender }) < Limits.waitingCallsPerConnection else {
+        guard callsOfSender[sender, default: 0] < Limits.waitingCallsPerConnection else {
             throw Refusal(.limitExceeded, "At most \(Limits.waitingCallsPerConnection) calls of one connection may wait.")
         }
         lastCall &+= 1
         let number = AssetUpdater.CallNumber(lastCall)
+        callsOfSender[sender, default: 0] += 1
         calls[number] = Call(sender: sender) { answer in
             switch answer {
             case .refused(let refusal): reply.message(failing: refusal)
@@ -128,6 +139,7 @@ internal import Scheduling
         case .delete(let key): journal.gate.append(.removeAsset(key))
         case .answer(let number, let answer):
             guard let call = calls.removeValue(forKey: number) else { return }
+            if let count = callsOfSender[call.sender] { callsOfSender[call.sender] = count > 1 ? count - 1 : nil }
             if journal.gate.isClear {
                 if let message = call.message(answer) { connection.send(message) }
             } else {
@@ -144,7 +156,8 @@ internal import Scheduling
             told[key] = AssetFace.told(AssetObject(key, self))
             connection.send(Manager.assetAdded.message(from: BusName.managerPath, BusName.path(ofAsset: key)))
         case .gone(let key):
-            (told[key], toldProgress[key]) = (nil, nil)
+            (told[key], toldProgress[key], fetches[key]) = (nil, nil, nil)
+            places.release(key)
             forgetManifests(of: key)
             connection.send(Manager.assetRemoved.message(from: BusName.managerPath, BusName.path(ofAsset: key)))
         case .tell(let key): tell(key)
@@ -154,6 +167,7 @@ internal import Scheduling
         case .checkSpace(let key, let ticket, let needed): checkSpace(key, ticket, needed)
         case .startDownload(let key, let ticket, let url, let pending): startDownload(key, ticket, url, pending)
         case .resumeDownload(let key, let number, let retries): resumeDownload(key, number, retries: retries)
+        case .raiseDownload(let key, let number): raiseDownload(key, number)
         case .removeDownload(let number): _ = removeDownload(number)
         case .extract(let key, let folder, let manifest): extract(key, folder, manifest)
         case .cancelExtraction(let key, let folder): if extractions[key]?.folder == folder { extractions[key]?.control.cancel() }
@@ -188,39 +202,15 @@ internal import Scheduling
         guard let record = updater[key]?.record else { return }
         log.info("an asset is ready", metadata: ["asset": "\(key)", "version": "\(version)"])
         connection.send(Asset.ready.message(from: BusName.path(ofAsset: key), (version, record.path)))
-        showReady(record)
+        for observer in observers { observer.ready(record) }
     }
 
-    /// Calls the owner (option `activate`), which the bus starts if it does not run. A sandboxed app is not started: it must not be able to
-    /// start itself by publishing versions.
     private func callOwner(_ key: AssetKey) {
-        guard let record = updater[key]?.record, let owner = record.options.activate else { return decide(.ownerCalled(key, true)) }
-        let what = Variant.structure([
-            .objectPath(BusName.path(ofAsset: key)), .string(record.installed?.version ?? ""), .string(record.path),
-        ])
-        BusActor.spawn { [self] in
-            do throws(DBusError) {
-                try await connection.call(
-                    Application.activateAction, on: owner, at: BusName.applicationPath(owner), ("asset-ready", [what], [:]),
-                    timeout: .seconds(25), starts: !record.options.isSandboxed)
-                decide(.ownerCalled(key, true))
-            } catch {
-                log.notice("the owner of an asset did not answer", metadata: ["asset": "\(key)", "error": "\(error.name)"])
-                decide(.ownerCalled(key, false))
-            }
-        }
+        guard let record = updater[key]?.record, record.options.activate != nil else { return decide(.ownerCalled(key, true)) }
+        ownerCalls.ask(AssetReadyCall(key: key, options: record.options, centre: self))
     }
 
     // MARK: What happens to downloads and to the network
-
-    var awaitsNetwork: Bool { updater.awaitsNetwork(at: .now) }
-
-    /// Lets those who watch the network know whether a check waits for one.
-    private func tellNeed() {
-        guard awaitsNetwork != toldNeed else { return }
-        toldNeed.toggle()
-        executor.decide([])
-    }
 
     func decided() {
         guard list.scheduler.conditions.network != network else { return }
@@ -270,6 +260,27 @@ internal import Scheduling
         decide(.ends)
         for extraction in extractions.values { extraction.control.cancel() }
     }
+}
+
+/// The call about a version that is ready. A sandboxed app is not started: it must not be able to start itself by publishing versions.
+@BusActor struct AssetReadyCall: OwnerCall {
+    let key: AssetKey
+    let options: DownloadOptions
+    let centre: AssetCentre
+
+    private var record: AssetRecord? { centre.updater[key]?.record }
+    var owner: String? { options.activate }
+    /// docs/assets.md.
+    var action: String { "asset-ready" }
+    var parameter: Variant {
+        .structure([
+            .objectPath(BusName.path(ofAsset: key)), .string(record?.installed?.version ?? ""), .string(record?.path ?? ""),
+        ])
+    }
+    var startsSandboxed: Bool { false }
+    var subject: String { "asset \(key)" }
+    func isWanted() -> Bool { record?.owesCall ?? false }
+    func ended(isAnswered: Bool) { centre.decide(.ownerCalled(key, isAnswered)) }
 }
 
 /// Where assets are, and what is kept of their manifests.

@@ -17,6 +17,10 @@ extension AssetCentre {
     // MARK: The manifest
 
     func fetchManifest(_ key: AssetKey, _ ticket: AssetUpdater.Ticket, isBackground: Bool) {
+        lookForInstalled(key) { [self] in fetchManifestOnly(key, ticket, isBackground: isBackground) }
+    }
+
+    private func fetchManifestOnly(_ key: AssetKey, _ ticket: AssetUpdater.Ticket, isBackground: Bool) {
         guard let state = updater[key], state.activity == .checking(ticket) else { return }
         let folder = folders.manifests
         DiskPool.shared.perform(at: .path(folder), within: DiskPatience.folder) {
@@ -39,7 +43,7 @@ extension AssetCentre {
         (options.fileName, options.directory, options.ifExists) = (name, folders.manifests, .replace)
         (options.notify, options.showProgress, options.activate) = (.never, false, nil)
         (options.maxSize, options.deadline, options.onlyIfChanged) = (ByteCount(clamping: most), Self.patience, true)
-        if isBackground { options.allowsMetered = false }
+        if isBackground { Self.makeBackground(&options) }
         do throws(Refusal) {
             let url = try DownloadURL(url)
             removeFormer(url.text, name, of: state.record)
@@ -47,6 +51,8 @@ extension AssetCentre {
                 decide(.manifestFailed(key, ticket, DownloadFailure(refusal.name, refusal.message)))
             }
             purposes[number] = purpose ?? .manifest(key, ticket)
+            fetches[key] = number
+            journal.afterCommit { [self] in tell(key) }
         } catch {
             decide(.manifestFailed(key, ticket, DownloadFailure(error.name, error.message)))
         }
@@ -105,12 +111,10 @@ extension AssetCentre {
     }
 
     func cancelFetch(_ key: AssetKey, _ ticket: AssetUpdater.Ticket) {
-        for (number, purpose) in purposes {
-            switch purpose {
-            case .manifest(key, ticket): _ = removeDownload(number)
-            case .signature(let own, let ticketOfIt, _, _) where own == key && ticketOfIt == ticket: _ = removeDownload(number)
-            default: break
-            }
+        guard let number = fetches.removeValue(forKey: key), let purpose = purposes[number] else { return }
+        switch purpose {
+        case .manifest(_, ticket), .signature(_, ticket, manifest: _, from: _): _ = removeDownload(number)
+        default: break
         }
     }
 
@@ -142,7 +146,8 @@ extension AssetCentre {
         (options.fileName, options.directory) = (AssetRecord.archive(of: pending.folder), state.record.directory)
         (options.ifExists, options.notify, options.activate) = (.replace, .never, nil)
         (options.checksum, options.size) = (pending.manifest.sha256, pending.manifest.size)
-        if pending.isBackground { options.allowsMetered = false }
+        // A call may have come since the updater decided.
+        if state.record.pending?.isBackground ?? pending.isBackground { Self.makeBackground(&options) }
         do throws(Refusal) {
             let url = try DownloadURL(text)
             let manifest = try DownloadURL(state.record.manifestURL)
@@ -169,11 +174,27 @@ extension AssetCentre {
         }
     }
 
+    /// What nobody has asked for costs nothing, and comes after what somebody has asked for.
+    private static func makeBackground(_ options: inout DownloadOptions) {
+        options.allowsMetered = false
+        options.priority = min(options.priority, -1)
+    }
+
+    /// Gives the download of an archive the options of its asset, because a call has asked for it.
+    func raiseDownload(_ key: AssetKey, _ number: DownloadNumber) {
+        guard let record = updater[key]?.record, let folder = record.pending?.folder, let entry = archive(number, of: folder, in: record)
+        else { return }
+        let (options, former) = (record.options, entry.record.options)
+        if former.allowsMetered != options.allowsMetered { executor.decide(.setAllowsMetered(entry, options.allowsMetered)) }
+        if former.priority != options.priority { executor.decide(.setPriority(entry, options.priority)) }
+    }
+
     func resumeDownload(_ key: AssetKey, _ number: DownloadNumber, retries: Bool) {
         guard let record = updater[key]?.record, let folder = record.pending?.folder, let entry = archive(number, of: folder, in: record)
         else {
             return decide(.downloadEnded(key, number, .lost))
         }
+        if record.pending?.isBackground == false { raiseDownload(key, number) }
         switch entry.state {
         case .finished: return decide(.downloadEnded(key, number, .finished))
         case .failed, .cancelled:
@@ -225,13 +246,17 @@ extension AssetCentre {
     // MARK: The disk
 
     func checkSpace(_ key: AssetKey, _ ticket: AssetUpdater.Ticket, _ needed: ByteCount) {
-        guard let directory = updater[key]?.record.directory else { return }
-        let reserve = list.settings.diskReserve
+        guard let record = updater[key]?.record else { return }
+        let (directory, isDefault, reserve) = (record.directory, isDefaultDirectory(of: record), list.settings.diskReserve)
         DiskPool.shared.perform(at: .path(directory), within: DiskPatience.folder) {
-            AssetFiles.shortage(in: directory, needed: needed, reserve)
-        } then: { [self] missing in
+            () -> (missing: ByteCount, identity: PlaceIdentity?) in
+            // Somebody may have deleted our folder since the registration.
+            if isDefault { _ = Destination.check(directory, allowHidden: true, create: true) }
+            return (AssetFiles.shortage(in: directory, needed: needed, reserve), AssetFiles.identity(of: directory))
+        } then: { [self] found in
+            if let failure = claim(found?.identity, of: directory, for: key) { return decide(.spaceRefused(key, ticket, failure)) }
             // A disk that does not answer is the download's to wait for.
-            decide(.spaceChecked(key, ticket, missing: missing ?? 0))
+            decide(.spaceChecked(key, ticket, missing: found?.missing ?? 0))
         }
     }
 
@@ -240,11 +265,19 @@ extension AssetCentre {
         let (reserve, control) = (list.settings.diskReserve, ExtractionControl())
         extractions[key] = (folder, control)
         watch(key, control)
-        DiskPool.shared.perform(at: .path(directory), takesLong: true) {
-            AssetFiles.extract(folder, in: directory, manifest, reserve, control)
-        } then: { [self] end in
+        let ended: @BusActor @Sendable (AssetUpdater.ExtractionEnd) -> Void = { [self] end in
             if extractions[key]?.control === control { extractions[key] = nil }
+            ConfinementLog.tell(control, log)
             decide(.extracted(key, folder: folder, end))
+        }
+        claimFolder(of: key) {
+            DiskPool.shared.perform(at: .path(directory), takesLong: true) {
+                AssetFiles.extract(folder, in: directory, manifest, reserve, control)
+            } then: {
+                ended($0)
+            }
+        } refused: {
+            ended(.failed($0))
         }
     }
 
@@ -260,23 +293,31 @@ extension AssetCentre {
 
     func switchLink(_ key: AssetKey, _ folder: String) {
         guard let record = updater[key]?.record else { return }
-        let (directory, installed) = (record.directory, record.installed?.folder)
-        DiskPool.shared.perform(at: .path(directory)) {
-            AssetFiles.switchLink(to: folder, in: directory, installed: installed)
-        } then: { [self] failure in
+        let (directory, installed, isDefault) = (record.directory, record.installed?.folder, isDefaultDirectory(of: record))
+        claimFolder(of: key) { [self] in
+            DiskPool.shared.perform(at: .path(directory)) {
+                () -> (failure: DownloadFailure?, isLost: Bool) in
+                guard let failure = AssetFiles.switchLink(to: folder, in: directory, installed: installed) else { return (nil, false) }
+                return (failure, AssetFiles.presence(of: folder, in: directory, isDefault: isDefault) == .lost)
+            } then: { [self] end in
+                decide(end.isLost ? .versionLost(key, folder: folder, isFolderThere: false) : .switched(key, end.failure))
+            }
+        } refused: { [self] failure in
             decide(.switched(key, failure))
         }
     }
 
     func remove(_ key: AssetKey, _ removal: AssetRemoval) {
         guard let record = updater[key]?.record else { return }
-        let directory = record.directory
+        let (directory, isDefault) = (record.directory, isDefaultDirectory(of: record))
+        // What is on a disk that is away is deleted later; an unregistration that leaves the data does not wait for it.
+        let waitsForDisk = !isDefault && (!record.isLeaving || record.deletesData)
         if let number = removal.download, archive(number, of: removal.folder, in: record) != nil, !removeDownload(number) {
             purposes[number] = .removal(key, removal)
             return
         }
         DiskPool.shared.perform(at: .path(directory), takesLong: true) {
-            AssetFiles.remove(removal, in: directory)
+            AssetFiles.remove(removal, in: directory) && !(waitsForDisk && AssetFiles.isMissing(directory))
         } then: { [self] isGone in
             if !isGone {
                 log.warning("old files of an asset cannot be deleted", metadata: ["asset": "\(key)", "folder": "\(removal.folder)"])
@@ -286,12 +327,12 @@ extension AssetCentre {
     }
 
     func deleteData(_ key: AssetKey, _ names: [String]) {
-        guard let directory = updater[key]?.record.directory else { return }
-        let isDefault = directory.isSameBytes(as: folders.directory(of: key))
+        guard let record = updater[key]?.record else { return }
+        let (directory, isDefault) = (record.directory, isDefaultDirectory(of: record))
         DiskPool.shared.perform(at: .path(directory), takesLong: true) {
             AssetFiles.deleteData(names, in: directory, isDefault: isDefault)
-        } then: { [self] failure in
-            decide(.dataDeleted(key, failure))
+        } then: { [self] end in
+            decide(.dataDeleted(key, end.failure, isUntouched: end.isUntouched))
         }
     }
 }

@@ -17,6 +17,13 @@ internal import Scheduling
         let download = state?.record.pending?.download.flatMap { centre.list.scheduler[$0]?.state }
         return state?.status(download: download) ?? .notInstalled
     }
+
+    /// The download of the archive, or of the manifest.
+    fileprivate var download: ObjectPath {
+        let isChecking = if case .checking = state?.activity { true } else { false }
+        let number = isChecking ? centre.fetches[key] : state?.record.pending?.download
+        return number.flatMap { centre.list.peek($0)?.path } ?? ObjectPath("/")
+    }
 }
 
 /// `org.todoku.Asset1`: one asset on the bus.
@@ -74,6 +81,7 @@ enum AssetFace {
         PropertyRow(Asset.stage) { $0.state?.stage.rawValue ?? "" },
         PropertyRow(Asset.status) { $0.status.rawValue },
         PropertyRow(Asset.path) { $0.state?.record.path ?? "" },
+        PropertyRow(Asset.download) { $0.download },
         PropertyRow(Asset.error) { $0.state?.record.failure.map { EndError($0) } ?? EndError() },
     ]
 

@@ -11,10 +11,11 @@ enum AssetFiles {
     /// Whether an asset may lie in `directory`.
     ///
     /// - Parameter isDefault: the folder is ours: it may be hidden, and is made if it is missing.
-    /// - Returns: the path without superfluous slashes and dots, and the folder that a link from an earlier registration leads to.
+    /// - Returns: the path without superfluous slashes and dots, the folder that a link from an earlier registration leads to, and the
+    ///   identity of the directory.
     static func prepare(
         _ directory: String, isDefault: Bool, allowHidden: Bool
-    ) -> Result<(directory: String, found: String?), Refusal> {
+    ) -> Result<(directory: String, found: String?, identity: PlaceIdentity?), Refusal> {
         Destination.check(directory, allowHidden: allowHidden || isDefault, create: isDefault).flatMap { directory in
             switch VersionLink.current(AssetRecord.link, directory: directory, allowHidden: true) {
             case .success(let found?) where !AssetRecord.isFoundFolder(found):
@@ -25,7 +26,7 @@ enum AssetFiles {
                         directory: \(directory)/\(AssetRecord.link) leads to \(shown(found)), which is no version of an asset; choose another \
                         folder.
                         """))
-            case .success(let found): return .success((directory, found))
+            case .success(let found): return .success((directory, found, identity(of: directory)))
             case .failure(let error): return .failure(Refusal(.permissionDenied, "directory: \(error.failure(folder: directory).message)"))
             }
         }
@@ -100,24 +101,41 @@ enum AssetFiles {
     }
 
     /// Deletes the link, these versions, and then the directory if it is empty; so the folder above it, if it is ours.
-    static func deleteData(_ folders: [String], in directory: String, isDefault: Bool) -> DownloadFailure? {
+    ///
+    /// - Returns: why something is still there, and whether nothing was deleted.
+    static func deleteData(
+        _ folders: [String], in directory: String, isDefault: Bool
+    ) -> (failure: DownloadFailure?, isUntouched: Bool) {
         do throws(DiskError) {
             let parent = try OpenFolder.open(directory, allowHidden: true)
             // The link first: from now on nothing leads to the folders.
-            if case .success(.some) = VersionLink.current(AssetRecord.link, directory: directory, allowHidden: true) {
+            if case .success(let target?) = VersionLink.current(AssetRecord.link, directory: directory, allowHidden: true),
+                folders.contains(target)
+            {
                 guard unlinkat(parent.descriptor, AssetRecord.link, 0) == 0 || errno == ENOENT else {
                     throw DiskError("delete the link \(AssetRecord.link)")
                 }
                 guard parent.sync() else { throw DiskError("save the folder") }
             }
         } catch {
-            return error.code == ENOENT ? nil : error.failure(folder: directory)
+            guard error.code == ENOENT, isDefault || folders.isEmpty else { return (Self.untouched(directory, error), true) }
+            return (nil, false)  // a folder of ours that is not there was deleted
         }
         for folder in folders where !remove(AssetRemoval(folder: folder, keepsFolder: false), in: directory) {
-            return DownloadFailure(.writeFailed, "The folder \(directory)/\(folder) cannot be deleted.")
+            return (DownloadFailure(.writeFailed, "The folder \(directory)/\(folder) cannot be deleted."), false)
         }
         if isDefault, rmdir(directory) == 0 { rmdir(String(directory.dropLast(directory.lastPathComponent.utf8.count +| 1))) }
-        return nil
+        return (nil, false)
+    }
+
+    private static func untouched(_ directory: String, _ error: DiskError) -> DownloadFailure {
+        guard error.code == ENOENT else { return error.failure(folder: directory) }
+        return DownloadFailure(
+            .writeFailed,
+            """
+            The folder \(directory) is not there, so nothing was deleted. If it is on a disk that is away, unregister the asset again when \
+            the disk is back, or without deleting its data.
+            """)
     }
 
     /// Reads and checks a manifest that was fetched to `path`.

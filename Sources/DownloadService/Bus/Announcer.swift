@@ -117,10 +117,11 @@ internal import TransferEngine
     /// Notes which announced properties of `download` a change of its record has changed.
     private func compare(_ download: ManagedDownload, with change: Scheduler.Change) {
         let face = DownloadFace.readable
-        let (before, now) = (ManagedDownload(before: change, in: list.scheduler), download)
-        let isSameState = change.shownBefore == nil && change.before.state == now.state
-        for (property, (before, now)) in zip(face.told, zip(face.toldValues(of: before), face.toldValues(of: now)))
-        where !before.isSameBytes(as: now) {
+        let isSameState = change.shownBefore == nil && change.before.state == download.state
+        let before = download.comparedValues ?? face.toldValues(of: ManagedDownload(before: change, in: list.scheduler))
+        let now = face.toldValues(of: download)
+        download.comparedValues = change.entry.work == .idle ? nil : now
+        for (property, (before, now)) in zip(face.told, zip(before, now)) where !before.isSameBytes(as: now) {
             // The shown state also depends on the host. A change that leaves the state alone is no reason to announce it.
             if isSameState, Self.ofState.contains(property.name) { continue }
             download.changedProperties.insert(property.name)

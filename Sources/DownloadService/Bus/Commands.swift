@@ -1,3 +1,4 @@
+internal import Assets
 internal import DBus
 internal import DownloadModel
 internal import DownloaderInterface
@@ -14,18 +15,17 @@ internal import TransferEngine
     let callers: Callers
     let admission: Admission
     let foreground: Foreground
-    /// The calls about assets. `Service` gives it, because assets are made after what they are clients of.
-    weak var assets: AssetCentre?
+    let assets: AssetCentre
     private let desktopWork: DesktopWork
     private let engine: Engines
     private let allowsHiddenFolders: Bool
 
     init(
         list: DownloadList, executor: ServiceExecutor, journal: Journal, callers: Callers, admission: Admission, foreground: Foreground,
-        desktopWork: DesktopWork, engine: Engines, allowsHiddenFolders: Bool
+        assets: AssetCentre, desktopWork: DesktopWork, engine: Engines, allowsHiddenFolders: Bool
     ) {
         (self.list, self.executor, self.journal, self.callers) = (list, executor, journal, callers)
-        (self.admission, self.foreground, self.desktopWork) = (admission, foreground, desktopWork)
+        (self.admission, self.foreground, self.assets, self.desktopWork) = (admission, foreground, assets, desktopWork)
         (self.engine, self.allowsHiddenFolders) = (engine, allowsHiddenFolders)
     }
 
@@ -96,8 +96,11 @@ internal import TransferEngine
     }
 
     /// Removes `download` from the list; cancels it first if it has not ended. `deletingFile`: also deletes the finished file.
-    func remove(_ download: ManagedDownload, deletingFile: Bool, _ reply: Reply<Void>) throws(IllegalTransition) {
+    ///
+    /// - Throws: `InvalidState` for the archive of an asset's update, which would lose its bytes.
+    func remove(_ download: ManagedDownload, deletingFile: Bool, _ reply: Reply<Void>) throws {
         let entry = download.entry
+        try refuseArchive(entry)
         try executor.ask(.remove(entry))
         let record = entry.record
         guard deletingFile, record.state == .finished, let path = record.path else { return journal.answer(reply, ()) }
@@ -118,6 +121,7 @@ internal import TransferEngine
     /// download.
     func trash(_ download: ManagedDownload, _ reply: Reply<Void>) throws {
         let entry = download.entry
+        try refuseArchive(entry)
         guard download.state == .finished, let path = download.record.path, !path.isEmpty else {
             return try remove(download, deletingFile: false, reply)
         }
@@ -133,6 +137,11 @@ internal import TransferEngine
         }
     }
 
+    private func refuseArchive(_ entry: ScheduledDownload) throws(Refusal) {
+        guard let asset = assets.updater.asset(ofArchive: entry.number) else { return }
+        throw Refusal(.invalidState, "The download belongs to an update of the asset \(asset); cancel that update instead.")
+    }
+
     /// Notes that a click has opened the file of this download, so that a later `Activate` opens another one. If the download has an
     /// owner to call (option `activate`), only the owner acknowledges it.
     func noteOpened(_ number: DownloadNumber) {
@@ -143,9 +152,11 @@ internal import TransferEngine
     // MARK: Many downloads
 
     func clearEnded(_ reply: Reply<UInt32>) {
-        let count = list.scheduler.ended.count
+        // The next update of an asset continues with the bytes of its failed download.
+        let spared = assets.updater.archiveNumbers
+        let count = list.scheduler.ended.count -| spared.count { list.scheduler.ended.contains($0) }
         executor.decideOnMany {
-            .clearEnded(answering: $0)
+            .clearEnded(answering: $0, sparing: spared)
         } answer: { [self] in
             journal.answer(reply, UInt32(clamping: count))
         }

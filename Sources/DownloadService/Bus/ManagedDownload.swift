@@ -27,6 +27,8 @@ typealias FetchReply = Reply<(String, String)>
     var progressTold: ContinuousClock.Instant?
     /// The announced properties that changed since the last `PropertiesChanged`, and when that was sent.
     var changedProperties: Set<String> = []
+    /// The announced properties at the last change, while there is work on the download: the next change compares with them.
+    var comparedValues: [Variant]?
     var propertiesTold: ContinuousClock.Instant?
     var propertiesTimer: Poller.Token?
 

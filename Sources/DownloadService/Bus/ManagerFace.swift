@@ -103,14 +103,14 @@ enum ManagerFace {
             commands.answerChange(reply)
         },
         Row(Manager.registerAsset) { commands, arguments, reply in
-            try commands.assets?.register(arguments.0, arguments.1, arguments.2, arguments.3, reply)
+            try commands.assets.register(arguments.0, arguments.1, arguments.2, arguments.3, reply)
         },
         Row(Manager.unregisterAsset) { commands, arguments, reply in
-            try commands.assets?.unregister(arguments.0, deletesData: arguments.1, reply)
+            try commands.assets.unregister(arguments.0, deletesData: arguments.1, reply)
         },
-        Row(Manager.assets) { commands, app, reply in reply(commands.assets?.paths(of: app, for: reply.call.caller) ?? []) },
+        Row(Manager.assets) { commands, app, reply in reply(commands.assets.paths(of: app, for: reply.call.caller)) },
         Row(Manager.updateAssets) { commands, arguments, reply in
-            try commands.assets?.updateAll(arguments.0, arguments.1, reply)
+            try commands.assets.updateAll(arguments.0, arguments.1, reply)
         },
     ]
 

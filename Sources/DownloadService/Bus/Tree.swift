@@ -18,8 +18,8 @@ internal import Scheduling
 
     func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? {
         if path == BusName.managerPath.value { return manager }
-        if let assets = commands.assets, let key = assets.key(at: path, for: caller) {
-            return [AssetFace.face.of(AssetObject(key, assets))]
+        if let key = commands.assets.key(at: path, for: caller) {
+            return [AssetFace.face.of(AssetObject(key, commands.assets))]
         }
         if let batch = list.batch(at: path, for: caller) { return [BatchFace.face.of(BatchObject(batch, commands))] }
         guard let download = list.download(at: path, for: caller) else { return nil }
@@ -35,10 +35,10 @@ internal import Scheduling
             let names = list.scheduler.some(Self.mostLooks, app: caller.app).lazy.filter { $0.record.options.token == nil }
             return (tokenApps(for: caller, limit: 1).isEmpty ? [] : ["by_token"]) + names.prefix(limit - 1).map { "\($0.number)" }
         }
-        if let names = commands.assets?.children(of: path, for: caller) { return Array(names.prefix(limit)) }
+        if let names = commands.assets.children(of: path, for: caller) { return Array(names.prefix(limit)) }
         let batches = list.batches.values.lazy.prefix(Self.mostLooks).filter { caller.owns($0) }
         if path == BusName.managerPath.value {
-            let hasAssets = commands.assets?.children(of: BusName.assetsPath, for: caller)?.isEmpty == false
+            let hasAssets = commands.assets.children(of: BusName.assetsPath, for: caller)?.isEmpty == false
             return (hasAssets ? ["asset"] : []) + (batches.contains { _ in true } ? ["batch"] : []) + ["download"]
         }
         if path == BusName.batchesPath { return Array(batches.prefix(limit)).map(\.number).sorted().map { "\($0)" } }

@@ -3,18 +3,36 @@ internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
 internal import Logging
+internal import Scheduling
 
-/// Calls the owners of ended downloads (option `activate`): `org.freedesktop.Application.ActivateAction`. The call starts an owner that
-/// does not run.
+/// A call to the owner of something that has ended (option `activate`).
+@BusActor protocol OwnerCall: Sendable {
+    /// The well-known name that is called.
+    var owner: String? { get }
+    /// Whose call it is.
+    var options: DownloadOptions { get }
+    /// The name of the action, and its parameter as of now.
+    var action: String { get }
+    var parameter: Variant { get }
+    /// Whether a sandboxed owner that does not run may be started, as often as `OwnerStarts` allows.
+    var startsSandboxed: Bool { get }
+    /// What has ended, for the log.
+    var subject: String { get }
+    /// Whether the call must still be made. Evaluated once, at its turn.
+    func isWanted() -> Bool
+    /// The owner has answered, or not.
+    func ended(isAnswered: Bool)
+}
+
+/// Calls the owners of ended downloads and of assets that are ready: `org.freedesktop.Application.ActivateAction`. The call starts an owner
+/// that does not run.
 ///
-/// The scheduler decides whether and when to call. At most `Limits.ownerCalls` calls are in flight, and one for each owner. So the owner of
-/// 10,000 downloads is called for one end after the other, and a hanging owner delays no other owner.
+/// The scheduler, or the updater of assets, decides whether and when to call. At most `Limits.ownerCalls` calls are in flight, and one for
+/// each owner. So the owner of 10,000 downloads is called for one end after the other, and a hanging owner delays no other owner.
 ///
 /// A sandboxed app must not be able to start itself at will, by a dead URL or at a chosen time (`not-before`). Only a download that brought
 /// a file starts the app, as often as `OwnerStarts` allows. Every other call reaches the app only while it runs.
 @BusActor final class OwnerCalls {
-    /// The name of the action (docs/dbus.md, "Apps that come and go").
-    static let action = "download-ended"
     /// How long to wait for an answer. The bus continues to start the owner after that, and the call still reaches the owner.
     private static let patience: Duration = .seconds(25)
     /// How many more calls to a missing owner are dropped with the failed one, in one turn of the loop.
@@ -24,19 +42,14 @@ internal import Logging
 
     /// The calls to make to one owner, in order.
     private struct Queue {
-        var asks: [Ask] = []
+        var asks: [any OwnerCall] = []
         var head = 0
 
-        mutating func next() -> Ask? {
+        mutating func next() -> (any OwnerCall)? {
             guard head < asks.count else { return nil }
             head += 1
             return asks[head - 1]
         }
-    }
-
-    private struct Ask {
-        let download: ManagedDownload
-        let isWanted: () -> Bool
     }
 
     private let connection: Connection
@@ -54,31 +67,33 @@ internal import Logging
         (self.connection, self.starts, self.hold, self.log) = (connection, starts, hold, log)
     }
 
-    /// Calls the owner of `download` when its turn comes.
-    ///
-    /// - Parameter isWanted: whether the call must still be made; evaluated once, at its turn.
-    func ask(for download: ManagedDownload, isWanted: @escaping () -> Bool) {
-        guard let owner = download.record.options.activate else { return }
+    /// Makes the call when its turn comes.
+    func ask(_ call: any OwnerCall) {
+        guard let owner = call.owner else { return }
         if queues[owner] == nil { turns.append(owner) }
-        queues[owner, default: Queue()].asks.append(Ask(download: download, isWanted: isWanted))
+        queues[owner, default: Queue()].asks.append(call)
         takeTurns()
     }
 
     private func takeTurns() {
         while underWay < Limits.ownerCalls, !turns.isEmpty {
             let owner = turns.removeFirst()
-            guard let download = nextWanted(of: owner) else {
+            guard let next = nextWanted(of: owner) else {
                 queues[owner] = nil
                 continue
             }
             underWay += 1
             BusActor.spawn { [self] in
-                let failure = await call(owner, download)
+                let failure = await call(owner, next)
                 underWay -= 1
+                next.ended(isAnswered: failure == nil)
                 if let failure { recordFailure(owner, failure) } else { failing.remove(owner) }
                 // An owner that could not be started is not tried again for each of its downloads: their calls are repeated at later times.
-                if failure?.isNotThere == true, !download.record.options.isSandboxed {
-                    for _ in 0..<Self.mostLetGo where nextWanted(of: owner) == nil { break }
+                if failure?.isNotThere == true, !next.options.isSandboxed {
+                    for _ in 0..<Self.mostLetGo {
+                        guard let dropped = nextWanted(of: owner) else { break }
+                        dropped.ended(isAnswered: false)
+                    }
                 }
                 turns.append(owner)
                 takeTurns()
@@ -86,32 +101,27 @@ internal import Logging
         }
     }
 
-    private func nextWanted(of owner: String) -> ManagedDownload? {
-        while let ask = queues[owner]?.next() { if ask.isWanted() { return ask.download } }
+    private func nextWanted(of owner: String) -> (any OwnerCall)? {
+        while let call = queues[owner]?.next() { if call.isWanted() { return call } }
         return nil
     }
 
-    private func call(_ owner: String, _ download: ManagedDownload) async -> DBusError? {
-        let end = download.state.endFailure
-        let what = Variant.structure([
-            .objectPath(download.path), .string(download.state.name), .string(download.record.path ?? ""),
-            .string(end?.name.busName ?? ""),
-        ])
-        let options = download.record.options
-        guard options.isSandboxed else { return await call(owner, what, download.number, starts: true) }
-        let failure = await call(owner, what, download.number, starts: false)
+    private func call(_ owner: String, _ call: any OwnerCall) async -> DBusError? {
+        let (action, parameter, subject) = (call.action, call.parameter, call.subject)
+        guard call.options.isSandboxed else { return await make(owner, action, parameter, subject, starts: true) }
+        let failure = await make(owner, action, parameter, subject, starts: false)
         // Starts are counted by app, because an app may own several names below its own.
-        guard let failure, failure.isNotThere, download.record.broughtFile, await starts.take(options.app) else { return failure }
-        return await call(owner, what, download.number, starts: true)
+        guard let failure, failure.isNotThere, call.startsSandboxed, await starts.take(call.options.app) else { return failure }
+        return await make(owner, action, parameter, subject, starts: true)
     }
 
     /// - Parameter starts: whether the bus may start the owner for this call.
-    private func call(_ owner: String, _ what: Variant, _ number: DownloadNumber, starts: Bool) async -> DBusError? {
+    private func make(_ owner: String, _ action: String, _ parameter: Variant, _ subject: String, starts: Bool) async -> DBusError? {
         do throws(DBusError) {
             try await connection.call(
-                Application.activateAction, on: owner, at: BusName.applicationPath(owner), (Self.action, [what], [:]),
+                Application.activateAction, on: owner, at: BusName.applicationPath(owner), (action, [parameter], [:]),
                 timeout: Self.patience, starts: starts)
-            log.debug("the owner was called", metadata: ["download": "\(number)", "owner": "\(owner)"])
+            log.debug("the owner was called", metadata: ["of": "\(subject)", "owner": "\(owner)"])
             return nil
         } catch { return error }
     }
@@ -123,6 +133,28 @@ internal import Logging
             "an application with the option activate did not answer; it is called again later",
             metadata: ["owner": "\(owner)", "error": "\(error.name)"])
     }
+}
+
+/// The call about the end of a download.
+@BusActor struct DownloadEndCall: OwnerCall {
+    let download: ManagedDownload
+    let executor: ServiceExecutor
+
+    var owner: String? { options.activate }
+    var options: DownloadOptions { download.record.options }
+    /// docs/dbus.md, "Apps that come and go".
+    var action: String { "download-ended" }
+    var parameter: Variant {
+        .structure([
+            .objectPath(download.path), .string(download.state.name), .string(download.record.path ?? ""),
+            .string(download.state.endFailure?.name.busName ?? ""),
+        ])
+    }
+    var startsSandboxed: Bool { download.record.broughtFile }
+    var subject: String { "download \(download.number)" }
+    func isWanted() -> Bool { executor.beginOwnerCall(download.entry) }
+    /// The app acknowledges the end itself; until then, the scheduler repeats the call.
+    func ended(isAnswered: Bool) {}
 }
 
 extension DownloadRecord {

@@ -3,8 +3,8 @@ internal import EventLoop
 internal import Scheduling
 internal import TransferEngine
 
-/// A part of the service that observes downloads. The centre calls the observers in the order in which they were passed to `begin`. The
-/// announcer is the first, so it posts signals before any other part acts.
+/// A part of the service that observes downloads and assets. The two centres call the observers in the order in which they were passed to
+/// `begin`. The announcer is the first, so it posts signals before any other part acts.
 @BusActor protocol DownloadObserver: AnyObject {
     /// A turn of the scheduler has changed a record. Called once for a download and turn.
     func changed(_ change: Scheduler.Change)
@@ -48,6 +48,10 @@ internal import TransferEngine
     func setAsideChanged()
     /// A commit has succeeded, after failed ones.
     func commitsSucceedAgain()
+    /// A new version of an asset is installed, and its row is on disk.
+    func ready(_ asset: AssetRecord)
+    /// The updater of assets has decided, and its actions have been posted.
+    func assetsDecided()
     /// The service ends.
     func left()
 }
@@ -73,5 +77,7 @@ extension DownloadObserver {
     func decided() {}
     func setAsideChanged() {}
     func commitsSucceedAgain() {}
+    func ready(_ asset: AssetRecord) {}
+    func assetsDecided() {}
     func left() {}
 }

@@ -185,7 +185,7 @@ extension Downloader: TurnHost {
 
     func removed(_ entry: ScheduledBatch) { if let batch = list.untrack(entry.number) { tell { $0.removed(batch) } } }
 
-    func callOwner(_ entry: ScheduledDownload) { ownerCalls.ask(for: list.object(of: entry)) { [self] in executor.beginOwnerCall(entry) } }
+    func callOwner(_ entry: ScheduledDownload) { ownerCalls.ask(DownloadEndCall(download: list.object(of: entry), executor: executor)) }
 }
 
 extension Downloader: JournalObserver {

@@ -1,3 +1,4 @@
+internal import Assets
 internal import DBus
 internal import DownloadModel
 internal import DownloadStore
@@ -26,25 +27,28 @@ internal import Scheduling
     /// The number of the next download; saved with every commit.
     var nextNumber: DownloadNumber
     private let scheduler: Scheduler
+    private let assets: AssetUpdater
     /// Where a damaged database was set aside, at startup or since; empty: none was damaged.
     private(set) var setAside: String
     /// The result of salvaging a damaged database at startup.
     private(set) var salvaged = SalvageReport()
     private weak var observer: (any JournalObserver)?
-    /// The rows that the scheduler does not know, for a new database.
-    var furtherRows: () -> [StoreChange] = { [] }
     private var owesRecovery = false
+    /// Whether a commit has begun since the store's last housekeeping.
+    private var owesRest = false
     private let unsentBytes: () -> Int
 
     /// - Parameters:
-    ///   - scheduler: has all rows, for a new database if the old one is damaged.
+    ///   - scheduler: has all rows of downloads, for a new database if the old one is damaged.
+    ///   - assets: has the rows of assets, for the same.
     ///   - hold: held while a change is not on disk yet, or any item waits for it.
     ///   - unsentBytes: the bytes that the bus has not taken yet.
     init(
-        store: Store, _ opening: StoreOpening, scheduler: Scheduler, hold: IdleExit.Hold, log: Logger, unsentBytes: @escaping () -> Int,
-        send: @escaping (Message) -> Void
+        store: Store, _ opening: StoreOpening, scheduler: Scheduler, assets: AssetUpdater, hold: IdleExit.Hold, log: Logger,
+        unsentBytes: @escaping () -> Int, send: @escaping (Message) -> Void
     ) {
-        (self.store, nextNumber, self.scheduler, self.hold, self.log) = (store, opening.nextNumber, scheduler, hold, log)
+        (self.store, nextNumber, self.scheduler, self.assets) = (store, opening.nextNumber, scheduler, assets)
+        (self.hold, self.log) = (hold, log)
         (self.unsentBytes, transmit, setAside) = (unsentBytes, send, opening.setAside ?? "")
         if opening.setAside != nil {
             salvaged = SalvageReport(
@@ -146,6 +150,7 @@ internal import Scheduling
 
     private func commit() async {
         guard !isEnded, let changes = gate.beginCommit() else { return }
+        owesRest = true
         committingSince = .now
         watchCommit()
         do {
@@ -164,11 +169,11 @@ internal import Scheduling
             observer?.commitsSucceedAgain()
         }
         gate.commitIsOver()
-        if !gate.isBusy { rest() }
     }
 
     /// Lets the store do its housekeeping now that no caller has to wait for it.
     private func rest() {
+        owesRest = false
         BusActor.spawn { [self] in
             await store.tidy()
             let aside = setAside
@@ -199,7 +204,7 @@ internal import Scheduling
             log.error("the database was damaged: writing a new one", metadata: ["cause": "\(error)"])
             gate.owesEverything = true
             // The order matters: a row of `changes` may be older than the same row of `rows`, and a change made since then is newer.
-            let rows = await allRows() + [furtherRows()]
+            let rows = await allRows() + [assets.rows]
             let aside = try await store.startAnew([changes] + rows + [gate.extendCommit()], nextNumber: nextNumber)
             gate.owesEverything = false
             (setAside, salvaged) = (aside ?? "", SalvageReport())
@@ -238,7 +243,11 @@ extension Journal: CommitGateHost {
 
     func beginStep() -> StepTime { StepTime() }
 
-    func gateIsBusy(_ isBusy: Bool) { hold.isHeld = isBusy }
+    func gateIsBusy(_ isBusy: Bool) {
+        hold.isHeld = isBusy
+        // A long answer may still have been written when the commit ended.
+        if !isBusy, owesRest { rest() }
+    }
 }
 
 @BusActor protocol JournalObserver: AnyObject {

@@ -1,3 +1,4 @@
+internal import Assets
 internal import DBus
 internal import Desktop
 internal import DownloadModel
@@ -15,6 +16,8 @@ internal import TransferEngine
 public struct ServiceOptions: Sendable {
     /// Exit at once if nothing is left to do (used at login).
     public var ifPending = false
+    /// Only have the bus start the service, if a check of an asset is due (used by a timer).
+    public var ifDue = false
     /// Accept hidden folders (a component with a leading dot) as destinations.
     public var allowsHiddenFolders = false
     /// How long the service keeps running without a reason.
@@ -57,8 +60,11 @@ public struct ServiceOptions: Sendable {
         if options.ifPending, !Store.hasPending(folder: folder) { return 0 }
         do throws(DBusError) {
             let connection = try Connection.session()
+            if options.ifDue { return await startIfDue(connection, folder, log) }
             connection.hold()
             guard try connection.requestName(BusName.service) else {
+                // Another program has called the service since the login. It does what was pending.
+                if options.ifPending { return 0 }
                 log.error("another todokud runs on this bus already")
                 return 2
             }
@@ -92,6 +98,19 @@ public struct ServiceOptions: Sendable {
         }
     }
 
+    /// Has the bus start the service if a check is due. A running service checks by itself.
+    private static func startIfDue(_ connection: Connection, _ folder: String, _ log: Logger) async -> Int32 {
+        guard Store.hasDueChecks(folder: folder, session: connection.busID) else { return 0 }
+        do throws(DBusError) {
+            _ = try await connection.call(
+                BusDaemon.startServiceByName, on: BusDaemon.name, at: BusDaemon.path, (BusName.service, 0), timeout: patience)
+            return 0
+        } catch {
+            log.error("the service cannot be started", metadata: ["cause": "\(error.message)"])
+            return 1
+        }
+    }
+
     /// Creates the folder of the written maps; without it, only checkpoints count. If the folder exists, deletes the maps that are no
     /// longer needed: of finished and cancelled downloads, and of downloads that left the list just before a crash.
     private func sweepMaps(_ folder: String) {
@@ -114,11 +133,12 @@ public struct ServiceOptions: Sendable {
         _ records: [AssetRecord], folder: String, _ culprits: Culprits
     ) {
         let log = options.logger
-        let idleExit = IdleExit(connection: connection, idle: options.idle, log: log)
+        let idleExit = IdleExit(connection: connection, name: BusName.service, idle: options.idle)
         let hidden = options.allowsHiddenFolders
         let list = DownloadList(restored, downloadFolder: Folders.downloads())
+        let updater = AssetUpdater(records)
         journal = Journal(
-            store: store, opening, scheduler: list.scheduler, hold: idleExit.makeHold(), log: log,
+            store: store, opening, scheduler: list.scheduler, assets: updater, hold: idleExit.makeHold(), log: log,
             unsentBytes: { connection.outgoingBytes },
             send: { connection.send($0) })
         var configuration = EngineConfiguration(version: Self.version)
@@ -139,15 +159,13 @@ public struct ServiceOptions: Sendable {
             list: list, executor: executor, journal: journal, callers: callers, descriptors: descriptors, allowsHiddenFolders: hidden,
             hold: idleExit.makeHold(), log: log)
         let desktopWork = DesktopWork(dataHome: Folders.data(), hold: idleExit.makeHold())
+        assets = AssetCentre(
+            updater, list: list, journal: journal, admission: admission, executor: executor, connection: connection,
+            ownerCalls: ownerCalls, folders: assetFolders, allowsHiddenFolders: hidden, isLogin: options.ifPending,
+            hold: idleExit.makeHold(), log: log)
         let commands = Commands(
             list: list, executor: executor, journal: journal, callers: callers, admission: admission, foreground: foreground,
-            desktopWork: desktopWork, engine: engine, allowsHiddenFolders: hidden)
-        let assets = AssetCentre(
-            records, list: list, journal: journal, admission: admission, executor: executor, connection: connection,
-            folders: assetFolders, allowsHiddenFolders: hidden, isLogin: options.ifPending, hold: idleExit.makeHold(), log: log)
-        commands.assets = assets
-        journal.furtherRows = { [weak assets] in assets?.rows ?? [] }
-        self.assets = assets
+            assets: assets, desktopWork: desktopWork, engine: engine, allowsHiddenFolders: hidden)
         let opener = Opener(connection: connection)
         let actions = ApplicationActions(
             list: list, commands: commands, admission: admission, desktopWork: desktopWork, opener: opener)
@@ -155,14 +173,12 @@ public struct ServiceOptions: Sendable {
         toaster = Toaster(
             list: list, events: executor, commands: commands, desktopWork: desktopWork, foreground: foreground, session: connection,
             opener: opener, clickable: options.clickable, hold: idleExit.makeHold(), log: log)
-        assets.showReady = { [toaster, admission] in toaster.showReady($0, number: admission.takeNumbers(1)) }
-        let systemEvents = SystemEvents(
-            scheduler: list.scheduler, events: executor, journal: journal, engine: engine, session: connection, log: log)
-        systemEvents.needsNetwork = { [weak assets] in assets?.awaitsNetwork ?? false }
         observers = [
             Announcer(list: list, journal: journal, callers: callers, manager: commands) { connection.outgoingBytes },
             commands, callers, foreground, toaster, assets,
-            systemEvents,
+            SystemEvents(
+                scheduler: list.scheduler, assets: updater, events: executor, journal: journal, engine: engine, session: connection,
+                log: log),
             FolderProbe(list: list, events: executor, allowsHiddenFolders: hidden), DockIcons(list: list, session: connection),
             DesktopJobs(
                 list: list, events: executor, foreground: foreground, session: connection, hold: idleExit.makeHold(), log: log),
@@ -194,8 +210,11 @@ public struct ServiceOptions: Sendable {
             connection.export(tree)
             culprits.keep { downloader.scheduler[$0].map { !$0.state.hasEnded } ?? false }
             downloader.begin(crashed: culprits.repeated, owed: owedToasts, observers: observers)
-            assets.begin()
-            idleExit.begin { [weak self] in self?.end(status: 0) }
+            assets.begin(telling: observers)
+            idleExit.begin { [weak self] reason in
+                self?.options.logger.info("leaving", metadata: ["reason": "\(reason)"])
+                self?.end(status: 0)
+            }
         }
     }
 

@@ -1,3 +1,4 @@
+internal import Assets
 internal import DBus
 internal import Desktop
 internal import DownloadModel
@@ -7,23 +8,26 @@ internal import PartFiles
 internal import Scheduling
 internal import TransferEngine
 
-/// Connects the scheduler with the machine's network and sleep.
+/// Connects the scheduler with the machine's network and sleep. Assets need the network, too.
 @BusActor final class SystemEvents: DownloadObserver {
     private let scheduler: Scheduler
+    private let assets: AssetUpdater
     private let events: any EventSink
     private let journal: Journal
     private let engine: Engines
     private let log: Logger
     private let network: NetworkState
     private var awake: Awake?
-    /// Whether another part waits for a network.
-    var needsNetwork: () -> Bool = { false }
     /// The machine waits for our checkpoints before it sleeps.
     private var isExpected = false
 
-    init(scheduler: Scheduler, events: any EventSink, journal: Journal, engine: Engines, session: Connection, log: Logger) {
+    init(
+        scheduler: Scheduler, assets: AssetUpdater, events: any EventSink, journal: Journal, engine: Engines, session: Connection,
+        log: Logger
+    ) {
         let system = SystemBus()
-        (self.scheduler, self.events, self.journal, self.engine, self.log) = (scheduler, events, journal, engine, log)
+        (self.scheduler, self.assets, self.events, self.journal) = (scheduler, assets, events, journal)
+        (self.engine, self.log) = (engine, log)
         network = NetworkState(system: system, session: session, hasRoute: { Engine.hasRoute() }) { condition in
             if let condition { log.info("network", metadata: ["reach": "\(condition.reach)", "metered": "\(condition.isMetered)"]) }
             events.decide(.network(condition))
@@ -33,10 +37,16 @@ internal import TransferEngine
 
     func decided() {
         awake?.keep(scheduler.isMoving || scheduler.counts.verifying > 0)
-        network.needed(scheduler.counts.queued + scheduler.counts.active + scheduler.counts.waitingForTime > 0 || needsNetwork())
+        watchNetwork()
         guard isExpected, scheduler.isAtRest else { return }
         isExpected = false
         journal.afterCommit { [self] in if scheduler.isAtRest { awake?.release() } }
+    }
+
+    func assetsDecided() { watchNetwork() }
+
+    private func watchNetwork() {
+        network.needed(scheduler.counts.queued + scheduler.counts.active + scheduler.counts.waitingForTime > 0 || assets.awaitsNetwork)
     }
 
     private func sleeps(_ isAsleep: Bool) {

@@ -1,3 +1,4 @@
+internal import DBus
 internal import DownloadModel
 internal import EventLoop
 internal import PartFiles

@@ -258,14 +258,13 @@ internal import TransferEngine
     }
 
     /// Says that a new version of an asset is ready, unless its app is in front.
-    ///
-    /// - Parameter number: no download has it.
-    func showReady(_ asset: AssetRecord, number: DownloadNumber) {
+    func ready(_ asset: AssetRecord) {
         let options = asset.options
         guard let version = asset.installed?.version, foreground.allows(options.notify, of: options.app) else { return }
         var toast = EndToast(
-            number: number, kind: .finishedBatch(folder: asset.path), summary: options.title ?? texts.assetSummary,
-            body: options.body ?? "\(asset.key.name) \(DownloadModel.shown(version))", icon: options.icon, sound: options.sound)
+            number: commands.admission.takeNumbers(1), kind: .finishedBatch(folder: asset.path),
+            summary: options.title ?? texts.assetSummary, body: options.body ?? "\(asset.key.name) \(DownloadModel.shown(version))",
+            icon: options.icon, sound: options.sound)
         toast.sandboxedApp = options.isSandboxed ? options.app : nil
         hand(toast)
     }

@@ -6,10 +6,10 @@ enum AssetColumn: Int32, TableColumn {
     case installedVersion, installedFolder, installedDigest, installedTimestamp
     case previousVersion, previousFolder, previousDigest, previousTimestamp
     case leftVersion, leftFolder, leftDigest, leftTimestamp
-    case skipped, latest, isObsolete, checkedAt
+    case skipped, latest, latestTimestamp, isObsolete, checkedAt, checkedIn, triedAt
     case pendingFolder, pendingStep, pendingDownload, pendingSource, pendingIsRunning, pendingIsBackground
     case pendingVersion, pendingUrl, pendingDigest, pendingSize, pendingUnpacked, pendingTimestamp, pendingMirrors
-    case isRollingBack, isLeaving, deletesData, isCancelled, owesCall, lastFolder
+    case isRollingBack, isLeaving, deletesData, isCancelled, owesCall, readyAt, lastFolder
     case failureName, failureMessage, failureStatus, failureRetryable
     case removals
 }
@@ -35,8 +35,11 @@ extension AssetRecord {
         try Self.put(left, .leftVersion, by: statement)
         try bind(.skipped, skipped)
         try bind(.latest, latest)
+        try bind(.latestTimestamp, latestTimestamp)
         try bind(.isObsolete, isObsolete)
         try bind(.checkedAt, checkedAt)
+        try bind(.checkedIn, checkedIn)
+        try bind(.triedAt, triedAt)
         if let pending {
             try bind(.pendingFolder, pending.folder)
             try bind(.pendingStep, pending.step.rawValue)
@@ -57,6 +60,7 @@ extension AssetRecord {
         try bind(.deletesData, deletesData)
         try bind(.isCancelled, isCancelled)
         try bind(.owesCall, owesCall)
+        try bind(.readyAt, readyAt)
         try bind(.lastFolder, lastFolder)
         try bind(.failureName, failure?.name.rawValue)
         try bind(.failureMessage, failure?.message)
@@ -93,10 +97,11 @@ extension AssetRecord {
         installed = Self.version(row, .installedVersion)
         previous = Self.version(row, .previousVersion)
         left = Self.version(row, .leftVersion)
-        (skipped, latest, isObsolete, checkedAt) = (value(.skipped), value(.latest), value(.isObsolete), value(.checkedAt))
+        (skipped, latest, latestTimestamp) = (value(.skipped), value(.latest), value(.latestTimestamp))
+        (isObsolete, checkedAt, checkedIn, triedAt) = (value(.isObsolete), value(.checkedAt), value(.checkedIn), value(.triedAt))
         pending = isWhole ? PendingUpdate(row) : nil
         (isRollingBack, isLeaving, deletesData) = (value(.isRollingBack), value(.isLeaving), value(.deletesData))
-        (isCancelled, owesCall, lastFolder) = (value(.isCancelled), value(.owesCall), value(.lastFolder))
+        (isCancelled, owesCall, readyAt, lastFolder) = (value(.isCancelled), value(.owesCall), value(.readyAt), value(.lastFolder))
         if previous == nil { isRollingBack = false }
         if let name = (value(.failureName) as String?).flatMap(ErrorName.init) {
             failure = DownloadFailure(

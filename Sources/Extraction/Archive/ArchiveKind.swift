@@ -4,9 +4,10 @@ internal import DownloadModel
 /// The kinds of archives that are unpacked. Only the first bytes of a file decide; its name and media type are ignored.
 enum ArchiveKind: Equatable {
     case zip
+    case sevenZip
     case tar(Compression?)
 
-    enum Compression: String {
+    enum Compression: String, CaseIterable {
         case gzip, bzip2, xz, zstd
 
         var coding: todoku_coding {
@@ -19,6 +20,8 @@ enum ArchiveKind: Equatable {
         }
     }
 
+    var isTar: Bool { if case .tar = self { true } else { false } }
+
     /// The number of first bytes that are examined.
     static let headSize = 512
 
@@ -27,6 +30,8 @@ enum ArchiveKind: Equatable {
         func begins(_ bytes: [UInt8]) -> Bool { head.starts(with: bytes) }
         if begins([0x50, 0x4B, 3, 4]) || begins([0x50, 0x4B, 5, 6]) {
             self = .zip
+        } else if begins([0x37, 0x7A, 0xBC, 0xAF, 0x27, 0x1C]) {
+            self = .sevenZip
         } else if Self.isTar(head) {
             self = .tar(nil)
         } else if begins([0x1F, 0x8B]) {

@@ -33,10 +33,10 @@ struct ArchiveReader: ~Copyable {
         let context = Unmanaged.passUnretained(source).toOpaque()  // `self` keeps it alive
         let former = todoku_archive_use_utf8()
         let made =
-            if source.kind == .zip {
-                todoku_archive_open_zip(context, sourceRead, sourceSeek)
-            } else {
-                todoku_archive_open_tar(context, sourceRead)
+            switch source.kind {
+            case .zip: todoku_archive_open_zip(context, sourceRead, sourceSeek)
+            case .sevenZip: todoku_archive_open_7z(context, sourceRead, sourceSeek)
+            case .tar: todoku_archive_open_tar(context, sourceRead)
             }
         guard let made else {
             todoku_archive_restore_locale(former)
@@ -52,7 +52,7 @@ struct ArchiveReader: ~Copyable {
 
     /// The next entry; nil at the end of a complete archive. `last` is the name of the previous entry, for messages.
     func next(after last: String?) throws(ExtractionFailure) -> ArchiveEntry? {
-        let isTar = source.kind != .zip
+        let isTar = source.kind.isTar
         if isTar { source.begin(budget: ArchiveSource.headerBudget) }
         defer { source.begin(budget: .max) }
         var entry = todoku_archive_entry()
@@ -94,13 +94,16 @@ struct ArchiveReader: ~Copyable {
             isEncrypted: entry.is_encrypted, modified: entry.has_modified ? entry.modified : nil, foreignMethod: foreignMethod)
     }
 
-    /// Stored, deflate, bzip2 and zstd are unpacked. libarchive does not bound the windows of other methods.
+    /// libarchive bounds the windows of these methods only.
+    private static let boundedMethods = ["uncompressed", "deflation", "bzip", "zstd"]
+
     private var foreignMethod: String? {
         guard source.kind == .zip else { return nil }
         let format = String(cString: todoku_archive_format(raw))
         guard let start = format.firstIndex(of: "("), let end = format.lastIndex(of: ")"), start < end else { return nil }
         let method = format[format.index(after: start)..<end]
-        return ["uncompressed", "deflation", "bzip", "zstd"].contains(method) ? nil : String(method)
+        let isBounded = Self.boundedMethods.contains(String(method)) || source.isMemoryBounded && ["lzma", "xz", "ppmd-1"].contains(method)
+        return isBounded ? nil : String(method)
     }
 
     /// Passes the bytes of the present entry's file to `body`, with their offsets. Gaps are holes.
@@ -128,7 +131,13 @@ struct ArchiveReader: ~Copyable {
 
     private func failed(at entry: String?) -> ExtractionFailure {
         if let failure = source.failure { return failure }
-        return .damaged(entry: entry, reason: String(cString: todoku_archive_error(raw)))
+        if todoku_archive_errno(raw) == ENOMEM {
+            return .excessive("The archive is not unpacked: its decompression needs too much memory.")
+        }
+        let reason = String(cString: todoku_archive_error(raw))
+        // The names of such an archive are encrypted, too.
+        if source.kind == .sevenZip, reason.contains("encrypted") { return .unsupported(found: "an encrypted 7z archive") }
+        return .damaged(entry: entry, reason: reason)
     }
 }
 

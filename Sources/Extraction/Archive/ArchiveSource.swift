@@ -41,8 +41,13 @@ final class ArchiveSource {
     private var directory: (entries: Int, tail: [UInt8], end: ByteCount)? = (0, [], 0)
     private(set) var failure: ExtractionFailure?
 
-    init(_ descriptor: Int32, limits: ExtractionLimits, control: ExtractionControl) throws(ExtractionFailure) {
-        (self.descriptor, self.limits, self.control) = (descriptor, limits, control)
+    /// Whether a limit of the process bounds the memory of libarchive's decoders.
+    let isMemoryBounded: Bool
+
+    init(
+        _ descriptor: Int32, limits: ExtractionLimits, control: ExtractionControl, isMemoryBounded: Bool
+    ) throws(ExtractionFailure) {
+        (self.descriptor, self.limits, self.control, self.isMemoryBounded) = (descriptor, limits, control, isMemoryBounded)
         var status = stat()
         guard fstat(descriptor, &status) == 0 else { throw .disk(DiskError("look at the archive")) }
         size = ByteCount(clamping: status.st_size)
@@ -54,6 +59,10 @@ final class ArchiveSource {
         isEmptyZip = kind == .zip && size == 22 && head.starts(with: [0x50, 0x4B, 5, 6])
         switch kind {
         case .zip: (decoder, mostGiven) = (nil, size *| 2 +| 64 << 20)
+        case .sevenZip:
+            // libarchive bounds neither the window nor the header of a 7z.
+            guard isMemoryBounded else { throw .unsupported(found: ArchiveKind.name(of: head)) }
+            (decoder, mostGiven) = (nil, size *| 2 +| 64 << 20)
         case .tar(let compression):
             // Besides the files, the limit allows for headers, and for the padding of each file's last block.
             mostGiven = limits.mostUnpacked(of: size) +| ByteCount(clamping: limits.entries) *| 4096 +| 16 << 20
@@ -113,7 +122,7 @@ final class ArchiveSource {
         }
     }
 
-    /// lseek(2) for a zip; nil: impossible.
+    /// lseek(2) for a zip or 7z; nil: impossible.
     func seek(_ offset: Int64, _ whence: Int32) -> Int64? {
         let base: Int64
         switch whence {

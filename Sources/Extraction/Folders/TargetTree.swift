@@ -12,18 +12,17 @@ final class TargetTree {
     /// After this many bytes of a file, write-back begins, so that the flush at the end is short.
     private static let writebackStep: ByteCount = 8 << 20
 
-    private let root: Int32
+    let root: Int32
     private let calls: ExtractionCalls
     /// Whether an earlier run may have left entries that must be replaced.
     private let isContinued: Bool
     /// Whether one syncfs(2) flushes all files. Otherwise each file and folder is flushed by itself.
-    let isFlushedWhole: Bool
+    private let isFlushedWhole: Bool
     private var open: [(name: [UInt8], descriptor: Int32)] = []
 
     /// - Parameter root: the folder's descriptor, which is closed with this object.
-    init(adopting root: Int32, isContinued: Bool, calls: ExtractionCalls) {
-        (self.root, self.isContinued, self.calls) = (root, isContinued, calls)
-        isFlushedWhole = calls.isFlushedWhole ?? todoku_is_flushed_whole(root)
+    init(adopting root: Int32, isContinued: Bool, isFlushedWhole: Bool, calls: ExtractionCalls) {
+        (self.root, self.isContinued, self.isFlushedWhole, self.calls) = (root, isContinued, isFlushedWhole, calls)
     }
 
     deinit {

@@ -1,15 +1,15 @@
 internal import CCrypto
-internal import DownloadModel
+package import DownloadModel
 internal import Glibc
 
 /// Computes digests with libcrypto, which is loaded on first use.
-enum Digest {
+package enum Digest {
     static let readSize = 256 << 10
 
-    struct Unavailable: Error { let reason: String }
+    package struct Unavailable: Error { package let reason: String }
 
     /// The digest of a whole open file. Blocks; reads 256 KiB at a time.
-    static func compute(_ algorithm: Checksum.Algorithm, of descriptor: Int32) throws -> [UInt8] {
+    package static func compute(_ algorithm: Checksum.Algorithm, of descriptor: Int32) throws -> [UInt8] {
         if let text = todoku_crypto_load() { throw Unavailable(reason: String(cString: text)) }
         guard let context = md_ctx_new() else { throw Unavailable(reason: "no memory") }
         defer { md_ctx_free(context) }

@@ -185,7 +185,7 @@ package final class OpenFolder {
     }
 
     /// The status of `name`, without following a symbolic link; nil only if `name` certainly does not exist.
-    func look(_ name: String) throws(DiskError) -> stat? {
+    package func look(_ name: String) throws(DiskError) -> stat? {
         if let status = status(name) { return status }
         guard errno == ENOENT else { throw DiskError("look for \(name)") }
         return nil

@@ -68,11 +68,11 @@ extension Scheduler {
         begin(BulkChange(deed: .cancelAll(through: last), numbers: order.ordered.filter { $0 <= last }, call: nil), now: now)
     }
 
-    /// Removes all ended downloads from the list.
+    /// Removes all ended downloads from the list, except those that another part still needs.
     ///
     /// - Returns: their number.
-    @discardableResult func clearEnded(answering call: CallNumber, now: WallTime) -> Int {
-        let numbers = ended.ordered
+    @discardableResult func clearEnded(answering call: CallNumber, sparing spared: Set<DownloadNumber> = [], now: WallTime) -> Int {
+        let numbers = spared.isEmpty ? ended.ordered : ended.ordered.filter { !spared.contains($0) }
         begin(BulkChange(deed: .remove, numbers: numbers, call: call), now: now)
         return numbers.count
     }

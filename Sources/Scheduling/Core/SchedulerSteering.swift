@@ -30,6 +30,15 @@ extension Scheduler {
         output.append(.tell(entry))
     }
 
+    /// Changes whether the download may use a metered connection. One that waits for an unmetered connection starts if it may.
+    func setAllowsMetered(_ entry: ScheduledDownload, _ allows: Bool, now: WallTime) {
+        guard entry.record.options.allowsMetered != allows else { return }
+        change(entry) { $0.options.allowsMetered = allows }
+        save(entry)
+        reconsider(entry, isBack: false, now: now)
+        output.append(.tell(entry))
+    }
+
     /// Changes the settings. Returns false if nothing changed.
     @discardableResult
     func set(now: WallTime, _ change: (inout Settings) -> Void) -> Bool {

@@ -16,11 +16,12 @@ extension Scheduler {
         case pauseAll
         case resumeAll
         case cancelAll(answering: CallNumber)
-        case clearEnded(answering: CallNumber)
+        case clearEnded(answering: CallNumber, sparing: Set<DownloadNumber> = [])
         /// `takesTurn`: at place 0, the download starts next, whichever application's turn it is.
         case move(ScheduledDownload, to: UInt32, takesTurn: Bool = true)
         case setPriority(ScheduledDownload, Int32)
         case setSpeedLimit(ScheduledDownload, Speed?)
+        case setAllowsMetered(ScheduledDownload, Bool)
         case set(Settings)
         case resetHost(String)
         /// The owner has acknowledged the outcome.
@@ -168,10 +169,11 @@ extension Scheduler {
         case .pauseAll: pauseAll(now: now)
         case .resumeAll: resumeAll(now: now)
         case .cancelAll(let call): cancelAll(answering: call, now: now)
-        case .clearEnded(let call): clearEnded(answering: call, now: now)
+        case .clearEnded(let call, let spared): clearEnded(answering: call, sparing: spared, now: now)
         case .move(let entry, let place, let takesTurn): move(entry, to: place, takesTurn: takesTurn)
         case .setPriority(let entry, let priority): setPriority(entry, priority)
         case .setSpeedLimit(let entry, let limit): setSpeedLimit(entry, limit)
+        case .setAllowsMetered(let entry, let allows): setAllowsMetered(entry, allows, now: now)
         case .set(let settings): set(now: now) { $0 = settings }
         case .resetHost(let host): resetHost(host, now: now)
         case .acknowledge(let entry): acknowledge(entry)

@@ -1,5 +1,7 @@
 internal import ArgumentParser
 internal import DownloadModel
+internal import EventLoop
+internal import Glibc
 internal import Localization
 internal import TodokuClient
 
@@ -16,10 +18,14 @@ struct AssetCommand: ParsableCommand {
               todoku asset update org.example.Game/levels
               todoku asset list
               todoku asset rollback org.example.Game/levels
+
+            To publish an asset, and to rehearse its update on one machine:
+              todoku asset pack levels --version 2026.11
+              todoku asset serve levels
             """,
         subcommands: [
             AssetAdd.self, AssetCheck.self, AssetUpdate.self, AssetRollback.self, AssetCancel.self, AssetList.self, AssetShow.self,
-            AssetRemove.self,
+            AssetRemove.self, AssetPack.self, AssetKeyCommand.self, AssetServe.self,
         ])
 }
 
@@ -90,25 +96,26 @@ struct AssetCheck: ParsableCommand {
 struct AssetUpdate: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "update", abstract: "Bring the latest version, and print the path.",
-        discussion: "Waits until the version is ready. The service continues if you stop the command.")
+        discussion: """
+            Waits until the versions are ready, and then prints the paths, one a line. Meanwhile a terminal shows the stages: checking, \
+            downloading, verifying, unpacking, ready. Elsewhere standard error gets lines: APP/NAME and one of checking, downloading, progress, \
+            paused, waiting-unmetered, verifying, extracting, ready.
+
+            Ctrl-C leaves the update to the service. A second Ctrl-C within 2 s cancels it.
+            """)
 
     @Argument(help: ArgumentHelp("The assets.", valueName: "app/name")) var assets: [AssetReference]
     @Flag(help: "Also bring back the version that a rollback has left.") var force = false
+    @Flag(name: .shortAndLong, help: "Print the paths and errors only.") var quiet = false
     @OptionGroup var output: OutputArguments
 
     func run() throws {
+        SignalSource.block([SIGINT])  // block before the first thread starts
         Program.run(json: output.json) { client in
-            var status = ExitStatus.success
-            for asset in assets {
-                do throws(ClientError) {
-                    let (isChanged, path) = try await client.update(asset, force: force)
-                    let json = JSON.object([("changed", .bool(isChanged)), ("path", .string(path))])
-                    Output.write(output.json ? json.text + "\n" : path + "\n")
-                } catch {
-                    let failure = CommandFailure(error.isEnd ? .ended : .refused, catalog.explanation(error), name: error.name)
-                    status = status.and(Program.report(failure, json: output.json))
-                }
-            }
+            let follower = AssetFollower(client, assets, json: output.json, isQuiet: quiet)
+            let interrupt = Interrupt(follower)
+            let status = try await follower.follow(force: force)
+            interrupt.end()
             return status
         }
     }
@@ -180,13 +187,17 @@ struct AssetShow: ParsableCommand {
 
     func run() throws {
         Program.run(json: output.json) { client in
-            let description = try await client.describe(asset)
+            var description = try await client.describe(asset)
             guard !output.json else {
                 Output.write(description.json.text + "\n")
                 return .success
             }
+            if description.stage == .downloading, let download = description.download, let now = try? await client.describe(download) {
+                description.progress = AssetDescription.Progress(done: now.received, total: now.total)
+            }
             for (name, value) in description.members where !value.isEmpty {
-                Output.write(TerminalText.padded(name, to: 18) + TerminalText.plain(value) + "\n")
+                let text = name == "status" ? catalog.status(description) : value
+                Output.write(TerminalText.padded(name, to: 18) + TerminalText.plain(text) + "\n")
             }
             return .success
         }
@@ -214,7 +225,9 @@ extension AssetDescription {
     fileprivate var members: [(String, String)] {
         [
             ("app", app), ("name", name), ("manifest-url", manifestURL), ("installed-version", installedVersion),
-            ("latest-version", latestVersion), ("stage", stage), ("status", status), ("path", path), ("error", error.message),
+            ("latest-version", latestVersion), ("stage", stage.name), ("status", status), ("path", path),
+            ("download", download?.path ?? ""),
+            ("error", error?.message ?? ""),
         ]
     }
 

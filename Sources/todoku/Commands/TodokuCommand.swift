@@ -6,7 +6,8 @@ struct TodokuCommand: ParsableCommand {
         abstract: "Download files with the session's download service.",
         discussion: """
             The service downloads; this command queues, steers and shows. It may exit at any time: queued downloads continue, even after a new \
-            login. You name a download by its number, by APP/TOKEN if it has a token, or by its object path.
+            login. You name a download by its number, by APP/TOKEN if it has a token, or by its object path. “todoku --version” shows the \
+            version.
 
             EXAMPLES:
               todoku get https://example.org/file.iso
@@ -22,7 +23,6 @@ struct TodokuCommand: ParsableCommand {
               4    fetch --exit-code: nothing new was downloaded
               130  Ctrl-C was pressed; the downloads continue unless it was pressed twice
             """,
-        version: "todoku 0.1.0",
         subcommands: [
             GetCommand.self, AddCommand.self, BatchCommand.self, FetchCommand.self, ListCommand.self, ShowCommand.self, WatchCommand.self,
             WaitCommand.self, PauseCommand.self, ResumeCommand.self, CancelCommand.self, RetryCommand.self, RenewCommand.self,

@@ -28,11 +28,12 @@ final class Publisher: Sendable {
     init() {
         let (folder, rules) = (folder, rules)
         server = ScriptedServer { request, reply in
-            if let status = rules.locked({ _, statuses in statuses[request.path] }) { return reply.respond(status) }
-            guard let file = readFile(folder(String(request.path.dropFirst()))) else { return reply.respond(404) }
+            let path = Self.path(of: request)
+            if let status = rules.locked({ _, statuses in statuses[path] }) { return reply.respond(status) }
+            guard let file = readFile(folder(String(path.dropFirst()))) else { return reply.respond(404) }
             let tag = "\"\(file.count)-\(file.reduce(UInt32(7)) { $0 &* 31 &+ UInt32($1) })\""
             if request.field("If-None-Match") == tag { return reply.respond(304, ["ETag": tag]) }
-            if let gate = rules.locked({ gates, _ in gates[request.path] }), request.range == nil {
+            if let gate = rules.locked({ gates, _ in gates[path] }), request.range == nil {
                 // Half of the file, and the rest once the test opens the gate.
                 reply.head(200, ["ETag": tag, "Accept-Ranges": "bytes"], length: file.count)
                 reply.send(file[..<(file.count / 2)])
@@ -45,6 +46,13 @@ final class Publisher: Sendable {
     }
 
     var url: String { server.url("/m.json") }
+
+    /// A proxy is asked for a whole URL.
+    static func path(of request: ScriptedServer.Request) -> String {
+        guard request.path.hasPrefix("http://") else { return request.path }
+        let rest = request.path.dropFirst("http://".count)
+        return String(rest[(rest.firstIndex(of: "/") ?? rest.endIndex)...])
+    }
 
     /// From now on, half of `path` comes before the gate opens.
     func hold(_ path: String) -> Gate {
@@ -85,7 +93,7 @@ final class Publisher: Sendable {
     func manifest(_ text: String) { writeFile(folder("m.json"), text.utf8) }
 
     /// How often the server was asked for `path`.
-    func requests(for path: String) -> Int { server.requests.count { $0.path == path } }
+    func requests(for path: String) -> Int { server.requests.count { Self.path(of: $0) == path } }
 }
 
 /// A running service and a publisher.
@@ -95,6 +103,13 @@ struct Desk {
     static let app = "org.example.App"
 
     static func start(_ arguments: [String] = []) async throws -> Desk { Desk(running: try await Running.start(arguments)) }
+
+    init(running: Running) { self.running = running }
+
+    /// A machine with NetworkManager, whose only way to other hosts is the publisher as a proxy.
+    init(systemBus: PrivateBus) async throws {
+        running = try await Running.start(extra: ["DBUS_SYSTEM_BUS_ADDRESS": systemBus.address, "http_proxy": publisher.server.url("")])
+    }
 
     var client: Client { running.client }
 

@@ -20,16 +20,16 @@ final class Bench {
     /// What the next process finds.
     private(set) var rows: [AssetKey: AssetRecord] = [:]
 
-    init(_ records: AssetRecord..., network: NetworkCondition? = .open, isLogin: Bool = false) {
+    init(_ records: AssetRecord..., network: NetworkCondition? = .open, isLogin: Bool = false, session: String = "") {
         updater = AssetUpdater(records, network: network)
         for record in records { rows[record.key] = record }
-        happens(.begins(isLogin: isLogin))
+        happens(.begins(isLogin: isLogin, session: session))
     }
 
     /// The process dies, and another one begins with the rows that are on disk.
-    func restart(isLogin: Bool = false) {
-        updater = AssetUpdater(rows.values.sorted { $0.key < $1.key }, network: .open)
-        happens(.begins(isLogin: isLogin))
+    func restart(isLogin: Bool = false, session: String = "", network: NetworkCondition? = .open) {
+        updater = AssetUpdater(rows.values.sorted { $0.key < $1.key }, network: network)
+        happens(.begins(isLogin: isLogin, session: session))
     }
 
     func happens(_ event: AssetUpdater.Event) {

@@ -23,7 +23,9 @@ import Testing
         let path = desk.bus.folder("data/todoku/assets/org.example.App/maps/current")
         #expect(await desk.run("asset", "add", asset, server.url("/m.json")).succeeded(saying: "\(path)\n"))
         #expect(await desk.run("asset", "check", asset).succeeded(saying: "2026.1\n"))
-        #expect(await desk.run("asset", "update", asset).succeeded(saying: "\(path)\n"))
+        let updated = await desk.run("asset", "update", asset)
+        #expect(updated.status == 0 && updated.output == "\(path)\n" && updated.errors.hasPrefix("\(asset) checking\n"), "\(updated)")
+        #expect(updated.errors.hasSuffix("\(asset) ready 2026.1\n"), "\(updated)")
         #expect(readFile("\(path)/hello") == Array("hello".utf8))
         #expect(await desk.run("asset", "check", "--exit-code", asset).status == 4)
         let list = await desk.run("asset", "list")
@@ -43,7 +45,8 @@ import Testing
         let asset = "org.example.App/maps"
         #expect(await desk.run("asset", "add", asset, server.url("/none.json")).status == 0)
         let failed = await desk.run("asset", "update", "--json", asset)
-        #expect(failed.status == 1 && JSON(failed.output)?["error"]?["name"]?.string == "org.todoku.Error.HttpStatus", "\(failed)")
+        let last = JSON(String(failed.output.split(separator: "\n").last ?? ""))
+        #expect(failed.status == 1 && last?["error"]?["name"]?.string == "org.todoku.Error.HttpStatus", "\(failed)")
         #expect(await desk.run("asset", "add", asset, "ftp://h/x").status == 3)
         for verb in ["show", "check", "update", "rollback", "cancel"] {
             let unknown = await desk.run("asset", verb, "org.example.App/none")

@@ -18,6 +18,7 @@ func tree(_ path: String) -> [String: String] {
                 found[key] = "folder"
                 walk("\(folder)/\(name)", "\(key)/")
             case S_IFLNK: found[key] = "link to \(target(of: "\(folder)/\(name)") ?? "")"
+            case S_IFCHR, S_IFBLK, S_IFIFO, S_IFSOCK: found[key] = "special"  // a pipe would wait for its other end
             default:
                 let sum = (readFile("\(folder)/\(name)") ?? []).reduce(UInt64(1)) { $0 &* 31 &+ UInt64($1) }
                 found[key] = "file \(String(status.st_mode & 0o7777, radix: 8)) \(status.st_size) \(sum)"
@@ -38,6 +39,25 @@ func status(_ path: String) -> stat {
     var found = stat()
     lstat(path, &found)
     return found
+}
+
+/// The program whose children unpack in the tests.
+let unpacker = builtProgram("todoku-unpack", variable: "TODOKU_UNPACK")
+
+extension ExtractionCalls {
+    /// This process, whose steps a test may watch.
+    static var here: ExtractionCalls {
+        var calls = ExtractionCalls()
+        calls.place = .thisProcess
+        return calls
+    }
+
+    /// A child that gets these words.
+    static func child(_ words: String...) -> ExtractionCalls {
+        var calls = ExtractionCalls()
+        calls.place = .child(ChildProgram(unpacker, [UnpackingChild.argument] + words))
+        return calls
+    }
 }
 
 /// A folder with an archive, and the folder into which it is unpacked.
@@ -62,17 +82,18 @@ final class Place: Sendable {
             limits: limits)
     }
 
+    /// Unpacks in a child, unless `calls` says otherwise.
     func unpack(
-        _ request: ExtractionRequest, _ control: ExtractionControl = ExtractionControl(), calls: ExtractionCalls = ExtractionCalls()
+        _ request: ExtractionRequest, _ control: ExtractionControl = ExtractionControl(), calls: ExtractionCalls? = nil
     )
         -> Result<ExtractedFolder, ExtractionFailure>
     {
         defer { close(request.archive) }
-        return Unpacking.run(request, control, calls: calls)
+        return Unpacking.run(request, control, calls: calls ?? .child())
     }
 
     func unpack(
-        _ fingerprint: String = "a", limits: ExtractionLimits = ExtractionLimits(), calls: ExtractionCalls = ExtractionCalls()
+        _ fingerprint: String = "a", limits: ExtractionLimits = ExtractionLimits(), calls: ExtractionCalls? = nil
     ) -> Result<ExtractedFolder, ExtractionFailure> { unpack(request(fingerprint, limits: limits), calls: calls) }
 
     /// The failure. Checks that nothing is left behind.

@@ -29,7 +29,8 @@ struct Disk {
 
     private enum Node: Equatable {
         case file(Int)
-        case folder
+        case folder(Int)
+        case link(String)
     }
 
     /// A change in one folder, made whole or not at all.
@@ -39,6 +40,7 @@ struct Disk {
     }
 
     private struct Folder {
+        let inode: UInt64
         var durable: [String: Node] = [:]
         var pending: [NameChange] = []
         var current: [String: Node] = [:]
@@ -46,21 +48,41 @@ struct Disk {
 
     private let roots: [String]
     private var files: [File] = []
-    private var byInode: [UInt64: Int] = [:]
-    private var folders: [String: Folder] = [:]
+    private var folders: [Folder] = []
+    /// The latest file and folder with each inode number.
+    private var filesByInode: [UInt64: Int] = [:]
+    private var foldersByInode: [UInt64: Int] = [:]
 
     /// - Parameter roots: existing folders, whose own names are durable.
     init(roots: [String]) {
         self.roots = roots
-        for root in roots { folders[root] = Folder() }
+        for root in roots { _ = newFolder(TestSupport.inode(of: root)) }
     }
 
     /// Adds a durable file that existed at the beginning.
     mutating func put(_ path: String, inode: UInt64, _ bytes: [UInt8]) {
         files.append(File(inode: inode, durable: bytes))
-        byInode[inode] = files.count - 1
-        folders[path.folderName]?.durable[path.lastName] = .file(files.count - 1)
-        folders[path.folderName]?.current[path.lastName] = .file(files.count - 1)
+        filesByInode[inode] = files.count - 1
+        guard let folder = folder(path.folderName) else { return }
+        folders[folder].durable[path.lastName] = .file(files.count - 1)
+        folders[folder].current[path.lastName] = .file(files.count - 1)
+    }
+
+    private mutating func newFolder(_ inode: UInt64) -> Node {
+        folders.append(Folder(inode: inode))
+        foldersByInode[inode] = folders.count - 1
+        return .folder(folders.count - 1)
+    }
+
+    /// The folder that has this path now.
+    private func folder(_ path: String) -> Int? {
+        guard let root = roots.firstIndex(where: { path == $0 || path.hasPrefix("\($0)/") }) else { return nil }
+        var here = root
+        for name in path.dropFirst(roots[root].count).split(separator: "/") {
+            guard case .folder(let next) = folders[here].current[String(name)] else { return nil }
+            here = next
+        }
+        return here
     }
 
     // MARK: Changes
@@ -69,42 +91,47 @@ struct Disk {
         switch change {
         case .create(let path, let inode):
             files.append(File(inode: inode))
-            byInode[inode] = files.count - 1
+            filesByInode[inode] = files.count - 1
             name(path, .file(files.count - 1))
-        case .makeFolder(let path):
-            folders[path] = Folder()
-            name(path, .folder)
+        case .makeFolder(let path, let inode): name(path, newFolder(inode))
+        case .symbolicLink(let path, let target): name(path, .link(target))
         case .truncate(let inode, let size), .extend(let inode, let size):
-            if let file = byInode[inode] { files[file].pending.append(.truncate(size)) }
+            if let file = filesByInode[inode] { files[file].pending.append(.truncate(size)) }
         case .write(let inode, let offset, let bytes):
-            if let file = byInode[inode] { files[file].pending.append(.write(offset, bytes)) }
-        case .sync(let inode):
-            guard let file = byInode[inode] else { return }
-            for one in files[file].pending { Self.apply(one, to: &files[file].durable) }
-            files[file].pending = []
-        case .syncFolder(let path):
-            guard let folder = folders[path] else { return }
-            folders[path]?.durable = folder.current
-            folders[path]?.pending = []
+            if let file = filesByInode[inode] { files[file].pending.append(.write(offset, bytes)) }
+        case .sync(let inode): if let file = filesByInode[inode] { flushFile(file) }
+        case .syncFolder(_, let inode): if let folder = foldersByInode[inode] { flushFolder(folder) }
+        case .syncAll:
+            for file in files.indices where !files[file].pending.isEmpty { flushFile(file) }
+            for folder in folders.indices { flushFolder(folder) }
         case .rename(let from, let to):
-            guard from.folderName == to.folderName, let node = folders[from.folderName]?.current[from.lastName] else { return }
-            changeNames(from.folderName, NameChange(removed: from.lastName, made: (to.lastName, node)))
+            guard from.folderName == to.folderName, let folder = folder(from.folderName), let node = folders[folder].current[from.lastName]
+            else { return }
+            changeNames(folder, NameChange(removed: from.lastName, made: (to.lastName, node)))
         case .link(let from, let to):
-            if let node = folders[from.folderName]?.current[from.lastName] { name(to, node) }
-        case .unlink(let path): changeNames(path.folderName, NameChange(removed: path.lastName))
+            if let folder = folder(from.folderName), let node = folders[folder].current[from.lastName] { name(to, node) }
+        case .unlink(let path): if let folder = folder(path.folderName) { changeNames(folder, NameChange(removed: path.lastName)) }
         case .told: break
         }
     }
 
-    private mutating func name(_ path: String, _ node: Node) {
-        changeNames(path.folderName, NameChange(made: (path.lastName, node)))
+    private mutating func flushFile(_ file: Int) {
+        for one in files[file].pending { Self.apply(one, to: &files[file].durable) }
+        files[file].pending = []
     }
 
-    private mutating func changeNames(_ folder: String, _ change: NameChange) {
-        guard var changed = folders[folder] else { return }
-        Self.apply(change, to: &changed.current)
-        changed.pending.append(change)
-        folders[folder] = changed
+    private mutating func flushFolder(_ folder: Int) {
+        folders[folder].durable = folders[folder].current
+        folders[folder].pending = []
+    }
+
+    private mutating func name(_ path: String, _ node: Node) {
+        if let folder = folder(path.folderName) { changeNames(folder, NameChange(made: (path.lastName, node))) }
+    }
+
+    private mutating func changeNames(_ folder: Int, _ change: NameChange) {
+        Self.apply(change, to: &folders[folder].current)
+        folders[folder].pending.append(change)
     }
 
     private static func apply(_ change: NameChange, to names: inout [String: Node]) {
@@ -124,13 +151,31 @@ struct Disk {
 
     // MARK: Power cuts
 
-    /// The folders and files after a power cut, by path, with the bytes and the inode of each file.
+    /// The folders, files and links after a power cut, by path, with the bytes of each file and the inodes.
     struct Remains: Hashable {
-        var folders: [String] = []
+        /// Each behind the one that it is in.
+        var folders: [(path: String, inode: UInt64)] = []
         var files: [String: Content] = [:]
+        var links: [String: String] = [:]
+
         struct Content: Hashable {
             let inode: UInt64
             let bytes: [UInt8]
+
+            func hash(into hasher: inout Hasher) {
+                hasher.combine(inode)
+                bytes.withUnsafeBytes { hasher.combine(bytes: $0) }
+            }
+        }
+
+        static func == (a: Remains, b: Remains) -> Bool {
+            a.folders.elementsEqual(b.folders) { $0 == $1 } && (a.files, a.links) == (b.files, b.links)
+        }
+
+        func hash(into hasher: inout Hasher) {
+            for folder in folders { hasher.combine(folder.path) }
+            hasher.combine(files)
+            hasher.combine(links)
         }
     }
 
@@ -146,9 +191,9 @@ struct Disk {
             contents[file] = bytes
             return bytes
         }
-        func walk(_ path: String) {
-            guard let folder = folders[path] else { return }
-            remains.folders.append(path)
+        func walk(_ path: String, _ index: Int) {
+            let folder = folders[index]
+            remains.folders.append((path, folder.inode))
             var names = folder.durable
             let kept =
                 switch loss {
@@ -159,12 +204,13 @@ struct Disk {
             for change in folder.pending[..<kept] { Self.apply(change, to: &names) }
             for (name, node) in names.sorted(by: { $0.key < $1.key }) {
                 switch node {
-                case .folder: walk("\(path)/\(name)")
+                case .folder(let next): walk("\(path)/\(name)", next)
                 case .file(let file): remains.files["\(path)/\(name)"] = Remains.Content(inode: files[file].inode, bytes: content(file))
+                case .link(let target): remains.links["\(path)/\(name)"] = target
                 }
             }
         }
-        for root in roots { walk(root) }
+        for (index, root) in roots.enumerated() { walk(root, index) }
         return remains
     }
 

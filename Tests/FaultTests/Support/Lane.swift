@@ -12,7 +12,7 @@ internal import Testing
     let shim: Shim
     let toasts: OddServer
     private let bus: PrivateBus
-    private let connection: Connection
+    let connection: Connection
     private var owner: String?
     private var daemon: Child?
     /// The service's signals since the case began: how often each path sent each member.

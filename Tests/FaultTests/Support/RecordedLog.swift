@@ -4,14 +4,17 @@ internal import TestSupport
 /// An entry of the shim's record (Tests/FaultShim/faultshim.h, `struct entry`), in the order of the events.
 enum Change: Sendable {
     case create(path: String, inode: UInt64)
-    case makeFolder(path: String)
+    case makeFolder(path: String, inode: UInt64)
     case truncate(inode: UInt64, size: Int)
     case extend(inode: UInt64, size: Int)
     case write(inode: UInt64, offset: Int, [UInt8])
     case sync(inode: UInt64)
-    case syncFolder(path: String)
+    case syncFolder(path: String, inode: UInt64)
+    /// Flushes the whole disk.
+    case syncAll
     case rename(from: String, to: String)
     case link(from: String, to: String)
+    case symbolicLink(path: String, target: String)
     case unlink(path: String)
     /// A message that any program on the bus could have seen by now.
     case told(Told)
@@ -20,14 +23,16 @@ enum Change: Sendable {
     var name: String {
         switch self {
         case .create(let path, _): "create \(path.lastName)"
-        case .makeFolder(let path): "mkdir \(path.lastName)"
+        case .makeFolder(let path, _): "mkdir \(path.lastName)"
         case .truncate(_, let size): "truncate to \(size)"
         case .extend(_, let size): "extend to \(size)"
         case .write(_, let offset, let bytes): "write \(bytes.count) at \(offset)"
         case .sync: "fsync"
-        case .syncFolder(let path): "fsync \(path.lastName)/"
+        case .syncFolder(let path, _): "fsync \(path.lastName)/"
+        case .syncAll: "syncfs"
         case .rename(let from, let to): "rename \(from.lastName) \(to.lastName)"
         case .link(let from, let to): "link \(from.lastName) \(to.lastName)"
+        case .symbolicLink(let path, let target): "symlink \(path.lastName) to \(target)"
         case .unlink(let path): "unlink \(path.lastName)"
         case .told(let told): "told \(told)"
         }
@@ -39,6 +44,10 @@ enum Told: Sendable {
     /// A call that queues a download was answered with this object path.
     case acknowledged(String)
     case ended(String, outcome: String)
+    /// A version of an asset is ready.
+    case ready(version: String)
+    case rolledBack
+    case unregistered
 }
 
 extension String {
@@ -74,16 +83,19 @@ struct RecordedLog: Sendable {
             func target() -> String { String(decoding: other, as: UTF8.self).normalized }
             switch kind {
             case 1: changes.append(.create(path: path(), inode: inode))
-            case 2: changes.append(.makeFolder(path: path()))
+            case 2: changes.append(.makeFolder(path: path(), inode: inode))
             case 3: changes.append(.truncate(inode: inode, size: offset))
             case 4: changes.append(.extend(inode: inode, size: offset))
             case 5: changes.append(.write(inode: inode, offset: offset, Array(data)))
             case 6: changes.append(.sync(inode: inode))
-            case 7: changes.append(.syncFolder(path: path()))
+            case 7: changes.append(.syncFolder(path: path(), inode: inode))
             case 8: changes.append(.rename(from: path(), to: target()))
             case 9: changes.append(.link(from: path(), to: target()))
             case 10: changes.append(.unlink(path: path()))
             case 11: changes += streams[UInt64(process) << 32 | inode, default: BusStream()].take(data).map { .told($0) }
+            // The target is not a path of its own.
+            case 12: changes.append(.symbolicLink(path: path(), target: String(decoding: other, as: UTF8.self)))
+            case 13: changes.append(.syncAll)
             default: throw Shim.Unusable(reason: "the record has an entry of kind \(kind)")
             }
         }
@@ -121,6 +133,12 @@ private struct BusStream {
         }
         // A method return with the signature "o" is the answer of Download.
         if type == 2, head.find([8, 1, 0x67, 0, 1, 0x6f, 0]) != nil, let path = text(0) { return .acknowledged(path) }
+        // A method return with the signature "s" is the answer of Rollback.
+        if type == 2, head.find([8, 1, 0x67, 0, 1, 0x73, 0]) != nil { return .rolledBack }
+        if type == 4, head.find(Array("AssetRemoved".utf8)) != nil { return .unregistered }
+        if type == 4, head.find(Array("org.todoku.Asset1".utf8)) != nil, head.find(Array("Ready\0".utf8)) != nil {
+            return text(0).map { .ready(version: $0) }
+        }
         guard type == 4, head.find(Array("DownloadEnded".utf8)) != nil, let path = text(0) else { return nil }
         return text((4 + path.utf8.count + 1 + 3) & ~3).map { .ended(path, outcome: $0) }
     }

@@ -74,6 +74,8 @@ final class Place: Sendable {
         var environment = [
             "XDG_STATE_HOME": state, "LD_PRELOAD": shim.object, "FAULTSHIM_ROOTS": "\(state):\(files)", "FAULTSHIM_SHARED": shared,
             "FAULTSHIM_LOG": folder("faults.log"),
+            // The process that unpacks gets the shim, too.
+            "TODOKU_UNCONFINED": "1",
         ]
         if fault?.disk == .downloads { environment["FAULTSHIM_ROOTS"] = files }
         if fault?.disk == .state { environment["FAULTSHIM_ROOTS"] = state }

@@ -1,7 +1,7 @@
 /// When an asset is updated without a call.
 public enum AssetUpdatePolicy: String, CaseIterable, Sendable {
     case manual
-    /// After each login.
+    /// Once in each session.
     case login
     /// Once in 24 hours.
     case daily
@@ -50,6 +50,10 @@ public struct AssetRemoval: Hashable, Sendable {
 public struct AssetRecord: Equatable, Sendable {
     /// The name of the link to the installed version, in the asset's directory.
     public static let link = "current"
+    /// The time between two checks without a call (`AssetUpdatePolicy.daily`).
+    public static let checkInterval: Duration = .seconds(86_400)
+    /// How often a check without a call is tried again after a failure.
+    public static let checkPause: Duration = .seconds(3600)
 
     public let key: AssetKey
     public var manifestURL: String
@@ -69,12 +73,17 @@ public struct AssetRecord: Equatable, Sendable {
     public var left: AssetVersion?
     /// The version that a rollback has left. No update brings it back before the manifest names another.
     public var skipped: String?
-    /// The version that the manifest named last.
+    /// The version that the manifest named last, and when that was published.
     public var latest: String?
+    public var latestTimestamp: WallTime?
     /// The server says that the manifest no longer exists.
     public var isObsolete = false
     /// When the manifest was read last.
     public var checkedAt: WallTime?
+    /// The session in which the manifest was read last.
+    public var checkedIn: String?
+    /// When a check without a call was begun last.
+    public var triedAt: WallTime?
 
     public var pending: PendingUpdate?
     /// A rollback is under way.
@@ -90,6 +99,8 @@ public struct AssetRecord: Equatable, Sendable {
     public var removals: [AssetRemoval] = []
     /// The owner is still to be called because a new version is ready (option `activate`).
     public var owesCall = false
+    /// When the installed version became ready.
+    public var readyAt: WallTime?
     /// The number in the name of the last version's folder.
     public var lastFolder: UInt64 = 0
 
@@ -128,10 +139,17 @@ public struct AssetRecord: Equatable, Sendable {
     ///
     /// - Parameter forces: whether also the version counts that a rollback has left.
     public func isNewer(_ manifest: AssetManifest, forces: Bool) -> Bool {
+        isNewer(manifest.version, published: manifest.timestamp, forces: forces)
+    }
+
+    /// Whether an update would bring the version that the manifest named last.
+    public var isOutdated: Bool { latest.map { isNewer($0, published: latestTimestamp, forces: false) } ?? false }
+
+    private func isNewer(_ version: String, published: WallTime?, forces: Bool) -> Bool {
         guard let installed else { return true }
-        if manifest.version.isSameBytes(as: installed.version) { return false }
-        if !forces, let skipped, skipped.isSameBytes(as: manifest.version) { return false }
-        if let old = installed.timestamp, let new = manifest.timestamp, new < old { return false }
+        if version.isSameBytes(as: installed.version) { return false }
+        if !forces, let skipped, skipped.isSameBytes(as: version) { return false }
+        if let old = installed.timestamp, let published, published < old { return false }
         return true
     }
 }

@@ -151,6 +151,7 @@ private struct Facts {
         switch told {
         case .acknowledged(let path): acknowledged.insert(path)
         case .ended(let path, let outcome): ended[path] = outcome
+        case .ready, .rolledBack, .unregistered: break
         }
     }
 }
@@ -199,14 +200,16 @@ private struct Facts {
 @BusActor func rebuild(_ remains: Disk.Remains, _ place: Place) -> [String: String] {
     removeContents(place.state)
     removeContents(place.files)
-    for folder in remains.folders { mkdir(folder, 0o700) }
     var inodes = ""
+    for folder in remains.folders {
+        mkdir(folder.path, 0o700)
+        inodes += "\(inode(of: folder.path)) \(folder.inode)\n"
+    }
     for (path, content) in remains.files {
         writeFile(path, content.bytes, mode: 0o600)
-        var status = stat()
-        precondition(stat(path, &status) == 0)
-        inodes += "\(status.st_ino) \(content.inode)\n"
+        inodes += "\(inode(of: path)) \(content.inode)\n"
     }
+    for (path, target) in remains.links { precondition(symlink(target, path) == 0) }
     writeFile(place.folder("inodes"), inodes.utf8)
     writeFile(place.folder("boot"), "00000000-1111-4222-8333-444444444444\n".utf8)
     return ["FAULTSHIM_INODES": place.folder("inodes"), "FAULTSHIM_BOOT": place.folder("boot")]
@@ -215,7 +218,8 @@ private struct Facts {
 private func removeContents(_ folder: String) {
     for name in listFolder(folder) {
         let path = "\(folder)/\(name)"
-        removeContents(path)
+        var status = stat()
+        if lstat(path, &status) == 0, status.st_mode & S_IFMT == S_IFDIR { removeContents(path) }
         remove(path)
     }
 }

@@ -163,7 +163,7 @@ private func cutPower(_ connections: Int, _ shim: Shim, _ report: Report) async 
         switch change {
         case .write(_, _, let bytes): if let row = rowBytes(bytes) { written = row }
         case .rename(_, let to) where to.lastName == "row": named = written
-        case .syncFolder(place.state): durable = named
+        case .syncFolder(place.state, _): durable = named
         default: break
         }
         guard points.contains(index) else { continue }
@@ -215,8 +215,9 @@ extension Disk.Remains {
             return path
         }
         var remains = Disk.Remains()
-        remains.folders = folders.map(moved)
+        remains.folders = folders.map { (moved($0.path), $0.inode) }
         for (path, content) in files { remains.files[moved(path)] = content }
+        for (path, target) in links { remains.links[moved(path)] = target }
         return remains
     }
 }

@@ -19,8 +19,11 @@ extension `The fault campaign` {
                 let calls = try await countCalls(kind)
                 // Of calls in a row that are alike, as the writes of a log are, the sample has one.
                 let takesAll = Length.isFull || Length.only != nil
-                let all = (1...calls.count).filter { takesAll || $0 == 1 || calls[$0 - 1] != calls[$0 - 2] }
-                cases += Length.sample(all.map { Fault(kind: kind, at: $0) }, [.erofs, .edquot].contains(kind) ? 8 : 20)
+                var all: [Fault] = []
+                for (index, call) in calls.enumerated() where takesAll || index == 0 || call != calls[index - 1] {
+                    all.append(Fault(kind: kind, at: index + 1))
+                }
+                cases += Length.sample(all, [.erofs, .edquot].contains(kind) ? 8 : 20)
             }
             try await runCases(cases, report) { try await failOnce($0, $1) }
             await report.finish(expecting: ["ENOSPC", "EDQUOT", "EIO", "EINTR", "EROFS", "SHORT"])

@@ -1,41 +1,57 @@
-internal import DBus
-internal import DownloaderInterface
-internal import EventLoop
-internal import Logging
+public import EventLoop
 
-/// Ends the idle service: some time after the last hold ended.
-@BusActor final class IdleExit {
+/// Ends an idle service that the bus starts on demand: some time after the last hold ended and the last call came.
+@BusActor public final class IdleExit {
+    /// Why the program ends.
+    public enum Reason: Sendable, CustomStringConvertible {
+        case idle
+        /// Another process took the name while this one was exiting.
+        case nameTaken
+        /// The program ends all the same.
+        case nameNotReleased(DBusError)
+
+        public var description: String {
+            switch self {
+            case .idle: "nothing to do"
+            case .nameTaken: "another process took the bus name while this one was exiting"
+            case .nameNotReleased(let error): "nothing to do, and the bus name could not be released: \(error.message)"
+            }
+        }
+    }
+
     /// One reason for the service to keep running. Its owner says when the reason begins and ends.
-    @BusActor final class Hold {
+    @BusActor public final class Hold {
         private weak var idleExit: IdleExit?
 
         fileprivate init(_ idleExit: IdleExit) { self.idleExit = idleExit }
 
         /// Whether the reason applies now.
-        var isHeld = false {
+        public var isHeld = false {
             didSet { if isHeld != oldValue { idleExit?.changed(by: isHeld ? 1 : -1) } }
         }
     }
 
     private let connection: Connection
+    private let name: String
     private let idle: Duration
-    private let log: Logger
-    private var leave: (() -> Void)?
+    private var leave: ((Reason) -> Void)?
     /// The number of holds that are held.
     private var held = 0
     private var idleSince: ContinuousClock.Instant?
     private var timer: Poller.Token?
 
-    /// - Parameter idle: the time without any hold or call after which the service exits.
-    init(connection: Connection, idle: Duration, log: Logger) { (self.connection, self.idle, self.log) = (connection, idle, log) }
+    /// - Parameters:
+    ///   - name: the name that the service owns.
+    ///   - idle: the time without any hold or call after which the service exits.
+    public init(connection: Connection, name: String, idle: Duration) { (self.connection, self.name, self.idle) = (connection, name, idle) }
 
-    func makeHold() -> Hold { Hold(self) }
+    public func makeHold() -> Hold { Hold(self) }
 
     /// Allows the service to exit from now on.
     ///
     /// - Parameter leave: ends the program. The name has been released, and no call has arrived since, unless the release failed or another
     ///   service took the name.
-    func begin(leave: @escaping () -> Void) {
+    public func begin(leave: @escaping (Reason) -> Void) {
         self.leave = leave
         look()
     }
@@ -67,19 +83,21 @@ internal import Logging
         guard held == 0 else { return look() }
         guard connection.lastCall + idle <= .now else { return arm() }
         let before = connection.callsReceived
-        do {
-            try connection.releaseName(BusName.service)
+        do throws(DBusError) {
+            try connection.releaseName(name)
             connection.dispatchArrived()  // calls sent to us before the name was released
             guard connection.callsReceived == before else {
-                if try connection.requestName(BusName.service) {
+                if try connection.requestName(name) {
                     idleSince = nil
                     return look()
                 }
-                log.notice("another service took the bus name while this one was exiting")
-                return leave?() ?? ()
+                leave?(.nameTaken)
+                return
             }
-        } catch { log.notice("the bus name could not be released", metadata: ["cause": "\(error.message)"]) }
-        log.info("nothing to do: leaving")
-        leave?()
+        } catch {
+            leave?(.nameNotReleased(error))
+            return
+        }
+        leave?(.idle)
     }
 }

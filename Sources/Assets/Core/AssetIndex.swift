@@ -1,0 +1,82 @@
+internal import DownloadModel
+
+/// What is looked up about all assets at once: which of them work, whose is a download or a folder, and when checks are due.
+struct AssetIndex {
+    private struct Entry {
+        var isWorking = false
+        var archive: DownloadNumber?
+        var folders: Set<String> = []
+        /// When a check without a call is due.
+        var due: WallTime?
+    }
+
+    private var entries: [AssetKey: Entry] = [:]
+    private var working: Set<AssetKey> = []
+    private var archives: [DownloadNumber: AssetKey] = [:]
+    private var folders: [String: Set<AssetKey>] = [:]
+    /// The instants of `entries`, and outdated ones.
+    private var wakes = WakeHeap<AssetKey>()
+    /// The assets whose instant has come.
+    private(set) var due: Set<AssetKey> = []
+
+    var instantsKept: Int { wakes.count }
+    var isAnyWorking: Bool { !working.isEmpty }
+
+    /// The asset whose pending update has this download.
+    func key(ofArchive number: DownloadNumber) -> AssetKey? { archives[number] }
+    /// The downloads of all pending updates.
+    var archiveNumbers: some Sequence<DownloadNumber> { archives.keys }
+
+    /// An asset that has a version in a folder of this name.
+    func key(ofFolder name: String) -> AssetKey? { folders[name]?.min() }
+
+    /// The first instant that has not come yet.
+    mutating func nextDue() -> WallTime? {
+        wakes.dropStale { key, time in entries[key]?.due == time && !due.contains(key) }
+        return wakes.first?.time
+    }
+
+    /// Moves the assets whose instant has come to `due`.
+    mutating func collectDue(now: WallTime) {
+        while let time = nextDue(), time <= now, let key = wakes.removeFirst() {
+            if entries[key]?.due == time { due.insert(key) }
+        }
+    }
+
+    /// Notes what has changed about an asset.
+    ///
+    /// - Parameters:
+    ///   - state: nil: the asset is not registered any more.
+    ///   - dueAt: when a check without a call is due.
+    mutating func update(_ key: AssetKey, _ state: AssetState?, dueAt: WallTime?) {
+        let former = entries[key] ?? Entry()
+        var entry = Entry()
+        if let state {
+            entry.isWorking = state.isWorking
+            entry.archive = state.record.pending?.download
+            entry.folders = state.record.folders
+            entry.due = dueAt
+        }
+        entries[key] = state == nil ? nil : entry
+        if entry.isWorking { working.insert(key) } else { working.remove(key) }
+        if entry.archive != former.archive {
+            if let number = former.archive, archives[number] == key { archives[number] = nil }
+            if let number = entry.archive { archives[number] = key }
+        }
+        if entry.folders != former.folders {
+            for folder in former.folders.subtracting(entry.folders) {
+                folders[folder]?.remove(key)
+                if folders[folder]?.isEmpty == true { folders[folder] = nil }
+            }
+            for folder in entry.folders.subtracting(former.folders) { folders[folder, default: []].insert(key) }
+        }
+        guard entry.due != former.due else { return }
+        due.remove(key)
+        if let time = entry.due { wakes.insert(time, key) }
+        // Outdated instants far in the future would gather.
+        if wakes.count > 2 *| entries.count +| 64 {
+            wakes = WakeHeap()
+            for (key, entry) in entries { if let time = entry.due, !due.contains(key) { wakes.insert(time, key) } }
+        }
+    }
+}

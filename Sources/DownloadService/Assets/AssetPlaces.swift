@@ -1,0 +1,118 @@
+internal import Assets
+internal import DownloadModel
+internal import EventLoop
+internal import Extraction
+internal import Glibc
+internal import Logging
+internal import PartFiles
+
+/// A folder, by whatever path. Device numbers may be others after a restart of the machine, so nobody saves this.
+struct PlaceIdentity: Hashable, Sendable {
+    let device: UInt64
+    let inode: UInt64
+
+    init(_ status: stat) { (device, inode) = (UInt64(clamping: status.st_dev), UInt64(clamping: status.st_ino)) }
+}
+
+/// The folders that assets have used, by identity. Symbolic links, `..` and bind mounts give one folder several paths, and two assets that
+/// switch one link would lead each other's apps to the wrong version.
+struct AssetPlaces {
+    private var owners: [PlaceIdentity: AssetKey] = [:]
+    private var places: [AssetKey: PlaceIdentity] = [:]
+
+    /// Notes that `key` uses `place`.
+    ///
+    /// - Returns: the other asset that uses it already.
+    mutating func claim(_ place: PlaceIdentity, for key: AssetKey) -> AssetKey? {
+        if let owner = owners[place] { return owner == key ? nil : owner }
+        release(key)
+        (owners[place], places[key]) = (key, place)
+        return nil
+    }
+
+    mutating func release(_ key: AssetKey) {
+        if let place = places.removeValue(forKey: key) { owners[place] = nil }
+    }
+}
+
+extension AssetFiles {
+    /// What is left of an installed version.
+    enum Presence: Sendable {
+        case whole
+        /// The version is there, but the link does not lead to it.
+        case unlinked
+        case lost
+        /// The disk does not say, or is away.
+        case unknown
+    }
+
+    /// Looks whether the version in `folder` is there, and whether the link leads to it.
+    ///
+    /// - Parameter isDefault: the directory is ours: if it is missing, somebody has deleted it. Another one may be on a disk that is away.
+    static func presence(of folder: String, in directory: String, isDefault: Bool) -> Presence {
+        let parent: OpenFolder
+        do throws(DiskError) { parent = try OpenFolder.open(directory, allowHidden: true) } catch {
+            return isDefault && error.code == ENOENT ? .lost : .unknown
+        }
+        do throws(DiskError) {
+            guard let status = try parent.look(folder), status.st_mode & S_IFMT == S_IFDIR else { return .lost }
+        } catch { return .unknown }
+        return switch VersionLink.current(AssetRecord.link, directory: directory, allowHidden: true) {
+        case .success(let target): target?.isSameBytes(as: folder) == true ? .whole : .unlinked
+        case .failure: .unknown
+        }
+    }
+
+    /// nil: the folder is not there, or the disk does not say.
+    static func identity(of directory: String) -> PlaceIdentity? {
+        var status = stat()
+        return stat(directory, &status) == 0 ? PlaceIdentity(status) : nil
+    }
+
+    /// Whether a directory is certainly not there: it was deleted, or its disk is away.
+    static func isMissing(_ directory: String) -> Bool {
+        do throws(DiskError) { _ = try OpenFolder.open(directory, allowHidden: true) } catch { return error.code == ENOENT }
+        return false
+    }
+}
+
+extension AssetCentre {
+    /// Whether the directory of an asset is the one that the service has chosen.
+    func isDefaultDirectory(of record: AssetRecord) -> Bool { record.directory.isSameBytes(as: folders.directory(of: record.key)) }
+
+    /// Reports an installed version that somebody has deleted, and then runs `then`.
+    func lookForInstalled(_ key: AssetKey, then: @escaping @BusActor @Sendable () -> Void) {
+        guard let record = updater[key]?.record, let folder = record.installed?.folder else { return then() }
+        let (directory, isDefault) = (record.directory, isDefaultDirectory(of: record))
+        DiskPool.shared.perform(at: .path(directory), within: DiskPatience.folder) {
+            AssetFiles.presence(of: folder, in: directory, isDefault: isDefault)
+        } then: { [self] presence in
+            switch presence {
+            case .lost?, .unlinked?:
+                log.notice("the installed version of an asset was deleted", metadata: ["asset": "\(key)", "folder": "\(folder)"])
+                decide(.versionLost(key, folder: folder, isFolderThere: presence == .unlinked))
+            case .whole?, .unknown?, nil: break
+            }
+            then()
+        }
+    }
+
+    /// The failure of an asset whose folder another asset uses by another path; nil: no other one does.
+    func claim(_ identity: PlaceIdentity?, of directory: String, for key: AssetKey) -> DownloadFailure? {
+        guard let identity, let other = places.claim(identity, for: key) else { return nil }
+        return DownloadFailure(.alreadyExists, "The folder \(directory) is that of the asset \(other), by another path.")
+    }
+
+    /// Runs `work`, unless another asset uses the folder of this one.
+    func claimFolder(
+        of key: AssetKey, then work: @escaping @BusActor @Sendable () -> Void,
+        refused: @escaping @BusActor @Sendable (DownloadFailure) -> Void
+    ) {
+        guard let directory = updater[key]?.record.directory else { return }
+        DiskPool.shared.perform(at: .path(directory)) {
+            AssetFiles.identity(of: directory)
+        } then: { [self] identity in
+            if let failure = claim(identity, of: directory, for: key) { refused(failure) } else { work() }
+        }
+    }
+}

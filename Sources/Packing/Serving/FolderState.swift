@@ -1,0 +1,70 @@
+internal import Assets
+internal import DownloadModel
+internal import Glibc
+internal import PartFiles
+
+/// The state of a folder, to notice that its files have changed.
+package struct FolderState: Equatable, Sendable {
+    private let tree: [String]
+
+    /// Reads the names, sizes and times of everything below `folder`. Blocks.
+    package static func read(_ folder: String) throws(PackingError) -> FolderState {
+        let tree = try FolderTree(try Packer.open(folder))
+        return FolderState(tree: tree.entries.map { "\($0.text) \($0.kind) \($0.isExecutable) \($0.size) \($0.stamp)" })
+    }
+}
+
+/// What lies packed in a folder.
+package enum PackedFolder {
+    /// The names of the manifests in `folder` whose archive lies beside them.
+    package static func manifests(in folder: String) -> [String] {
+        guard let stream = opendir(folder) else { return [] }
+        defer { closedir(stream) }
+        var names: [String] = []
+        while let entry = readdir(stream) {
+            let bytes = withUnsafeBytes(of: &entry.pointee.d_name) { Array($0.prefix { $0 != 0 }) }
+            if let name = String(validating: bytes, as: UTF8.self), name.hasSuffix(".json"), isManifest(name, in: folder) {
+                names.append(name)
+            }
+        }
+        return names.sorted()
+    }
+
+    private static func isManifest(_ name: String, in folder: String) -> Bool {
+        let file = open("\(folder)/\(name)", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+        guard file >= 0 else { return false }
+        defer { close(file) }
+        guard let bytes = readAll(file, atMost: ManifestText.mostBytes),
+            let base = try? DownloadURL("http://localhost/\(percentEncoded(name))"),
+            let manifest = try? ManifestText.parse(bytes, from: base), let url = try? DownloadURL(manifest.url)
+        else { return false }
+        let archive = FileName.chosen(contentDisposition: nil, url: url) { _, _ in nil }
+        return access("\(folder)/\(archive)", R_OK) == 0
+    }
+
+    /// Makes a folder that only this user can read, for packed files that nobody keeps.
+    package static func makeTemporary() throws(PackingError) -> String {
+        let base = getenv("TMPDIR").map { String(cString: $0) } ?? "/var/tmp"  // /tmp is often in memory
+        var template = Array("\(base)/todoku-serve.XXXXXX".utf8CString)
+        guard mkdtemp(&template) != nil else { throw .of(base, "cannot have a folder made in it", errno) }
+        return String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+
+    /// Deletes the archives in `folder` except those in `kept`; with nil, all files, and the folder.
+    package static func clean(_ folder: String, keeping kept: [String]?) {
+        guard let stream = opendir(folder) else { return }
+        defer { closedir(stream) }
+        var names: [String] = []
+        while let entry = readdir(stream) {
+            let bytes = withUnsafeBytes(of: &entry.pointee.d_name) { Array($0.prefix { $0 != 0 }) }
+            let name = String(decoding: bytes, as: UTF8.self)
+            if name != ".", name != ".." { names.append(name) }
+        }
+        for name in names {
+            // By name, because the path of an archive has no symbolic links.
+            let isKept = kept.map { kept in !name.contains(".tar") || kept.contains { $0.hasSuffix("/\(name)") } } ?? false
+            if !isKept { unlink("\(folder)/\(name)") }
+        }
+        if kept == nil { rmdir(folder) }
+    }
+}

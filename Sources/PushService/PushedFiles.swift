@@ -1,0 +1,168 @@
+internal import DBus
+internal import DownloadModel
+internal import EventLoop
+internal import Logging
+internal import PushInterface
+internal import PushModel
+internal import TodokuClient
+
+/// Has the service fetch the files of messages.
+@BusActor final class PushedFiles {
+    /// Whether a message may still have its file.
+    enum Time {
+        case inTime
+        /// It was valid until a time that is over.
+        case over
+        /// The message has ended meanwhile.
+        case gone
+    }
+
+    /// How a fetch ended.
+    enum End {
+        case ended(PendingPush.Outcome)
+        case expired
+        /// The service cannot be reached now, or the message has ended meanwhile.
+        case unreachable
+    }
+
+    private let hold: IdleExit.Hold
+    private let log: Logger
+    private var client: DownloaderClient?
+    /// Downloads that are being taken from the service.
+    private var removals = 0 { didSet { hold.isHeld = removals > 0 } }
+
+    /// - Parameter hold: held while downloads are being taken from the service.
+    init(hold: IdleExit.Hold, log: Logger) { (self.hold, self.log) = (hold, log) }
+
+    /// Fetches the file of a message, or finds that it is there.
+    ///
+    /// - Parameter time: asked again after each step.
+    func fetch(_ message: PendingPush, _ registration: Registration, time: () -> Time) async -> End {
+        if let path = await pathOfCopy(of: message.push, registration) { return .ended(PendingPush.Outcome(.noData, path: path)) }
+        do throws(ClientError) {
+            let client = try await connected()
+            // An earlier process may have begun, and its file may have come in time.
+            let isInTime = time() == .over ? try await hasFileInTime(message, registration, client) : false
+            if time() == .gone { return .unreachable }
+            if isInTime || time() != .over {
+                let file = try await fetch(message, registration, client)
+                if isInTime || time() != .over {
+                    return .ended(PendingPush.Outcome(file.isNew ? .newData : .noData, path: file.path, hasDownload: true))
+                }
+            }
+            removeDownload(message.id, of: registration.key.app)
+            return .expired
+        } catch {
+            // A service whose disk is full refuses everything, as long as it lasts.
+            guard error.cause == .refused && error.errorName != .storage || error.cause == .unknownDownload else {
+                if time() == .over { return .expired }
+                log.warning("the download service cannot be reached; the push is kept", metadata: ["cause": "\(error.message)"])
+                return .unreachable
+            }
+            return .ended(PendingPush.Outcome(.failed, error: error.name, message: error.message, hasDownload: true))
+        }
+    }
+
+    private func fetch(
+        _ message: PendingPush, _ registration: Registration, _ client: DownloaderClient
+    ) async throws(ClientError) -> FetchedFile {
+        do throws(ClientError) {
+            return try await client.fetch(message.push.url, Self.request(for: message, registration))
+        } catch {
+            guard error.errorName == .alreadyExists, let file = try await replace(message, registration, client) else { throw error }
+            return file
+        }
+    }
+
+    /// The download of the message has other options: those of the registration were not saved with it, and the app has registered with
+    /// others since. The file of a finished download counts; an unfinished one is replaced.
+    ///
+    /// - Returns: nil if the download itself ended with `AlreadyExists`.
+    private func replace(
+        _ message: PendingPush, _ registration: Registration, _ client: DownloaderClient
+    ) async throws(ClientError) -> FetchedFile? {
+        let reference = DownloadReference(app: registration.key.app, token: Self.downloadToken(message.id))
+        let former = try await client.describe(reference)
+        switch former.state {
+        case .finished: return FetchedFile(isNew: true, path: former.path ?? "")
+        case .failed where former.error?.name == ErrorName.alreadyExists.busName: return nil
+        default: break
+        }
+        try await client.remove(reference)
+        return try await client.fetch(message.push.url, Self.request(for: message, registration))
+    }
+
+    /// Takes a download from the service, if it has that. Nobody waits for it any more.
+    func removeDownload(_ id: String, of app: String) {
+        removals += 1
+        BusActor.spawn { [self] in
+            do throws(ClientError) {
+                try await connected().remove(DownloadReference(app: app, token: Self.downloadToken(id)))
+            } catch {
+                if error.cause != .unknownDownload {
+                    log.notice("a download could not be removed", metadata: ["cause": "\(error.message)"])
+                }
+            }
+            removals -= 1
+        }
+    }
+
+    /// Takes the download of the push before off the service's list, which would grow with each push otherwise. The file stays.
+    func clearList(of registration: Registration) async {
+        guard !registration.lastDownload.isEmpty, let client else { return }
+        let former = DownloadReference(app: registration.key.app, token: Self.downloadToken(registration.lastDownload))
+        try? await client.remove(former)
+    }
+
+    /// The path of the file if an earlier push brought it, and nobody has touched it since.
+    private func pathOfCopy(of push: AcceptedPush, _ registration: Registration) async -> String? {
+        guard let copy = registration.fetched.last(where: { $0.url == push.url && $0.sha256 == push.sha256 }) else { return nil }
+        let path = copy.path
+        let stamp = await DiskPool.shared.value(at: .path(path), within: .seconds(10)) { FileStamp(of: path) }
+        return stamp == .some(copy.stamp) ? path : nil
+    }
+
+    private func connected() async throws(ClientError) -> DownloaderClient {
+        if let client { return client }
+        let new = try await DownloaderClient.connect()
+        client = new
+        return new
+    }
+
+    private func hasFileInTime(
+        _ message: PendingPush, _ registration: Registration, _ client: DownloaderClient
+    ) async throws(ClientError) -> Bool {
+        do throws(ClientError) {
+            let found = try await client.describe(DownloadReference(app: registration.key.app, token: Self.downloadToken(message.id)))
+            return found.state == .finished && found.endedAt.map { $0 <= message.end } ?? false
+        } catch {
+            guard error.cause == .unknownDownload else { throw error }
+            return false
+        }
+    }
+
+    private nonisolated static func downloadToken(_ id: String) -> String { "push_\(id)" }
+
+    private static func request(for message: PendingPush, _ registration: Registration) -> DownloadRequest {
+        // A repeated `Fetch` must have the same options, also if the app has registered with others meanwhile.
+        let (push, rules) = (message.push, message.rules(registration))
+        var request = DownloadRequest()
+        request.app = registration.key.app
+        request.token = downloadToken(message.id)
+        request.tag = "push"
+        request.checksum = "sha256:\(push.sha256)"
+        request.size = push.size
+        request.maxSize = rules.maxSize
+        request.set(\.expectType, to: push.type)
+        request.set(\.directory, to: rules.directory)
+        request.set(\.fileName, to: rules.fileName)
+        request.ifExists = rules.ifExists
+        request.allowsMetered = rules.allowsMetered
+        request.allowsPrivate = rules.allowsPrivate
+        request.deadline = .milliseconds(Int64(clamping: push.patience))
+        request.priority = -1
+        request.notify = .never
+        request.showProgress = false
+        return request
+    }
+}

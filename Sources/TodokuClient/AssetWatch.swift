@@ -1,0 +1,127 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+
+/// News of watched assets.
+public enum AssetNews: Equatable, Sendable {
+    /// The asset's present state.
+    case changed(AssetDescription)
+    /// The asset is not registered, or not any more.
+    case removed(AssetReference)
+    /// The service does not run: nothing is under way.
+    case absent
+    /// The session bus is gone; this is the last call.
+    case lost
+}
+
+/// The known assets of one watch, and its receiver.
+@BusActor final class AssetWatch {
+    /// nil: all assets.
+    private let wanted: Set<AssetReference>?
+    private let connection: Connection
+    private let receive: @Sendable (AssetNews) -> Void
+    private var known: [AssetReference: AssetDescription] = [:]
+    /// What was announced of assets while they were being described: the answer may be older.
+    private var early: [AssetReference: [[String: Variant]]] = [:]
+    private var subscriptions: [Connection.Subscription] = []
+    private var isStopped = false
+
+    init(_ wanted: [AssetReference]?, on connection: Connection, _ receive: @escaping @Sendable (AssetNews) -> Void) {
+        (self.wanted, self.connection, self.receive) = (wanted.map(Set.init), connection, receive)
+    }
+
+    /// - Parameters:
+    ///   - list: the registered assets, in order; nil if the service does not run.
+    ///   - describe: the properties of an asset; nil if it is not registered, or the service does not run.
+    func begin(
+        list: @escaping @BusActor @Sendable () async throws(ClientError) -> [AssetReference]?,
+        describe: @escaping @BusActor @Sendable (AssetReference) async throws(ClientError) -> [String: Variant]?
+    ) async throws(ClientError) {
+        // Subscribe first, then read the state: a change between the two is reported twice rather than never.
+        var properties = MatchRule(sender: BusName.service, interface: Standard.properties, member: Standard.propertiesChanged.name)
+        properties.argument0 = Asset.interface
+        func reads() { BusActor.spawn { [weak self] in try? await self?.read(list, describe) } }
+        subscriptions = [
+            connection.subscribe(properties) { [weak self] message in
+                guard let self, let (_, changed, _) = Standard.propertiesChanged.read(message) else { return }
+                change(AssetReference(ObjectPath(message.path)), changed)
+            },
+            connection.subscribe(MatchRule(sender: BusName.service, interface: Asset.interface)) { [weak self] message in
+                guard let self, let (stage, done, total) = Asset.progress.read(message) else { return }
+                change(AssetReference(ObjectPath(message.path))) { asset in
+                    let progress = AssetDescription.Progress(done: done, total: total < 0 ? nil : ByteCount(clamping: total))
+                    asset.reported = AssetDescription.Reported(stage: AssetDescription.Stage(stage), progress: progress)
+                }
+            },
+            connection.subscribe(MatchRule(sender: BusName.service, interface: Manager.interface)) { [weak self] message in
+                guard let self else { return }
+                if let path = Manager.assetRemoved.read(message) { remove(AssetReference(path)) }
+                if let path = Manager.assetAdded.read(message), isWanted(AssetReference(path)) { reads() }
+            },
+            connection.watchOwner(of: BusName.service) { [weak self] owner in
+                guard let self, !isStopped else { return }
+                // After its return, the service may do other things than before.
+                known = [:]
+                if owner == nil { receive(.absent) } else { reads() }
+            },
+        ]
+        try await read(list, describe)
+    }
+
+    func stop() {
+        isStopped = true
+        for subscription in subscriptions { connection.unsubscribe(subscription) }
+        subscriptions = []
+    }
+
+    func lose() {
+        guard !isStopped else { return }
+        isStopped = true
+        receive(.lost)
+    }
+
+    private func isWanted(_ asset: AssetReference) -> Bool { wanted?.contains(asset) ?? true }
+
+    private func read(
+        _ list: @BusActor () async throws(ClientError) -> [AssetReference]?,
+        _ describe: @BusActor (AssetReference) async throws(ClientError) -> [String: Variant]?
+    ) async throws(ClientError) {
+        guard let registered = try await list() else { return }
+        for asset in registered where isWanted(asset) && known[asset] == nil {
+            early[asset] = []
+            let values: [String: Variant]?
+            do throws(ClientError) { values = try await describe(asset) } catch {
+                early[asset] = nil
+                throw error
+            }
+            let later = early.removeValue(forKey: asset) ?? []
+            // Another reading may have been faster, and is then newer with what was announced since.
+            guard !isStopped, known[asset] == nil, let values else { continue }
+            var description = AssetDescription(asset, values)
+            for changed in later { description.apply(changed) }
+            known[asset] = description
+            receive(.changed(description))
+        }
+        for asset in wanted ?? [] where !registered.contains(asset) { remove(asset) }
+    }
+
+    private func change(_ asset: AssetReference, _ values: [String: Variant]) {
+        early[asset]?.append(values)
+        change(asset) { $0.apply(values) }
+    }
+
+    private func change(_ asset: AssetReference, _ body: (inout AssetDescription) -> Void) {
+        guard !isStopped, let before = known[asset] else { return }
+        var description = before
+        body(&description)
+        known[asset] = description
+        if description != before { receive(.changed(description)) }
+    }
+
+    private func remove(_ asset: AssetReference) {
+        guard !isStopped, isWanted(asset) else { return }
+        known[asset] = nil
+        receive(.removed(asset))
+    }
+}

@@ -1,0 +1,160 @@
+internal import ArgumentParser
+internal import DownloadModel
+internal import EventLoop
+internal import Glibc
+internal import Localization
+internal import Packing
+internal import TodokuClient
+
+struct AssetServe: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "serve", abstract: "Serve data to this machine, to rehearse an update.",
+        discussion: """
+            Serves a folder that “todoku asset pack” has written, on 127.0.0.1 only, with conditional requests and ranges. Any other folder is \
+            packed first, and again whenever its files change; its version is the archive's digest. Prints the commands that register and \
+            update the asset, and then a line for each request. Ctrl-C ends it.
+
+            EXAMPLES:
+              todoku asset serve levels
+              todoku asset serve levels --asset org.example.Game/levels --key publisher.pem
+              todoku asset serve public --port 8080
+            """)
+
+    @Argument(help: ArgumentHelp("The folder with the data, or with packed files.", valueName: "folder")) var folder: String
+    @Option(help: "The port; without it, any that is free.") var port: UInt16 = 0
+    @Option(help: ArgumentHelp("How to name the asset in the commands that are printed.", valueName: "app/name")) var asset: AssetReference?
+    @OptionGroup var packing: PackArguments
+    @Flag(name: .shortAndLong, help: "Print the commands and errors only.") var quiet = false
+
+    func run() throws {
+        let source = LocalPath.absolute(folder)
+        let key = Program.require(json: false) { () throws(CommandFailure) in
+            try packing.key.map { path throws(CommandFailure) in try PackArguments.signingKey(at: path) }
+        }
+        SignalSource.block([SIGINT, SIGTERM, SIGHUP])  // block before the first thread starts
+        BusActor.runMain {
+            let rehearsal = Rehearsal(self, source, key)
+            do throws(PackingError) { try await rehearsal.begin() } catch {
+                rehearsal.end()
+                Program.finish(Program.report(CommandFailure(.refused, error.message), json: false))
+            }
+        }
+    }
+}
+
+/// A served folder. If it is not packed, its files are watched, and packed into a temporary folder.
+@BusActor private final class Rehearsal {
+    /// Time between two looks at the files. A look takes at most a twentieth of the time.
+    private static let interval: Duration = .seconds(1)
+
+    private let command: AssetServe
+    private let source: String
+    private let key: SigningKey?
+    private var temporary: String?
+    private var server: RehearsalServer?
+    private var signals: SignalSource?
+    /// The state of the files when they were packed, and when they were last looked at.
+    private var packed: FolderState?
+    private var seen: FolderState?
+    /// The state that was tried last: what cannot be packed is not tried again before it changes.
+    private var refused: FolderState?
+    private var archives: [String] = []
+    private var failure: String?
+
+    init(_ command: AssetServe, _ source: String, _ key: SigningKey?) { (self.command, self.source, self.key) = (command, source, key) }
+
+    func begin() async throws(PackingError) {
+        signals = SignalSource([SIGINT, SIGTERM, SIGHUP]) { [self] _ in  // which keeps this object
+            end()
+            Program.finish(.success)
+        }
+        var manifests = await onDisk { [source] in PackedFolder.manifests(in: source) }
+        if manifests.isEmpty {
+            temporary = try PackedFolder.makeTemporary()
+            let state = try await read()
+            try await pack(state)
+            manifests = ["\(name).json"]
+        }
+        let isQuiet = command.quiet
+        let server = try RehearsalServer(temporary ?? source, port: command.port) { line, status in
+            if !isQuiet { Output.write("\(line) \(status)\n") }
+        }
+        self.server = server
+        for manifest in manifests { tell("http://127.0.0.1:\(server.port)/\(percentEncoded(manifest))", manifest) }
+        if temporary != nil { look(after: Self.interval) }
+    }
+
+    /// Deletes what nobody needs any more.
+    func end() {
+        server = nil
+        if let temporary { PackedFolder.clean(temporary, keeping: nil) }
+        temporary = nil
+    }
+
+    private var name: String { source.split(separator: "/").last.map(String.init) ?? "asset" }
+
+    /// The commands that register and update the asset.
+    private func tell(_ url: String, _ manifest: String) {
+        let name = String(manifest.dropLast(".json".count))
+        let asset = command.asset ?? (try? AssetKey(app: "org.example.App", name: name)).map { AssetReference($0) }
+        let shown = asset?.description ?? "org.example.App/data"
+        let signed = key.map { " --public-key \($0.publicText)" } ?? ""
+        Output.write(
+            """
+            Serving \(TerminalText.plain(source)) at \(url)
+              todoku asset add\(signed) \(shown) \(url)
+              todoku asset update \(shown)
+
+            """)
+    }
+
+    private func onDisk<R: Sendable>(_ work: @escaping @Sendable () -> R) async -> R {
+        await withCheckedContinuation { continuation in
+            DiskPool.shared.perform(at: .path(source), takesLong: true, work) { continuation.resume(returning: $0) }
+        }
+    }
+
+    private func read() async throws(PackingError) -> FolderState {
+        try await onDisk { [source] in Result { () throws(PackingError) in try FolderState.read(source) } }.get()
+    }
+
+    private func pack(_ state: FolderState) async throws(PackingError) {
+        guard let temporary else { return }
+        var request = PackRequest(folder: source, output: temporary, name: name)
+        (request.compression, request.level, request.key) = (command.packing.compression, command.packing.level, key)
+        let asked = request
+        let result = await onDisk { Result { () throws(PackingError) in try Packer.pack(asked) } }
+        let asset = try result.get()
+        (packed, refused, failure) = (state, nil, nil)
+        // A client may be in the middle of the archive before.
+        archives = Array((archives.filter { $0 != asset.archive } + [asset.archive]).suffix(2))
+        let kept = archives
+        _ = await onDisk { PackedFolder.clean(temporary, keeping: kept) }
+        Output.write("packed \(asset.version): \(plainCatalog.size(asset.unpackedSize)) in \(plainCatalog.size(asset.size))\n")
+    }
+
+    private func look(after delay: Duration) {
+        Poller.shared.schedule(after: delay) { [weak self] in
+            BusActor.spawn { await self?.look() }
+        }
+    }
+
+    /// Packs the files again if they differ, and have not changed since the look before.
+    private func look() async {
+        guard temporary != nil else { return }
+        let begun = ContinuousClock.now
+        do throws(PackingError) {
+            let state = try await read()
+            let isQuiet = state == seen
+            seen = state
+            guard state != packed, state != refused, isQuiet else { return look(after: max(Self.interval, (.now - begun) * 20)) }
+            refused = state
+            try await pack(state)
+        } catch {
+            // The same failure is told once.
+            if failure != error.message { Output.complain(error.message) }
+            failure = error.message
+        }
+        look(after: max(Self.interval, (.now - begun) * 20))
+    }
+}

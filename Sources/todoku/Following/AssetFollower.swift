@@ -1,0 +1,97 @@
+internal import EventLoop
+internal import Localization
+internal import TodokuClient
+
+/// Updates assets, all at once, and shows their stages.
+@BusActor final class AssetFollower: Interruptible {
+    private let client: DownloaderClient
+    private let assets: [AssetReference]
+    private let json: Bool
+    private var display: any AssetDisplay
+    private var latest: [AssetReference: AssetDescription] = [:]
+    private var outcomes: [AssetReference: Result<(isChanged: Bool, path: String), ClientError>] = [:]
+    private var waiting: CheckedContinuation<Void, Never>?
+    private var isAbandoned = false
+
+    init(_ client: DownloaderClient, _ assets: [AssetReference], json: Bool, isQuiet: Bool) {
+        (self.client, self.json) = (client, json)
+        self.assets = assets.reduce(into: []) { if !$0.contains($1) { $0.append($1) } }
+        display = Self.display(json: json, isQuiet: isQuiet)
+    }
+
+    private static func display(json: Bool, isQuiet: Bool) -> any AssetDisplay {
+        if isQuiet { return QuietAssetDisplay() }
+        if json { return JSONAssetDisplay() }
+        return Terminal.current == nil ? PlainAssetDisplay() : LiveAssetDisplay(utf8: Terminal.isUTF8)
+    }
+
+    /// - Returns: the exit status for the outcomes.
+    func follow(force: Bool) async throws -> ExitStatus {
+        // The client calls on its own thread, which is this program's loop.
+        let watch = try await client.watchAssets(assets) { [weak self] news in BusActor.assumeIsolated { self?.take(news) } }
+        for asset in assets {
+            BusActor.spawn { [self] in
+                let outcome: Result<(isChanged: Bool, path: String), ClientError>
+                do throws(ClientError) { outcome = .success(try await client.update(asset, force: force)) } catch {
+                    outcome = .failure(error)
+                }
+                outcomes[asset] = outcome
+                if outcomes.count == assets.count, !isAbandoned { waiting?.resume() }
+            }
+        }
+        await withCheckedContinuation { waiting = $0 }
+        watch.stop()
+        display.clear()
+        return assets.reduce(.success) { $0.and(tell($1)) }
+    }
+
+    private func take(_ news: AssetNews) {
+        guard case .changed(let asset) = news else { return }
+        display.changed(asset, before: latest.updateValue(asset, forKey: asset.reference))
+    }
+
+    private func tell(_ asset: AssetReference) -> ExitStatus {
+        switch outcomes[asset] {
+        case .success(let (isChanged, path)):
+            let members: [(String, JSON)] = [
+                ("event", .string("ended")), ("asset", .string(asset.description)), ("changed", .bool(isChanged)),
+                ("version", .string(latest[asset]?.installedVersion ?? "")), ("path", .string(path)),
+            ]
+            Output.write(json ? JSON.object(members).text + "\n" : path + "\n")
+            return .success
+        case .failure(let error):
+            let text = catalog.explanation(error)
+            return Program.report(
+                CommandFailure(
+                    error.isEnd ? .ended : .refused, assets.count > 1 ? "\(asset): \(text)" : text, name: error.name), json: json)
+        case nil: return .success
+        }
+    }
+
+    // MARK: Ctrl-C
+
+    private var remaining: [AssetReference] { assets.filter { outcomes[$0] == nil } }
+
+    var farewell: String? {
+        remaining.isEmpty
+            ? nil
+            : catalog.text(
+                "the update continues in the background; “todoku asset show %1$s” shows it. Press Ctrl-C again within 2 s to cancel it.",
+                remaining.prefix(20).map(\.description).joined(separator: " "))
+    }
+
+    func leave() {
+        display.clear()
+        display = QuietAssetDisplay()
+    }
+
+    func cancelRest() async {
+        isAbandoned = true
+        for asset in remaining {
+            do throws(ClientError) {
+                try await client.cancel(asset)
+                Output.complain(catalog.text("the update of %1$s is cancelled", "\(asset)"))
+            } catch { Output.complain(catalog.explanation(error)) }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+/// A manifest on a host other than this machine: the publisher is the proxy.
+private let remote = "http://files.example.org/m.json"
+
+@Suite(.timeLimit(.minutes(3))) struct `An asset that is checked without a call` {
+    @Test func `at login is checked in each session, whatever has started the service`() async throws {
+        let desk = try await Desk.start()
+        _ = try await desk.register("maps", ["update": .string("login")])
+        await desk.publisher.publish("1")
+        let world = desk.running.world
+        _ = await world.stop(desk.running.daemon)
+        #expect(desk.publisher.requests(for: "/m.json") == 0, "the app that registers an asset decides about its first check")
+        // Another session of the same user, in which some program calls the service first.
+        let folders = world.environment.filter { $0.key == "HOME" || $0.key.hasPrefix("XDG_") && $0.key != "XDG_RUNTIME_DIR" }
+        let next = try await Running.start(extra: folders)
+        #expect(await eventually { desk.version(at: "\(desk.directory())/current") == "1" })
+        _ = await next.world.stop(next.daemon)
+    }
+
+    @Test func `at login does not end in an error if another program has started the service first`() async throws {
+        let desk = try await Desk.start()
+        _ = try await desk.register("maps", ["update": .string("login")])
+        #expect(await desk.running.world.run(ServiceWorld.todokud, "--if-pending").isClean)
+    }
+
+    @Test func `daily is checked for a timer, which starts the service only if a check is due`() async throws {
+        let desk = try await Desk.start()
+        await desk.publisher.publish("1")
+        _ = try await desk.register("maps", ["update": .string("daily")])
+        #expect(await eventually { desk.version(at: "\(desk.directory())/current") == "1" })
+        let world = desk.running.world
+        await world.bus.makeActivatable(BusName.service, "\(ServiceWorld.todokud) --idle-exit 1")
+        #expect(await world.run(ServiceWorld.todokud, "--if-due").isClean)
+        _ = await world.stop(desk.running.daemon)
+        #expect(await world.run(ServiceWorld.todokud, "--if-due").isClean)
+        #expect(await !world.bus.hasOwner(BusName.service))
+        await desk.publisher.publish("2")
+        let aged = await world.run(
+            "python3", "-c",
+            "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); "
+                + "db.execute('UPDATE asset SET checked_at = 1, tried_at = 1'); db.commit()", "\(world.state)/todoku.db")
+        #expect(aged.status == 0, "\(aged.errors)")
+        #expect(await world.run(ServiceWorld.todokud, "--if-due").isClean)
+        #expect(await eventually { desk.version(at: "\(desk.directory())/current") == "2" })
+        // And it is not kept running.
+        #expect(await world.bus.waitForOwner(BusName.service, present: false))
+    }
+
+    @Test func `waits for an unmetered network, and a call for the update does not`() async throws {
+        let bus = await PrivateBus()
+        let manager = try await StandInNetworkManager(on: bus.address, metered: 2)
+        let desk = try await Desk(systemBus: bus)
+        await desk.publisher.publish("1")
+        let gate = desk.publisher.hold("/1.tar.gz")
+        let asset = try await desk.register("maps", ["update": .string("daily")], url: remote)
+        #expect(await desk.client.signals.until { seen in seen.contains { Asset.progress.read($0.message) != nil } })
+        await manager.set("Metered", 1)
+        #expect(try await eventually { try await desk.client.get(Asset.status, at: asset) == "waiting-unmetered" })
+        gate.open()
+        #expect(try await desk.update(asset).0)
+        #expect(desk.version(at: "\(desk.directory())/current") == "1")
+        #expect(desk.publisher.server.requests.contains { Publisher.path(of: $0) == "/1.tar.gz" && $0.range != nil })
+    }
+
+    @Test func `whose check waits for an unmetered network is updated by a call`() async throws {
+        let bus = await PrivateBus()
+        let manager = try await StandInNetworkManager(on: bus.address, metered: 1)
+        let desk = try await Desk(systemBus: bus)
+        await desk.publisher.publish("1")
+        let asset = try await desk.register("maps", ["update": .string("daily")], url: remote)
+        #expect(try await desk.update(asset).0)
+        #expect(desk.version(at: "\(desk.directory())/current") == "1")
+        withExtendedLifetime(manager) {}
+    }
+}
+
+@Suite(.timeLimit(.minutes(3))) struct `An installed version` {
+    @Test func `that somebody has deleted is not installed, and comes back with the next update`() async throws {
+        let desk = try await Desk.start()
+        await desk.publisher.publish("1")
+        let asset = try await desk.register()
+        let (_, path) = try await desk.update(asset)
+        let archives = { desk.publisher.requests(for: "/1.tar.gz") }
+        #expect(await Child.run(["sh", "-c", "rm -r \"$0\"/version-*", desk.directory()]).status == 0)
+        #expect(try await desk.check(asset) == (true, "1"))
+        #expect(try await desk.client.get(Asset.status, at: asset) == "not-installed")
+        #expect(try await desk.client.get(Asset.installedVersion, at: asset) == "")
+        #expect(try await desk.update(asset).0 && desk.version(at: path) == "1" && archives() == 2)
+        #expect(try await desk.update(asset).0 == false)
+        // Without the link, the version itself is still there.
+        #expect(unlink(path) == 0)
+        #expect(try await desk.update(asset).0 && desk.version(at: path) == "1" && archives() == 2)
+        // And if the whole directory is gone, which the service has made.
+        #expect(await Child.run(["rm", "-r", desk.running.world.bus.folder("data/todoku/assets")]).status == 0)
+        #expect(try await desk.update(asset).0 && desk.version(at: path) == "1" && archives() == 3)
+        #expect(await eventually { listFolder(desk.directory()).count == 2 }, "\(listFolder(desk.directory()))")
+    }
+
+    @Test func `on a disk that is away is deleted once the disk is back`() async throws {
+        let desk = try await Desk.start()
+        await desk.publisher.publish("1")
+        let (folder, away) = (desk.running.world.bus.folder.makeFolder("disk"), desk.running.world.bus.folder("away"))
+        let asset = try await desk.register("maps", ["directory": .string(folder)])
+        try await desk.update(asset)
+        #expect(rename(folder, away) == 0)
+        let error = await thrown { try await desk.client.call(Manager.unregisterAsset, (asset, true)) }
+        #expect(error?.name == todokuError("WriteFailed") && error?.message.contains("nothing was deleted") == true, "\(error as Any)")
+        #expect(try await desk.client.call(Manager.assets, "") == [asset])
+        #expect(desk.version(at: "\(away)/current") == "1")
+        #expect(rename(away, folder) == 0)
+        #expect(try await desk.client.get(Asset.installedVersion, at: asset) == "1")
+        try await desk.client.call(Manager.unregisterAsset, (asset, true))
+        #expect(listFolder(folder).isEmpty)
+        #expect(try await desk.client.call(Manager.assets, "").isEmpty)
+    }
+}
+
+@Suite(.timeLimit(.minutes(3))) struct `The folder of an asset` {
+    @Test func `is not that of another one by another path, also while nothing is installed`() async throws {
+        let desk = try await Desk.start()
+        let folder = desk.running.world.bus.folder.makeFolder("data-of-one")
+        let alias = desk.running.world.bus.folder("alias")
+        #expect(symlink(folder, alias) == 0)
+        let one = try await desk.register("one", ["directory": .string(folder)])
+        for path in [alias, "\(folder)/../data-of-one", "\(alias)/."] {
+            let error = await thrown { try await desk.register("two", ["directory": .string(path)]) }
+            #expect(
+                error?.name == todokuError("AlreadyExists") && error?.message.contains("org.example.App/one") == true, "\(error as Any)")
+        }
+        // Another process knows no folder before it is used.
+        await desk.running.world.kill(desk.running.daemon)
+        _ = await desk.running.world.start()
+        await desk.publisher.publish("1")
+        let two = try await desk.register("two", ["directory": .string(alias)])
+        let refused = await thrown { try await desk.update(one) }
+        #expect(refused?.name == todokuError("AlreadyExists") && refused?.message.contains("org.example.App/two") == true)
+        #expect(try await desk.update(two).0)
+        try await desk.client.call(Manager.unregisterAsset, (two, true))
+        #expect(try await desk.update(one).0 && desk.version(at: "\(folder)/current") == "1")
+    }
+}
+
+@Suite(.timeLimit(.minutes(3))) struct `The download of a failed update` {
+    @Test func `is not cleared away, and the next update continues with its bytes`() async throws {
+        let desk = try await Desk.start()
+        await desk.publisher.publish("1")
+        let gate = desk.publisher.hold("/1.tar.gz")
+        let asset = try await desk.register("maps", ["retries": .uint32(0), "stall-timeout": .uint32(300)])
+        #expect(await thrown { try await desk.update(asset) }?.name == todokuError("Timeout"))
+        let downloads = try await desk.client.list()
+        #expect(downloads.count == 1)
+        #expect(try await desk.client.call(Manager.clearEnded, ()) == 0)
+        for refused in [
+            await thrown { try await desk.client.remove(downloads[0]) },
+            await thrown { try await desk.client.call(Download.trash, at: downloads[0], ()) },
+        ] {
+            #expect(refused?.name == todokuError("InvalidState") && refused?.message.contains("org.example.App/maps") == true)
+        }
+        #expect(try await desk.client.list() == downloads)
+        gate.open()
+        #expect(try await desk.update(asset).0 && desk.version(at: "\(desk.directory())/current") == "1")
+        #expect(desk.publisher.server.requests.last?.range != nil)
+    }
+}

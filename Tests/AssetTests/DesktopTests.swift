@@ -1,0 +1,183 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+/// A host other than this machine: the test's proxy serves all of it.
+private let remote = "http://files.example.org"
+
+/// A service on a machine with NetworkManager, and with the publisher as its proxy to the world.
+private struct Online {
+    let desk: Desk
+    let bus: PrivateBus
+    let manager: StandInNetworkManager
+
+    /// - Parameter metered: 2: no link is metered; 1: the link is.
+    init(metered: UInt32 = 2) async throws {
+        bus = await PrivateBus()
+        manager = try await StandInNetworkManager(on: bus.address, metered: metered)
+        desk = try await Desk(systemBus: bus)
+    }
+
+    func register(_ more: [String: Variant] = [:]) async throws -> ObjectPath {
+        try await desk.register("maps", more, url: "\(remote)/m.json")
+    }
+}
+
+extension Desk {
+    /// Waits until the archive of an update is coming.
+    fileprivate func downloads(_ asset: ObjectPath) async -> Bool {
+        await client.signals.until { seen in
+            seen.contains { $0.path == asset.value && (Asset.progress.read($0.message)?.1 ?? 0) > 0 }
+        }
+    }
+
+    /// Waits until the asset has announced this status, and nothing else since.
+    fileprivate func has(_ status: String, _ asset: ObjectPath) async -> Bool {
+        await client.signals.until { seen in
+            seen.last { $0.path == asset.value && $0.changed?["Status"] != nil }?.changed?["Status"] == .string(status)
+        }
+    }
+}
+
+@Suite(.timeLimit(.minutes(3))) struct `The toast of an asset` {
+    @Test func `names it and its version, once for each version`() async throws {
+        let desk = try await Desk.start()
+        let toasts = try await OddServer(name: "Plasma", at: desk.running.world.bus.address)
+        let silent = try await desk.register("silent", ["notify": .string("never")])
+        let asset = try await desk.register("maps", ["notify": .string("always")])
+        for version in ["1", "2"] {
+            await desk.publisher.publish(version)
+            try await desk.update(silent)
+            try await desk.update(asset)
+        }
+        try await desk.update(asset)
+        #expect(await eventually { await toasts.received.contains { $0.body == "maps 2" } })
+        let bodies = await toasts.received.map(\.body)
+        #expect(bodies == ["maps 1", "maps 2"], "\(bodies)")
+        #expect(await toasts.received.allSatisfy { !$0.summary.isEmpty })
+    }
+
+    @Test func `has the words of the registration, and none comes for an update that fails`() async throws {
+        let desk = try await Desk.start()
+        let toasts = try await OddServer(name: "gnome-shell", at: desk.running.world.bus.address)
+        let asset = try await desk.register(
+            "maps", ["notify": .string("always"), "title": .string("New maps"), "body": .string("They are ready to be used.")])
+        desk.publisher.manifest("{}")
+        #expect(await thrown { try await desk.update(asset) }?.name == todokuError("Manifest"))
+        await desk.publisher.publish("1")
+        try await desk.update(asset)
+        #expect(await eventually { await !toasts.received.isEmpty })
+        let received = await toasts.received
+        #expect(received.count == 1 && received[0].summary == "New maps" && received[0].body == "They are ready to be used.", "\(received)")
+    }
+}
+
+@Suite(.timeLimit(.minutes(3))) struct `An update that waits` {
+    @Test func `without a call stops on a metered link, says so, and resumes on another`() async throws {
+        let online = try await Online()
+        let (desk, client) = (online.desk, online.desk.client)
+        await desk.publisher.publish("1", size: 2_000_000)
+        let gate = desk.publisher.hold("/1.tar.gz")
+        defer { gate.open() }
+        let asset = try await online.register(["update": .string("daily")])
+        #expect(await desk.downloads(asset))
+        await online.manager.set("Metered", 1)
+        #expect(await desk.has("waiting-unmetered", asset))
+        #expect(try await client.get(Asset.status, at: asset) == "waiting-unmetered")
+        #expect(try await client.get(Asset.stage, at: asset) == "downloading")
+        await online.manager.set("Metered", 2)
+        #expect(await client.signals.has("Ready", at: asset))
+        #expect(desk.version(at: "\(desk.directory())/current") == "1")
+        #expect(try await client.get(Asset.status, at: asset) == "up-to-date")
+    }
+
+    @Test func `without a call does not begin on a metered link; a call does not wait for another`() async throws {
+        let online = try await Online(metered: 1)
+        let desk = online.desk
+        await desk.publisher.publish("1")
+        let asset = try await online.register(["update": .string("daily")])
+        #expect(try await desk.client.get(Asset.status, at: asset) == "not-installed")
+        #expect(desk.publisher.server.requests.isEmpty)
+        #expect(try await desk.update(asset).0)
+        #expect(desk.version(at: "\(desk.directory())/current") == "1")
+    }
+
+    @Test func `because all is paused says so, and goes on with ResumeAll`() async throws {
+        let desk = try await Desk.start()
+        await desk.publisher.publish("1", size: 2_000_000)
+        let gate = desk.publisher.hold("/1.tar.gz")
+        defer { gate.open() }
+        let asset = try await desk.register()
+        async let answer = desk.update(asset)
+        #expect(await desk.downloads(asset))
+        try await desk.client.call(Manager.pauseAll, ())
+        #expect(await desk.has("paused", asset))
+        #expect(try await desk.client.get(Asset.status, at: asset) == "paused")
+        try await desk.client.call(Manager.resumeAll, ())
+        #expect(try await answer.0)
+        #expect(desk.version(at: "\(desk.directory())/current") == "1")
+        // What had come was not fetched again.
+        let ranges = desk.publisher.server.requests.filter { $0.path == "/1.tar.gz" }.compactMap(\.range)
+        #expect(ranges.first.map { $0.first > 0 } ?? false)
+    }
+}
+
+@Suite(.timeLimit(.minutes(3))) struct `A manifest on a public server` {
+    @Test(arguments: ["http://192.168.1.1/1.tar.gz", "http://127.0.0.1/1.tar.gz", "http://[::1]/1.tar.gz", "http://localhost/1.tar.gz"])
+    func `leads to no private address, neither as its archive nor as a mirror`(url: String) async throws {
+        let online = try await Online()
+        let desk = online.desk
+        let asset = try await online.register(["retries": .uint32(0)])
+        _ = await desk.publisher.archive("1")
+        let digest = await desk.publisher.digest("1.tar.gz")
+        desk.publisher.manifest(#"{"version": "1", "url": "\#(url)", "sha256": "\#(digest)"}"#)
+        let refused = await thrown { try await desk.update(asset) }
+        #expect(refused?.name == todokuError("NotAllowed"), "\(refused as Any)")
+        #expect(refused?.message.contains("private address") == true, "\(refused?.message ?? "")")
+        desk.publisher.manifest(
+            #"{"version": "1", "url": "none.tar.gz", "sha256": "\#(digest)", "mirrors": ["\#(url)"]}"#)
+        let mirror = await thrown { try await desk.update(asset) }
+        #expect(mirror?.name == todokuError("NotAllowed"), "\(mirror as Any)")
+        #expect(
+            desk.publisher.server.requests.allSatisfy { $0.target.hasPrefix(remote) }, "\(desk.publisher.server.requests.map(\.target))")
+        #expect(await eventually { listFolder(desk.directory()).isEmpty }, "\(listFolder(desk.directory()))")
+    }
+
+    @Test func `whose archive is redirected to a private address gets nothing from there`() async throws {
+        let digest = String(repeating: "0", count: 64)
+        let proxy = ScriptedServer { request, reply in
+            guard request.target == "\(remote)/m.json" else { return reply.respond(302, ["Location": "http://192.168.1.1/admin"]) }
+            reply.respond(200, text: #"{"version": "1", "url": "1.tar.gz", "sha256": "\#(digest)"}"#)
+        }
+        let desk = Desk(running: try await Running.start(extra: ["http_proxy": proxy.url("")]))
+        let asset = try await desk.register("maps", ["retries": .uint32(0)], url: "\(remote)/m.json")
+        let refused = await thrown { try await desk.update(asset) }
+        #expect(refused?.name == todokuError("UnsafeRedirect"), "\(refused as Any)")
+        #expect(proxy.requests.map(\.target) == ["\(remote)/m.json", "\(remote)/1.tar.gz"])
+        #expect(desk.version(at: "\(desk.directory())/current") == nil)
+    }
+
+    @Test(arguments: [404, 410]) func `that is gone makes the asset obsolete, also after a restart, until there is one again`(
+        status: Int
+    ) async throws {
+        let desk = try await Desk.start()
+        let asset = try await desk.register()
+        await desk.publisher.publish("1")
+        let (_, path) = try await desk.update(asset)
+        desk.publisher.answer("/m.json", with: status)
+        let gone = await thrown { try await desk.update(asset) }
+        #expect(gone?.name == todokuError("HttpStatus") && gone?.message.contains("\(status)") == true, "\(gone as Any)")
+        #expect(try await desk.client.get(Asset.status, at: asset) == "obsolete")
+        await desk.running.world.kill(desk.running.daemon)
+        _ = await desk.running.world.start()
+        #expect(try await desk.client.get(Asset.status, at: asset) == "obsolete")
+        #expect(desk.version(at: path) == "1")
+        desk.publisher.answer("/m.json", with: nil)
+        await desk.publisher.publish("2")
+        #expect(try await desk.update(asset).0 && desk.version(at: path) == "2")
+        #expect(try await desk.client.get(Asset.status, at: asset) == "up-to-date")
+    }
+}

@@ -1,0 +1,49 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import TestSupport
+internal import Testing
+
+@Suite(.timeLimit(.minutes(3))) struct `The download of an asset` {
+    /// The values of `Download` as announced.
+    private func told(_ desk: Desk, _ asset: ObjectPath) async -> [String] {
+        await desk.client.signals.of(asset).compactMap { $0.changed?[Asset.download.name] }.compactMap { ObjectPath($0)?.value }
+    }
+
+    @Test func `is named while it is there: of the manifest, then of the archive`() async throws {
+        let desk = try await Desk.start()
+        let asset = try await desk.register()
+        #expect(try await desk.client.get(Asset.download, at: asset) == ObjectPath("/"))
+        await desk.publisher.publish("1")
+        let gate = desk.publisher.hold("/1.tar.gz")
+        async let answer = desk.update(asset)
+        #expect(
+            await desk.client.signals.until { seen in
+                seen.contains { Asset.progress.read($0.message).map { $0.0 == "downloading" && $0.1 > 0 } ?? false }
+            })
+        let download = try await desk.client.get(Asset.download, at: asset)
+        let name = try await desk.client.get(Download.fileName, at: download)
+        #expect(name.hasPrefix("version-") && name.hasSuffix(".archive"), "\(name)")
+        #expect(try await desk.client.get(Download.received, at: download) > 0)
+        // Whoever pauses it pauses the update.
+        try await desk.client.pause(download)
+        #expect(try await eventually { try await desk.client.get(Asset.status, at: asset) == "paused" })
+        try await desk.client.resume(download)
+        gate.open()
+        #expect(try await answer.0)
+        #expect(try await eventually { try await desk.client.get(Asset.download, at: asset) == ObjectPath("/") })
+        let told = await told(desk, asset)
+        #expect(told.count >= 3 && told[0] != "/" && told[0] != download.value && told.contains(download.value), "\(told)")
+        #expect(await eventually { await self.told(desk, asset).last == "/" })
+    }
+
+    @Test func `stays named after it has failed`() async throws {
+        let desk = try await Desk.start()
+        let asset = try await desk.register("maps", ["retries": .uint32(0)])
+        await desk.publisher.publish("1")
+        desk.publisher.answer("/1.tar.gz", with: 404)
+        #expect(await thrown { try await desk.update(asset) }?.name == todokuError("HttpStatus"))
+        let download = try await desk.client.get(Asset.download, at: asset)
+        #expect(try await desk.client.get(Download.state, at: download) == "failed")
+    }
+}
