@@ -86,6 +86,7 @@ internal import Scheduling
     func begin(telling observers: [any DownloadObserver]) {
         self.observers = observers
         for state in updater.assets.values { removeFormerManifests(of: state.record) }
+        sweepManifests()
         decide(.begins(isLogin: isLogin, session: connection.busID))
     }
 

@@ -130,10 +130,22 @@ extension AssetCentre {
     }
 
     /// Deletes what was fetched for an asset that is not registered any more.
-    func forgetManifests(of key: AssetKey) {
-        let files = [manifestName(key), signatureName(key)].map { "\(folders.manifests)/\($0)" }
-        DiskPool.shared.perform(at: .path(folders.manifests)) {
-            for file in files { _ = Commit.deleteFinished(file, identity: nil) }
+    func forgetManifests(of key: AssetKey) { deleteManifests([manifestName(key), signatureName(key)]) }
+
+    /// Deletes what an earlier process has left of assets that are not registered any more. At the start, when the disk of the state
+    /// folder is waited for anyway.
+    func sweepManifests() {
+        let names = OwnFiles.names(in: folders.manifests)
+        guard !names.isEmpty else { return }
+        let wanted = Set(updater.assets.values.flatMap { [manifestName($0.record.key), signatureName($0.record.key)] })
+        deleteManifests(names.filter { !wanted.contains($0) })
+    }
+
+    private func deleteManifests(_ names: [String]) {
+        guard !names.isEmpty else { return }
+        let folder = folders.manifests
+        DiskPool.shared.perform(at: .path(folder)) {
+            OwnFiles.delete(names, in: folder)
         } then: { _ in
         }
     }
