@@ -418,6 +418,8 @@ final class World {
         (isAnswering, entering, isHanging, owesRecovery) = (false, nil, false, false)
         (validators, stamps) = ([:], [:])
         for number in descriptors { disk.parts[number] = nil }
+        // A number without a row is given again.
+        descriptors.formIntersection(saved.records.keys)
         for (number, floor) in floors where saved.records[number]?.retryAt != floor { floors[number] = nil }
         (originFloors, urgent, hastened, resuming, passes) = ([:], [], [], [], [:])
         // A recalled pause may be over, and yet its start tells when the other applications may be delayed again.
