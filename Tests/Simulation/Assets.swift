@@ -59,6 +59,8 @@ struct AssetHost {
     var cancelled: Set<String> = []
     /// The calls that wait for an answer.
     var asked: Set<UInt64> = []
+    /// The last call of Unregister.
+    var unregisteredBy: UInt64 = 0
     var network: NetworkCondition?
 }
 
@@ -110,6 +112,7 @@ extension World {
         case .checkSpace(_, let ticket, _): pool.append(.asset(.checkSpace(ticket)))
         case .startDownload(_, let ticket, let url, let pending): startDownload(ticket, url, pending)
         case .resumeDownload(_, let number, let retries): resumeDownload(number, retries: retries)
+        case .raiseDownload(_, let number): raiseDownload(number)
         case .removeDownload(let number): _ = removeDownload(number)
         case .extract(_, let folder, let manifest): pool.append(.asset(.extract(folder: folder, version: manifest.version)))
         case .cancelExtraction(_, let folder): assets.cancelled.insert(folder)
@@ -180,7 +183,8 @@ extension World {
         guard assetState?.activity == .starting(ticket) else { return }
         var options = options(AssetRecord.archive(of: pending.folder))
         options.checksum = pending.manifest.sha256
-        options.allowsMetered = !pending.isBackground
+        // A call may have come since the updater decided.
+        options.allowsMetered = !(assetState?.record.pending?.isBackground ?? pending.isBackground)
         if let old = pending.download, archive(old, of: pending.folder) != nil { _ = removeDownload(old) }
         let number = add(url, options, as: .archive) { [self] number in
             happens(.downloadRefused(Self.asset, ticket, Self.unsaved))
@@ -190,10 +194,17 @@ extension World {
         happens(.downloadAdded(Self.asset, ticket, number))
     }
 
+    /// A call has asked for the update.
+    private func raiseDownload(_ number: DownloadNumber) {
+        guard let folder = assetState?.record.pending?.folder, let entry = archive(number, of: folder) else { return }
+        if !entry.record.options.allowsMetered { decide(.setAllowsMetered(entry, true)) }
+    }
+
     private func resumeDownload(_ number: DownloadNumber, retries: Bool) {
         guard let folder = assetState?.record.pending?.folder, let entry = archive(number, of: folder) else {
             return happens(.downloadEnded(Self.asset, number, .lost))
         }
+        if assetState?.record.pending?.isBackground == false { raiseDownload(number) }
         switch entry.state {
         case .finished: return happens(.downloadEnded(Self.asset, number, .finished))
         case .failed, .cancelled:
@@ -334,7 +345,9 @@ extension World {
         tell("call \(lastAssetCall) about the asset: \(b % 16)")
         switch b % 16 {
         case 0, 1, 2: registerAsset(call, b / 16)
-        case 3: happens(.unregister(Self.asset, deletesData: b / 16 % 2 == 0, call))
+        case 3:
+            assets.unregisteredBy = lastAssetCall
+            happens(.unregister(Self.asset, deletesData: b / 16 % 2 == 0, call))
         case 4: happens(.check(Self.asset, call))
         case 5...10: happens(.update(Self.asset, forces: b / 16 % 4 == 0, call))
         case 11: happens(.updateAll(app: Self.asset.app, forces: false, call))
@@ -409,8 +422,8 @@ extension World {
     func answered(_ call: UInt64, _ answer: AssetUpdater.Answer) {
         tell("told: call \(call): \(answer)")
         if assets.asked.remove(call) == nil { fail("call \(call) about the asset is answered twice") }
-        // It may have been unregistered since.
-        if case .registered = answer, assetState != nil, saved.assets[Self.asset] == nil {
+        // It may have been unregistered since, and perhaps registered once more.
+        if case .registered = answer, call > assets.unregisteredBy, saved.assets[Self.asset] == nil {
             fail("the asset is told as registered, and is not on disk")
         }
     }
