@@ -447,6 +447,8 @@ extension World {
         else { return report(.partLost(entry)) }
         if part.durable < part.content.length { fail("\(number) is unpacked, and its archive is not on disk") }
         if disk.isFull { return report(.endingFailed(entry, DownloadFailure(.diskFull, "full", wait: .diskSpace))) }
+        // The process that unpacks was killed.
+        if b % 13 == 5 { return report(.endingFailed(entry, DownloadFailure(.extraction, "stopped", isRetryable: true))) }
         guard part.content.version != nil, b % 11 != 0 else {
             disk.folders[number] = nil
             return report(.unpackingFailed(entry, DownloadFailure(.extraction, "refused"), isDamaged: b % 2 == 0))

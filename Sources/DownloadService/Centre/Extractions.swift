@@ -94,6 +94,7 @@ extension Downloader {
             } then: { [self] end in
                 watch.end()
                 extractions.ended(entry.number)
+                ConfinementLog.tell(control, log)
                 list.peek(entry.number)?.extracted = nil
                 switch end {
                 case .unpacked: decide(.unpacked(entry))

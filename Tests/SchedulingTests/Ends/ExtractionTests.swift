@@ -71,6 +71,15 @@ private let refused = DownloadFailure(.extraction, "The archive is not unpacked.
         }
     }
 
+    @Test func `is unpacked on by Retry if the process that unpacks was killed`() throws {
+        let (desk, entry) = extracting()
+        let stopped = DownloadFailure(.extraction, "Unpacking has stopped.", isRetryable: true)
+        desk.endingFailed(entry, stopped)
+        #expect(entry.state == .failed(stopped) && entry.record.resume?.identity == part && desk.actions.sweeps.isEmpty)
+        try desk.steer(entry, .retry)
+        #expect(entry.state == .verifying, "nothing is downloaded again")
+    }
+
     @Test func `waits for room, and then unpacks on`() {
         let (desk, entry) = extracting()
         desk.endingFailed(entry, DownloadFailure(.diskFull, "No room.", wait: .diskSpace, missingBytes: 1 << 20, neededRoom: 1 << 24))

@@ -57,7 +57,10 @@ enum Archives {
                 end.isRetryable = record.options.checksum == nil  // then a retry downloads the archive again
                 return .unusable(end, isDamaged: true)
             case .refused, .excessive: return .unusable(end, isDamaged: false)
-            default: return .failed(end)
+            case .stopped:
+                end.isRetryable = true  // the process that unpacks was killed, for example: a retry continues with the same archive
+                return .failed(end)
+            case .cancelled, .noSpace, .taken, .disk, .unavailable: return .failed(end)
             }
         }
     }
