@@ -151,10 +151,15 @@ private let remote = "http://files.example.org/m.json"
         let desk = try await Desk.start()
         await desk.publisher.publish("1")
         let gate = desk.publisher.hold("/1.tar.gz")
-        let asset = try await desk.register("maps", ["retries": .uint32(0), "stall-timeout": .uint32(300)])
-        #expect(await thrown { try await desk.update(asset) }?.name == todokuError("Timeout"))
+        let asset = try await desk.register("maps", ["retries": .uint32(0)])
+        async let error = thrown { try await desk.update(asset) }
+        #expect(await desk.client.signals.until { seen in seen.contains { Asset.progress.read($0.message) != nil } })
+        // The connection is lost in the middle, and then the server refuses to continue.
+        desk.publisher.answer("/1.tar.gz", with: 404)
+        gate.open()
+        #expect(await error?.name == todokuError("HttpStatus"))
         let downloads = try await desk.client.list()
-        #expect(downloads.count == 1)
+        try #require(downloads.count == 1)
         #expect(try await desk.client.call(Manager.clearEnded, ()) == 0)
         for refused in [
             await thrown { try await desk.client.remove(downloads[0]) },
@@ -163,7 +168,7 @@ private let remote = "http://files.example.org/m.json"
             #expect(refused?.name == todokuError("InvalidState") && refused?.message.contains("org.example.App/maps") == true)
         }
         #expect(try await desk.client.list() == downloads)
-        gate.open()
+        desk.publisher.answer("/1.tar.gz", with: nil)
         #expect(try await desk.update(asset).0 && desk.version(at: "\(desk.directory())/current") == "1")
         #expect(desk.publisher.server.requests.last?.range != nil)
     }

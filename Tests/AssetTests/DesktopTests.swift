@@ -42,7 +42,7 @@ extension Desk {
     }
 }
 
-@Suite(.timeLimit(.minutes(3))) struct `The toast of an asset` {
+@Suite(.timeLimit(.minutes(3))) struct `The toast of a new version` {
     @Test func `names it and its version, once for each version`() async throws {
         let desk = try await Desk.start()
         let toasts = try await OddServer(name: "Plasma", at: desk.running.world.bus.address)

@@ -51,7 +51,6 @@ struct Disk {
     var parts: [DownloadNumber: File] = [:]
     var finals: [String: File] = [:]
     var folders: [DownloadNumber: Unpacked] = [:]
-    var asset = AssetDisk()
     private var nextInode: UInt64 = 100
 
     mutating func newInode() -> UInt64 {

@@ -403,7 +403,6 @@ extension World {
         case .renamed(let number, let path, _): reportCommitted(number, path)
         case .renamedFolder(let number, let path): reportFolder(number, path)
         case .tell(let event): decide(event)
-        case .asset(let work): self.work(work, b)
         }
     }
 

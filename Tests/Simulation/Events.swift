@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-import Assets
 import DownloadModel
 import Scheduling
 
@@ -28,7 +27,6 @@ extension World {
             now = now + .milliseconds([100, 700, 3000, 40_000, 400_000][step.b % 5])
             tell("the clock is at +\((now - WallTime(microseconds: 1_000_000_000_000_000)) / .seconds(1)) s")
             decide(.time)
-            happens(.time)
         case .jump:
             let delta: Duration = .seconds([-5000, 5000, 90_000][step.b % 3])
             tell("the clock is set by \(delta)")
@@ -62,7 +60,6 @@ extension World {
         case .sleep: sleep(!isAsleep)
         case .kill: restart(power: false)
         case .powerCut: restart(power: true)
-        case .asset: disturbAsset(step.a, step.b)
         }
     }
 
@@ -231,7 +228,14 @@ extension World {
             isResumed(entry)
             decide(.steer(entry, .resume))
         case 3: decide(.steer(entry, .cancel))
-        case 4, 5: retry(entry)
+        case 4, 5:
+            // Compute the effects of the retry before its actions are performed.
+            let before = (urgent, hastened, revivals, batchRevivals, floors, finishedPaths, cancelledByAll)
+            isWantedAtOnce(number)
+            revive(number)
+            if decide(.steer(entry, .retry)) != nil {
+                (urgent, hastened, revivals, batchRevivals, floors, finishedPaths, cancelledByAll) = before
+            }
         case 6:
             guard let url = try? DownloadURL(entry.record.url + "?fresh") else { break }
             let before = (urgent, revivals, batchRevivals, floors, finishedPaths, cancelledByAll)
@@ -246,17 +250,6 @@ extension World {
             if decide(.remove(entry)) != nil, !wasRemoved { removals.remove(number) }
         }
         tell("\(["pause", "resume", "resume", "cancel", "retry", "retry", "renew", "remove"][b % 8]) \(number): now \(entry.state.name)")
-    }
-
-    /// Returns whether the download runs again.
-    @discardableResult func retry(_ entry: ScheduledDownload) -> Bool {
-        // Compute the effects of the retry before its actions are performed.
-        let before = (urgent, hastened, revivals, batchRevivals, floors, finishedPaths, cancelledByAll)
-        isWantedAtOnce(entry.number)
-        revive(entry.number)
-        guard decide(.steer(entry, .retry)) != nil else { return true }
-        (urgent, hastened, revivals, batchRevivals, floors, finishedPaths, cancelledByAll) = before
-        return false
     }
 
     /// An owner acknowledges an outcome; the answer follows once that is on disk.
@@ -356,7 +349,7 @@ extension World {
         if anew == nil, gate.owesEverything || b % 40 == 2 {
             tell("the database is lost")
             gate.owesEverything = true
-            anew = NewDatabase(scheduler.walkRows(), changes + assets.updater.assets.values.map { .putAsset($0.record) })
+            anew = NewDatabase(scheduler.walkRows(), changes)
         }
         if anew?.isWhole == false { return gatherRows() }
         if b % 40 == 1, !isEnding {
@@ -411,32 +404,6 @@ extension World {
         network(.open)
         sleep(false)
         resumeAll()
-        settle()
-        // The last update of the asset may have been of a version before, or have failed.
-        for _ in 0..<3 where problem == nil && (hasAssets && (!isAssetResting || !isAssetCurrent)) {
-            if assetState != nil { callAsset(5) }
-            settle()
-        }
-        if problem != nil { return }
-        if !isAssetCurrent { return fail("the asset never becomes current: \(assetState.map { "\($0.record)" } ?? "")") }
-        // The next startup deletes the part files that could not be deleted.
-        restart(power: false)
-        var rounds = 0
-        while !pool.isEmpty || gate.isBusy || !asked.isEmpty || !toasts.isEmpty || !loop.isEmpty || !isAssetResting {
-            rounds += 1
-            guard rounds < 3000 else { return fail("the service has work for ever") }
-            slice()
-            callOwner()
-            showToast()
-            if inFlight != nil || isCommitDue { commit(1) }
-            if !pool.isEmpty { work(0, 1) }
-            if hasAssets { for number in transfers.keys.sorted() { transfer(Int(number.value), rounds % 3 == 0 ? 7 : 3, number) } }
-        }
-        checkEnd()
-    }
-
-    /// Works until nothing is under way.
-    private func settle() {
         for round in 0..<3000 {
             random = Random(UInt64(round))
             slice()
@@ -456,6 +423,19 @@ extension World {
             check()
             if problem != nil { return }
         }
+        // The next startup deletes the part files that could not be deleted.
+        restart(power: false)
+        var rounds = 0
+        while !pool.isEmpty || gate.isBusy || !asked.isEmpty || !toasts.isEmpty || !loop.isEmpty {
+            rounds += 1
+            guard rounds < 3000 else { return fail("the service has work for ever") }
+            slice()
+            callOwner()
+            showToast()
+            if inFlight != nil || isCommitDue { commit(1) }
+            if !pool.isEmpty { work(0, 1) }
+        }
+        checkEnd()
     }
 
     /// Resumes every download that waits for a person.

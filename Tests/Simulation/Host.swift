@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-import Assets
 import DownloadModel
 import Scheduling
 
@@ -100,10 +99,7 @@ extension World: TurnHost, CommitGateHost {
 
     // MARK: Observers of changes
 
-    func changed(_ change: Scheduler.Change) {
-        guard case .archive = assets.purposes[change.entry.number], change.entry.state == .verifying else { return }
-        happens(.downloadVerifies(Self.asset, change.entry.number))
-    }
+    func changed(_ change: Scheduler.Change) {}
     func tell(_ entry: ScheduledDownload) {}
     func tellWait(_ entry: ScheduledDownload) {}
 
@@ -112,10 +108,7 @@ extension World: TurnHost, CommitGateHost {
         checkTold(entry)
         let number = entry.number
         post(.end(number, entry.state.name, path: entry.record.path))
-        return { [self] in
-            if let toast = scheduler[number]?.owedToast { toasts.append(toast) }
-            assetDownloadEnded(entry)
-        }
+        return { [self] in if let toast = scheduler[number]?.owedToast { toasts.append(toast) } }
     }
 
     func announceEnd(_ batch: ScheduledBatch, _ outcomes: OutcomeCounts) -> (() -> Void)? {
@@ -129,10 +122,7 @@ extension World: TurnHost, CommitGateHost {
     }
 
     func showOwed(_ owed: [Scheduler.OwedToast]) { toasts = owed }
-    func removed(_ entry: ScheduledDownload) {
-        post(.removed(entry.number))
-        assetDownloadRemoved(entry)
-    }
+    func removed(_ entry: ScheduledDownload) { post(.removed(entry.number)) }
 
     func removed(_ batch: ScheduledBatch) {
         if scheduler.entries.values.contains(where: { $0.batch === batch }) { fail("batch \(batch.number) goes before its members") }
@@ -165,7 +155,7 @@ extension World: TurnHost, CommitGateHost {
         }
     }
 
-    func carriedOut() { tellAssetOfNetwork() }
+    func carriedOut() {}
 
     func failed(_ fault: Scheduler.Fault) { fail("the scheduler asks for the impossible: \(fault)") }
 
@@ -176,7 +166,7 @@ extension World: TurnHost, CommitGateHost {
 
     /// The bus gets a message. The changes that the message reports must be on disk.
     func send(_ message: Message) {
-        if isAnswering, !message.isRefusal { fail("a message overtakes a long answer") }
+        if isAnswering { fail("a message overtakes a long answer") }
         if isEnteringBatch { fail("a message is sent before all members of a batch have their places") }
         switch message {
         case .added(let number): tell("told: \(number) is added")
@@ -199,7 +189,7 @@ extension World: TurnHost, CommitGateHost {
             if let record = saved.records[number], !record.state.hasEnded, revivals[number] == nil {
                 fail("\(number) is told as \(outcome), and on disk it is \(record.state.name)")
             }
-            if outcome == "finished", let path, !strangers.contains(path), !Self.isOfAsset(path) {
+            if outcome == "finished", let path, !strangers.contains(path) {
                 finishedPaths[number] = (path, disk.finals[path]?.content.version)
             }
         case .removed(let number):
@@ -210,7 +200,6 @@ extension World: TurnHost, CommitGateHost {
         case .taken(let number, let revival):
             tell("told: \(number) is acknowledged")
             taken[number] = revival
-        case .assetAnswer(let call, let answer): answered(call, answer)
         }
     }
 }
@@ -240,11 +229,6 @@ final class FaultyExecutor: TurnExecutor<World> {
     override func afterCommit(_ effect: @escaping () -> Void) {
         if host.plant == .early || host.plant == .eager { effect() } else { super.afterCommit(effect) }
     }
-}
-
-extension Message {
-    /// A call that could not be saved is refused at once. That tells of no change.
-    fileprivate var isRefusal: Bool { if case .assetAnswer(_, .refused) = self { true } else { false } }
 }
 
 extension Scheduler.Action {

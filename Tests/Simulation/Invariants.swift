@@ -39,7 +39,6 @@ extension World {
         checkBatches()
         checkToasts()
         checkMany()
-        checkAsset()
         if isHeld != gate.isBusy { fail("the gate is \(gate.isBusy ? "busy" : "idle"), and the service does not know it") }
         if scheduler.counts.remaining == 0, endsUntold > 0 { fail("all have ended, and nobody was told") }
         for record in saved.records.values where record.state == .cancelled && record.resume != nil {
@@ -296,12 +295,11 @@ extension World {
         }
         for entry in scheduler.entries.values where entry.state == .finished {
             if entry.record.isToDescriptor || entry.record.path.map(strangers.contains) == true { continue }
-            guard let path = entry.record.path, disk.finals[path] != nil || Self.isOfAsset(path) else {
+            guard let path = entry.record.path, disk.finals[path] != nil else {
                 fail("\(entry.number) finished without a file")
                 continue
             }
         }
         if scheduler.hasWork { fail("the scheduler has work, though everything has ended") }
-        checkAssetAtRest()
     }
 }

@@ -104,16 +104,6 @@ enum Plant: String, CaseIterable {
     case leaky
     /// The executor loses AllEnded if no download ends in that turn, because the last one was undone.
     case mute
-    /// The actions of the asset do not wait for their commit.
-    case careless
-    /// An unpacked version gets its name before its files are flushed.
-    case hollow
-    /// The store loses which files of the asset are to be deleted.
-    case amnesic
-    /// The store loses that a rollback is under way.
-    case stranded
-    /// The asset does not hear that its download was taken off the list.
-    case unheeded
 
     var isOfExecutor: Bool { [.early, .backwards, .eager, .nested, .mute].contains(self) }
 }
@@ -121,7 +111,7 @@ enum Plant: String, CaseIterable {
 /// The history of a seed: its steps, in order.
 func history(seed: UInt64, steps: Int) -> [Step] {
     var random = Random(seed)
-    return (0..<steps).map { _ in Step(&random, hasAssets: Setting.hasAssets(seed)) }
+    return (0..<steps).map { _ in Step(&random) }
 }
 
 /// The circumstances of a history.
@@ -129,12 +119,8 @@ struct Setting {
     let plant: Plant?
     /// One world in eight is full of redirects.
     let redirects: Bool
-    /// An asset lives in one world in eight.
-    let assets: Bool
 
-    init(seed: UInt64, plant: Plant?) { (self.plant, redirects, assets) = (plant, seed % 8 == 0, Self.hasAssets(seed)) }
-
-    static func hasAssets(_ seed: UInt64) -> Bool { seed % 8 == 4 }
+    init(seed: UInt64, plant: Plant?) { (self.plant, redirects) = (plant, seed % 8 == 0) }
 }
 
 func violation(of steps: [Step], in setting: Setting) -> String? {

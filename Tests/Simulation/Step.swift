@@ -23,8 +23,6 @@ struct Step {
     enum Kind: Int, CaseIterable {
         case add, steer, all, batch, slice, setting, transfer, pool, commit, owner, toast, clock, jump, server, disk, network, sleep, kill,
             powerCut
-        /// In worlds with an asset only.
-        case asset
     }
 
     /// The frequency of each kind.
@@ -36,16 +34,13 @@ struct Step {
         (.server, 5), (.disk, 4), (.network, 4), (.sleep, 2), (.kill, 3), (.powerCut, 2),
     ]
     private static let table = weights.flatMap { Array(repeating: $0.0, count: $0.1) }
-    /// About the asset is every fifth step.
-    private static let tableWithAssets = table + Array(repeating: .asset, count: 50)
 
     let kind: Kind
     let a: Int
     let b: Int
 
-    init(_ random: inout Random, hasAssets: Bool) {
-        let table = hasAssets ? Self.tableWithAssets : Self.table
-        kind = table[random.below(table.count)]
+    init(_ random: inout Random) {
+        kind = Self.table[random.below(Self.table.count)]
         a = Int(random.next() >> 33)
         b = Int(random.next() >> 33)
     }

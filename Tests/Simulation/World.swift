@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-import Assets
 import DownloadModel
 import Scheduling
 
@@ -19,8 +18,6 @@ enum Message {
     case allPaused(resumes: Int)
     /// The answer to the owner's Acknowledge, for the end after that many revivals.
     case taken(DownloadNumber, revival: Int)
-    /// The answer to a call about the asset.
-    case assetAnswer(UInt64, AssetUpdater.Answer)
 }
 
 /// The work that the service has requested from its loop.
@@ -38,7 +35,6 @@ struct Saved {
     var requests: [String: HostRequest] = [:]
     var next = DownloadNumber(1)
     var copies: [CopyKey: CachedCopy] = [:]
-    var assets: [AssetKey: AssetRecord] = [:]
 
     mutating func take(_ change: StoreChange, _ plant: Plant?) {
         switch change {
@@ -62,12 +58,7 @@ struct Saved {
         case .swept(let number): sweeps[number] = nil
         case .requested(let request): if plant != .hasty { requests["\(request.host) \(request.requestInterval)"] = request }
         case .requestOver(let host, let requestInterval): requests["\(host) \(requestInterval)"] = nil
-        case .scrubLog: break
-        case .putAsset(var record):
-            if plant == .amnesic { record.removals = [] }
-            if plant == .stranded { record.isRollingBack = false }
-            assets[record.key] = record
-        case .removeAsset(let key): assets[key] = nil
+        case .scrubLog, .putAsset, .removeAsset: break
         case .keepCopy(let copy): copies[copy.key] = copy
         }
     }
@@ -174,7 +165,6 @@ enum Work {
     case unlinked(DownloadNumber, File)
     case swept(DownloadNumber, isGone: Bool)
     case tell(Scheduler.Event)
-    case asset(AssetWork)
 }
 
 /// One process and its machine, with a seeded clock, network and disk.
@@ -184,8 +174,6 @@ final class World {
     let plant: Plant?
     /// Servers answer with many redirects, at a host with a request interval. Every application that waits there must get its turn.
     let redirects: Bool
-    /// An app has an asset, which lives beside the downloads.
-    let hasAssets: Bool
     var tells = false
     /// Seeded by each step, so that a step makes the same random choices in a shrunk history.
     var random = Random(7)
@@ -232,7 +220,6 @@ final class World {
     var stopping: Set<DownloadNumber> = []
     /// Ends announced since the last `AllEnded`.
     var endsUntold = 0
-    var assets = AssetHost()
     /// The servers' validators of whole bodies.
     var validators: [DownloadNumber: CopyValidators] = [:]
     /// The stamps of files before their rename.
@@ -293,8 +280,6 @@ final class World {
     var cancelledByAll: Set<DownloadNumber> = []
     /// PauseAll was answered, and ResumeAll has not been called since.
     var isPausedForGood = false
-    /// The number of the last call about the asset.
-    var lastAssetCall: UInt64 = 0
     /// The calls of ResumeAll so far.
     var resumes = 0
     /// The amount of work in one slice.
@@ -303,7 +288,7 @@ final class World {
     var isEnding = false
 
     init(_ setting: Setting) {
-        (plant, redirects, hasAssets) = (setting.plant, setting.redirects, setting.assets)
+        (plant, redirects) = (setting.plant, setting.redirects)
         if redirects {
             saved.settings.maxActive = 0
             try? saved.settings.hostRules.set("h0", HostRule(requestInterval: .seconds(1)))
@@ -318,7 +303,6 @@ final class World {
     /// Runs a history, brings every download to its end, and returns the violated invariant.
     func live(_ steps: [Step]) -> String? {
         defer { gate.abandon() }
-        happens(.begins(isLogin: false))
         for step in steps {
             random = Random(UInt64(step.a) << 32 | UInt64(step.b))
             cutSlices(step)
@@ -409,7 +393,6 @@ final class World {
                 default: break
                 }
             }
-            cutAssetPower()
             disk.cutPower(&random)
         }
         (inFlight, anew, transfers, pool, delayed, sweeping, asked) = (nil, nil, [:], [], [], [], [])
@@ -461,6 +444,5 @@ final class World {
         }
         for batch in saved.batches.values { if let end = batch.toastOwedSince, end < oldest { stale[batch.number] = end } }
         decide(.begins(crashed: [], owed: restored.owedToasts))
-        restoreAssets()
     }
 }

@@ -38,6 +38,8 @@ final class Publisher: Sendable {
                 reply.head(200, ["ETag": tag, "Accept-Ranges": "bytes"], length: file.count)
                 reply.send(file[..<(file.count / 2)])
                 gate.wait()
+                // The server refuses the file by now.
+                if rules.locked({ _, statuses in statuses[path] }) != nil { return reply.reset() }
                 reply.send(file[(file.count / 2)...])
                 return
             }
