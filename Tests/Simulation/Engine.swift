@@ -448,7 +448,8 @@ extension World {
         if disk.isFull { return report(.endingFailed(entry, DownloadFailure(.diskFull, "full", wait: .diskSpace))) }
         // The process that unpacks was killed.
         if b % 13 == 5 { return report(.endingFailed(entry, DownloadFailure(.extraction, "stopped", isRetryable: true))) }
-        guard part.content.version != nil, b % 11 != 0 else {
+        guard let version = part.content.version else { return fail("the archive of \(number) is a mixture: \(part.content.stretches)") }
+        if b % 11 == 0 {
             disk.folders[number] = nil
             return report(.unpackingFailed(entry, DownloadFailure(.extraction, "refused"), isDamaged: b % 2 == 0))
         }
@@ -456,7 +457,7 @@ extension World {
             let inode = disk.newInode()
             disk.folders[number] = Unpacked(archive: part.inode, inode: inode, file: File(inode: inode))
         }
-        let (length, version) = (part.content.length, part.content.version ?? 0)
+        let length = part.content.length
         let isHalf = disk.folders[number]?.file.map { $0.content.length >= length / 2 } ?? false
         disk.folders[number]?.file?.content.append(version, upTo: isHalf ? length : length / 2)
         if isHalf || b % 2 == 0 { disk.folders[number]?.file?.durable = isHalf ? length : length / 2 }
