@@ -238,7 +238,7 @@ public actor Store {
     ///
     /// False without a database. True if the database cannot be read: the daemon then says why, or sets it aside.
     public nonisolated static func hasPending(folder: String) -> Bool {
-        let now = WallTime(microseconds: UInt64(clamping: time(nil)) *| 1_000_000)
+        let now = WallTime(microseconds: wallClock())
         let (reminded, toasted) = ((now + (.zero - Limits.remindedAge)).microseconds, (now + (.zero - Limits.toastAge)).microseconds)
         return holds(
             """
@@ -259,7 +259,7 @@ public actor Store {
     /// - Parameter session: the id of the bus, 32 hexadecimal digits.
     public nonisolated static func hasDueChecks(folder: String, session: String) -> Bool {
         guard session.utf8.allSatisfy({ (0x30...0x39).contains($0) || (0x61...0x66).contains($0) }) else { return true }
-        let now = WallTime(microseconds: UInt64(clamping: time(nil)) *| 1_000_000)
+        let now = WallTime(microseconds: wallClock())
         return holds(
             """
             EXISTS (SELECT 1 FROM asset WHERE NOT is_leaving AND (\(dailyIsDue(now))

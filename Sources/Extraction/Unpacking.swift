@@ -21,8 +21,8 @@ package struct ExtractedFolder: Equatable, Sendable {
 /// is always whole. `.todoku-journal-NAME` counts the complete entries, so that a later run continues, also after a power cut. All calls
 /// but `start` block, for minutes if the archive is large: use the pool.
 ///
-/// A child process reads the archive, with no more rights than the unfinished folder (`UnpackingChild`). This process makes the folder,
-/// gives it its name, and deletes what is left.
+/// A child process reads the archive (`UnpackingChild`). The child may write into the unfinished folder, and can reach no other file. The
+/// service makes that folder, renames it to its final name, and deletes what a failed extraction leaves.
 package enum Unpacking {
     /// Unpacks on a thread of the folder's disk, then calls `done` on the bus loop.
     package static func start(

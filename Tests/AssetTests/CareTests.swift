@@ -29,6 +29,29 @@ private let remote = "http://files.example.org/m.json"
         #expect(await desk.running.world.run(ServiceWorld.todokud, "--if-pending").isClean)
     }
 
+    @Test func `daily is checked for a timer, which starts the service only if a check is due`() async throws {
+        let desk = try await Desk.start()
+        await desk.publisher.publish("1")
+        _ = try await desk.register("maps", ["update": .string("daily")])
+        #expect(await eventually { desk.version(at: "\(desk.directory())/current") == "1" })
+        let world = desk.running.world
+        await world.bus.makeActivatable(BusName.service, "\(ServiceWorld.todokud) --idle-exit 1")
+        #expect(await world.run(ServiceWorld.todokud, "--if-due").isClean)
+        _ = await world.stop(desk.running.daemon)
+        #expect(await world.run(ServiceWorld.todokud, "--if-due").isClean)
+        #expect(await !world.bus.hasOwner(BusName.service))
+        await desk.publisher.publish("2")
+        let aged = await world.run(
+            "python3", "-c",
+            "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); "
+                + "db.execute('UPDATE asset SET checked_at = 1, tried_at = 1'); db.commit()", "\(world.state)/todoku.db")
+        #expect(aged.status == 0, "\(aged.errors)")
+        #expect(await world.run(ServiceWorld.todokud, "--if-due").isClean)
+        #expect(await eventually { desk.version(at: "\(desk.directory())/current") == "2" })
+        // And it is not kept running.
+        #expect(await world.bus.waitForOwner(BusName.service, present: false))
+    }
+
     @Test func `waits for an unmetered network, and a call for the update does not`() async throws {
         let bus = await PrivateBus()
         let manager = try await StandInNetworkManager(on: bus.address, metered: 2)

@@ -1,4 +1,5 @@
 internal import DownloadModel
+internal import EventLoop
 internal import TestSupport
 internal import Testing
 
@@ -98,6 +99,16 @@ struct RandomAssets {
         let records = (0..<200).map { random.next("a\(format3($0))") }
         try await save(records.map { .putAsset($0) })
         #expect(try await reopened(folder.path).assets == records)
+    }
+
+    @Test func `that was checked just now is not due, in the same second either`() async throws {
+        var record = RandomAssets.plain("maps")
+        record.update = .daily
+        try await save([.putAsset(record)])
+        #expect(Store.hasDueChecks(folder: folder.path, session: "") && Store.hasPending(folder: folder.path))
+        (record.checkedAt, record.triedAt) = (WallTime(microseconds: wallClock()), WallTime(microseconds: wallClock()))
+        try await save([.putAsset(record)])
+        #expect(!Store.hasDueChecks(folder: folder.path, session: "") && !Store.hasPending(folder: folder.path))
     }
 
     @Test func `is replaced and removed by its key`() async throws {

@@ -109,16 +109,15 @@ private func isSmall(_ place: Place) -> Bool {
         let place = small()
         let control = ExtractionControl()
         let request = place.request()
-        let result: Result<ExtractedFolder, ExtractionFailure> = await withCheckedContinuation { continuation in
+        async let result: Result<ExtractedFolder, ExtractionFailure> = withCheckedContinuation { continuation in
             Unpacking.start(request, control, calls: .child("stall")) { continuation.resume(returning: $0) }
-            startThread("cancel") {
-                // The child says that it is confined, then waits for ever.
-                while control.confinement == nil { usleep(1000) }
-                control.cancel()
-            }
         }
+        // The child says that it is confined, then waits for ever.
+        #expect(await eventually { control.confinement != nil })
+        control.cancel()
+        let end = await result
         close(request.archive)
-        #expect(result.failure == .cancelled)
+        #expect(end.failure == .cancelled)
         #expect(place.unpack().folder?.entries == 12 && isSmall(place))
     }
 

@@ -34,7 +34,8 @@ private func checkManifest(_ manifest: AssetManifest, _ base: DownloadURL) {
     }
     check(manifest.neededRoom >= manifest.size ?? 0, "room for \(manifest.neededRoom)")
     if let timestamp = manifest.timestamp { check(timestamp.microseconds < 253_402_387_200_000_000, "\(timestamp.microseconds)") }
-    // Written as a publisher may write it, it is the same. UTC has no words for the last day, which a time zone may end after the year 9999.
+    // Written as a publisher may write it, it is the same.
+    // UTC has no words for the last day, which a time zone may end after the year 9999.
     var manifest = manifest
     if let timestamp = manifest.timestamp, text(of: timestamp) == nil { manifest.timestamp = nil }
     let text = text(of: manifest)

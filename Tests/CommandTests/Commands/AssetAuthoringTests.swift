@@ -270,7 +270,8 @@ private func python(_ script: String, _ arguments: String...) async -> Child.Exi
             assert (s, h["Content-Range"]) == (416, f"bytes */{len(whole)}")
             s, h, b = ask("/levels.json", "HEAD")
             assert (s, b) == (200, b"") and int(h["Content-Length"]) > 100 and h["Content-Type"] == "application/json"
-            for path in ["/", "/none", "/.secret", "/link.json", "/../levels/1.txt", "/..%2flevels%2f1.txt", "/%2e%2e/levels/1.txt", "//etc/passwd"]:
+            outside = ["/../levels/1.txt", "/..%2flevels%2f1.txt", "/%2e%2e/levels/1.txt", "//etc/passwd"]
+            for path in ["/", "/none", "/.secret", "/link.json"] + outside:
                 assert ask(path)[0] == 404, path
             s, h, b = ask("/levels.json", "DELETE")
             assert (s, h["Allow"]) == (405, "GET, HEAD")
