@@ -46,7 +46,14 @@ enum Archives {
         let request = ExtractionRequest(
             archive: archive, fingerprint: fingerprint(status, identity), directory: record.directory, name: folder(part), reserve: reserve,
             allowHidden: allowHidden, decode: iconvDecoder)
-        switch Unpacking.run(request, control) {
+        var result = Unpacking.run(request, control)
+        if case .failure(.taken) = result {
+            // Only this download uses the provisional name. So the folder is of an archive that was lost and downloaded again, or its
+            // journal was lost. If it cannot be deleted, the second run says that it is in the way.
+            _ = discard(directory: record.directory, part: part, control)
+            result = Unpacking.run(request, control)
+        }
+        switch result {
         case .success: return .unpacked
         case .failure(.cancelled): return .stopped
         case .failure(let failure):
@@ -81,10 +88,11 @@ enum Archives {
     /// Deletes what an extraction of the part file `part` has left.
     ///
     /// - Returns: whether nothing of it is left, even after a power cut.
-    static func discard(directory: String, part: String) -> Bool {
+    static func discard(directory: String, part: String, _ control: ExtractionControl = ExtractionControl()) -> Bool {
         let name = folder(part)
-        guard Unpacking.forget(directory: directory, name: name), case .removed = Unpacking.discard(directory: directory, name: name),
-            case .removed = FolderRemoval.remove(name, directory: directory, allowHidden: true, control: ExtractionControl())
+        guard Unpacking.forget(directory: directory, name: name),
+            case .removed = Unpacking.discard(directory: directory, name: name, control: control),
+            case .removed = FolderRemoval.remove(name, directory: directory, allowHidden: true, control: control)
         else { return false }
         return true
     }
