@@ -70,7 +70,7 @@ public enum FileName {
 
     /// An ending that contains another comes first.
     private static let archiveEndings: [String] = [
-        ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst", ".tar", ".zip", ".gz", ".bz2", ".xz",
+        ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst", ".tar", ".zip", ".7z", ".gz", ".bz2", ".xz",
         ".zst",
     ]
 
