@@ -25,6 +25,7 @@ struct TrayTexts {
             ])
         case .waiting(let count): return catalog.text("%1$s waiting", "%1$s waiting", count: UInt64(count))
         case .checking(let count): return catalog.text("%1$s checking", "%1$s checking", count: UInt64(count))
+        case .unpacking(let count): return catalog.text("%1$s unpacking", "%1$s unpacking", count: UInt64(count))
         case .updating(let count): return catalog.text("%1$s updating", "%1$s updating", count: UInt64(count))
         case .paused(let count): return catalog.text("%1$s paused", "%1$s paused", count: UInt64(count))
         case .held(let count):

@@ -22,16 +22,18 @@ public struct ToastTexts: Sendable {
 
     /// "ダウンロード中", or "3 件ダウンロード中 · 45 %".
     public func progressSummary(_ toast: ProgressToast) -> String {
-        guard toast.fileName == nil else { return progressSummary }
+        guard toast.fileName == nil else { return toast.unpacked == nil ? progressSummary : catalog.text("Unpacking") }
         let count = catalog.text("%1$s download running", "%1$s downloads running", count: toast.count)
         return count + (toast.percent.map { " · " + catalog.percent($0) } ?? "")
     }
 
-    /// "写真.zip — 42 %  12.3 MiB / 29.0 MiB". For several downloads only the bytes; without a total only the received bytes.
+    /// "写真.zip — 42 %  12.3 MiB / 29.0 MiB". For several downloads only the bytes; without a total only the received bytes. For an archive
+    /// that is being unpacked only the percentage.
     public func progressBody(_ toast: ProgressToast) -> String {
         let received = catalog.size(toast.received)
         let bytes = toast.total.map { "\(received) / \(catalog.size($0))" } ?? received
         guard let name = toast.fileName else { return bytes }
+        if toast.unpacked != nil, let percent = toast.percent { return "\(name) — \(catalog.percent(percent))" }
         return "\(name) — " + (toast.percent.map { "\(catalog.percent($0))  " } ?? "") + bytes
     }
 

@@ -16,14 +16,15 @@ internal import Scheduling
         let number: DownloadNumber
         let disk: DiskKey
         let control = ExtractionControl()
+        var begun = ContinuousClock.now
         let start: (ExtractionControl) -> Void
     }
 
     private var running: [Extraction] = []
     private var waiting: [Extraction] = []
     private var timer: Poller.Token?
-    /// Called with the extractions that run, and how much of each archive is read, 0.0–1.0.
-    var progressed: ([(DownloadNumber, Double)]) -> Void = { _ in }
+    /// Called with the extractions that run: when each has begun, and how much of its archive is read, 0.0–1.0.
+    var progressed: ([(DownloadNumber, since: ContinuousClock.Instant, share: Double)]) -> Void = { _ in }
 
     /// Calls `start` in its turn. Every start is followed by `ended`.
     func add(_ number: DownloadNumber, in directory: String, start: @escaping (ExtractionControl) -> Void) {
@@ -56,8 +57,9 @@ internal import Scheduling
     }
 
     private func startNext() {
-        for next in waiting where running.count(where: { $0.disk == next.disk }) < Self.mostOnDisk {
+        for var next in waiting where running.count(where: { $0.disk == next.disk }) < Self.mostOnDisk {
             waiting.removeAll { $0.number == next.number }
+            next.begun = .now
             running.append(next)
             next.start(next.control)
         }
@@ -69,13 +71,13 @@ internal import Scheduling
             progressed(
                 running.map { extraction in
                     let progress = extraction.control.progress
-                    return (extraction.number, wireShare(progress.read, of: progress.size))
+                    return (extraction.number, extraction.begun, share(progress.read, of: progress.size))
                 })
             look()
         }
     }
 
-    private func wireShare(_ read: ByteCount, of size: ByteCount) -> Double {
+    private func share(_ read: ByteCount, of size: ByteCount) -> Double {
         size == 0 ? 0 : min(1, Double(read) / Double(size))
     }
 }
@@ -138,11 +140,13 @@ extension Downloader {
     }
 
     /// Notes the progress of the extractions.
-    func noteExtractions(_ all: [(DownloadNumber, Double)]) {
+    func noteExtractions(_ all: [(DownloadNumber, since: ContinuousClock.Instant, share: Double)]) {
         var moved: [ManagedDownload] = []
-        for (number, share) in all {
+        for (number, begun, share) in all {
             guard let download = list.download(number), download.state == .extracting, download.extracted != share else { continue }
             download.extracted = share
+            // An earlier process made the transfer, or the object was released since.
+            if download.transferStarted == nil { download.transferStarted = begun }
             moved.append(download)
         }
         if !moved.isEmpty { tell { $0.extracts(moved) } }
