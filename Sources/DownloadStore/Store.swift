@@ -242,7 +242,7 @@ public actor Store {
         let (reminded, toasted) = ((now + (.zero - Limits.remindedAge)).microseconds, (now + (.zero - Limits.toastAge)).microseconds)
         return holds(
             """
-            EXISTS (SELECT 1 FROM download WHERE state IN ('queued', 'active', 'verifying', 'committing')
+            EXISTS (SELECT 1 FROM download WHERE state IN ('queued', 'active', 'verifying', 'extracting', 'committing')
                 OR state = 'waiting' AND wait_reason NOT IN ('\(WaitReason.pausedAll.rawValue)', '\(WaitReason.needsUrl.rawValue)')
                 OR state IN ('finished', 'failed', 'cancelled') AND instr(char(10) || options, char(10) || 'activate=')
                     AND EXISTS (SELECT 1 FROM course WHERE course.number = download.number AND NOT is_acknowledged

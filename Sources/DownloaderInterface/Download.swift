@@ -35,6 +35,7 @@ public enum Download {
     public static let total = PropertyOf(interface, "Total", Int64.self, change: .untold)
     public static let speed = PropertyOf(interface, "Speed", UInt64.self, change: .untold)
     public static let fraction = PropertyOf(interface, "Fraction", Double.self, change: .untold)
+    public static let extracted = PropertyOf(interface, "Extracted", Double.self)
     public static let directory = PropertyOf(interface, "Directory", String.self, change: .constant)
     public static let fileName = PropertyOf(interface, "FileName", String.self)
     public static let mediaType = PropertyOf(interface, "MediaType", String.self)
@@ -107,8 +108,9 @@ extension DownloadEvent {
         case .wait, .hinder: "held back"
         case .hold, .yield: "held"
         case .release: "released"
-        case .fail, .expire, .interrupt: "failed"
-        case .bodyComplete, .skipped, .unchanged, .verified, .committed: "completed"
+        case .fail, .spoil, .expire, .interrupt: "failed"
+        case .bodyComplete, .skipped, .unchanged, .verified, .committed, .folderCommitted: "completed"
+        case .unpack, .unpacked: "unpacked"
         }
     }
 }

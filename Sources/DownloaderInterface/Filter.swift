@@ -16,7 +16,7 @@ public struct DownloadFilter: Equatable, Sendable {
     /// Most downloads in the answer, 1 to `Limits.listed`.
     public var limit = Limits.listed
 
-    public static let stateNames = ["queued", "waiting", "active", "paused", "verifying", "finished", "failed", "cancelled"]
+    public static let stateNames = ["queued", "waiting", "active", "paused", "verifying", "extracting", "finished", "failed", "cancelled"]
 
     public init() {}
 

@@ -14,13 +14,37 @@ extension DownloadOptions {
             guard let row = OptionRow.byKey[name] else {
                 throw Refusal(.invalidOption, "There is no option “\(shown(name))”; the property SupportedOptions lists them.")
             }
-            guard value.type == row.signature, let value = OptionValue(value) else {
-                throw Refusal(.invalidOption, "Option \(name) takes the type \(row.signature), not \(value.type.prefix(64)).")
+            guard row.takes(value.type), let value = OptionValue(value) else {
+                throw Refusal(.invalidOption, "Option \(name) takes the type \(row.types), not \(value.type.prefix(64)).")
             }
             try row.take(value, into: &self)
         }
         if token != nil, app.isEmpty { throw Refusal(.invalidOption, "Option token needs the option app.") }
+        try settleExtraction(isDirectoryGiven: dictionary["directory"] != nil)
         if let size, let maxSize, size > maxSize { throw Refusal(.invalidOption, "Option size is larger than option max-size.") }
+    }
+}
+
+extension DownloadOptions {
+    /// Divides an absolute path in `extract` into `directory` and a bare name, and checks the options that contradict `extract`.
+    ///
+    /// - Parameter isDirectoryGiven: the call names a directory, too.
+    private mutating func settleExtraction(isDirectoryGiven: Bool) throws(Refusal) {
+        guard let extract else { return }
+        if ifExists == .replace {
+            throw Refusal(.invalidOption, "Option if-exists cannot be replace together with extract: no folder is replaced.")
+        }
+        if onlyIfChanged {
+            throw Refusal(
+                .invalidOption, "Option only-if-changed does not go with extract, because the archive is not kept to compare with.")
+        }
+        guard let path = extract.name?.tidyPath, extract.name?.isAbsolutePath == true else { return }
+        let name = path.lastPathComponent
+        let folder = String(path[..<name.startIndex]).tidyPath
+        if isDirectoryGiven, let directory, !directory.tidyPath.isSameBytes(as: folder) {
+            throw Refusal(.invalidOption, "Option extract names a folder in \(shown(folder)), and option directory is \(shown(directory)).")
+        }
+        (directory, self.extract) = (folder, .named(String(name)))
     }
 }
 

@@ -5,7 +5,7 @@ package import PartFiles
 /// Why an archive was not unpacked.
 package enum ExtractionFailure: Error, Equatable {
     case cancelled
-    /// Neither tar nor zip, or a kind of them that cannot be unpacked; `found` completes "this is".
+    /// Neither tar, zip nor 7z, or a kind of them that cannot be unpacked; `found` completes "this is".
     case unsupported(found: String)
     /// The archive is cut or broken. `entry` is the last entry that was begun; nil if no entry was.
     case damaged(entry: String?, reason: String)
@@ -29,7 +29,7 @@ package enum ExtractionFailure: Error, Equatable {
         switch self {
         case .cancelled: "Unpacking was cancelled."
         case .unsupported(let found):
-            "Todoku cannot unpack this: it is \(found). Todoku unpacks zip and tar, also with gzip, bzip2, xz or zstd."
+            "Todoku cannot unpack this: it is \(found). Todoku unpacks zip, 7z and tar, also with gzip, bzip2, xz or zstd."
         case .damaged(nil, let reason): "The archive is damaged: \(reason)."
         case .damaged(let entry?, let reason): "The archive is damaged at \"\(shown(entry))\": \(reason)."
         case .refused(let entry, let defect): "The archive is not unpacked: \"\(shown(entry))\" \(defect.predicate)."

@@ -94,7 +94,10 @@ private final class ExtractionRun {
     init(_ request: ExtractionRequest, _ control: ExtractionControl, _ calls: ExtractionCalls) throws(ExtractionFailure) {
         (self.request, self.control, self.calls) = (request, control, calls)
         boot = calls.boot ?? bootIdentity()
-        guard FileName.isBare(request.name), request.name.utf8.count <= ExtractionRequest.longestName else {
+        // The caller's provisional folder may be hidden.
+        guard FileName.isBare(request.name.hasPrefix(".todoku-") ? String(request.name.dropFirst()) : request.name),
+            request.name.utf8.count <= ExtractionRequest.longestName
+        else {
             throw .disk(DiskError("use the name \(shown(request.name))", EINVAL))
         }
         parent = try disk { () throws(DiskError) in try OpenFolder.open(request.directory, allowHidden: request.allowHidden) }

@@ -154,7 +154,7 @@ internal import EventLoop
             let rest = min(current, Int(overview.status.remaining)) - overview.current.count
             // A download that stopped since the first page is in both pages.
             let known = Set(overview.current.map(\.reference))
-            overview.current += try await page([.queued, .waiting, .paused, .verifying], limit: rest)
+            overview.current += try await page([.queued, .waiting, .paused, .verifying, .extracting], limit: rest)
                 .filter { !known.contains($0.reference) }
             overview.recent = try await page([.finished, .failed], limit: recent, isNewestFirst: true)
             return overview

@@ -22,6 +22,8 @@ public struct DownloadDescription: Equatable, Sendable {
     public internal(set) var total: ByteCount?
     /// Smoothed over about 3 s.
     public internal(set) var speed: Speed = 0
+    /// While the archive is being unpacked: how much of it, 0.0–1.0; else nil.
+    public internal(set) var extracted: Double?
     /// A bare name; known once the server has answered.
     public internal(set) var fileName: String?
     public internal(set) var mediaType: String?
@@ -79,6 +81,7 @@ public struct DownloadDescription: Equatable, Sendable {
         received = value(Download.received) ?? received
         total = value(Download.total).map { $0 < 0 ? nil : ByteCount($0) } ?? total
         speed = value(Download.speed) ?? speed
+        extracted = value(Download.extracted).map { $0 < 0 ? nil : $0 } ?? extracted
         fileName = text(Download.fileName) ?? fileName
         mediaType = text(Download.mediaType) ?? mediaType
         path = text(Download.path) ?? path

@@ -63,7 +63,7 @@ public struct DownloadQuery: Equatable, Sendable {
     }
 
     /// Downloads that have not ended.
-    public static let remaining = DownloadQuery(states: [.queued, .waiting, .active, .paused, .verifying])
+    public static let remaining = DownloadQuery(states: [.queued, .waiting, .active, .paused, .verifying, .extracting])
     /// Downloads that have ended.
     public static let ended = DownloadQuery(states: [.finished, .failed, .cancelled])
 

@@ -105,7 +105,7 @@ final class Transfer {
             _ = try? folder.removeOwn(PartFile.candidateName(request.partName))
             if let copy = request.copy, serves(copy), isIntact(copy) { self.copy = copy }
             // Under `fail`, an unchanged file of the cached copy does not count as an existing file.
-            if let name = request.fileName, copy == nil || request.ifExists == .skip, let path = takenPath(name) {
+            if let name = request.fileName ?? request.extract?.name, copy == nil || request.ifExists == .skip, let path = takenPath(name) {
                 return .nameTaken(path: path)
             }
             part = try PartFile.reopen(
@@ -162,6 +162,7 @@ final class Transfer {
 
     /// The final path, if it is taken and the policy therefore ends the transfer.
     func takenPath(_ name: String) -> String? {
+        let name = request.extract?.name(for: name) ?? name
         guard request.ifExists == .skip || request.ifExists == .fail, folder?.status(name) != nil else { return nil }
         return "\(request.directory)/\(name)"
     }

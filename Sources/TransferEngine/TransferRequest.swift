@@ -57,6 +57,8 @@ public struct TransferRequest: Sendable {
     public var tellsSent = false
     /// Under `skip` and `fail`, a taken name ends the transfer before the body is fetched.
     public var ifExists = ExistingFilePolicy.rename
+    /// The folder into which the file will be unpacked: `ifExists` is about this folder. nil: the file is kept.
+    public var extract: ExtractionFolder?
     /// The cached copy that a conditional request is about. Not used while newer bytes are held.
     public var copy: CachedCopy?
     /// The disk space to leave free.

@@ -12,6 +12,8 @@ struct TrayLook: Equatable {
         case waiting(Int)
         /// All remaining downloads are verifying.
         case checking(Int)
+        /// All remaining downloads are verifying or extracting.
+        case unpacking(Int)
         /// No download is left. This number of assets are being updated.
         case updating(Int)
         /// All remaining downloads were paused individually.
@@ -86,8 +88,8 @@ struct TrayLook: Equatable {
             activity = self.assets.isEmpty ? .idle : .updating(self.assets.count)
         } else if more == 0, known.allSatisfy({ $0.state == .paused }) {
             activity = .paused(remaining)
-        } else if more == 0, known.allSatisfy({ $0.state == .verifying }) {
-            activity = .checking(remaining)
+        } else if more == 0, known.allSatisfy({ $0.state == .verifying || $0.state == .extracting }) {
+            activity = known.contains { $0.state == .extracting } ? .unpacking(remaining) : .checking(remaining)
         } else {
             activity = .waiting(remaining)
         }

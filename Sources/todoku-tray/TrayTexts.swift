@@ -25,6 +25,7 @@ struct TrayTexts {
             ])
         case .waiting(let count): return catalog.text("%1$s waiting", "%1$s waiting", count: UInt64(count))
         case .checking(let count): return catalog.text("%1$s checking", "%1$s checking", count: UInt64(count))
+        case .unpacking(let count): return catalog.text("%1$s unpacking", "%1$s unpacking", count: UInt64(count))
         case .updating(let count): return catalog.text("%1$s updating", "%1$s updating", count: UInt64(count))
         case .paused(let count): return catalog.text("%1$s paused", "%1$s paused", count: UInt64(count))
         case .held(let count):
@@ -105,7 +106,8 @@ struct TrayTexts {
         let percent = download.fraction.map { catalog.percent(Int(clamping: $0 * 100)) }
         switch download.state {
         case .active: return joined([percent ?? catalog.size(download.received), catalog.speed(download.speed)])
-        case .verifying, .extracting: return catalog.text("checking")
+        case .verifying: return catalog.text("checking")
+        case .extracting: return joined([catalog.text("unpacking"), download.extracted.map { catalog.percent(Int(clamping: $0 * 100)) }])
         case .queued: return catalog.text("queued")
         case .paused: return joined([catalog.text("paused"), percent])
         case .waiting: return reason(download.waitReason)

@@ -15,6 +15,7 @@ import Testing
     private static let values: [String: OptionValue] = [
         "app": .text("org.example.App"), "token": .text("a_1"), "tag": .text("t"), "metadata": .dictionary([1, 0xAB]),
         "activate": .text("org.example.App"), "directory": .text("/tmp"), "filename": .text("a.bin"), "if-exists": .text("skip"),
+        "extract": .flag(true),
         "checksum": .text("md5:" + String(repeating: "0a", count: 16)), "size": .uint64(.max), "max-size": .uint64(1),
         "expect-type": .text("image/*"), "only-if-changed": .flag(true), "headers": .fields([HeaderField(name: "A", value: "b: c")]),
         "user-agent": .text(""), "referrer": .text("http://h/"), "username": .text("u"), "password": .text("p\\n"),
@@ -43,8 +44,18 @@ import Testing
         }
     }
 
+    @Test(arguments: ["maps", "true", "archive", "folder x", "a\\nb", "地図"])
+    func `keeps the name of a folder, whatever it is`(name: String) throws {
+        let row = try #require(OptionRow.byKey["extract"])
+        var (options, kept) = (DownloadOptions(), DownloadOptions())
+        try row.take(.text(name), into: &options)
+        #expect(options.extract == .named(name) && row.value(in: options) == .text(name))
+        #expect(row.take(text: try #require(row.text(in: options)), into: &kept) && kept == options)
+        #expect(!row.take(text: name == "archive" || name.hasPrefix("folder ") ? "" : name, into: &kept))
+    }
+
     @Test func `lets an item override what its batch set`() throws {
-        for key in ["speed-limit", "not-before", "deadline", "request-interval"] {
+        for key in ["extract", "speed-limit", "not-before", "deadline", "request-interval"] {
             let row = try #require(OptionRow.byKey[key])
             let none = try #require(row.value(in: DownloadOptions()), "\(key) has a value for none")
             var options = DownloadOptions()
@@ -56,7 +67,7 @@ import Testing
 
     @Test func `refuses a value of another type, and names the option`() {
         for row in OptionRow.all {
-            for value in Self.values.values where value.signature != row.signature {
+            for value in Self.values.values where !row.takes(value.signature) {
                 var options = DownloadOptions()
                 do throws(Refusal) {
                     try row.take(value, into: &options)
@@ -71,7 +82,8 @@ import Testing
             ("app", .text("org.other"), false), ("app", .text("org.example.App"), true),
             ("activate", .text("org.example.App.Helper"), true), ("activate", .text("org.example.Apple"), false),
             ("directory", .text("/home/me/Downloads/./"), true), ("directory", .text("/home/me"), false),
-            ("if-exists", .text("replace"), false), ("if-exists", .text("fail"), true), ("allow-private", .flag(true), false),
+            ("if-exists", .text("replace"), false), ("if-exists", .text("fail"), true), ("extract", .flag(true), true),
+            ("extract", .text("maps"), true), ("allow-private", .flag(true), false),
             ("allow-private", .flag(false), true), ("priority", .int32(1), false), ("priority", .int32(0), true),
             ("icon", .text("file:///a"), false), ("icon", .text("/a"), false), ("icon", .text("folder"), true),
             ("desktop-id", .text("org.example.App"), true), ("desktop-id", .text("org.other"), false),

@@ -8,17 +8,21 @@ private let expired = DownloadFailure(.expired, "The deadline struck.")
 private let interrupted = DownloadFailure(.interrupted, "The service ended.")
 private let spoils = DownloadFailure(.checksumMismatch, "The file is not the one expected.")
 
+private let broken = DownloadFailure(.extraction, "The archive is damaged.")
+
 private let states: KeyValuePairs<String, DownloadState> = [
     "queued": .queued, "retry": .waiting(.retry, until: soon), "needs": .waiting(.needsUrl, until: nil),
     "early": .waiting(.notBefore, until: soon), "offline": .waiting(.offline, until: nil), "full": .waiting(.diskSpace, until: nil),
     "held": .waiting(.pausedAll, until: nil),
-    "active": .active, "paused": .paused, "verifying": .verifying, "committing": .committing, "finished": .finished,
+    "active": .active, "paused": .paused, "verifying": .verifying, "extracting": .extracting, "committing": .committing,
+    "finished": .finished,
     "failed": .failed(keeps), "cancelled": .cancelled,
 ]
 
 private let events: KeyValuePairs<String, DownloadEvent> = [
     "start": .start, "startWhole": .startWhole, "pause": .pause, "resume": .resume, "cancel": .cancel, "retry": .retry, "renew": .renew,
     "hold": .hold, "release": .release, "wait": .wait(.retry, until: later), "ready": .ready, "fail": .fail(keeps), "spoil": .fail(spoils),
+    "breaks": .spoil(broken), "unpack": .unpack, "unpacked": .unpacked, "folderCommitted": .folderCommitted,
     "expire": .expire(expired), "bodyComplete": .bodyComplete, "skipped": .skipped, "verified": .verified, "committed": .committed,
     "startOver": .startOver, "partLost": .partLost, "unchanged": .unchanged, "interrupt": .interrupt(interrupted), "yield": .yield,
     "hinder": .hinder(.offline),
@@ -73,12 +77,19 @@ private let matrix: [String: [String: String]] = [
         "pause": "=", "resume": "=", "cancel": cancels, "renew": "=", "hold": "=", "release": "=", "wait": "retry@9",
         "fail": "failed announceEnd", "spoil": "spoilt deletePart announceEnd", "expire": "=", "verified": "committing commit",
         "startOver": "queued deletePart", "partLost": "queued", "unchanged": "finished deletePart announceEnd",
-        "interrupt": "interrupted announceEnd",
+        "interrupt": "interrupted announceEnd", "unpack": "extracting unpack",
+    ],
+    "extracting": [
+        "pause": "paused stopUnpacking", "resume": "=", "cancel": "cancelled stopUnpacking deletePart announceEnd", "renew": "=",
+        "hold": "held stopUnpacking", "release": "=", "wait": "retry@9", "fail": "failed announceEnd",
+        "spoil": "spoilt deletePart announceEnd", "breaks": "broken deletePart announceEnd", "expire": "=", "partLost": "queued",
+        "unpacked": "committing commit", "interrupt": "interrupted stopUnpacking announceEnd",
     ],
     "committing": [
         "pause": "=", "resume": "=", "renew": "=", "hold": "=", "release": "=", "wait": "retry@9", "fail": "failed announceEnd",
         "spoil": "spoilt deletePart announceEnd", "expire": "=", "skipped": "finished deletePart announceEnd",
-        "committed": "finished announceEnd", "partLost": "queued", "interrupt": "interrupted announceEnd",
+        "committed": "finished announceEnd", "folderCommitted": "finished deletePart announceEnd", "partLost": "queued",
+        "interrupt": "interrupted announceEnd",
     ],
     "finished": [:],
     "failed": ["retry": "queued", "renew": "queued"],
@@ -90,6 +101,7 @@ private func text(_ state: DownloadState) -> String {
     switch state {
     case .waiting(.retry, let until?) where until != soon: "retry@\(until.microseconds / 1_000_000)"
     case .failed(spoils): "spoilt"
+    case .failed(broken): "broken"
     case .failed(expired): "expired"
     case .failed(interrupted): "interrupted"
     default: states.first { $0.value == state }?.key ?? "\(state)"
@@ -101,6 +113,8 @@ private func text(_ effect: DownloadEffect) -> String {
     case .startTransfer: "startTransfer"
     case .stopTransfer: "stopTransfer"
     case .verify: "verify"
+    case .unpack: "unpack"
+    case .stopUnpacking: "stopUnpacking"
     case .commit: "commit"
     case .deletePart: "deletePart"
     case .announceEnd: "announceEnd"
@@ -157,17 +171,33 @@ private func text(_ effect: DownloadEffect) -> String {
         }
     }
 
-    @Test func `delete the part file only when cancelled, skipped, unchanged, spoilt or restarted`() {
+    @Test func `delete the part file only when cancelled, skipped, unchanged, unpacked, spoilt or restarted`() {
         for (from, event, to, effects) in transitions {
-            let isUseless = to.failure?.spoilsBytes ?? (to == .cancelled || [.skipped, .unchanged, .startOver].contains(event))
+            let isUseless =
+                to == .failed(broken)
+                || to.failure?.spoilsBytes ?? (to == .cancelled || [.skipped, .unchanged, .startOver, .folderCommitted].contains(event))
             #expect(effects.contains(.deletePart) == (isUseless && !from.hasEnded), "\(from) × \(event)")
+        }
+    }
+
+    @Test func `stop an extraction exactly on leaving it, unless it ended by itself`() {
+        for (from, event, to, effects) in transitions {
+            let endedByItself =
+                switch event {
+                case .wait, .fail, .spoil, .partLost, .unpacked: true
+                default: false
+                }
+            #expect(effects.contains(.stopUnpacking) == (from == .extracting && to != .extracting && !endedByItself), "\(from) × \(event)")
+            if effects.contains(.stopUnpacking) { #expect(effects.first == .stopUnpacking, "nothing is deleted under an extraction") }
         }
     }
 
     @Test func `reach the final name only from a complete and verified body`() {
         for (from, event, to, effects) in transitions {
             #expect(effects.contains(.verify) == (to == .verifying && from != .verifying), "\(from) × \(event)")
-            #expect(effects.contains(.commit) == (from == .verifying && to == .committing), "\(from) × \(event)")
+            #expect(effects.contains(.unpack) == (to == .extracting && from != .extracting), "\(from) × \(event)")
+            #expect(effects.contains(.commit) == (to == .committing && from != .committing), "\(from) × \(event)")
+            if to == .committing { #expect([.verifying, .extracting, .committing].contains(from), "\(from) × \(event)") }
             if to == .finished { #expect(from == .committing || event == .skipped || event == .unchanged, "\(from) × \(event)") }
         }
     }
@@ -195,7 +225,7 @@ private func text(_ effect: DownloadEffect) -> String {
     @Test func `have the contract's words`() {
         let words =
             ["queued"] + Array(repeating: "waiting", count: 6)
-            + ["active", "paused", "verifying", "verifying", "finished", "failed", "cancelled"]
+            + ["active", "paused", "verifying", "extracting", "verifying", "finished", "failed", "cancelled"]
         #expect(states.map(\.value.name) == words)
         #expect(states.filter(\.value.hasEnded).map(\.key) == ["finished", "failed", "cancelled"])
         #expect(

@@ -566,7 +566,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
     private let folder = TemporaryFolder()
 
     @Test(arguments: [
-        (DownloadState.queued, true), (.active, true), (.verifying, true), (.committing, true),
+        (DownloadState.queued, true), (.active, true), (.verifying, true), (.extracting, true), (.committing, true),
         (.waiting(.retry, until: WallTime(microseconds: 1)), true), (.waiting(.pausedAll, until: nil), false), (.paused, false),
         (.finished, false),
         (.failed(DownloadFailure(.network, "No route.")), false), (.cancelled, false),

@@ -40,7 +40,7 @@ struct RandomRecords {
         case 1: .waiting(WaitReason.allCases.randomElement(using: &generator)!, until: perhaps { $0.time() })
         case 2: .active
         case 3: .paused
-        case 4: .verifying
+        case 4: Bool.random(using: &generator) ? .verifying : .extracting
         case 5: .committing
         case 6: .finished
         case 7: .failed(failure())
@@ -59,6 +59,7 @@ struct RandomRecords {
         options.token = perhaps { $0.text() }
         options.directory = perhaps { $0.text() }
         options.fileName = perhaps { $0.text() }
+        options.extract = [nil, .namedAfterArchive, .named(text())].randomElement(using: &generator)!
         options.ifExists = ExistingFilePolicy.allCases.randomElement(using: &generator)!
         options.headers = (0..<Int.random(in: 0...4, using: &generator)).map { HeaderField(name: "X-Field-\($0)", value: " " + text()) }
         options.userAgent = perhaps { $0.text() }
@@ -171,6 +172,7 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
     record.options.directory = "/home/a/Wanted"
     record.options.fileName = "名前.iso"
     record.options.ifExists = .replace
+    record.options.extract = .named("maps")
     record.options.headers = [
         HeaderField(name: "X-One", value: "1: a, b"), HeaderField(name: "X-Empty", value: ""), HeaderField(name: "X-One", value: "2"),
     ]

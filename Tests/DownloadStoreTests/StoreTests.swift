@@ -97,7 +97,7 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
 
     @Test(arguments: [
         DownloadState.queued, .waiting(.retry, until: WallTime(microseconds: 5)), .waiting(.pausedAll, until: nil), .active, .paused,
-        .verifying,
+        .verifying, .extracting,
         .committing, .finished, .failed(DownloadFailure(.network, "No route.")), .cancelled,
     ])
     func `has the state it was saved in`(downloadState: DownloadState) async throws {

@@ -396,7 +396,10 @@ import Testing
         }
         #expect(takers(nil) == [])
         #expect(unlink(folder("a")) == 0 && mkdir(folder("a"), 0o700) == 0)
-        #expect(takers(try identity(of: folder("a"))) == [])
+        // Without birth times, the inode of a deleted file may be that of a folder now.
+        var reused = try identity(of: folder("a"))
+        reused.born = nil
+        #expect(takers(reused) == [])
     }
 
     @Test func `is not mistaken for a later one with its name and inode number`() throws {

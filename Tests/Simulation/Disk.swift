@@ -34,12 +34,23 @@ struct File {
     var durable: ByteCount = 0
 }
 
+/// An unpacked or half-unpacked archive, and the journal of its extraction.
+struct Unpacked {
+    /// The inode of the archive.
+    let archive: UInt64
+    /// The inode of the folder.
+    let inode: UInt64
+    /// The folder under its provisional name, as one file with the archive's content; nil: it has its final name.
+    var file: File?
+}
+
 /// Folders, part files and final files, in the page cache and on the disk.
 struct Disk {
     var isFolderThere = true
     var isFull = false
     var parts: [DownloadNumber: File] = [:]
     var finals: [String: File] = [:]
+    var folders: [DownloadNumber: Unpacked] = [:]
     private var nextInode: UInt64 = 100
 
     mutating func newInode() -> UInt64 {
@@ -55,6 +66,7 @@ struct Disk {
             // The length may have reached the disk before the bytes: the bytes then read as zeros.
             if random.below(2) == 0 { parts[number]?.content.append(0, upTo: file.content.length) }
         }
+        for (number, folder) in folders { if let file = folder.file { folders[number]?.file?.content.cut(file.durable) } }
     }
 }
 

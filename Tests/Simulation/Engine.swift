@@ -380,15 +380,20 @@ extension World {
         let work = pool.remove(at: a % pool.count)
         switch work {
         case .verify(let number): verify(number)
+        case .unpack(let number): unpack(number, b)
         case .commit(let number): commitFile(number, b)
         case .find(let number): find(number)
         case .sweep(let number):
             if transfers[number] != nil { fail("the part file of \(number) is deleted under its transfer") }
+            if pool.contains(where: { if case .unpack(number) = $0 { true } else { false } }) {
+                fail("the part file of \(number) is deleted under its extraction")
+            }
             if descriptors.contains(number) {
                 disk.parts[number] = nil
                 return reportSwept(number, isGone: true)
             }
             if !disk.isFolderThere, !isEnding { return reportSwept(number, isGone: false) }
+            if plant != .leaky { disk.folders[number] = nil }
             if let file = disk.parts.removeValue(forKey: number) { return pool.append(.unlinked(number, file)) }
             reportSwept(number, isGone: true)
         case .unlinked(let number, _): reportSwept(number, isGone: true)
@@ -396,6 +401,7 @@ extension World {
             sweeping.remove(number)
             decide(.swept(number, isGone: isGone))
         case .renamed(let number, let path, _): reportCommitted(number, path)
+        case .renamedFolder(let number, let path): reportFolder(number, path)
         case .tell(let event): decide(event)
         }
     }
@@ -427,8 +433,79 @@ extension World {
         report(.verified(entry, identity))
     }
 
+    // MARK: Extractions
+
+    /// Unpacks half of the archive, or the rest.
+    private func unpack(_ number: DownloadNumber, _ b: Int) {
+        guard let entry = scheduler[number] ?? scheduler.leaving[number] else { return fail("\(number) is unpacked, and nobody knows it") }
+        if stopping.remove(number) != nil { return report(.unpackingStopped(entry)) }
+        guard disk.isFolderThere else {
+            return report(.endingFailed(entry, DownloadFailure(.permissionDenied, "gone", wait: .destination)))
+        }
+        guard let part = disk.parts[number], part.inode == entry.record.resume?.identity.inode, part.content.length == entry.record.received
+        else { return report(.partLost(entry)) }
+        if part.durable < part.content.length { fail("\(number) is unpacked, and its archive is not on disk") }
+        if disk.isFull { return report(.endingFailed(entry, DownloadFailure(.diskFull, "full", wait: .diskSpace))) }
+        // The process that unpacks was killed.
+        if b % 13 == 5 { return report(.endingFailed(entry, DownloadFailure(.extraction, "stopped", isRetryable: true))) }
+        guard let version = part.content.version else { return fail("the archive of \(number) is a mixture: \(part.content.stretches)") }
+        if b % 11 == 0 {
+            disk.folders[number] = nil
+            return report(.unpackingFailed(entry, DownloadFailure(.extraction, "refused"), isDamaged: b % 2 == 0))
+        }
+        if disk.folders[number]?.archive != part.inode || disk.folders[number]?.file == nil {
+            let inode = disk.newInode()
+            disk.folders[number] = Unpacked(archive: part.inode, inode: inode, file: File(inode: inode))
+        }
+        let length = part.content.length
+        let isHalf = disk.folders[number]?.file.map { $0.content.length >= length / 2 } ?? false
+        disk.folders[number]?.file?.content.append(version, upTo: isHalf ? length : length / 2)
+        if isHalf || b % 2 == 0 { disk.folders[number]?.file?.durable = isHalf ? length : length / 2 }
+        if isHalf { report(.unpacked(entry)) } else { pool.append(.unpack(number)) }
+    }
+
+    private func commitFolder(_ entry: ScheduledDownload, _ b: Int) {
+        let number = entry.number
+        guard disk.isFolderThere, b % 9 != 0 else {
+            return report(.endingFailed(entry, DownloadFailure(.permissionDenied, "gone", wait: .destination)))
+        }
+        guard let folder = disk.folders[number]?.file else { return fail("the unpacked folder of \(number) is gone before its commit") }
+        if folder.content.length != entry.record.received { fail("\(number) gets its name, and is not whole") }
+        var target = "\(Self.directory)/\(entry.record.folderName ?? "")"
+        if disk.finals[target] != nil {
+            switch entry.record.options.ifExists {
+            case .skip: return report(.committed(entry, path: target, skipped: true))
+            case .fail: return report(.endingFailed(entry, DownloadFailure(.alreadyExists, "taken")))
+            case .rename, .replace:
+                var count = 1
+                while disk.finals["\(target) (\(count))"] != nil { count += 1 }
+                target = "\(target) (\(count))"
+            }
+        }
+        disk.finals[target] = folder
+        disk.folders[number]?.file = nil
+        pool.append(.renamedFolder(number, path: target))
+    }
+
+    private func reportFolder(_ number: DownloadNumber, _ path: String) {
+        guard let entry = scheduler[number], let inode = disk.folders[number]?.inode else { return }
+        report(.folderCommitted(entry, path: path, identity(inode)))
+    }
+
+    private func findFolder(_ entry: ScheduledDownload) {
+        let inode = disk.folders[entry.number]?.inode
+        if let path = disk.finals.first(where: { $0.value.inode == inode })?.key {
+            reportFolder(entry.number, path)
+        } else if disk.folders[entry.number]?.file?.content.length == entry.record.received {
+            pool.append(.commit(entry.number))
+        } else {
+            report(.partLost(entry))
+        }
+    }
+
     private func commitFile(_ number: DownloadNumber, _ b: Int) {
         guard let entry = scheduler[number], entry.state == .committing else { return }
+        if entry.record.folderName != nil, !entry.record.isToDescriptor { return commitFolder(entry, b) }
         if entry.record.isToDescriptor {
             disk.parts[number] = nil  // the file belongs to the caller
             return report(.committed(entry, path: ""))
@@ -475,6 +552,7 @@ extension World {
 
     private func find(_ number: DownloadNumber) {
         guard let entry = scheduler[number], let inode = entry.record.resume?.identity.inode else { return }
+        if entry.record.folderName != nil { return findFolder(entry) }
         if let path = disk.finals.first(where: { $0.value.inode == inode })?.key {
             reportCommitted(number, path)
         } else if disk.parts[number]?.inode == inode {
@@ -488,7 +566,9 @@ extension World {
 extension Work {
     fileprivate func touches(_ number: DownloadNumber) -> Bool {
         switch self {
-        case .verify(number), .commit(number), .find(number), .sweep(number), .renamed(number, _, _), .unlinked(number, _): true
+        case .verify(number), .unpack(number), .commit(number), .find(number), .sweep(number), .renamed(number, _, _), .unlinked(number, _),
+            .renamedFolder(number, _):
+            true
         default: false
         }
     }

@@ -168,6 +168,8 @@ extension World {
         options.notify = [.background, .always, .never][b / 5 % 3]
         options.app = Self.apps[a / 6 % 3]
         if let again { (options.app, options.fileName, options.onlyIfChanged) = (again.app, again.wantedName, true) }
+        let isArchive = a % 3 == 1 && !options.onlyIfChanged && options.ifExists != .replace && b % 23 != 1 && again == nil
+        if isArchive { options.extract = .namedAfterArchive }
         if a % 23 == 0 { options.requestInterval = .seconds(1 + a % 2) }
         let number = nextNumber
         nextNumber = DownloadNumber(number.value + 1)
@@ -179,7 +181,7 @@ extension World {
             number: number, url: again?.url ?? "\(start)/\(resource)", options: options,
             directory: Self.directory, state: .paused,
             queuedAt: now, position: DownloadQueue.position(of: number))
-        (record.isFetch, record.isToDescriptor) = (b % 8 == 0, b % 23 == 1)
+        (record.isFetch, record.isToDescriptor) = (b % 8 == 0 && !isArchive, b % 23 == 1)
         if record.isToDescriptor {
             record.directory = ""
             descriptors.insert(number)

@@ -64,6 +64,22 @@ extension World: TurnHost, CommitGateHost {
         if isLost { decide(.descriptorLost(entry)) } else { pool.append(.verify(entry.number)) }
     }
 
+    func unpack(_ entry: ScheduledDownload) {
+        stopping.remove(entry.number)
+        pool.append(.unpack(entry.number))
+    }
+
+    /// An extraction that waits for its turn stops at once, in the middle of a turn.
+    func stopUnpacking(_ entry: ScheduledDownload) {
+        let index = pool.firstIndex { if case .unpack(entry.number) = $0 { true } else { false } }
+        if let index, random.below(2) == 0 {
+            pool.remove(at: index)
+            decide(.unpackingStopped(entry))
+        } else {
+            stopping.insert(entry.number)
+        }
+    }
+
     func commit(_ entry: ScheduledDownload) {
         let number = entry.number
         if saved.records[number]?.state != .committing, scheduler[number]?.state == .committing {

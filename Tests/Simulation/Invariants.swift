@@ -25,6 +25,7 @@ extension World {
                 default: fail("\(number) waits for \(reason) without an end")
                 }
             }
+            if entry.state == .extracting, !entry.isInPool { fail("\(number) is extracting, and nobody unpacks it") }
             if entry.isCallDue, entry.record.reminders.isAcknowledged || !entry.state.hasEnded {
                 fail("the owner of \(number) is to be called for nothing")
             }
@@ -150,7 +151,7 @@ extension World {
             }
             let underWay = members.count { entry in
                 switch entry.state {
-                case .queued, .active, .verifying, .committing: true
+                case .queued, .active, .verifying, .extracting, .committing: true
                 default: false
                 }
             }
@@ -283,6 +284,12 @@ extension World {
         for number in disk.parts.keys {
             guard let entry = scheduler[number], entry.state.failure != nil, entry.record.resume != nil else {
                 fail("the part file of \(number) lies about; it is \(scheduler[number]?.state.name ?? "off the list")")
+                continue
+            }
+        }
+        for number in disk.folders.keys {
+            guard let entry = scheduler[number], entry.state.failure != nil, entry.record.resume != nil else {
+                fail("the unpacked files of \(number) lie about; it is \(scheduler[number]?.state.name ?? "off the list")")
                 continue
             }
         }

@@ -154,11 +154,14 @@ struct Slowness {
 /// Work in the pool: each piece first changes the disk, then is reported.
 enum Work {
     case verify(DownloadNumber)
+    /// One part of an extraction; the rest follows.
+    case unpack(DownloadNumber)
     case commit(DownloadNumber)
     case find(DownloadNumber)
     case sweep(DownloadNumber)
     /// Renamed, but the folder is not flushed: a power cut may undo the rename.
     case renamed(DownloadNumber, path: String, was: File?)
+    case renamedFolder(DownloadNumber, path: String)
     case unlinked(DownloadNumber, File)
     case swept(DownloadNumber, isGone: Bool)
     case tell(Scheduler.Event)
@@ -213,6 +216,8 @@ final class World {
     var delayed: Set<DownloadNumber> = []
     /// Part files to delete, from the order until the report of the deletion.
     var sweeping: Set<DownloadNumber> = []
+    /// Extractions that must stop.
+    var stopping: Set<DownloadNumber> = []
     /// Ends announced since the last `AllEnded`.
     var endsUntold = 0
     /// The servers' validators of whole bodies.
@@ -382,6 +387,8 @@ final class World {
                 case .renamed(let number, let path, let was) where random.below(2) == 0:
                     disk.parts[number] = disk.finals[path]
                     disk.finals[path] = was
+                case .renamedFolder(let number, let path) where random.below(2) == 0:
+                    disk.folders[number]?.file = disk.finals.removeValue(forKey: path)
                 case .unlinked(let number, let file) where random.below(2) == 0: disk.parts[number] = file
                 default: break
                 }
@@ -389,11 +396,13 @@ final class World {
             disk.cutPower(&random)
         }
         (inFlight, anew, transfers, pool, delayed, sweeping, asked) = (nil, nil, [:], [], [], [], [])
-        (toasts, loop, isCommitDue, alarm) = ([], [], false, nil)
+        (toasts, loop, isCommitDue, alarm, stopping) = ([], [], false, nil, [])
         isHeld = false
         (isAnswering, entering, isHanging, owesRecovery) = (false, nil, false, false)
         (validators, stamps) = ([:], [:])
         for number in descriptors { disk.parts[number] = nil }
+        // A number without a row is given again.
+        descriptors.formIntersection(saved.records.keys)
         for (number, floor) in floors where saved.records[number]?.retryAt != floor { floors[number] = nil }
         (originFloors, urgent, hastened, resuming, passes) = ([:], [], [], [], [:])
         // A recalled pause may be over, and yet its start tells when the other applications may be delayed again.
@@ -424,6 +433,7 @@ final class World {
             rest = rest.dropFirst(piece.count)
         }
         let restored = restoration.finish(now: now)
+        for entry in scheduler.entries.values where entry.state == .extracting { pool.append(.unpack(entry.number)) }
         for entry in scheduler.entries.values where entry.state == .committing {
             pool.append(.find(entry.number))
             if plant == .twice { post(.end(entry.number, "finished", path: entry.record.path)) }

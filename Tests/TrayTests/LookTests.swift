@@ -85,6 +85,10 @@ private let busy: [String: Variant] = [
         #expect(texts.line(checking) == "1 checking" && checking.isBusy)
         let more = overview(["Remaining": .uint32(2)], [download(1, "verifying"), download(2, "queued")])
         #expect(texts.line(lookAt(more)) == "2 waiting")
+        let unpacking = overview(
+            ["Remaining": .uint32(2)], [download(1, "verifying"), download(2, "extracting", ["Extracted": .double(0.5)])])
+        #expect(texts.line(lookAt(unpacking)) == "2 unpacking")
+        #expect(texts.line(unpacking.current[1]).hasSuffix(" — unpacking · 50 %"))
     }
 
     @Test func `is the last state of paused downloads, after the service has exited`() {

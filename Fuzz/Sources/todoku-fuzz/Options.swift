@@ -50,6 +50,8 @@ private func checkOptions(_ options: DownloadOptions, _ dictionary: [String: Var
             check(row.take(text: text, into: &kept) && row.value(in: kept) == row.value(in: options), "\(row.key) is kept as \(text)")
         }
     }
+    // An absolute path in `extract` has been divided.
+    if options.extract != nil, let folder = options.directory { again["directory"] = .string(folder) }
     check((try? DownloadOptions(decoding: again)) == options, "\(options) does not come back from \(again)")
 
     for field in options.headers {
@@ -63,6 +65,7 @@ private func checkOptions(_ options: DownloadOptions, _ dictionary: [String: Var
     }
     if let name = options.fileName { check(FileName.isBare(name), name.debugDescription) }
     if let folder = options.directory { check(folder.hasPrefix("/"), folder.debugDescription) }
+    if let name = options.extract?.name { check(FileName.isBare(name), name.debugDescription) }
     if options.token != nil { check(!options.app.isEmpty, "a token without app") }
     check(options.stallTimeout > .zero, "\(options.stallTimeout)")
 }

@@ -5,6 +5,8 @@ enum FinishedFile {
     /// The effect of a click on the file.
     enum Click: Equatable {
         case opens
+        /// It is a folder, unpacked by us.
+        case opensFolder
         /// The file would run or start another program, or is unreadable or not a regular file.
         case shows
         /// The file is gone, or another file has its name.
@@ -79,8 +81,11 @@ enum FinishedFile {
         guard descriptor >= 0 else { return errno == ENOENT || errno == ENOTDIR ? .isGone : .shows }
         defer { close(descriptor) }
         var status = stat()
-        guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else { return .shows }
-        guard isOurs(descriptor) else { return .isGone }
+        guard fstat(descriptor, &status) == 0 else { return .shows }
+        let isFolder = status.st_mode & S_IFMT == S_IFDIR
+        guard isFolder || status.st_mode & S_IFMT == S_IFREG else { return .shows }
+        guard isOurs(descriptor) else { return isFolder ? .shows : .isGone }
+        if isFolder { return .opensFolder }
         if let kind { if startedByName.contains(kind) { return .shows } } else if status.st_mode & 0o111 != 0 { return .shows }
         var head = [UInt8](repeating: 0, count: headSize)
         let count = read(descriptor, &head, head.count)

@@ -46,7 +46,9 @@ internal import Glibc
     /// Opens the file at the absolute `path` with the user's program for its type.
     ///
     /// Programs, scripts, desktop entries, AppImages and disk images are never opened, but shown in their folder. If the file is gone, its
-    /// folder is opened. `activationToken` comes with the click from the notification server or the desktop, and lets the new window take
+    /// folder is opened. An unpacked folder is opened itself.
+    ///
+    /// `activationToken` comes with the click from the notification server or the desktop, and lets the new window take
     /// the focus.
     ///
     /// - Parameters:
@@ -60,6 +62,7 @@ internal import Glibc
             if await askPortal(path, inFolder: false, activationToken, isOurs: isOurs) { return .opened }
             return await showInFolder(path, activationToken: activationToken)
         case .opens: break
+        case .opensFolder: return await openFolder(path, activationToken: activationToken)
         case .isGone: return await openFolder(parent(of: path), activationToken: activationToken)
         case .shows, nil: return await showInFolder(path, activationToken: activationToken)
         }

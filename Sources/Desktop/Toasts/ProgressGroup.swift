@@ -56,4 +56,7 @@ public struct ProgressGroup {
     public mutating func forget(_ number: DownloadNumber) { dismissed.remove(number) }
 
     public func contains(_ number: DownloadNumber) -> Bool { began[number] != nil }
+
+    /// Whether the toast on screen shows `number`.
+    public func isTold(_ number: DownloadNumber) -> Bool { told.contains(number) }
 }

@@ -14,6 +14,8 @@ public struct ProgressToast: Equatable, Sendable {
         /// How many downloads of a batch have ended; nil for a single download. Replaces byte progress while the size is unknown.
         public var ended: (UInt32, of: UInt32)?
         public var icon: String?
+        /// How much of the archive is unpacked, 0.0–1.0; nil: it is not being unpacked.
+        public var unpacked: Double?
         /// The sandboxed app that queued the part; nil: none.
         public var sandboxedApp: String?
 
@@ -25,7 +27,7 @@ public struct ProgressToast: Equatable, Sendable {
 
         public static func == (a: Part, b: Part) -> Bool {
             (a.name, a.count, a.received, a.total, a.icon, a.sandboxedApp) == (b.name, b.count, b.received, b.total, b.icon, b.sandboxedApp)
-                && a.ended?.0 == b.ended?.0 && a.ended?.of == b.ended?.of
+                && a.ended?.0 == b.ended?.0 && a.ended?.of == b.ended?.of && a.unpacked == b.unpacked
         }
     }
 
@@ -37,6 +39,8 @@ public struct ProgressToast: Equatable, Sendable {
 
     /// The file's name if the toast shows a single download.
     public var fileName: String? { parts.count == 1 && parts[0].ended == nil ? parts[0].name : nil }
+    /// How much of the archive is unpacked if the toast shows a single download whose archive is being unpacked.
+    public var unpacked: Double? { parts.count == 1 ? parts[0].unpacked : nil }
     public var count: UInt64 { parts.reduce(0) { $0 + UInt64($1.count) } }
     public var received: ByteCount { parts.reduce(0) { $0 &+ $1.received } }
 
@@ -59,8 +63,10 @@ public struct ProgressToast: Equatable, Sendable {
         return sum > 0 ? sum : nil
     }
 
-    /// Whole percent, rounded down: of the bytes, or of the downloads if a batch's size is unknown. nil if neither is known.
+    /// Whole percent, rounded down: of the unpacked archive, of the bytes, or of the downloads if a batch's size is unknown. nil if none is
+    /// known.
     public var percent: Int? {
+        if let unpacked { return Int(clamping: unpacked * 100) }
         if let total { return Self.percent(received, of: total) }
         var (done, all) = (0.0, 0.0)
         for part in parts {

@@ -22,16 +22,18 @@ public struct ToastTexts: Sendable {
 
     /// "ダウンロード中", or "3 件ダウンロード中 · 45 %".
     public func progressSummary(_ toast: ProgressToast) -> String {
-        guard toast.fileName == nil else { return progressSummary }
+        guard toast.fileName == nil else { return toast.unpacked == nil ? progressSummary : catalog.text("Unpacking") }
         let count = catalog.text("%1$s download running", "%1$s downloads running", count: toast.count)
         return count + (toast.percent.map { " · " + catalog.percent($0) } ?? "")
     }
 
-    /// "写真.zip — 42 %  12.3 MiB / 29.0 MiB". For several downloads only the bytes; without a total only the received bytes.
+    /// "写真.zip — 42 %  12.3 MiB / 29.0 MiB". For several downloads only the bytes; without a total only the received bytes. For an archive
+    /// that is being unpacked only the percentage.
     public func progressBody(_ toast: ProgressToast) -> String {
         let received = catalog.size(toast.received)
         let bytes = toast.total.map { "\(received) / \(catalog.size($0))" } ?? received
         guard let name = toast.fileName else { return bytes }
+        if toast.unpacked != nil, let percent = toast.percent { return "\(name) — \(catalog.percent(percent))" }
         return "\(name) — " + (toast.percent.map { "\(catalog.percent($0))  " } ?? "") + bytes
     }
 
@@ -66,6 +68,11 @@ public struct ToastTexts: Sendable {
 
     /// "写真.zip (29.0 MiB)".
     public func finishedBody(fileName: String, size: ByteCount) -> String { "\(fileName) (\(catalog.size(size)))" }
+
+    /// "地図 — 展開済み (29.0 MiB)": the folder, and the size of the archive.
+    public func unpackedBody(folderName: String, size: ByteCount) -> String {
+        catalog.text("%1$s, unpacked (%2$s)", folderName, catalog.size(size))
+    }
 
     /// The file's name, and the reason on a second line.
     public func failedBody(fileName: String, failure: DownloadFailure) -> String { "\(fileName)\n\(reason(failure))" }

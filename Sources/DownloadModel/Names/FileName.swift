@@ -52,6 +52,28 @@ public enum FileName {
         return prefix(stem, bytes: longest - suffix.utf8.count) + suffix
     }
 
+    /// The name of the folder for the contents of the archive `name`: without ".zip", ".tar", ".tar.gz", ".tgz" and the like. Any other
+    /// name stays as it is. Safe if `name` is.
+    public static func folder(ofArchive name: String) -> String {
+        let bytes = Array(name.utf8)
+        func without(_ ending: String) -> [UInt8]? {
+            let (count, length) = (bytes.count, ending.utf8.count)
+            guard count > length, String(decoding: bytes[(count - length)...], as: UTF8.self).lowercased() == ending else { return nil }
+            return Array(bytes[..<(count - length)])
+        }
+        for ending in archiveEndings {
+            guard let stem = without(ending) else { continue }
+            return safe(String(decoding: stem, as: UTF8.self)) ?? name
+        }
+        return name
+    }
+
+    /// An ending that contains another comes first.
+    private static let archiveEndings: [String] = [
+        ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst", ".tar", ".zip", ".7z", ".gz", ".bz2", ".xz",
+        ".zst",
+    ]
+
     /// The file name of a download: from `Content-Disposition`, else the URL's last component, else "download". Safe.
     ///
     /// `contentDisposition` is the field's value; the caller bounds its size.

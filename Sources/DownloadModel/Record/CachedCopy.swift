@@ -130,5 +130,5 @@ extension DownloadRecord {
     public var copyKey: CopyKey { CopyKey(app: options.app, url: url, directory: directory, wantedName: options.fileName) }
 
     /// Whether the finished file is kept as a cached copy.
-    public var keepsCopy: Bool { isFetch || options.onlyIfChanged }
+    public var keepsCopy: Bool { (isFetch || options.onlyIfChanged) && options.extract == nil }
 }

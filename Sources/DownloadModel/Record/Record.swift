@@ -218,6 +218,13 @@ public struct DownloadRecord: Equatable, Sendable {
     }
 }
 
+extension DownloadRecord {
+    /// The name of the folder into which the archive is unpacked; nil: the file is not unpacked.
+    public var folderName: String? { isToDescriptor ? nil : options.extract?.name(for: finalName) }
+    /// Whether the outcome is an unpacked folder.
+    public var isUnpacked: Bool { state == .finished && options.extract != nil && !isToDescriptor }
+}
+
 /// The data from which a later transfer resumes.
 public struct ResumeData: Equatable, Sendable {
     /// The bytes of the part file that are known to be on disk (a checkpoint).

@@ -28,7 +28,9 @@ public enum DownloadState: Equatable, Sendable {
     case paused
     /// The body is whole; its file is flushed and its digest computed.
     case verifying
-    /// Verified; the file is getting its final name. Cannot be stopped. `verifying` on the bus.
+    /// Verified; the archive is being unpacked beside its part file (option `extract`).
+    case extracting
+    /// Verified and, with `extract`, unpacked; the file or folder is getting its final name. Cannot be stopped. `verifying` on the bus.
     case committing
     case finished
     indirect case failed(DownloadFailure)  // indirect: keeps the other 100,000 records small
@@ -42,6 +44,7 @@ public enum DownloadState: Equatable, Sendable {
         case .active: "active"
         case .paused: "paused"
         case .verifying, .committing: "verifying"
+        case .extracting: "extracting"
         case .finished: "finished"
         case .failed: "failed"
         case .cancelled: "cancelled"
@@ -58,10 +61,13 @@ public enum DownloadState: Equatable, Sendable {
     /// The download runs, or will start as soon as its turn comes.
     package var isUnderWay: Bool {
         switch self {
-        case .queued, .active, .verifying, .committing: true
+        case .queued, .active, .verifying, .extracting, .committing: true
         case .waiting, .paused, .finished, .failed, .cancelled: false
         }
     }
+
+    /// The body is whole, and the pool brings the download to its end.
+    package var isEnding: Bool { self == .verifying || self == .extracting || self == .committing }
 
     /// Whether the download resumes as soon as its folder, or free space, appears.
     package var awaitsFolder: Bool {
@@ -100,12 +106,14 @@ public enum DownloadEvent: Equatable, Sendable {
     /// PauseAll: every download that is not paused or ended waits. `release` is ResumeAll.
     case hold
     case release
-    /// The download cannot start yet; or an attempt, the verification or the commit ended for `reason`.
+    /// The download cannot start yet; or an attempt, the verification, the extraction or the commit ended for `reason`.
     case wait(WaitReason, until: WallTime?)
     /// The reason for the wait is gone.
     case ready
-    /// An attempt, the verification or the commit failed for good.
+    /// An attempt, the verification, the extraction or the commit failed for good.
     case fail(DownloadFailure)
+    /// The received archive is broken, and nothing proves that the server has the same: its bytes are useless.
+    case spoil(DownloadFailure)
     /// The option `deadline` expired.
     case expire(DownloadFailure)
     /// The descriptor that the download writes into is gone with its process, or will be.
@@ -117,6 +125,12 @@ public enum DownloadEvent: Equatable, Sendable {
     case unchanged
     case verified
     case committed
+    /// The archive is verified: it must be unpacked.
+    case unpack
+    /// All files of the archive are on disk, in a folder without its final name.
+    case unpacked
+    /// The unpacked folder has its final name. The archive is of no more use.
+    case folderCommitted
     /// A file of several responses does not match its checksum: restart from 0.
     case startOver
     /// The whole part file no longer exists: queue the download again.
@@ -131,6 +145,9 @@ public enum DownloadEffect: Equatable, Sendable {
     /// The engine stops and saves a checkpoint.
     case stopTransfer
     case verify
+    case unpack
+    /// Stops before the next chunk. What is unpacked stays for a later extraction.
+    case stopUnpacking
     case commit
     case deletePart
     case announceEnd
@@ -156,42 +173,51 @@ extension DownloadState {
 
         case (.queued, .pause), (.waiting, .pause): (.paused, [])
         case (.active, .pause): (.paused, [.stopTransfer])
+        case (.extracting, .pause): (.paused, [.stopUnpacking])
         case (.paused, .pause), (.verifying, .pause), (.committing, .pause): (self, [])
 
         case (.paused, .resume): (.queued, [])
         case (.waiting(let reason, _), .resume) where reason.isHastened: (.queued, [])
-        case (.queued, .resume), (.waiting, .resume), (.active, .resume), (.verifying, .resume), (.committing, .resume): (self, [])
+        case (.queued, .resume), (.waiting, .resume), (.active, .resume), (.verifying, .resume), (.extracting, .resume),
+            (.committing, .resume):
+            (self, [])
 
         case (.queued, .cancel), (.waiting, .cancel), (.paused, .cancel), (.verifying, .cancel): (.cancelled, [.deletePart, .announceEnd])
         case (.active, .cancel): (.cancelled, [.stopTransfer, .deletePart, .announceEnd])
+        case (.extracting, .cancel): (.cancelled, [.stopUnpacking, .deletePart, .announceEnd])
 
         case (.failed, .retry), (.cancelled, .retry): (.queued, [])
 
         case (.active, .renew), (.active, .yield): (.queued, [.stopTransfer])
         case (.failed, .renew), (.waiting(.needsUrl, _), .renew), (.waiting(.retry, _), .renew): (.queued, [])
-        case (.queued, .renew), (.waiting, .renew), (.paused, .renew), (.verifying, .renew), (.committing, .renew): (self, [])
+        case (.queued, .renew), (.waiting, .renew), (.paused, .renew), (.verifying, .renew), (.extracting, .renew), (.committing, .renew):
+            (self, [])
 
         case (.queued, .hold), (.waiting, .hold): (.waiting(.pausedAll, until: nil), [])
         case (.active, .hold): (.waiting(.pausedAll, until: nil), [.stopTransfer])
+        case (.extracting, .hold): (.waiting(.pausedAll, until: nil), [.stopUnpacking])
         case (.paused, .hold), (.verifying, .hold), (.committing, .hold): (self, [])
         case (.waiting(.pausedAll, _), .release): (.queued, [])
         case (.queued, .release), (.waiting, .release), (.active, .release), (.paused, .release), (.verifying, .release),
-            (.committing, .release):
+            (.extracting, .release), (.committing, .release):
             (self, [])
 
         case (.queued, .wait(let reason, let until)), (.active, .wait(let reason, let until)), (.verifying, .wait(let reason, let until)),
-            (.committing, .wait(let reason, let until)):
+            (.extracting, .wait(let reason, let until)), (.committing, .wait(let reason, let until)):
             (.waiting(reason, until: until), [])
         case (.waiting(let reason, _), .ready) where reason != .pausedAll: (.queued, [])
 
-        case (.active, .fail(let failure)), (.verifying, .fail(let failure)), (.committing, .fail(let failure)):
+        case (.active, .fail(let failure)), (.verifying, .fail(let failure)), (.extracting, .fail(let failure)),
+            (.committing, .fail(let failure)):
             (.failed(failure), failure.spoilsBytes ? [.deletePart, .announceEnd] : [.announceEnd])
+        case (.extracting, .spoil(let failure)): (.failed(failure), [.deletePart, .announceEnd])
 
         case (.queued, .expire(let failure)), (.waiting, .expire(let failure)): (.failed(failure), [.announceEnd])
         case (.active, .expire(let failure)): (.failed(failure), [.stopTransfer, .announceEnd])
-        case (.paused, .expire), (.verifying, .expire), (.committing, .expire): (self, [])
+        case (.paused, .expire), (.verifying, .expire), (.extracting, .expire), (.committing, .expire): (self, [])
 
         case (.active, .interrupt(let failure)): (.failed(failure), [.stopTransfer, .announceEnd])
+        case (.extracting, .interrupt(let failure)): (.failed(failure), [.stopUnpacking, .announceEnd])
         case (.queued, .interrupt(let failure)), (.waiting, .interrupt(let failure)), (.paused, .interrupt(let failure)),
             (.verifying, .interrupt(let failure)), (.committing, .interrupt(let failure)):
             (.failed(failure), [.announceEnd])
@@ -201,12 +227,15 @@ extension DownloadState {
         case (.active, .unchanged), (.verifying, .unchanged): (.finished, [.deletePart, .announceEnd])
         case (.verifying, .verified): (.committing, [.commit])
         case (.committing, .committed): (.finished, [.announceEnd])
+        case (.verifying, .unpack): (.extracting, [.unpack])
+        case (.extracting, .unpacked): (.committing, [.commit])
+        case (.committing, .folderCommitted): (.finished, [.deletePart, .announceEnd])
         case (.queued, .hinder(let reason)): (.waiting(reason, until: nil), [])
         case (.active, .hinder(let reason)): (.waiting(reason, until: nil), [.stopTransfer])
         case (.waiting(let old, _), .hinder(let reason)) where old.yieldsToNetwork: (.waiting(reason, until: nil), [])
 
         case (.verifying, .startOver): (.queued, [.deletePart])
-        case (.verifying, .partLost), (.committing, .partLost): (.queued, [])
+        case (.verifying, .partLost), (.extracting, .partLost), (.committing, .partLost): (.queued, [])
 
         default: throw IllegalTransition(state: self, event: event)
         }

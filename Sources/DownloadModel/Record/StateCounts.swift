@@ -3,6 +3,7 @@ public struct StateCounts: Equatable, Sendable {
     public private(set) var queued: UInt32 = 0
     public private(set) var active: UInt32 = 0
     public private(set) var paused: UInt32 = 0
+    /// Verified, unpacked or named.
     public private(set) var verifying: UInt32 = 0
     /// Waiting for a reason that ends by itself.
     public private(set) var waitingForTime: UInt32 = 0
@@ -30,7 +31,7 @@ public struct StateCounts: Equatable, Sendable {
         case .waiting: add(&waitingForTime)
         case .active: add(&active)
         case .paused: add(&paused)
-        case .verifying, .committing: add(&verifying)
+        case .verifying, .extracting, .committing: add(&verifying)
         case .finished, .failed, .cancelled: add(&ended)
         }
     }

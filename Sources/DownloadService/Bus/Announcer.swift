@@ -84,6 +84,13 @@ internal import TransferEngine
         schedulePropertiesSoon(download)
     }
 
+    func extracts(_ downloads: [ManagedDownload]) {
+        for download in downloads where unsentBytes() <= Self.mostUnsent && !journal.holdsProgress(of: download.number) {
+            download.changedProperties.insert(Download.extracted.name)
+            schedulePropertiesSoon(download)
+        }
+    }
+
     // MARK: Properties
 
     func changed(_ change: Scheduler.Change) {

@@ -107,7 +107,7 @@ internal import TransferEngine
         let identity = record.resume?.identity
         journal.afterCommit {
             DiskPool.shared.perform(at: .path(path), within: DiskPatience.file) {
-                Commit.deleteFinished(path, identity: identity)
+                Archives.deleteFinished(path, identity: identity)
             } then: { result in
                 switch result ?? .failure(.silentDisk(of: path)) {
                 case .success: reply()
@@ -206,7 +206,7 @@ internal import TransferEngine
                 var refusals: [Refusal] = []
                 for group in Dictionary(grouping: files, by: { $0.path[..<($0.path.lastIndex(of: "/") ?? $0.path.startIndex)] }).values {
                     let failed = await DiskPool.shared.value(at: .path(group[0].path), within: DiskPatience.files(group.count)) {
-                        group.map { Commit.deleteFinished($0.path, identity: $0.identity) }.compactMap { result -> Refusal? in
+                        group.map { Archives.deleteFinished($0.path, identity: $0.identity) }.compactMap { result -> Refusal? in
                             if case .failure(let refusal) = result { refusal } else { nil }
                         }
                     }

@@ -81,6 +81,9 @@ enum DownloadFace {
             if object.download.record.isToDescriptor {
                 throw Refusal(.invalidState, "The file is its caller’s own descriptor; Todoku has no path to it.")
             }
+            if object.download.record.isUnpacked {
+                throw Refusal(.invalidState, "The archive was unpacked: the property Path names its folder, which has no file of its own.")
+            }
             guard object.download.state == .finished, let path = object.download.record.path else {
                 throw Refusal(.invalidState, "A download that is \(object.download.state.name) has no finished file.")
             }
@@ -137,6 +140,7 @@ enum DownloadFace {
         PropertyRow(Download.total) { $0.total.wireTotal },
         PropertyRow(Download.speed) { $0.speed },
         PropertyRow(Download.fraction) { wireFraction(received: $0.received, total: $0.total) },
+        PropertyRow(Download.extracted) { $0.state == .extracting ? $0.extracted ?? 0 : -1 },
         // The folder of a caller's own file is unknown.
         PropertyRow(Download.directory) { $0.record.isToDescriptor ? "" : $0.record.directory },
         PropertyRow(Download.fileName) { $0.record.fileName ?? $0.record.options.fileName ?? "" },

@@ -17,6 +17,8 @@ typealias FetchReply = Reply<(String, String)>
     /// The bytes in the part file now. The record has the saved bytes.
     var received: ByteCount
     var speed: Speed = 0
+    /// How much of the archive has been read, 0.0–1.0; nil: none yet, or it is not being unpacked.
+    var extracted: Double?
 
     /// The value of `received` in the last `Progress` or `ResumedAt`.
     var toldReceived: ByteCount
@@ -81,7 +83,7 @@ typealias FetchReply = Reply<(String, String)>
     /// Whether a new object made from the scheduler would equal this one.
     var isDispensable: Bool {
         entry.work == .idle && waiting.isEmpty && fetching.isEmpty && (validators == nil || state.hasEnded) && propertiesTimer == nil
-            && changedProperties.isEmpty && speed == 0
+            && changedProperties.isEmpty && speed == 0 && extracted == nil
             && received == record.received && toldReceived == received && hasToldBytes == (record.fileName != nil)
     }
 

@@ -20,6 +20,8 @@ internal import TransferEngine
     func responded(_ download: ManagedDownload, _ facts: TransferFacts)
     /// The transfers of these downloads have more bytes, or another speed.
     func progressed(_ downloads: [ManagedDownload])
+    /// The extractions of these downloads have come further.
+    func extracts(_ downloads: [ManagedDownload])
     /// A transfer has ended. The scheduler has not been told yet.
     func stopped(_ download: ManagedDownload)
     /// A download has ended. The end is not on disk yet.
@@ -62,6 +64,7 @@ extension DownloadObserver {
     func rewinds(_ download: ManagedDownload) {}
     func responded(_ download: ManagedDownload, _ facts: TransferFacts) {}
     func progressed(_ downloads: [ManagedDownload]) {}
+    func extracts(_ downloads: [ManagedDownload]) {}
     func stopped(_ download: ManagedDownload) {}
     func ends(_ download: ManagedDownload) {}
     func ended(_ download: ManagedDownload) {}

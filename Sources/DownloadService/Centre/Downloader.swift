@@ -37,6 +37,7 @@ internal import TransferEngine
     /// The folders of assets, which may be hidden.
     let assetFolders: AssetFolders
     let silentFolders = SilentFolders()
+    let extractions = Extractions()
     /// The pause before the next slice while the bus has not taken the signals sent so far.
     private static let breath: Duration = .milliseconds(2)
 
@@ -66,14 +67,23 @@ internal import TransferEngine
         self.observers = observers
         journal.begin(telling: self)
         if scheduler.settings.speedLimit > 0 { engine.setTotalSpeedLimit(scheduler.settings.speedLimit) }
+        extractions.progressed = { [weak self] in self?.noteExtractions($0) }
         decide(.begins(crashed: crashed, owed: owed))
-        if scheduler.counts.verifying > 0 {
-            for entry in scheduler.entries.values where entry.state == .committing { findCommitted(entry) }
+        guard scheduler.counts.verifying > 0 else { return }
+        for entry in scheduler.entries.values where entry.isInPool {
+            switch entry.state {
+            case .committing: findCommitted(entry)
+            case .extracting: unpack(entry)
+            default: break
+            }
         }
     }
 
     /// Starts no further download, because the program ends.
-    func end() { decide(.ends) }
+    func end() {
+        decide(.ends)
+        extractions.stopAll()
+    }
 
     /// The service exits: removes its dock marks and its jobs.
     func leave() { tell { $0.left() } }

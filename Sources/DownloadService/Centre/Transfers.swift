@@ -87,6 +87,7 @@ extension Downloader {
         request.resume = record.resume
         request.mapPath = record.isToDescriptor ? nil : mapPath(of: record.number)
         request.ifExists = options.ifExists
+        request.extract = options.extract
         request.diskReserve = scheduler.settings.diskReserve
         (request.ordinal, request.tellsSent) = (entry.request.ordinal, scheduler.isPaced(entry.request))
         request.copy = copy
@@ -193,7 +194,7 @@ extension Downloader {
         }
     }
 
-    private func watchEnding(of entry: ScheduledDownload) -> EndingWatch {
+    func watchEnding(of entry: ScheduledDownload) -> EndingWatch {
         let directory = entry.record.directory
         return EndingWatch(directory) { [self] in
             let words = "The disk of \(directory) does not answer; the download ends when it does."
@@ -213,6 +214,7 @@ extension Downloader {
     func commit(_ entry: ScheduledDownload) {
         let (record, origin, map) = (entry.record, entry.record.source ?? redacted(entry.record.url), mapPath(of: entry.number))
         if record.isToDescriptor { return decide(.committed(entry, path: "")) }
+        if record.folderName != nil { return nameFolder(of: entry) }
         guard let identity = record.resume?.identity else { return decide(.partLost(entry)) }
         let (part, allowHidden) = (partNames.name(of: entry.number), allowsHidden(in: record.directory))
         let watch = watchEnding(of: entry)
@@ -251,6 +253,7 @@ extension Downloader {
     /// file.
     func findCommitted(_ entry: ScheduledDownload) {
         let (record, map, part) = (entry.record, mapPath(of: entry.number), partNames.name(of: entry.number))
+        if record.folderName != nil { return nameFolder(of: entry, mayBeNamed: true) }
         guard let resume = record.resume else { return decide(.partLost(entry)) }
         // The file had its final name before its stamp is taken, so another program may have written it. The server's validators no longer
         // apply.
@@ -284,11 +287,14 @@ extension Downloader {
 
     // MARK: Deleting
 
-    /// Deletes a part file and its written map. No transfer may be writing them.
+    /// Deletes a part file, its written map, and what an extraction of it has left. No transfer may be writing them.
     func sweep(_ number: DownloadNumber, _ directory: String) {
         let (map, part) = (mapPath(of: number), partNames.name(of: number))
         DiskPool.shared.perform(at: .path(directory)) {
-            CrashMarks.working(on: number.value) { Commit.discard(directory: directory, partName: part, mapPath: map) }
+            CrashMarks.working(on: number.value) {
+                let isGone = Commit.discard(directory: directory, partName: part, mapPath: map)
+                return Archives.discard(directory: directory, part: part) && isGone
+            }
         } then: { [self] isGone in
             decide(.swept(number, isGone: isGone))
             list.peek(number)?.rewind()

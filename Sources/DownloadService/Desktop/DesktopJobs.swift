@@ -18,7 +18,7 @@ internal import Scheduling
     private static let stay: Duration = .seconds(600)
 
     /// The phase of a job. A change is shown at once.
-    private enum Phase { case running, waiting, checking, resting }
+    private enum Phase { case running, waiting, checking, unpacking, resting }
 
     private struct Shown {
         let begun: ContinuousClock.Instant
@@ -61,6 +61,7 @@ internal import Scheduling
     }
 
     func progressed(_ downloads: [ManagedDownload]) { for download in downloads { progress(download) } }
+    func extracts(_ downloads: [ManagedDownload]) { for download in downloads { progress(download) } }
 
     private func progress(_ download: ManagedDownload) {
         let number = download.record.batch ?? download.number
@@ -106,6 +107,7 @@ internal import Scheduling
         case _ where state.rests: return .resting
         case .waiting: return .waiting
         case .verifying, .committing: return .checking
+        case .extracting: return .unpacking
         default: return .running
         }
     }
@@ -145,6 +147,7 @@ internal import Scheduling
         switch phase {
         case .waiting: content.message = catalog.text("Waiting")
         case .checking: content.message = catalog.text("Checking the file")
+        case .unpacking: content.message = catalog.text("Unpacking the archive")
         case .running, .resting: break
         }
         content.elapsed = .now - one.begun
@@ -163,6 +166,7 @@ internal import Scheduling
         content.title = catalog.text("Downloading")
         (content.received, content.total, content.speed) = (download.received, download.total, download.speed)
         if let total = download.total, total > 0 { content.fraction = Double(download.received) / Double(total) }
+        if download.state == .extracting { content.fraction = download.extracted ?? 0 }
         content.source = (catalog.text("Source"), download.redactedUrl)
         guard !record.isToDescriptor else { return }
         let name = record.fileName ?? download.redactedUrl.pathComponents.last.map(String.init) ?? ""

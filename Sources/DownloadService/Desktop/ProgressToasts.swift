@@ -3,8 +3,8 @@ internal import DownloadModel
 internal import EventLoop
 internal import Scheduling
 
-/// The one progress toast for all running downloads. Only events of the engine update it. Nothing is computed while no server shows the
-/// toast.
+/// The one progress toast for all running downloads. Only events of the engine and of extractions update it. Nothing is computed while no
+/// server shows the toast.
 ///
 /// A batch counts with its unfinished downloads, and with the bytes of all its members.
 @BusActor final class ProgressToasts {
@@ -13,15 +13,31 @@ internal import Scheduling
     private var group = ProgressGroup()
     /// Batches whose member's transfer has ended. Until `settle`, it is unknown whether another member runs next.
     private var resting: Set<BatchNumber> = []
+    /// Downloads whose transfer has ended, and whose archive is verified or unpacked now.
+    private var unpacking: Set<DownloadNumber> = []
 
     init(notifier: Notifier, list: DownloadList) { (self.notifier, self.list) = (notifier, list) }
 
-    /// Bytes of `download` have arrived.
+    /// Bytes of `download` have arrived, or more of its archive is unpacked.
     func take(_ download: ManagedDownload) {
         guard download.record.options.showProgress, notifier.wantsProgress, let started = download.transferStarted else { return }
         let now = ContinuousClock.now
-        guard group.isDue(download.record.batch ?? download.number, since: started, at: now) else { return }
-        notifier.show(ProgressToast(group.tell(at: now).compactMap { part($0) }, round: group.round))
+        if download.state == .extracting, download.record.batch == nil { unpacking.insert(download.number) }
+        if group.isDue(download.record.batch ?? download.number, since: started, at: now) { show(at: now) }
+    }
+
+    private func show(at now: ContinuousClock.Instant) {
+        let parts = group.tell(at: now).compactMap { part($0) }
+        if !parts.isEmpty { notifier.show(ProgressToast(parts, round: group.round)) }
+    }
+
+    /// The extraction of `entry` has begun or ended. The toast says at once that it has begun.
+    func changedStage(_ entry: ScheduledDownload) {
+        if entry.state == .extracting {
+            if group.isTold(entry.number) { show(at: .now) }
+        } else if let batch = entry.record.batch, group.contains(batch) {
+            resting.insert(batch)
+        }
     }
 
     private func part(_ number: DownloadNumber) -> ProgressToast.Part? {
@@ -35,22 +51,34 @@ internal import Scheduling
             part.sandboxedApp = batch.record.numbers.lazy.compactMap { [list] in list.scheduler[$0] }.first?.record.sandboxedApp
             return part
         }
-        return list.lively(number).map {
+        // The object may have been released after the transfer.
+        let download = list.lively(number) ?? (list.scheduler[number]?.state.isEnding == true ? list.peek(number) : nil)
+        return download.map {
             var part = ProgressToast.Part(
                 name: $0.record.fileName ?? "", received: $0.received, total: $0.total, icon: $0.record.options.icon)
             part.sandboxedApp = $0.record.sandboxedApp
+            if $0.state == .extracting { part.unpacked = $0.extracted ?? 0 }
             return part
         }
     }
 
     /// A transfer of `download` has ended.
     func stopped(_ download: ManagedDownload) {
-        guard let batch = download.record.batch else { return leave(download.number) }
+        guard let batch = download.record.batch else {
+            guard download.record.folderName != nil, group.contains(download.number) else { return leave(download.number) }
+            unpacking.insert(download.number)
+            return
+        }
         if group.contains(batch) { resting.insert(batch) }
     }
 
-    /// Removes each resting batch that has no running member and no member that starts by itself. Called after each turn of the scheduler.
+    /// Removes each resting batch that has no running member and no member that starts by itself, and each download whose archive is no
+    /// longer being verified or unpacked. Called after each turn of the scheduler.
     func settle() {
+        for number in unpacking where !(list.scheduler[number]?.state.isEnding ?? false) {
+            unpacking.remove(number)
+            if list.scheduler[number]?.state != .active { leave(number) }
+        }
         guard !resting.isEmpty else { return }
         for number in resting where list.batch(number)?.entry.counts.underWay ?? 0 == 0 { leave(number) }
         resting = []

@@ -109,6 +109,7 @@ internal import TransferEngine
     // MARK: While a download runs
 
     func progressed(_ downloads: [ManagedDownload]) { for download in downloads { progressed(download) } }
+    func extracts(_ downloads: [ManagedDownload]) { for download in downloads { progressed(download) } }
 
     private func progressed(_ download: ManagedDownload) {
         let number = download.record.batch ?? download.number
@@ -183,6 +184,7 @@ internal import TransferEngine
     func changed(_ change: Scheduler.Change) {
         // The toast of an end is no longer true once the download has been restarted.
         let entry = change.entry
+        if (change.before.state == .extracting) != (entry.state == .extracting) { progress.changedStage(entry) }
         guard change.before.state.hasEnded, !entry.state.hasEnded else { return }
         withdraw(entry.number)
         if let batch = entry.batch { withdraw(batch.number) }
@@ -206,9 +208,12 @@ internal import TransferEngine
         let (record, options) = (entry.record, entry.record.options)
         guard let failure = entry.state.failure else {
             let path = record.path ?? ""
+            let (name, size) = (Self.lastPart(path), record.total ?? 0)
             return EndToast(
                 number: entry.number, kind: .finished(path: path), summary: options.title ?? texts.finishedSummary,
-                body: options.body ?? texts.finishedBody(fileName: Self.lastPart(path), size: record.total ?? 0),
+                body: options.body
+                    ?? (record.isUnpacked && record.resume != nil  // else the folder existed already (`skip`)
+                        ? texts.unpackedBody(folderName: name, size: size) : texts.finishedBody(fileName: name, size: size)),
                 icon: options.icon, sound: options.sound, host: entry.host)
         }
         return EndToast(

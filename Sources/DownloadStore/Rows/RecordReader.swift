@@ -46,7 +46,7 @@ extension DownloadRecord {
         // A caller's file has no folder, and never had a path.
         guard !directory.isEmpty else { return isToDescriptor = true }
         // `rename` may have numbered the name, and a Fetch may have ended with an older file.
-        if let name = options.fileName, FileName.isBare(name), options.ifExists != .rename, !isFetch {
+        if let name = options.fileName, FileName.isBare(name), options.ifExists != .rename, !isFetch, options.extract == nil {
             (fileName, path) = (name, (directory.hasSuffix("/") ? directory : directory + "/") + name)
             return
         }
@@ -119,6 +119,7 @@ private struct RecordReader {
         case "active": return .active
         case "paused": return .paused
         case "verifying": return .verifying
+        case "extracting": return .extracting
         case "committing": return .committing
         case "finished": return .finished
         case "failed":

@@ -64,7 +64,7 @@ extension DownloadState {
         case .waiting(let reason, let until):
             try statement.bind(reason.rawValue, Column.waitReason)
             try statement.bind(until, Column.waitUntil)
-        case .queued, .active, .paused, .verifying, .committing, .finished, .failed, .cancelled: break
+        case .queued, .active, .paused, .verifying, .extracting, .committing, .finished, .failed, .cancelled: break
         }
     }
 }

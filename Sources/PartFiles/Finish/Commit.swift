@@ -218,11 +218,15 @@ public enum Commit {
         }
     }
 
-    /// Whether an open file is the committed one. False if `identity` is unknown.
+    /// Whether an open file, or folder, is the one that its download ended with. False if `identity` is unknown.
+    ///
+    /// A folder is deleted with its contents, so its birth time must prove it: its inode may have been that of a deleted file.
     public static func isFinished(_ descriptor: Int32, _ identity: FileIdentity?) -> Bool {
         var status = stat()
-        guard let identity, fstat(descriptor, &status) == 0, status.isRegular else { return false }
-        return (try? fileIdentity(of: descriptor, boot: bootIdentity()))?.isSameFile(as: identity) ?? false
+        guard let identity, fstat(descriptor, &status) == 0, let found = try? fileIdentity(of: descriptor, boot: bootIdentity()),
+            found.isSameFile(as: identity)
+        else { return false }
+        return status.isRegular || status.isFolder && found.born != nil && identity.born != nil
     }
 
     /// Opens `name` as a location only (O_PATH). A symbolic link is not followed.

@@ -235,6 +235,7 @@ private let folderFlags = todoku_o_path | O_DIRECTORY | O_CLOEXEC
 
 extension stat {
     var isRegular: Bool { st_mode & S_IFMT == S_IFREG }
+    var isFolder: Bool { st_mode & S_IFMT == S_IFDIR }
     /// The file's stamp, with the `boot` id of the running kernel. It has no mount id, because fstatat(2) does not return one.
     package func stamp(boot: String) -> FileStamp {
         FileStamp(

@@ -121,7 +121,7 @@ extension Scheduler {
     private func overdue(_ entry: ScheduledDownload) -> DownloadEvent? {
         switch entry.state {
         case .waiting(.pausedAll, _): settings.paused ? nil : .release
-        case .queued, .active, .waiting: settings.paused && entry.isEntered ? .hold : nil
+        case .queued, .active, .extracting, .waiting: settings.paused && entry.isEntered ? .hold : nil
         default: nil
         }
     }

@@ -8,7 +8,7 @@ public final class ScheduledDownload {
     public internal(set) var record: DownloadRecord { didSet { sums.update(self) } }
     private let sums: Sums
     public internal(set) var work = Work.idle
-    /// The pool verifies, commits or looks for the part file.
+    /// The pool verifies, unpacks, commits or looks for the part file.
     public internal(set) var isInPool = false
     /// The row is on disk, and the download has its place in the queue.
     public internal(set) var isEntered = false

@@ -18,6 +18,10 @@ public final class Scheduler {
         /// permit the request only if the transfer still runs. In this case, the engine must report when the request has gone out (`sent`).
         case permit(RequestID, afterSave: Bool)
         case verify(ScheduledDownload)
+        /// Unpack the verified archive, then report `unpacked`, or why it could not be unpacked.
+        case unpack(ScheduledDownload)
+        /// Stop unpacking. `unpackingStopped` follows, unless the work has ended just before.
+        case stopUnpacking(ScheduledDownload)
         case commit(ScheduledDownload)
         /// Delete the part file and its written map, then report `swept`.
         case sweep(DownloadNumber, directory: String)
@@ -356,6 +360,10 @@ public final class Scheduler {
         case .verify:
             entry.isInPool = true
             output.append(.verify(entry))
+        case .unpack:
+            entry.isInPool = true
+            output.append(.unpack(entry))
+        case .stopUnpacking: output.append(.stopUnpacking(entry))
         case .commit:
             entry.isInPool = true
             output.append(.commit(entry))

@@ -61,11 +61,19 @@ extension Scheduler {
         /// The part file is flushed and verified. If the service dies between the rename and the row, `FileIdentity` finds the file again.
         case verified(ScheduledDownload, FileIdentity)
         case endingFailed(ScheduledDownload, DownloadFailure)
+        /// All files of the archive are on disk, in a folder without its final name.
+        case unpacked(ScheduledDownload)
+        /// This archive cannot be unpacked. `isDamaged`: its bytes are wrong.
+        case unpackingFailed(ScheduledDownload, DownloadFailure, isDamaged: Bool)
+        /// The extraction has stopped, after `stopUnpacking` or because the service exits.
+        case unpackingStopped(ScheduledDownload)
+        /// The unpacked folder is at `path`.
+        case folderCommitted(ScheduledDownload, path: String, FileIdentity)
         /// The file is at `path`; `skipped`: `path` is an existing file instead. `copy`: the cached copy for later `Fetch` calls.
         case committed(ScheduledDownload, path: String, skipped: Bool = false, copy: CachedCopy? = nil)
         case partLost(ScheduledDownload)
-        /// The disk does not answer while the pool verifies or renames the file. This work continues, and another event reports its
-        /// outcome.
+        /// The disk does not answer while the pool verifies, unpacks or renames the file. This work continues, and another event reports
+        /// its outcome.
         case endingDelayed(ScheduledDownload, DownloadFailure)
         case foundUnchanged(ScheduledDownload, CachedCopy)
         /// The part file is deleted. `isGone` false: the file may still exist; the next startup tries again.
@@ -188,6 +196,10 @@ extension Scheduler {
         case .transferEnded(let number, let outcome, let id): transferEnded(number, outcome, by: id, now: now)
         case .verified(let entry, let identity): verified(entry, identity: identity, now: now)
         case .endingFailed(let entry, let failure): endingFailed(entry, failure, now: now)
+        case .unpacked(let entry): unpacked(entry, now: now)
+        case .unpackingFailed(let entry, let failure, let isDamaged): unpackingFailed(entry, failure, isDamaged: isDamaged, now: now)
+        case .unpackingStopped(let entry): unpackingStopped(entry, now: now)
+        case .folderCommitted(let entry, let path, let identity): folderCommitted(entry, path: path, identity: identity, now: now)
         case .committed(let entry, let path, let skipped, let copy): committed(entry, path: path, skipped: skipped, copy: copy, now: now)
         case .partLost(let entry): partLost(entry, now: now)
         case .endingDelayed(let entry, let failure): endingDelayed(entry, failure)

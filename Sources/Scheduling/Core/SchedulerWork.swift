@@ -172,12 +172,26 @@ extension Scheduler {
         guard leavePool(entry, now: now), entry.state == .verifying else { return }
         entry.record.resume = ResumeData(
             written: entry.record.received, total: entry.record.total, validator: entry.record.resume?.validator, identity: identity)
-        applyOwn(.verified, to: entry, now: now)
+        applyOwn(entry.record.folderName == nil ? .verified : .unpack, to: entry, now: now)
     }
 
-    /// The verification or the commit failed.
+    /// All files of the archive are on disk.
+    func unpacked(_ entry: ScheduledDownload, now: WallTime) {
+        guard leavePool(entry, now: now), entry.state == .extracting else { return }
+        applyOwn(.unpacked, to: entry, now: now)
+    }
+
+    /// This archive cannot be unpacked, now or later. `isDamaged`: its bytes are wrong. If no checksum has proved them, the server may have
+    /// right ones.
+    func unpackingFailed(_ entry: ScheduledDownload, _ failure: DownloadFailure, isDamaged: Bool, now: WallTime) {
+        guard leavePool(entry, now: now), entry.state == .extracting else { return }
+        change(entry) { $0.lastFailure = failure }
+        applyOwn(isDamaged && entry.record.options.checksum == nil ? .spoil(failure) : .fail(failure), to: entry, now: now)
+    }
+
+    /// The verification, the extraction or the commit failed.
     func endingFailed(_ entry: ScheduledDownload, _ failure: DownloadFailure, now: WallTime) {
-        guard leavePool(entry, now: now), entry.state == .verifying || entry.state == .committing else { return }
+        guard leavePool(entry, now: now) else { return }
         if failure.name == .checksumMismatch, entry.record.isSpliced, !entry.record.hasStartedOver, entry.state == .verifying {
             applyOwn(.startOver, to: entry, now: now)
             return
@@ -195,14 +209,14 @@ extension Scheduler {
         case .fail: applyOwn(.fail(failure), to: entry, now: now)
         case .wait(let reason, let until):
             applyOwn(.wait(reason, until: until), to: entry, now: now)
-            // PauseAll does not stop a verification, so the wait must be held now.
+            // PauseAll does not stop a verification or a commit, so the wait must be held now.
             if settings.paused { settle(entry, now: now) }
         }
     }
 
     /// The disk does not answer. The download's error says so; the outcome for the file is not known yet.
     func endingDelayed(_ entry: ScheduledDownload, _ failure: DownloadFailure) {
-        guard entry.state == .verifying || entry.state == .committing, !entry.isRemoved else { return }
+        guard entry.state.isEnding, !entry.isRemoved else { return }
         change(entry) { $0.lastFailure = failure }
         output.append(.tell(entry))
     }
@@ -215,21 +229,35 @@ extension Scheduler {
         applyOwn(skipped ? .skipped : .committed, to: entry, now: now)
     }
 
+    /// The unpacked folder is at `path`.
+    func folderCommitted(_ entry: ScheduledDownload, path: String, identity: FileIdentity, now: WallTime) {
+        guard leavePool(entry, now: now), entry.state == .committing else { return }
+        change(entry) { record in
+            record.path = path
+            // The archive is deleted. From now on, the folder is the file of the download.
+            record.resume = ResumeData(ranges: ByteRanges(), total: record.total, validator: nil, identity: identity)
+        }
+        applyOwn(.folderCommitted, to: entry, now: now)
+    }
+
     /// Neither the whole part file nor the final file exists.
     func partLost(_ entry: ScheduledDownload, now: WallTime) {
-        guard leavePool(entry, now: now), entry.state == .verifying || entry.state == .committing else { return }
+        guard leavePool(entry, now: now) else { return }
         applyOwn(.partLost, to: entry, now: now)
     }
 
-    /// The pool has released the part file of `entry`. Returns false if the download has left verification and commit meanwhile, so that
-    /// the outcome no longer counts.
+    /// The pool has released the part file of `entry`. Returns false if the download has left verification, extraction and commit
+    /// meanwhile, so that the outcome no longer counts.
     func leavePool(_ entry: ScheduledDownload, now: WallTime) -> Bool {
         entry.isInPool = false
         leaving[entry.number] = nil
-        if entry.state == .verifying || entry.state == .committing, !entry.isRemoved { return true }
+        if entry.state.isEnding, !entry.isRemoved { return true }
         beginSweep(entry)
         return false
     }
+
+    /// The pool has stopped unpacking, because the download was stopped or the service exits. The next process continues in that case.
+    func unpackingStopped(_ entry: ScheduledDownload, now: WallTime) { _ = leavePool(entry, now: now) }
 
     // MARK: Deleting part files
 

@@ -47,7 +47,7 @@ struct Transition {
         case .wait(.retry, let until): record.retryAt = until
         case .wait(.needsUrl, _): record.awaitsUrl = true
         case .bodyComplete: record.isWhole = true
-        case .verified: record.lastFailure = nil
+        case .verified, .unpack: record.lastFailure = nil
         case .startOver: record.hasStartedOver = true
         case .partLost: record.isWhole = false
         case .unchanged: record.isUnchanged = true
@@ -67,7 +67,7 @@ struct Transition {
         // Before the row is saved: a later attempt must not look for deleted bytes. A finished (skipped) download keeps its size.
         // No attempt resumes from the bytes in a caller's descriptor.
         if next == .finished {
-            if effects.contains(.deletePart) { record.resume = nil }
+            if effects.contains(.deletePart), event != .folderCommitted { record.resume = nil }
         } else if effects.contains(.deletePart) || ends && record.isToDescriptor {
             record.forgetBytes()
         }

@@ -151,6 +151,8 @@ open class TurnExecutor<Host: TurnHost> {
         case .permit(let id, true): afterCommit { [self] in host.permit(id, tellsSent: true) }
         case .stopTransfer(let entry): host.stopTransfer(entry)
         case .verify(let entry): host.verify(entry)
+        case .unpack(let entry): host.unpack(entry)
+        case .stopUnpacking(let entry): host.stopUnpacking(entry)
         case .commit(let entry): afterCommit { [self] in host.commit(entry) }
         case .sweep(let number, ""): host.emptyDescriptor(number)
         case .sweep(let number, let directory): afterCommit { [self] in host.sweep(number, directory) }
@@ -209,6 +211,8 @@ public protocol TurnHost: AnyObject {
 
     // The pool. It answers with events.
     func verify(_ entry: ScheduledDownload)
+    func unpack(_ entry: ScheduledDownload)
+    func stopUnpacking(_ entry: ScheduledDownload)
     func commit(_ entry: ScheduledDownload)
     func sweep(_ number: DownloadNumber, _ directory: String)
     /// Truncates the caller's file after an unfinished download.

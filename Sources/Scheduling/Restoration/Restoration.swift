@@ -3,7 +3,8 @@ public import DownloadModel
 /// Startup: restores the stored rows into a new scheduler, in parts, while the store still reads the rest.
 ///
 /// Nothing starts before the first turn of the scheduler. For each download in state `committing`, the caller must find out whether the
-/// file was renamed, and report `committed`, `endingFailed` or `partLost`.
+/// file was renamed, and report `committed`, `folderCommitted`, `endingFailed` or `partLost`. It continues the extraction of each download
+/// in state `extracting`.
 public final class Restoration {
     private let scheduler: Scheduler
     /// Ended records. They are listed in the order of their ends, so they wait for the last part.
@@ -74,12 +75,14 @@ public final class Restoration {
         case .queued, .active, .verifying, .waiting:
             let obstacle = scheduler.obstacle(of: entry, now: now)
             if obstacle != entry.state { entry.record.state = obstacle }
+        // PauseAll stops an extraction, and saves no row for that.
+        case .extracting: if scheduler.settings.paused { entry.record.state = .waiting(.pausedAll, until: nil) }
         case .committing, .paused, .finished, .failed, .cancelled: break
         }
         // The part file of a cancelled download is deleted; rows of earlier versions claim otherwise.
         if entry.state == .cancelled, entry.record.resume != nil { entry.record.forgetBytes() }
         entry.isEntered = true
-        entry.isInPool = entry.state == .committing && !entry.record.isToDescriptor
+        entry.isInPool = (entry.state == .committing || entry.state == .extracting) && !entry.record.isToDescriptor
         scheduler.count(entry, in: entry.state)
         scheduler.joinBatch(entry)
         scheduler.place(entry)

@@ -19,6 +19,9 @@ struct RequestArguments: ParsableArguments {
     @Option(help: .option(\.ifExists))
     var ifExists: ExistingFilePolicy?
 
+    @Option(help: .option(\.extract, "folder"), completion: .directory)
+    var extract: ExtractArgument?
+
     @Option(
         name: [.customShort("H"), .long],
         help: .option(\.headers, "name: value"),
@@ -162,6 +165,9 @@ struct RequestArguments: ParsableArguments {
         if output != nil, directory != nil || filename != nil {
             throw ValidationError("--output already gives the folder and the name; leave --directory and --filename out.")
         }
+        if extract?.isPath == true, output != nil || directory != nil {
+            throw ValidationError("--extract with a path already gives the folder; leave --output and --directory out.")
+        }
         if token != nil, app == nil { throw ValidationError("--token needs --app.") }
         if let checksum {
             do throws(Refusal) { _ = try Checksum(checksum) } catch { throw ValidationError(error.message) }
@@ -173,7 +179,7 @@ struct RequestArguments: ParsableArguments {
     private var optionsOfOne: [String] {
         [
             ("output", output != nil), ("filename", filename != nil), ("checksum", checksum != nil), ("size", size != nil),
-            ("token", token != nil),
+            ("token", token != nil), ("extract=FOLDER", extract?.text != nil),
         ]
         .filter(\.1).map(\.0)
     }
@@ -184,6 +190,7 @@ struct RequestArguments: ParsableArguments {
         let path = output.flatMap { LocalPath.split($0) }
         request.set(\.directory, to: path?.folder ?? directory.map { LocalPath.absolute($0) })
         request.set(\.fileName, to: path?.name ?? filename)
+        request.set(\.extract, to: extract?.folder)
         let (username, password) = try login.read()
         request.set(\.username, to: username)
         request.set(\.password, to: password)

@@ -8,7 +8,7 @@ struct GetCommand: ParsableCommand {
         commandName: "get", abstract: "Download files, show the progress, and wait for the end.",
         discussion: """
             At a terminal each download has a progress bar. Elsewhere the command prints lines: NUMBER and one of queued, started, progress, \
-            waiting, paused, finished, failed, cancelled, removed. There is no percentage if the server does not tell the size.
+            waiting, paused, extracting, finished, failed, cancelled, removed. There is no percentage if the server does not tell the size.
 
             Ctrl-C leaves the downloads to the service. A second Ctrl-C within 2 s cancels them.
 
@@ -17,6 +17,7 @@ struct GetCommand: ParsableCommand {
               todoku get -o /tmp/page.html --if-exists replace https://example.org/
               todoku get --checksum sha256:9f86d0… --retries 3 https://example.org/a.tar.gz
               todoku get --user me --password-file secret https://example.org/private.pdf
+              todoku get --extract https://example.org/a.tar.gz
               todoku get --json https://example.org/1 https://example.org/2
             """)
 

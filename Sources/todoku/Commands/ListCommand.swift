@@ -109,6 +109,7 @@ struct ShowCommand: ParsableCommand {
         var received = catalog.size(download.received, of: download.total)
         if let fraction = download.fraction { received += " (\(catalog.percent(Int(clamping: fraction * 100))))" }
         lines.append((catalog.text("Received"), received))
+        if let percent = download.extractedPercent { lines.append((catalog.text("Unpacked"), catalog.percent(percent))) }
         if download.state == .active { lines.append((catalog.text("Speed"), catalog.speed(download.speed))) }
         if let type = download.mediaType { lines.append((catalog.text("Media type"), type)) }
         if !download.app.isEmpty { lines.append((catalog.text("App"), download.app)) }

@@ -94,6 +94,8 @@ final class PlainDisplay: ProgressDisplay {
             if before?.state != .paused { line(id, "paused") }
         case .waiting:
             if before?.state != .waiting { line(id, "waiting \(download.waitReason ?? "")") }
+        case .extracting:
+            if before?.state != .extracting { line(id, "extracting") }
         case .active:
             if before?.state != .active { line(id, "started \(download.displayName)") }
             if let step = steps[id, default: ProgressSteps()].next(received: download.received, total: download.total) {

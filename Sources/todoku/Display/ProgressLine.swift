@@ -2,6 +2,13 @@ internal import DownloadModel
 internal import Localization
 internal import TodokuClient
 
+extension DownloadDescription {
+    /// The progress of the download or, once that is complete, of its extraction. nil: unknown.
+    var stageFraction: Double? { state == .extracting ? extracted ?? 0 : fraction }
+    /// The progress of the extraction; nil: the archive is not being unpacked.
+    var extractedPercent: Int? { state == .extracting ? extracted.map { Int(clamping: $0 * 100) } : nil }
+}
+
 /// One download on one line of a terminal. Pure.
 struct ProgressLine {
     /// Whether the terminal shows more than ASCII.
@@ -62,7 +69,7 @@ struct ProgressLine {
 
     private func bar(_ download: DownloadDescription, columns: Int) -> String {
         let (full, empty) = utf8 ? ("█", "░") : ("#", "-")
-        guard let fraction = download.fraction else {
+        guard let fraction = download.stageFraction else {
             // A block that moves back and forth: bytes come, but the total is unknown.
             let block = max(2, columns / 5)
             let way = columns - block
@@ -76,7 +83,9 @@ struct ProgressLine {
     }
 
     /// Rounded down, so that 100 % means the whole file.
-    private func percent(_ download: DownloadDescription) -> String? { download.fraction.map { catalog.percent(Int(clamping: $0 * 100)) } }
+    private func percent(_ download: DownloadDescription) -> String? {
+        download.stageFraction.map { catalog.percent(Int(clamping: $0 * 100)) }
+    }
 
     /// "1.5/30.0 MiB": the received bytes in the unit of the total.
     private func sizes(_ download: DownloadDescription) -> String {

@@ -20,6 +20,7 @@ struct Reason {
             case .active: active
             case .paused: catalog.text("‘todoku resume %1$s’ resumes it", "\(download.reference)")
             case .verifying: cause ?? catalog.text("all bytes are on disk and are being checked")
+            case .extracting: cause ?? extracting
             case .finished: catalog.text("the file is %1$s", download.path ?? download.displayName)
             case .failed, .cancelled: cause ?? catalog.text("it was cancelled")
             default: catalog.text("nothing more is known")
@@ -46,6 +47,11 @@ struct Reason {
         guard let until else { return reason }
         return download.ahead > 0
             ? catalog.text("%1$s; its turn at %2$s", reason, until) : catalog.text("%1$s; next at %2$s", reason, until)
+    }
+
+    private var extracting: String {
+        download.extractedPercent.map { catalog.text("the archive is being unpacked: %1$s", catalog.percent($0)) }
+            ?? catalog.text("the archive is being unpacked")
     }
 
     private var queued: String {

@@ -47,7 +47,7 @@ extension Table {
         for download in downloads {
             table.add([
                 download.reference.description, catalog.state(download.state),
-                download.fraction.map { String(Int(clamping: $0 * 100)) } ?? "-",
+                download.stageFraction.map { String(Int(clamping: $0 * 100)) } ?? "-",
                 (download.total ?? (download.received > 0 ? download.received : nil)).map { catalog.size($0) } ?? "-",
                 download.state == .active ? catalog.speed(download.speed) : "-", download.displayName,
             ])

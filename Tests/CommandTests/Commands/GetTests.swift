@@ -30,6 +30,36 @@ import Testing
         await desk.close()
     }
 
+    @Test func `unpacks an archive into a folder named after it, or into the named one`() async throws {
+        let desk = await Desk()
+        let place = desk.bus.folder.makeFolder("tree")
+        writeFile("\(place)/readme", "hello".utf8)
+        let archive = desk.bus.folder("a.tar.gz")
+        #expect(await Child.run(["tar", "-C", place, "-czf", archive, "."]).status == 0)
+        let bytes = try #require(readFile(archive))
+        let server = ScriptedServer { request, reply in
+            if request.path == "/page.zip" { reply.respond(200, text: "<html>log in</html>") } else { reply.serve(bytes, for: request) }
+        }
+        let exit = await desk.run("get", "--extract", server.url("/maps.tar.gz"))
+        #expect(exit.status == 0 && exit.errors == "", "\(exit)")
+        #expect(exit.output.contains("1 finished \(desk.downloads)/maps\n"), "\(exit.output)")
+        #expect(readFile("\(desk.downloads)/maps/readme") == Array("hello".utf8))
+        let named = await desk.run("get", "--extract=world", server.url("/maps.tar.gz"))
+        #expect(named.output.contains("finished \(desk.downloads)/world\n"), "\(named)")
+        let placed = await desk.run("get", "--extract=./here", server.url("/maps.tar.gz"))
+        #expect(placed.output.contains("finished \(desk.bus.folder.path)/here\n"), "\(placed)")
+        let wrong = await desk.run("get", "--extract", server.url("/page.zip"))
+        #expect(wrong.status == 1 && wrong.errors.contains("it is a web page"), "\(wrong)")
+        #expect(wrong.output.contains("failed org.todoku.Error.Extraction\n"))
+        let two = await desk.run("get", "--extract=x", server.url("/1.tar.gz"), server.url("/2.tar.gz"))
+        #expect(two.status == 2 && two.errors.contains("--extract=FOLDER is for one URL"), "\(two)")
+        let replacing = await desk.run("get", "--extract", "--if-exists", "replace", server.url("/1.tar.gz"))
+        #expect(replacing.status == 3 && replacing.errors.contains("if-exists"), "\(replacing)")
+        let both = await desk.run("get", "--extract", server.url("/1.tar.gz"), server.url("/2.tar.gz"))
+        #expect(both.status == 0 && fileExists("\(desk.downloads)/1/readme") && fileExists("\(desk.downloads)/2/readme"), "\(both)")
+        await desk.close()
+    }
+
     @Test func `exits with 1 and a sentence if a download fails, and continues with the others`() async throws {
         let desk = await Desk()
         let server = ScriptedServer { [small] request, reply in

@@ -78,7 +78,7 @@ import Testing
     @Test(arguments: [1, 19, 20, 40, 80, 120])
     func `fits into the lines of a terminal`(columns: Int) {
         let line = ProgressLine(utf8: true, catalog: Catalog(.japanese))
-        for state in ["queued", "waiting", "active", "paused", "verifying"] {
+        for state in ["queued", "waiting", "active", "paused", "verifying", "extracting"] {
             var download = DownloadDescription(
                 DownloadReference(number: 7),
                 [

@@ -40,12 +40,23 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
         #expect(ProgressLine(utf8: true).text(download("verifying", received: 5, total: 5), speed: nil, columns: 100).contains("100 %"))
     }
 
+    @Test func `shows how much of an archive is unpacked`() {
+        var extracting = download("extracting", received: 5, total: 5)
+        func text() -> String { ProgressLine(utf8: true).text(extracting, speed: nil, columns: 100) }
+        #expect(text().contains(" 0 %") && text().contains("extracting"))
+        extracting.apply(["Extracted": .double(0.5)])
+        #expect(text().contains(" 50 %") && text().contains("███░"))
+        #expect(extracting.json.first { $0.0 == "extracted" }?.1.text == "0.5")
+        extracting.apply(["Extracted": .double(-1), "State": .string("finished")])
+        #expect(extracting.extracted == nil)
+    }
+
     @Test(arguments: [1, 10, 19, 20, 40, 60, 79, 80, 120, 300])
     func `is never wider than the terminal, and aligns its columns`(columns: Int) {
         let line = ProgressLine(utf8: true, turn: 3)
         var bars: Set<Int> = []
         for name in ["a", "とても長い名前の写真データ集２０２６年１１月分その一とその二.tar.gz", "👍 ok.zip"] {
-            for state in ["queued", "waiting", "active", "paused", "verifying"] {
+            for state in ["queued", "waiting", "active", "paused", "verifying", "extracting"] {
                 for total in [-1, 0, 5_000_000_000, Int64.max] {
                     let text = line.text(download(state, received: 1_234_567, total: total, name: name), speed: 98_765, columns: columns)
                     #expect(TerminalText.width(text) <= columns)

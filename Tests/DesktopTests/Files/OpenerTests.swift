@@ -55,7 +55,7 @@ internal import Testing
         mkfifo(folder("pipe"), 0o600)
         writeFile(folder("photo.jpg"), "x".utf8)
         symlink(folder("photo.jpg"), folder("link.jpg"))
-        for path in [folder("pipe"), folder.path, folder("link.jpg"), "/proc/self/mem"] { #expect(FinishedFile.click(path) == .shows) }
+        for path in [folder("pipe"), folder("link.jpg"), "/proc/self/mem"] { #expect(FinishedFile.click(path) == .shows) }
         for path in [folder("gone"), folder("photo.jpg/gone"), ""] { #expect(FinishedFile.click(path) == .isGone) }
     }
 
@@ -64,6 +64,9 @@ internal import Testing
         writeFile(folder("photo.jpg"), "x".utf8)
         #expect(FinishedFile.click(folder("photo.jpg")) { _ in true } == .opens)
         #expect(FinishedFile.click(folder("photo.jpg")) { _ in false } == .isGone)
+        // A folder is opened only if it was unpacked by us.
+        #expect(FinishedFile.click(folder.path) { _ in true } == .opensFolder)
+        #expect(FinishedFile.click(folder.path) { _ in false } == .shows)
     }
 
     @Test(

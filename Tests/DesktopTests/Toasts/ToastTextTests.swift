@@ -37,6 +37,17 @@ internal import Testing
         #expect(ToastTexts.japanese.progressBody(toast) == body)
     }
 
+    @Test func `say that an archive is being unpacked, and how far`() {
+        var part = ProgressToast.Part(name: "a.zip", received: 1000, total: 1000)
+        part.unpacked = 0.429
+        let toast = ProgressToast([part])
+        #expect(ToastTexts.japanese.progressSummary(toast) == "展開中" && ToastTexts(.english).progressSummary(toast) == "Unpacking")
+        #expect(ToastTexts.japanese.progressBody(toast) == "a.zip — 42 %" && toast.percent == 42)
+        // Beside another download, its bytes count.
+        let two = ProgressToast([part, ProgressToast.Part(name: "b", received: 0, total: 1000)])
+        #expect(ToastTexts.japanese.progressSummary(two) == "2 件ダウンロード中 · 50 %")
+    }
+
     @Test func `say what a waiting download needs`() {
         let texts = ToastTexts.japanese
         #expect(texts.waitingSummary(.needsUrl) == "新しいリンクが必要です")

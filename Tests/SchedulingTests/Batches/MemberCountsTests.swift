@@ -5,7 +5,7 @@ import Testing
 @testable import Scheduling
 
 private let states: [DownloadState] = [
-    .queued, .active, .paused, .verifying, .committing, .finished, .failed(DownloadFailure(.network, "No route.")), .cancelled,
+    .queued, .active, .paused, .verifying, .extracting, .committing, .finished, .failed(DownloadFailure(.network, "No route.")), .cancelled,
     .waiting(.retry, until: nil), .waiting(.pausedAll, until: nil), .waiting(.needsUrl, until: nil), .waiting(.offline, until: nil),
 ]
 
@@ -26,7 +26,7 @@ extension MemberCounts {
                 counts.remaining, counts.underWay, counts.resting, counts.ended.finished, counts.ended.failed, counts.ended.cancelled,
             ]
         }
-        for state in [DownloadState.queued, .active, .verifying, .committing] { #expect(counts(state) == [1, 1, 0, 0, 0, 0]) }
+        for state in [DownloadState.queued, .active, .verifying, .extracting, .committing] { #expect(counts(state) == [1, 1, 0, 0, 0, 0]) }
         for state in [DownloadState.paused, .waiting(.pausedAll, until: nil), .waiting(.needsUrl, until: nil)] {
             #expect(counts(state) == [1, 0, 1, 0, 0, 0])
         }

@@ -215,6 +215,15 @@ final class Desk {
     func committed(_ entry: ScheduledDownload, path: String, skipped: Bool = false) {
         happens(.committed(entry, path: path, skipped: skipped))
     }
+    func partLost(_ entry: ScheduledDownload) { happens(.partLost(entry)) }
+    func unpacked(_ entry: ScheduledDownload) { happens(.unpacked(entry)) }
+    func unpackingFailed(_ entry: ScheduledDownload, _ failure: DownloadFailure, isDamaged: Bool) {
+        happens(.unpackingFailed(entry, failure, isDamaged: isDamaged))
+    }
+    func unpackingStopped(_ entry: ScheduledDownload) { happens(.unpackingStopped(entry)) }
+    func folderCommitted(_ entry: ScheduledDownload, path: String, _ identity: FileIdentity) {
+        happens(.folderCommitted(entry, path: path, identity))
+    }
     func foundUnchanged(_ entry: ScheduledDownload, _ copy: CachedCopy) { happens(.foundUnchanged(entry, copy)) }
     func swept(_ number: DownloadNumber, isGone: Bool = true) { happens(.swept(number, isGone: isGone)) }
 

@@ -75,6 +75,7 @@ internal import Testing
     private let server = ScriptedServer { request, reply in
         switch request.path {
         case "/missing": reply.respond(404)
+        case "/archive": reply.respond(200, body: [UInt8](repeating: 0, count: 1024))  // a tar without entries
         case "/busy": reply.respond(429, ["Retry-After": "3600"])
         default:
             reply.respond(200, ["Content-Type": "image/png", "Content-Disposition": "attachment; filename=\"name.png\""], text: "hello")
@@ -88,7 +89,10 @@ internal import Testing
         let client = running.client
         try await check(Download.interface, client) { name in
             let isWait = ["WaitReason", "WaitUntil", "Error"].contains(name)
-            let path = try await running.download(server.url(isWait ? "/busy" : "/file"), paused)
+            let isUnpacked = name == "Extracted"
+            let path = try await running.download(
+                server.url(isWait ? "/busy" : isUnpacked ? "/archive" : "/file"),
+                paused.merging(isUnpacked ? ["extract": .bool(true)] : [:]) { $1 })
             let changes: Changes = [
                 "Url": { [server] in try await client.call(Download.replaceUrl, at: path, (server.otherURL("/fresh"), [:])) },
                 "Priority": { try await client.set(Download.priority, at: path, 7) },
@@ -96,7 +100,7 @@ internal import Testing
             ]
             let byResume = [
                 "", "State", "WaitReason", "WaitUntil", "Error", "FileName", "MediaType", "Path", "Attempts", "Connections", "StartedAt",
-                "EndedAt",
+                "EndedAt", "Extracted",
             ]
             let resume: Change = { try await client.resume(path) }
             return (changes[name] ?? (byResume.contains(name) ? resume : nil)).map { (path, $0) }

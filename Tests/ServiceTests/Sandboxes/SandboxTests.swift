@@ -104,7 +104,8 @@ private let app = "org.example.App"
         for options in [
             "{'app': <'org.example.Other'>}", "{'app': <'org.example.Other'>, 'token': <'t'>}", "{'app': <'org.example.AppX'>}",
             "{'directory': <'\(running.world.folder)'>}", "{'directory': <'/tmp'>}", "{'directory': <'\(try await downloads(running))/x'>}",
-            "{'directory': <'\(try await downloads(running))/..'>}", "{'if-exists': <'replace'>}", "{'priority': <1>}",
+            "{'directory': <'\(try await downloads(running))/..'>}", "{'if-exists': <'replace'>}", "{'extract': <'/tmp/maps'>}",
+            "{'priority': <1>}",
             "{'app': <'\(app)'>, 'directory': <'/tmp'>, 'token': <'t'>}", "{'icon': <'/tmp/icon.png'>}",
             "{'icon': <'file:///tmp/icon.png'>}", "{'icon': <'file:icon'>}",
         ] {

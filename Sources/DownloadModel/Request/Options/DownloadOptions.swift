@@ -10,6 +10,24 @@ public enum ExistingFilePolicy: String, CaseIterable, Sendable {
     case fail
 }
 
+/// The name of the folder into which an archive is unpacked.
+public enum ExtractionFolder: Hashable, Sendable {
+    /// The archive's name, without ".zip", ".tar.gz" and the like.
+    case namedAfterArchive
+    /// A bare name. In a call also an absolute path, until its folder becomes the option `directory`.
+    case named(String)
+
+    /// nil: the archive gives the name.
+    public var name: String? { if case .named(let name) = self { name } else { nil } }
+
+    /// The name of the folder for an archive whose file would be called `fileName`, a safe bare name. Always a bare name: a stored row may
+    /// contain anything.
+    public func name(for fileName: String) -> String {
+        guard let name else { return FileName.folder(ofArchive: fileName) }
+        return FileName.isBare(name) ? name : FileName.safe(name) ?? FileName.folder(ofArchive: fileName)
+    }
+}
+
 /// Whether a completion toast is wanted.
 public enum NotifyPolicy: String, CaseIterable, Sendable {
     /// Show a toast unless the app reports that it is in front.
@@ -29,6 +47,8 @@ public struct DownloadOptions: Equatable, Sendable {
     /// Bare file name; nil: chosen from the response or the URL.
     public var fileName: String?
     public var ifExists = ExistingFilePolicy.rename
+    /// The folder into which the file, an archive, is unpacked after its verification; nil: the file is kept as it is.
+    public var extract: ExtractionFolder?
     /// Request headers in the given order. Sent to the first origin only.
     public var headers: [HeaderField] = []
     public var userAgent: String?
@@ -102,7 +122,7 @@ extension DownloadOptions {
         let toast = size(title) + size(body) + size(icon) + size(sound)
         let request = size(referrer) + size(userAgent) + size(username) + size(password)
         let fields = headers.reduce(0) { $0 + size($1.name) + size($1.value) }
-        return toast + request + fields + size(tag) + size(token) + size(fileName) + metadata.count
+        return toast + request + fields + size(tag) + size(token) + size(fileName) + size(extract?.name) + metadata.count
     }
 }
 

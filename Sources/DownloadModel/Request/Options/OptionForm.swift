@@ -27,6 +27,8 @@ public enum OptionValue: Equatable, Sendable {
 struct OptionForm<V: Equatable & Sendable>: Sendable {
     /// The D-Bus signature of the value.
     let signature: String
+    /// The signature of another form of the value; nil: there is none.
+    var otherSignature: String?
     /// Decodes and checks the value of a call. The option's key is for the error's message.
     let decode: @Sendable (String, OptionValue) throws(Refusal) -> V
     let encode: @Sendable (V) -> OptionValue
@@ -41,7 +43,7 @@ extension OptionForm {
     ///
     /// - Parameter fault: the fault of a value, which completes "Option KEY …"; nil if the value is valid.
     func checked(_ fault: @escaping @Sendable (V) -> String?) -> OptionForm {
-        OptionForm(signature: signature) { [decode] key, value throws(Refusal) in
+        OptionForm(signature: signature, otherSignature: otherSignature) { [decode] key, value throws(Refusal) in
             let value = try decode(key, value)
             if let fault = fault(value) { throw Refusal(.invalidOption, "Option \(key) \(fault)") }
             return value
@@ -241,6 +243,30 @@ extension OptionForm where V == DesktopID {
             return id
         } back: {
             $0.name
+        }
+    }
+}
+
+extension OptionForm where V == ExtractionFolder {
+    /// true, or the folder's name or absolute path. In the database, a name follows the word "folder", because a folder may be called
+    /// "archive".
+    static var folder: OptionForm {
+        let standard = "archive"
+        let prefix = "folder "
+        return OptionForm(signature: "b", otherSignature: "s") { key, value throws(Refusal) in
+            switch value {
+            case .flag(true): return .namedAfterArchive
+            case .text: return .named(try OptionForm<String>.text(most: 4096).decode(key, value))
+            default: throw .wrongType(key, "b or s")
+            }
+        } encode: {
+            $0.name.map { .text($0) } ?? .flag(true)
+        } text: {
+            $0.name.map { "\(prefix)\($0)" } ?? standard
+        } parse: { text in
+            if text == standard { return .namedAfterArchive }
+            guard text.utf8.starts(with: prefix.utf8) else { return nil }
+            return .named(String(decoding: text.utf8.dropFirst(prefix.utf8.count), as: UTF8.self))
         }
     }
 }

@@ -5,6 +5,8 @@ public struct OptionRow: Sendable {
     public let key: String
     /// The D-Bus signature of the option's value.
     public let signature: String
+    /// The signature of another form of the value; nil: there is none.
+    public let otherSignature: String?
     /// A line of help for the argument of `todoku` that sets the option.
     public let help: String
     public let sandbox: SandboxRule
@@ -21,6 +23,7 @@ public struct OptionRow: Sendable {
     init<V>(_ key: String, _ path: Path<V>, _ form: OptionForm<V>, sandbox: SandboxRule, help: String) {
         let standard = DownloadOptions()[keyPath: path]
         (self.key, signature, self.help, self.sandbox, self.path) = (key, form.signature, help, sandbox, path)
+        otherSignature = form.otherSignature
         takeValue = { options, value throws(Refusal) in options[keyPath: path] = try form.decode(key, value) }
         giveValue = { form.encode($0[keyPath: path]) }
         takeText = { options, text in
@@ -39,6 +42,7 @@ public struct OptionRow: Sendable {
     /// - Parameter none: the value that means "no value" in a call; nil: such a call leaves the option out.
     init<V>(_ key: String, _ path: Path<V?>, _ form: OptionForm<V>, none: OptionValue? = nil, sandbox: SandboxRule, help: String) {
         (self.key, signature, self.help, self.sandbox, self.path) = (key, form.signature, help, sandbox, path)
+        otherSignature = form.otherSignature
         takeValue = { options, value throws(Refusal) in options[keyPath: path] = value == none ? nil : try form.decode(key, value) }
         giveValue = { $0[keyPath: path].map(form.encode) ?? none }
         takeText = { options, text in
@@ -50,6 +54,12 @@ public struct OptionRow: Sendable {
 }
 
 extension OptionRow {
+    /// The signatures of a value, for people: "s", or "b or s".
+    public var types: String { [signature, otherSignature].compactMap(\.self).joined(separator: " or ") }
+
+    /// Whether a value may have the D-Bus type `type`.
+    public func takes(_ type: String) -> Bool { type == signature || type == otherSignature }
+
     /// Reads the value of a call into `options`.
     ///
     /// - Throws: `InvalidOption` or `LimitExceeded`, naming the key.

@@ -5,7 +5,7 @@ extension OptionRow {
     public static let all: [OptionRow] = ofCaller + ofFile + ofRequest + ofTurn + ofShow
 
     /// Options that say where the file goes and how it is requested. `DownloadToFd` refuses them, because its caller gives an open file.
-    public static let ofPlace = [\DownloadOptions.directory, \.fileName, \.ifExists, \.onlyIfChanged].compactMap { of($0)?.key }
+    public static let ofPlace = [\DownloadOptions.directory, \.fileName, \.ifExists, \.extract, \.onlyIfChanged].compactMap { of($0)?.key }
 
     /// Options of `ReplaceUrl`: those that belong to the replaced URL.
     public static let ofURL = [\DownloadOptions.headers, \.referrer, \.username, \.password].compactMap { of($0)?.key }
@@ -62,6 +62,24 @@ extension OptionRow {
                 return nil
             },
             help: "What to do if the name is taken (default: rename, to “name (1)”)."),
+        OptionRow(
+            "extract", \.extract,
+            .folder.checked {
+                $0.name.map(isFolderName) ?? true
+                    ? nil
+                    : """
+                    must be true, the bare name of a folder, or its absolute path. The name has at most \(FileName.longest) bytes, is not hidden, \
+                    and has no control characters or invisible ones.
+                    """
+            },
+            none: .flag(false),
+            // An absolute path has set the directory.
+            sandbox: .rule {
+                guard $0.directory.map($1.isFolder) ?? true else { return "choose the folder; its downloads go to \($1.folder)" }
+                $0.directory = nil
+                return nil
+            },
+            help: "Unpack the archive into a folder named after it, or into FOLDER; for one URL with FOLDER."),
         OptionRow(
             "checksum", \.checksum, .checksum, sandbox: .free,
             help: "sha256:<hex>, or sha512, sha1, md5; any other file fails. For one URL."),
@@ -183,6 +201,9 @@ private func isLetterOrDigit(_ byte: UInt8) -> Bool {
     default: false
     }
 }
+
+/// Whether `text` is a bare name, or an absolute path that ends in one.
+private func isFolderName(_ text: String) -> Bool { FileName.isBare(text.isAbsolutePath ? String(text.tidyPath.lastPathComponent) : text) }
 
 /// `type/subtype` or `type/*` (RFC 9110 §12.5.1), without parameters.
 private func isMediaRange(_ text: String) -> Bool {

@@ -199,6 +199,11 @@ internal import TransferEngine
         var options = try DownloadOptions(
             decoding: dictionary, from: call.caller, defaultDirectory: list.defaultDirectory, settings: list.settings)
         try options.checkAddress(of: url, list.settings)
+        if case .fetch = answer, options.extract != nil {
+            throw Refusal(
+                .invalidOption,
+                "Option extract is not for Fetch, which compares the file with its last copy; use Download and Wait, or an asset.")
+        }
         if case .fetch = answer, dictionary["only-if-changed"] == nil { options.onlyIfChanged = true }
         let folder: ByteText = descriptor == nil ? ByteText(options.directory ?? list.defaultDirectory) : ""
         let wanted = Wanted(url: url, options: options)

@@ -36,6 +36,10 @@ internal import Testing
         ("filename", .string(".hidden")), ("filename", .string("/etc/passwd")), ("filename", .string(String(repeating: "n", count: 241))),
         ("filename", .string("a\u{1}b")),
         ("if-exists", .bool(true)), ("if-exists", .string("")), ("if-exists", .string("Rename")), ("if-exists", .string("overwrite")),
+        ("extract", .int32(1)), ("extract", .strings(["a"])), ("extract", .string("")), ("extract", .string("a/b")),
+        ("extract", .string("..")),
+        ("extract", .string(".hidden")), ("extract", .string("/")), ("extract", .string("/tmp/.hidden")), ("extract", .string("a\u{1}b")),
+        ("extract", .string(String(repeating: "n", count: 241))),
         ("headers", .dictionary([String: Variant]())), ("headers", .strings(["A: b"])), ("headers", .dictionary([("A", "b\r\nC: d")])),
         ("headers", .dictionary([("A", "b\nc")])), ("headers", .dictionary([("A b", "c")])), ("headers", .dictionary([("", "c")])),
         ("headers", .dictionary([("A:", "c")])), ("headers", .dictionary([("A\nB", "c")])),
@@ -104,7 +108,7 @@ internal import Testing
     /// Options of the contract that this version does not have, and unknown ones.
     @Test(
         arguments: [
-            "mirrors", "connections", "extract", "unknown", "Directory", "",
+            "mirrors", "connections", "unknown", "Directory", "",
         ])
     func `with an option that is not built is refused, not ignored`(key: String) async throws {
         let running = try await Running.start()

@@ -1,0 +1,154 @@
+internal import DownloadModel
+internal import EventLoop
+internal import Extraction
+internal import Logging
+internal import PartFiles
+internal import Scheduling
+
+/// The extractions of downloads (option `extract`): at most two at a time on each disk, the others wait in their order.
+@BusActor final class Extractions {
+    /// Of the four threads of a disk for long work. The others verify and name further downloads.
+    private static let mostOnDisk = 2
+    /// The time between two looks at the progress.
+    private static let interval: Duration = .milliseconds(250)
+
+    private struct Extraction {
+        let number: DownloadNumber
+        let disk: DiskKey
+        let control = ExtractionControl()
+        var begun = ContinuousClock.now
+        let start: (ExtractionControl) -> Void
+    }
+
+    private var running: [Extraction] = []
+    private var waiting: [Extraction] = []
+    private var timer: Poller.Token?
+    /// Called with the extractions that run: when each has begun, and how much of its archive is read, 0.0–1.0.
+    var progressed: ([(DownloadNumber, since: ContinuousClock.Instant, share: Double)]) -> Void = { _ in }
+
+    /// Calls `start` in its turn. Every start is followed by `ended`.
+    func add(_ number: DownloadNumber, in directory: String, start: @escaping (ExtractionControl) -> Void) {
+        waiting.append(Extraction(number: number, disk: DiskPool.shared.disk(byTextOf: directory), start: start))
+        startNext()
+    }
+
+    /// Stops an extraction.
+    ///
+    /// - Returns: whether it does not run, for example because this process has not continued it yet. Otherwise `ended` follows.
+    func stop(_ number: DownloadNumber) -> Bool {
+        waiting.removeAll { $0.number == number }
+        guard let extraction = running.first(where: { $0.number == number }) else { return true }
+        extraction.control.cancel()
+        return false
+    }
+
+    /// The service exits: all extractions stop. The next process continues them.
+    func stopAll() {
+        waiting = []
+        for extraction in running { extraction.control.cancel() }
+    }
+
+    func ended(_ number: DownloadNumber) {
+        running.removeAll { $0.number == number }
+        startNext()
+        guard running.isEmpty, let timer else { return }
+        Poller.shared.cancel(timer)
+        self.timer = nil
+    }
+
+    private func startNext() {
+        for var next in waiting where running.count(where: { $0.disk == next.disk }) < Self.mostOnDisk {
+            waiting.removeAll { $0.number == next.number }
+            next.begun = .now
+            running.append(next)
+            next.start(next.control)
+        }
+        if timer == nil, !running.isEmpty { look() }
+    }
+
+    private func look() {
+        timer = Poller.shared.schedule(after: Self.interval) { [self] in
+            progressed(
+                running.map { extraction in
+                    let progress = extraction.control.progress
+                    return (extraction.number, extraction.begun, share(progress.read, of: progress.size))
+                })
+            look()
+        }
+    }
+
+    private func share(_ read: ByteCount, of size: ByteCount) -> Double {
+        size == 0 ? 0 : min(1, Double(read) / Double(size))
+    }
+}
+
+extension Downloader {
+    func unpack(_ entry: ScheduledDownload) {
+        let directory = entry.record.directory
+        extractions.add(entry.number, in: directory) { [self] control in
+            let (record, part, allowHidden) = (entry.record, partNames.name(of: entry.number), allowsHidden(in: directory))
+            let (reserve, watch) = (scheduler.settings.diskReserve, watchEnding(of: entry))
+            log.debug("unpacking", metadata: ["download": "\(entry.number)"])
+            DiskPool.shared.perform(at: .path(directory), takesLong: true) {
+                CrashMarks.working(on: record.number.value) {
+                    Archives.unpack(record, part: part, reserve, allowHidden: allowHidden, control)
+                }
+            } then: { [self] end in
+                watch.end()
+                extractions.ended(entry.number)
+                ConfinementLog.tell(control, log)
+                list.peek(entry.number)?.extracted = nil
+                switch end {
+                case .unpacked: decide(.unpacked(entry))
+                case .lost: decide(.partLost(entry))
+                case .stopped: decide(.unpackingStopped(entry))
+                case .failed(let failure): decide(.endingFailed(entry, failure))
+                case .unusable(let failure, let isDamaged): decide(.unpackingFailed(entry, failure, isDamaged: isDamaged))
+                }
+            }
+        }
+    }
+
+    func stopUnpacking(_ entry: ScheduledDownload) { if extractions.stop(entry.number) { decide(.unpackingStopped(entry)) } }
+
+    /// Gives an unpacked folder its name.
+    ///
+    /// - Parameter mayBeNamed: an earlier process may have done so already.
+    func nameFolder(of entry: ScheduledDownload, mayBeNamed: Bool = false) {
+        let (record, part) = (entry.record, partNames.name(of: entry.number))
+        let (allowHidden, watch) = (allowsHidden(in: record.directory), watchEnding(of: entry))
+        DiskPool.shared.perform(at: .path(record.directory), takesLong: true) {
+            CrashMarks.working(on: record.number.value) { Archives.name(record, part: part, allowHidden: allowHidden) }
+        } then: { [self] outcome in
+            watch.end()
+            switch outcome {
+            case .named(let path, let identity): decide(.folderCommitted(entry, path: path, identity))
+            case .taken(let path) where record.options.ifExists == .skip: decide(.committed(entry, path: path, skipped: true))
+            case .taken(let path): decide(.endingFailed(entry, DownloadFailure(.alreadyExists, "\(path) exists already.")))
+            case .lost: decide(.partLost(entry))
+            case .unsettled: nameAgain(entry, after: .seconds(2))
+            // Whether an earlier process has renamed the folder is known only when the folder above is back.
+            case .failed(let error) where mayBeNamed && error.failure(folder: record.directory).wait != nil:
+                nameAgain(entry, after: .seconds(10))
+            case .failed(let error): decide(.endingFailed(entry, error.failure(folder: record.directory)))
+            }
+        }
+    }
+
+    private func nameAgain(_ entry: ScheduledDownload, after delay: Duration) {
+        Poller.shared.schedule(after: delay) { [self] in nameFolder(of: entry, mayBeNamed: true) }
+    }
+
+    /// Notes the progress of the extractions.
+    func noteExtractions(_ all: [(DownloadNumber, since: ContinuousClock.Instant, share: Double)]) {
+        var moved: [ManagedDownload] = []
+        for (number, begun, share) in all {
+            guard let download = list.download(number), download.state == .extracting, download.extracted != share else { continue }
+            download.extracted = share
+            // An earlier process made the transfer, or the object was released since.
+            if download.transferStarted == nil { download.transferStarted = begun }
+            moved.append(download)
+        }
+        if !moved.isEmpty { tell { $0.extracts(moved) } }
+    }
+}

@@ -1,0 +1,85 @@
+package import DownloadModel
+internal import Glibc
+package import PartFiles
+
+/// Gives a folder that `Unpacking` has made under a provisional name its final name.
+///
+/// The journal of the extraction knows the folder's inode. So an interrupted call is simply repeated: it finds the folder under either
+/// name. All calls block: use the pool.
+package enum FolderNaming {
+    package enum Outcome: Equatable, Sendable {
+        /// The folder has its name, on disk.
+        case named(path: String, FileIdentity)
+        /// The name is taken, and `policy` is `skip` or `fail`.
+        case taken(path: String)
+        /// Nobody knows the folder any more.
+        case lost
+        /// The folder has its name, but the folder above could not be flushed. Repeat the call later.
+        case unsettled
+        case failed(DiskError)
+    }
+
+    /// The last number that is tried, as for files.
+    private static let lastNumber = 9999
+
+    /// Renames the folder `unpacked` in `directory` to `name`. Nothing is ever replaced: under `rename`, a taken name becomes "name (1)".
+    package static func name(
+        _ unpacked: String, as name: String, directory: String, policy: ExistingFilePolicy, allowHidden: Bool,
+        calls: ExtractionCalls = ExtractionCalls(), naming: NamingCalls = NamingCalls()
+    ) -> Outcome {
+        func path(_ name: String) -> String { directory == "/" ? "/\(name)" : "\(directory)/\(name)" }
+        do throws(DiskError) {
+            let parent = try OpenFolder.open(directory, allowHidden: allowHidden)
+            guard let journal = ExtractionJournal.read(Unpacking.journalName(unpacked), in: parent), journal.isWhole else { return .lost }
+            func settled(_ name: String, _ identity: FileIdentity) -> Outcome {
+                calls.before(.flushParent)
+                return parent.sync() ? .named(path: path(name), identity) : .unsettled
+            }
+            if let found = try identity(of: unpacked, in: parent), found.isSamePart(as: journal.folder) {
+                for number in 0...lastNumber {
+                    let candidate = number == 0 ? name : FileName.numbered(name, number)
+                    calls.before(.rename)
+                    if try rename(unpacked, to: candidate, in: parent, naming) { return settled(candidate, found) }
+                    if policy != .rename { return .taken(path: path(candidate)) }
+                }
+                throw DiskError("find a free name for \(name)", EEXIST)
+            }
+            for number in 0...lastNumber {
+                let candidate = number == 0 ? name : FileName.numbered(name, number)
+                guard parent.status(candidate)?.st_ino == ino_t(clamping: journal.folder.inode),
+                    let found = try identity(of: candidate, in: parent), found.isSamePart(as: journal.folder)
+                else { continue }
+                return settled(candidate, found)
+            }
+            return .lost
+        } catch {
+            return .failed(error)
+        }
+    }
+
+    /// The identity of the folder `name`; nil: there is no such folder.
+    private static func identity(of name: String, in parent: OpenFolder) throws(DiskError) -> FileIdentity? {
+        let folder = openUninterrupted(parent.descriptor, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+        guard folder >= 0 else {
+            guard [ENOENT, ENOTDIR, ELOOP].contains(errno) else { throw DiskError("open \(name)") }
+            return nil
+        }
+        defer { close(folder) }
+        return try fileIdentity(of: folder, boot: bootIdentity())
+    }
+
+    /// Returns false if `name` is taken.
+    private static func rename(_ unpacked: String, to name: String, in parent: OpenFolder, _ naming: NamingCalls) throws(DiskError) -> Bool
+    {
+        switch naming.renameNoReplace(parent.descriptor, unpacked, name) {
+        case 0: return true
+        case EEXIST, ENOTEMPTY: return false
+        case EINVAL, ENOSYS, ENOTSUP: break
+        case let code: throw DiskError("name the folder \(name)", code)
+        }
+        // The file system lacks RENAME_NOREPLACE. A plain rename of a folder replaces no file and no folder with contents.
+        if parent.status(name) != nil { return false }
+        guard renameat(parent.descriptor, unpacked, parent.descriptor, name) == 0 else { throw DiskError("name the folder \(name)") }
+        return true
+    }
+}
