@@ -339,13 +339,17 @@ private struct PowerRecord {
     life.verdict.expect(isThere || !said.isRegistered || said.isEnding, "the registration was acknowledged and is gone")
     life.verdict.expect(!isThere || !said.isComplete, "the end was told, and the asset is there")
     if said.isComplete { life.verdict.expect(life.folders.isEmpty, "the end was told, and there are folders: \(life.folders)") }
-    await life.expectVersionOnBus()
+    // What somebody else has deleted is noticed by the next call.
+    if !said.phase.isRepair { await life.expectVersionOnBus() }
     // An unregistration that was under way goes on first.
     _ = await eventually {
         do throws(DBusError) { _ = try await life.tryToRegister() } catch { return !error.message.contains("being unregistered") }
         return true
     }
-    guard await life.register(), await life.take(.update(goal), as: alias) else { return life.verdict }
+    guard await life.register(), await life.take(.update(goal), as: alias) else {
+        if said.phase.isRepair { life.verdict.wrong = life.verdict.wrong.map { "\($0), of a version that was half deleted" } }
+        return life.verdict
+    }
     await life.expectVersionOnBus()
     let length = publisher.versions[goal]?.archive.count ?? 0
     let fetched = place.received(from: port) - received
