@@ -19,13 +19,21 @@ struct StoreFolder {
         var status = stat()
         if stat(path, &status) != 0 {
             guard errno == ENOENT else { throw StoreError(system: errno, "keep the queue", path) }
-            for end in path.indices.dropFirst() where path[end] == "/" { mkdir(String(path[..<end]), 0o700) }
-            guard mkdir(path, 0o700) == 0 || errno == EEXIST, stat(path, &status) == 0 else {
-                throw StoreError(system: errno, "make a folder", path)
-            }
+            for end in path.indices.dropFirst() where path[end] == "/" { _ = Self.make(String(path[..<end])) }
+            let code = Self.make(path)
+            guard code == 0, stat(path, &status) == 0 else { throw StoreError(system: code == 0 ? errno : code, "make a folder", path) }
         }
         guard status.st_mode & S_IFMT == S_IFDIR else { throw StoreError(system: ENOTDIR, "keep the queue", path) }
         if status.st_mode & 0o777 != 0o700, chmod(path, 0o700) != 0 { throw StoreError(system: errno, "set the permissions", path) }
+    }
+
+    /// Makes a folder, and brings its name to disk as far as its parent can be opened.
+    ///
+    /// - Returns: 0 if it is there, or an error number.
+    private static func make(_ path: String) -> Int32 {
+        guard mkdir(path, 0o700) == 0 else { return errno == EEXIST ? 0 : errno }
+        _ = sync(path + "/..")
+        return 0
     }
 
     /// Creates the file of the database, empty and with mode 0600 whatever the umask, unless it exists. SQLite gives its other files the

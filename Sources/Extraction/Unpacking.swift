@@ -71,7 +71,10 @@ package enum Unpacking {
         do throws(DiskError) {
             let parent = try OpenFolder.open(directory, allowHidden: true)
             try parent.removeOwn(journalName(name))
-            return try FolderRemoval.remove(partName(name), in: parent, control)
+            let outcome = try FolderRemoval.remove(partName(name), in: parent, control)
+            // The folder may have been gone already, and the journal not.
+            guard parent.sync() else { throw DiskError("save the folder") }
+            return outcome
         } catch {
             return error.code == ENOENT ? .removed : .failed(error)
         }

@@ -74,9 +74,9 @@ internal import Glibc
         var path = ""
         for component in folder.split(separator: "/") {
             path += "/\(component)"
-            mkdir(path, 0o700)
+            Self.make(path)
         }
-        for name in Self.folders { mkdir("\(folder)/\(name)", 0o700) }
+        for name in Self.folders { Self.make("\(folder)/\(name)") }
         guard access("\(folder)/registrations", R_OK | W_OK | X_OK) == 0, access("\(folder)/messages", R_OK | W_OK | X_OK) == 0 else {
             throw Self.failed("The folder \(folder) cannot be used: \(String(cString: strerror(errno))).")
         }
@@ -223,6 +223,11 @@ internal import Glibc
             return false
         }
         return true
+    }
+
+    /// Makes a folder unless it is there, and brings its name to disk.
+    private nonisolated static func make(_ path: String) {
+        if mkdir(path, 0o700) == 0 { _ = flush("\(path)/..") }
     }
 
     private nonisolated static func flush(_ path: String) -> Bool {

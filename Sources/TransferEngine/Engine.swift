@@ -485,9 +485,11 @@ public actor Engine {
         guard let part = transfer.part, let data = part.resumeData(part.ranges) else { return }
         transfer.syncing = part
         transfer.lastCheckpoint = .now
-        let (descriptor, number) = (part.descriptor, transfer.request.number)  // open until `synced`
+        let (descriptor, folder, number) = (part.descriptor, part.unflushedFolder, transfer.request.number)  // open until `synced`
         DiskPool.shared.perform(at: .descriptor(descriptor), takesLong: true) { [flush] in
-            let code = CrashMarks.working(on: number.value) { flush(descriptor) }
+            var code = CrashMarks.working(on: number.value) { flush(descriptor) }
+            // A file system without fsync for folders returns EINVAL.
+            if code == 0, let folder, fsync(folder) != 0, errno != EINVAL { code = errno }
             return code == 0 ? nil : DiskError("save the part file", code)
         } then: { [self] error in
             command { $0.synced(number, data, error) }
@@ -509,6 +511,7 @@ public actor Engine {
             transfer.dropCandidate()
             tellEnd(transfer, transfer.checkpoint)
         } else {
+            transfer.part?.isNameOnDisk = true
             transfer.report(data)
             settle(transfer)
         }

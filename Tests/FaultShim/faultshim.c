@@ -10,13 +10,16 @@
 //   FAULTSHIM_AT=N                  the call that fails, counted from 1 over all processes of the run, among those that it can befall
 //   FAULTSHIM_LASTING=1             from there on every one, until `stop` is set
 //   FAULTSHIM_LOG=FILE              a line for each fault; with FAULTSHIM_AT=0, for each call that it can befall
-//   FAULTSHIM_RECORD=FILE           every change, fsync and message sent, see `struct entry`
+//   FAULTSHIM_RECORD=FILE           every change, fsync and message sent, of every process, see `struct entry`
+//   FAULTSHIM_HOLD=END              a write to a file whose name ends so waits while `hold` is set
+//   FAULTSHIM_PLAIN=1               the file system seems to be one on which each file is flushed by itself
 //   FAULTSHIM_BOOT=FILE             read instead of the kernel's boot id
 //   FAULTSHIM_OWNER=UID             the owner that stat(2) tells of files below the roots, as FAT, NTFS, SMB and all-squash NFS do; no mode
 //                                   of theirs can be set
 //   FAULTSHIM_REOPEN=HOW            a file below the roots that is opened again for reading and writing: refused (EACCES); another (it
 //                                   tells of another inode number at each open descriptor, as where the mount makes the numbers up)
-//   FAULTSHIM_INODES=FILE           lines "REAL TOLD": the inode numbers that stat(2) tells of rebuilt files
+//   FAULTSHIM_INODES=FILE           lines "REAL TOLD": the inode numbers that stat(2) tells of rebuilt files; "REAL 0": by now, it is the
+//                                   number of a new file
 #include "faultshim.h"
 
 static struct shared nothing;
@@ -29,21 +32,28 @@ long file_owner = -1;
 int invents_inodes;
 static int refuses_reopen;
 int record_fd = -1;
-static int log_fd = -1;
+static int log_fd = -1, inodes_fd = -1;
 static const char *boot;
 struct inode_pair inodes[MOST_INODES];
 int inode_count;
 static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER;
-
-// What every descriptor was opened as; only those below a root have one.
-#define MOST 65536
-static char *names[MOST];
 
 static const char *const fault_names[] = {"none", "enospc", "edquot", "eio", "eintr", "erofs", "short", "kill", "kill-after", "kill-torn",
                                           "hang", "slow"};
 static const int fault_codes[] = {0, ENOSPC, EDQUOT, EIO, EINTR, EROFS};
 
 static int raw_open(const char *path, int flags) { return (int)syscall(SYS_openat, AT_FDCWD, path, flags | O_CLOEXEC, 0600); }
+
+// A new file may have the number of one that was rebuilt and is gone. Later processes read so in the list.
+static void forget_inode(uint64_t inode) {
+  for (int i = 0; i < inode_count; i++) {
+    if (inodes[i].real != inode) continue;
+    inodes[i].real = 0;
+    char line[32];
+    int length = snprintf(line, sizeof line, "%lu 0\n", inode);
+    if (inodes_fd >= 0) syscall(SYS_write, inodes_fd, line, length);
+  }
+}
 
 __attribute__((constructor)) static void begin(void) {
   const char *text = getenv("FAULTSHIM_ROOTS");
@@ -72,8 +82,13 @@ __attribute__((constructor)) static void begin(void) {
   if ((text = getenv("FAULTSHIM_RECORD"))) record_fd = raw_open(text, O_WRONLY | O_CREAT | O_APPEND);
   FILE *file = (text = getenv("FAULTSHIM_INODES")) ? fopen(text, "re") : NULL;
   if (file) {
-    while (inode_count < MOST_INODES && fscanf(file, "%lu %lu", &inodes[inode_count].real, &inodes[inode_count].told) == 2) inode_count++;
+    uint64_t real, other;
+    while (inode_count < MOST_INODES && fscanf(file, "%lu %lu", &real, &other) == 2) {
+      if (other) inodes[inode_count++] = (struct inode_pair){real, other};
+      else forget_inode(real);
+    }
     fclose(file);
+    inodes_fd = raw_open(text, O_WRONLY | O_APPEND);
   }
 }
 
@@ -92,16 +107,28 @@ static const char *full(int folder, const char *path, char buffer[PATH_MAX]) {
     snprintf(buffer, PATH_MAX, "%s", path);
     return is_below(buffer) ? buffer : NULL;
   }
-  char link[32];
-  snprintf(link, sizeof link, "/proc/self/fd/%d", folder);
-  long length = folder >= 0 ? syscall(SYS_readlinkat, AT_FDCWD, link, buffer, PATH_MAX / 2) : -1;
+  char link[32] = "/proc/self/cwd";
+  if (folder != AT_FDCWD) snprintf(link, sizeof link, "/proc/self/fd/%d", folder);
+  long length = folder >= 0 || folder == AT_FDCWD ? syscall(SYS_readlinkat, AT_FDCWD, link, buffer, PATH_MAX / 2) : -1;
   if (length <= 0) return NULL;
   if (strcmp(path, ".")) snprintf(buffer + length, PATH_MAX - length, "%s%s", length > 1 ? "/" : "", path);
   else buffer[length] = 0;
   return is_below(buffer) ? buffer : NULL;
 }
 
-const char *name_of(int fd) { return fd >= 0 && fd < MOST ? names[fd] : NULL; }
+// The kernel is asked each time. A table of our own would be wrong: a process inherits descriptors, duplicates them, and the C library
+// closes some by itself.
+const char *name_in(int fd, char buffer[PATH_MAX]) {
+  if (fd < 0 || !roots[0]) return NULL;
+  int code = errno;
+  char link[32];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  long length = syscall(SYS_readlinkat, AT_FDCWD, link, buffer, PATH_MAX - 1);
+  errno = code;
+  if (length <= 0) return NULL;
+  buffer[length] = 0;
+  return is_below(buffer) ? buffer : NULL;
+}
 
 // MARK: Faults
 
@@ -152,8 +179,9 @@ static void after(enum fault fault) {
 void record(enum change kind, uint64_t inode, uint64_t offset, const void *first, size_t first_length, const void *second,
             size_t second_length) {
   if (record_fd < 0) return;
-  struct entry entry = {kind, (uint32_t)first_length, (uint32_t)second_length, (uint32_t)getpid(), inode, offset};
+  struct entry entry = {ENTRY_MARK, kind, (uint32_t)first_length, (uint32_t)second_length, (uint32_t)getpid(), inode, offset};
   struct iovec parts[] = {{&entry, sizeof entry}, {(void *)first, first_length}, {(void *)second, second_length}};
+  // One call, so that the entries of several processes do not mix. Only a kill cuts an entry.
   syscall(SYS_writev, record_fd, parts, 3);
 }
 
@@ -162,20 +190,23 @@ static uint64_t inode_of(int fd) {
   return syscall(SYS_fstat, fd, &s) == 0 ? s.st_ino : 0;
 }
 
-// Changes and their entries are in one order.
-int lock(void) { return record_fd >= 0 ? pthread_mutex_lock(&order), 1 : 0; }
+// Changes and their entries are in one order, over all threads and processes. The kernel drops the lock of a process that dies.
+int lock(void) {
+  if (record_fd < 0) return 0;
+  pthread_mutex_lock(&order);
+  while (syscall(SYS_flock, record_fd, LOCK_EX) != 0 && errno == EINTR) continue;
+  return 1;
+}
 void unlock(int is_locked) {
   int code = errno;
-  if (is_locked) pthread_mutex_unlock(&order);
+  if (is_locked) {
+    syscall(SYS_flock, record_fd, LOCK_UN);
+    pthread_mutex_unlock(&order);
+  }
   errno = code;
 }
 
 // MARK: Calls
-
-// A new file may have the number of one that was rebuilt and is gone.
-static void forget_inode(uint64_t inode) {
-  for (int i = 0; i < inode_count; i++) if (inodes[i].real == inode) inodes[i].real = 0;
-}
 
 static int opened(int folder, const char *path, int flags, mode_t mode) {
   char buffer[PATH_MAX];
@@ -194,15 +225,11 @@ static int opened(int folder, const char *path, int flags, mode_t mode) {
   int locked = lock();
   int was_there = !(flags & O_CREAT) || syscall(SYS_faccessat, AT_FDCWD, name, F_OK) == 0;
   int fd = (int)syscall(SYS_openat, folder, path, flags, mode);
-  if (fd >= 0 && fd < MOST) {
-    free(names[fd]);
-    names[fd] = strdup(name);
-    if (!was_there) {
-      uint64_t inode = inode_of(fd);
-      forget_inode(inode);
-      record(CREATE, inode, 0, name, strlen(name), NULL, 0);
-    } else if ((flags & O_TRUNC) && (flags & O_ACCMODE) != O_RDONLY) record(TRUNCATE, inode_of(fd), 0, NULL, 0, NULL, 0);
-  }
+  if (fd >= 0 && !was_there) {
+    uint64_t inode = inode_of(fd);
+    forget_inode(inode);
+    record(CREATE, inode, 0, name, strlen(name), NULL, 0);
+  } else if (fd >= 0 && (flags & O_TRUNC) && (flags & O_ACCMODE) != O_RDONLY) record(TRUNCATE, inode_of(fd), 0, NULL, 0, NULL, 0);
   unlock(locked);
   after(fault);
   return fd;
@@ -224,15 +251,6 @@ int openat64(int folder, const char *path, int flags, ...) { MODE(flags) return 
 int creat(const char *path, mode_t mode) { return opened(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode); }
 int creat64(const char *path, mode_t mode) { return opened(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode); }
 
-int close(int fd) {
-  if (name_of(fd)) {
-    char *name = names[fd];
-    names[fd] = NULL;
-    free(name);
-  }
-  return (int)syscall(SYS_close, fd);
-}
-
 /// Whether `name` ends with what the variable says.
 static int is_asked(const char *variable, const char *name) {
   const char *end = getenv(variable);
@@ -253,13 +271,18 @@ ssize_t written(const char *call, int fd, const void *bytes, size_t count, off_t
   // A defect of the program itself, on the thread that writes this file.
   if (is_asked("FAULTSHIM_TRAP", name)) __builtin_trap();
   if (is_asked("FAULTSHIM_OVERFLOW", name)) overflow(0);
+  if (is_asked("FAULTSHIM_HOLD", name) && __atomic_load_n(&shared->hold, __ATOMIC_SEQ_CST)) {
+    __atomic_add_fetch(&shared->held, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&shared->hold, __ATOMIC_SEQ_CST)) rest(10);
+  }
   unsigned possible = SPACE | 1 << EIO_ | 1 << EINTR_ | ANY_KILL | 1 << SLOW | (count > 1 ? 1 << SHORT | 1 << KILL_TORN : 0);
   enum fault fault = befalls(call, possible, name);
   if (failed(fault)) return -1;
   if (fault == SHORT || fault == KILL_TORN) count /= 2;
   int locked = lock();
-  off_t place = offset < 0 ? syscall(SYS_lseek, fd, 0, SEEK_CUR) : offset;
   ssize_t result = offset < 0 ? syscall(SYS_write, fd, bytes, count) : syscall(SYS_pwrite64, fd, bytes, count, offset);
+  // Behind the bytes, also in a file that is only added to.
+  off_t place = offset < 0 ? syscall(SYS_lseek, fd, 0, SEEK_CUR) - result : offset;
   if (result > 0) record(WRITE, inode_of(fd), (uint64_t)place, bytes, (size_t)result, NULL, 0);
   unlock(locked);
   after(fault);
@@ -304,7 +327,7 @@ int syncfs(int fd) {
   enum fault fault = befalls("syncfs", SPACE | 1 << EIO_ | ANY_KILL, name);
   if (failed(fault)) return -1;
   int locked = lock();
-  record(SYNC_ALL, 0, 0, NULL, 0, NULL, 0);
+  record(SYNC_ALL, 0, 0, name, strlen(name), NULL, 0);
   unlock(locked);
   after(fault);
   return 0;

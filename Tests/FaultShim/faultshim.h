@@ -2,6 +2,7 @@
 // What the parts of the shim share, and what the tests read (Tests/FaultTests/Support/Shim.swift, RecordedLog.swift have the same layouts).
 #pragma once
 #define _GNU_SOURCE
+#include <alloca.h>
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -14,9 +15,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -32,13 +35,18 @@ struct shared {
   uint64_t stop;   // set by the test: no more faults
   uint64_t is_mapped;
   struct { uint64_t port, bytes; } received[64];  // bytes of TCP connections, by the server's port
+  uint64_t hold;  // set by the test: writes that FAULTSHIM_HOLD names wait
+  uint64_t held;  // writes that have waited
 };
 
 enum change { CREATE = 1, MKDIR, TRUNCATE, EXTEND, WRITE, SYNC, SYNC_FOLDER, RENAME, LINK, UNLINK, SENT, SYMLINK, SYNC_ALL };
 
+// The beginning of each entry, as bytes: "faultsh2".
+#define ENTRY_MARK 0x326873746c756166ull
 // One change in the record; `first_length` and `second_length` bytes follow: data or a path, and the second path.
-// In the order of the changes; `offset` is a file's new length for TRUNCATE and EXTEND.
+// In the order of the changes of all processes; `offset` is a file's new length for TRUNCATE and EXTEND.
 struct entry {
+  uint64_t mark;
   uint32_t kind, first_length, second_length, process;
   uint64_t inode, offset;
 };
@@ -52,7 +60,9 @@ extern long file_owner;  // -1: files have their own
 #define MOST_INODES 4096
 extern struct inode_pair { uint64_t real, told; } inodes[MOST_INODES];
 int is_below(const char *path);
-const char *name_of(int fd);
+const char *name_in(int fd, char buffer[PATH_MAX]);
+// The path of an open file, if it is below a root; valid until the calling function returns.
+#define name_of(fd) name_in(fd, alloca(PATH_MAX))
 int lock(void);
 void unlock(int is_locked);
 void record(enum change kind, uint64_t inode, uint64_t offset, const void *first, size_t first_length, const void *second,

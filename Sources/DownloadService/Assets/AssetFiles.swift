@@ -100,7 +100,8 @@ enum AssetFiles {
         return true
     }
 
-    /// Deletes the link, these versions, and then the directory if it is empty; so the folder above it, if it is ours.
+    /// Deletes the link, these versions, and then the directory if it is empty; so the folder above it, if it is ours. All of
+    /// that is on disk then.
     ///
     /// - Returns: why something is still there, and whether nothing was deleted.
     static func deleteData(
@@ -119,13 +120,32 @@ enum AssetFiles {
             }
         } catch {
             guard error.code == ENOENT, isDefault || folders.isEmpty else { return (Self.untouched(directory, error), true) }
-            return (nil, false)  // a folder of ours that is not there was deleted
+            // A folder of ours that is not there was deleted, perhaps by a process that did not live to flush that.
+            return (isDefault ? removeEmpty(directory) : nil, false)
         }
         for folder in folders where !remove(AssetRemoval(folder: folder, keepsFolder: false), in: directory) {
             return (DownloadFailure(.writeFailed, "The folder \(directory)/\(folder) cannot be deleted."), false)
         }
-        if isDefault, rmdir(directory) == 0 { rmdir(String(directory.dropLast(directory.lastPathComponent.utf8.count +| 1))) }
-        return (nil, false)
+        return (isDefault ? removeEmpty(directory) : nil, false)
+    }
+
+    /// Deletes a default directory and the folder of its app, for good. One that is not empty stays.
+    private static func removeEmpty(_ directory: String) -> DownloadFailure? {
+        var folder = directory
+        for _ in 0..<2 {
+            let above = String(folder.dropLast(folder.lastPathComponent.utf8.count +| 1))
+            if rmdir(folder) != 0, errno != ENOENT {
+                if errno == ENOTEMPTY || errno == EEXIST { return nil }
+                return DiskError("delete a folder").failure(folder: folder)
+            }
+            do throws(DiskError) {
+                guard try OpenFolder.open(above, allowHidden: true).sync() else { throw DiskError("save the folder") }
+            } catch {
+                if error.code != ENOENT { return error.failure(folder: above) }
+            }
+            folder = above
+        }
+        return nil
     }
 
     private static func untouched(_ directory: String, _ error: DiskError) -> DownloadFailure {

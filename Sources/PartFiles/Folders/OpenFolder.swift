@@ -39,7 +39,7 @@ package final class OpenFolder {
     ///
     /// - Parameters:
     ///   - allowHidden: whether a component, also in a link's target, may begin with a dot.
-    ///   - mode: makes missing folders with this mode, less the umask; nil: makes none.
+    ///   - mode: makes missing folders with this mode, less the umask; their names are on disk then. nil: makes none.
     static func walk(_ directory: String, allowHidden: Bool, making mode: UInt32? = nil) throws(Obstacle) -> OpenFolder {
         guard directory.isAbsolutePath else { throw .failed(path: directory, code: ENOENT) }
         var here = Glibc.open("/", folderFlags)
@@ -123,7 +123,10 @@ package final class OpenFolder {
 
     /// A folder in this one, opened without following a symbolic link. With `make`, a missing folder is made for this user only.
     package func subfolder(_ name: String, make: Bool) throws(DiskError) -> OpenFolder {
-        if make, mkdirat(descriptor, name, 0o700) != 0, errno != EEXIST { throw DiskError("make the folder \(name)") }
+        if make, status(name) == nil {
+            let code = Self.make(name, in: descriptor, 0o700)
+            guard code == 0 else { throw DiskError("make the folder \(name)", code) }
+        }
         let opened = openUninterrupted(descriptor, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
         guard opened >= 0 else { throw DiskError("open the folder \(name)") }
         return OpenFolder(adopting: opened, path: path == "/" ? "/\(name)" : "\(path)/\(name)")
@@ -205,11 +208,37 @@ package final class OpenFolder {
     private static func enter(_ folder: Int32, _ name: String, _ path: String, making mode: UInt32?) throws(Obstacle) -> Int32 {
         var next = open(folder, name)
         if next < 0, errno == ENOENT, let mode {
-            guard mkdirat(folder, name, mode) == 0 || errno == EEXIST else { throw .cannotMake(path: path, code: errno) }
+            let code = make(name, in: folder, mode)
+            guard code == 0 else { throw .cannotMake(path: path, code: code) }
             next = open(folder, name)
         }
         guard next >= 0 else { throw .failed(path: path, code: errno) }
         return next
+    }
+
+    /// Makes a folder whose name is on disk when this returns: files are promised to be in it. A folder whose name cannot be flushed is
+    /// removed again, so that the next call does the same. One that another call is making is flushed here, too.
+    ///
+    /// - Parameter folder: may be open as a location only.
+    /// - Returns: 0, or an error number.
+    private static func make(_ name: String, in folder: Int32, _ mode: UInt32) -> Int32 {
+        let isNew = mkdirat(folder, name, mode) == 0
+        guard isNew || errno == EEXIST else { return errno }
+        let code = flush(folder)
+        if code != 0, isNew { unlinkat(folder, name, AT_REMOVEDIR) }
+        return code
+    }
+
+    private static func flush(_ folder: Int32) -> Int32 {
+        let opened = openUninterrupted(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        // A folder that this user may change, but not read, cannot be flushed.
+        guard opened >= 0 else { return errno == EACCES ? 0 : errno }
+        defer { close(opened) }
+        while fsync(opened) != 0 {
+            // A file system without fsync for folders returns EINVAL.
+            if errno != EINTR { return errno == EINVAL ? 0 : errno }
+        }
+        return 0
     }
 
     /// Opens `name` as a folder, so that autofs mounts it; otherwise opens the link or file itself.

@@ -56,6 +56,11 @@ package final class PartFile {
 
     deinit { if held == nil { close(descriptor) } }
 
+    /// Whether a checkpoint has brought the name to disk. Without it, a power cut takes the bytes, too.
+    package var isNameOnDisk = false
+    /// The open folder whose flush brings the name to disk; nil: that was done, or the file is a caller's.
+    package var unflushedFolder: Int32? { isNameOnDisk ? nil : folder?.descriptor }
+
     /// Starts from 0 in a caller's file.
     package static func create(in held: HeldDescriptor, boot: String) throws(DiskError) -> PartFile {
         let identity = try fileIdentity(of: held.number, boot: boot)

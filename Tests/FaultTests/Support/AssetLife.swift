@@ -10,13 +10,29 @@ enum AssetStep: Sendable, Equatable {
     case update(String)
     /// Cancels the update once half of the archive has come.
     case cancel(String)
+    /// Cancels the update once a part of its files is unpacked.
+    case cancelUnpacking(String)
+    /// Updates, while the daemon is ended by SIGTERM and started again once half of the archive has come.
+    case interrupt(String)
+    /// Another program deletes the installed version, this one; it is installed again.
+    case repair(String)
     case rollBack(to: String)
     case unregister
 
     /// A whole life, from the registration on.
     static let life: [AssetStep] = [
-        .update("1"), .update("2"), .cancel("3"), .update("3"), .rollBack(to: "2"), .update("4"), .unregister,
+        .update("1"), .update("2"), .cancel("3"), .cancelUnpacking("3"), .update("3"), .rollBack(to: "2"), .update("4"), .unregister,
     ]
+    /// The archive that the step is about; empty: none.
+    var version: String {
+        switch self {
+        case .update(let name), .cancel(let name), .cancelUnpacking(let name), .interrupt(let name), .repair(let name), .rollBack(let name):
+            name
+        case .unregister: ""
+        }
+    }
+    /// The file whose writing waits while an unpacking is held.
+    static let heldFile = "/parts/5"
 }
 
 /// An app and its asset, while daemons die and calls fail. It repeats each call until it is answered, as an app would, and looks at the
@@ -48,6 +64,8 @@ enum AssetStep: Sendable, Equatable {
 
     /// The default directory, below the folder that the shim looks at.
     var directory: String { "\(place.files)/todoku/assets/\(Self.app)/\(Self.name)" }
+    /// The folders of apps with assets.
+    var folders: [String] { listFolder("\(place.files)/todoku/assets") }
     private var manifests: String { "\(place.state)/todoku/manifests" }
 
     // MARK: The daemon
@@ -57,7 +75,8 @@ enum AssetStep: Sendable, Equatable {
         for _ in 0..<6 {
             if lane.isRunning { return true }
             await bury()
-            guard let ending = await lane.start(place, nextFault(), more: more.merging(["XDG_DATA_HOME": place.files]) { $1 }) else {
+            let variables = ["XDG_DATA_HOME": place.files, "FAULTSHIM_HOLD": AssetStep.heldFile]
+            guard let ending = await lane.start(place, nextFault(), more: more.merging(variables) { $1 }) else {
                 hasStarted = true
                 return true
             }
@@ -84,6 +103,9 @@ enum AssetStep: Sendable, Equatable {
         kills += 1
         look("after a kill")
     }
+
+    /// The daemon was ended by somebody else, as it should.
+    func hasEnded() { hasStarted = false }
 
     /// Ends the daemon. The next one has no faults.
     func restart() async -> Bool {
@@ -146,6 +168,9 @@ enum AssetStep: Sendable, Equatable {
         switch step {
         case .update(let name): await update(asset, name, as: version)
         case .cancel(let name): await cancel(asset, name, as: version)
+        case .cancelUnpacking(let name): await cancelUnpacking(asset, name, as: version)
+        case .interrupt(let name): await interrupt(asset, name, as: version)
+        case .repair(let name): await repair(asset, name, as: version)
         case .rollBack(let name):
             allowed.insert(name)
             // An earlier call may have been carried out, and its answer lost.
@@ -175,12 +200,7 @@ enum AssetStep: Sendable, Equatable {
         _ = publisher.hold(name)
         wanted += publisher.versions[name]?.archive.count ?? 0
         guard await wake() else { return }
-        isAnswered = false
-        let answer = Task { @BusActor in
-            let path = try? await lane.updateAsset(asset)
-            isAnswered = true
-            return path
-        }
+        let answer = answerLater(asset)
         _ = await eventually(within: .seconds(20)) { publisher.isHeld || isAnswered || !lane.isRunning }
         // It cannot end before the gate opens, whatever happens meanwhile.
         _ = await insist("Cancel") { () async throws(DBusError) in try await lane.cancelUpdate(asset) }
@@ -188,6 +208,68 @@ enum AssetStep: Sendable, Equatable {
         let path = await answer.value
         verdict.expect(path == nil, "an update that was cancelled answered with \(path ?? "")")
         look("after Cancel")
+    }
+
+    private func cancelUnpacking(_ asset: ObjectPath, _ name: String, as version: String?) async {
+        publisher.publish(name, as: version)
+        wanted += publisher.versions[name]?.archive.count ?? 0
+        guard await wake() else { return }
+        let before = place.held
+        place.hold(true)
+        let answer = answerLater(asset)
+        _ = await eventually(within: .seconds(20)) { place.held > before || isAnswered || !lane.isRunning }
+        // It cannot end while its files wait.
+        _ = await insist("Cancel") { () async throws(DBusError) in try await lane.cancelUpdate(asset) }
+        place.hold(false)
+        let path = await answer.value
+        verdict.expect(path == nil, "an update that was cancelled while unpacking answered with \(path ?? "")")
+        look("after Cancel while unpacking")
+    }
+
+    private func interrupt(_ asset: ObjectPath, _ name: String, as version: String?) async {
+        publisher.publish(name, as: version)
+        _ = publisher.hold(name)
+        allowed.insert(name)
+        guard await wake() else { return }
+        let answer = answerLater(asset)
+        _ = await eventually(within: .seconds(20)) { hasHalf(of: name) || isAnswered || !lane.isRunning }
+        let ending = await lane.end(SIGTERM)
+        verdict.expect(ending.status == 0, "SIGTERM ended it with \(ending.status): \(ending.errors.suffix(300))")
+        hasStarted = false
+        look("after an end in the middle")
+        publisher.release(name)
+        _ = await answer.value
+        await update(asset, name, as: version)
+    }
+
+    /// Whether half of an archive is in its part file.
+    private func hasHalf(of name: String) -> Bool {
+        let half = UInt64((publisher.versions[name]?.archive.count ?? 0) / 2)
+        return publisher.isHeld && lane.received.values.contains { $0 >= half }
+    }
+
+    private func repair(_ asset: ObjectPath, _ name: String, as version: String?) async {
+        allowed.insert("")
+        // The changes of this program are recorded, too.
+        let script = """
+            set -e; cd "$1"; version=$(readlink current); rm current; sync .; rm -r "$version"; sync .
+            """
+        var environment = place.environment(lane.shim, nil, more: more)
+        environment["PATH"] = "/usr/bin:/bin"
+        let exit = await Child(["sh", "-c", script, "sh", directory], environment: environment).wait()
+        verdict.expect(exit.status == 0, "the version could not be deleted: \(exit.errors)")
+        look("after somebody has deleted the version")
+        await update(asset, name, as: version)
+    }
+
+    /// Calls `Update`. `isAnswered` tells when it has ended.
+    private func answerLater(_ asset: ObjectPath) -> Task<String?, Never> {
+        isAnswered = false
+        return Task { @BusActor in
+            let path = try? await lane.updateAsset(asset)
+            isAnswered = true
+            return path
+        }
     }
 
     private func unregister(_ asset: ObjectPath) async {
@@ -202,7 +284,7 @@ enum AssetStep: Sendable, Equatable {
     // MARK: What must hold
 
     /// The version that the path leads to.
-    private var installed: String? { readFile("\(directory)/current/version").map { String(decoding: $0, as: UTF8.self) } }
+    var installed: String? { readFile("\(directory)/current/version").map { String(decoding: $0, as: UTF8.self) } }
 
     /// The path is absent, or one link to a whole version that is allowed. Needs no daemon.
     func look(_ when: String) {
@@ -226,12 +308,39 @@ enum AssetStep: Sendable, Equatable {
         verdict.expect(wrong.isEmpty, "\(when) version \(name) has wrong files: \(wrong.sorted())")
     }
 
+    /// The version on the bus is the one that the path leads to. An update that goes on by itself may be between the two.
+    func expectVersionOnBus() async {
+        guard let asset = try? await lane.assets().first else { return }
+        var told: String?
+        let isSame = await eventually(within: .seconds(30)) {
+            guard let before = try? await lane.installedVersion(asset) else {
+                told = nil
+                // An end that was under way has gone on.
+                return (try? await lane.assets().isEmpty) == true
+            }
+            let found = installed ?? ""
+            told = try? await lane.installedVersion(asset)
+            // What stands behind the archive's name makes it another version.
+            return told == before && before.split(separator: "-").first.map(String.init) ?? "" == found
+        }
+        verdict.expect(isSame, "InstalledVersion is “\(told ?? "")”, and the path leads to “\(installed ?? "")”")
+    }
+
+    /// All files below the asset's directory, and the link.
+    var content: [String: [UInt8]] {
+        var files: [String: [UInt8]] = [:]
+        read(directory, "\(directory)/", &files)
+        return files
+    }
+
     private func read(_ folder: String, _ prefix: String, _ files: inout [String: [UInt8]]) {
         for name in listFolder(folder) {
             var status = stat()
             guard lstat("\(folder)/\(name)", &status) == 0 else { continue }
             if status.st_mode & S_IFMT == S_IFDIR {
                 read("\(folder)/\(name)", "\(prefix)\(name)/", &files)
+            } else if status.st_mode & S_IFMT == S_IFLNK {
+                files["\(prefix)\(name)"] = []
             } else {
                 files["\(prefix)\(name)"] = readFile("\(folder)/\(name)") ?? []
             }
@@ -312,6 +421,11 @@ extension Lane {
     /// Returns the path of the version that is ready.
     func updateAsset(_ path: ObjectPath) async throws(DBusError) -> String {
         try await connection.call(Asset.update, on: BusName.service, at: path, [:], timeout: .seconds(60)).1
+    }
+    func installedVersion(_ path: ObjectPath) async throws(DBusError) -> String {
+        try await connection.call(
+            Standard.get, on: BusName.service, at: path, (Asset.interface, Asset.installedVersion.name), timeout: .seconds(60)
+        ).string ?? ""
     }
     func rollBack(_ path: ObjectPath) async throws(DBusError) -> String {
         try await connection.call(Asset.rollback, on: BusName.service, at: path, (), timeout: .seconds(60))

@@ -101,9 +101,8 @@ struct Disk {
             if let file = filesByInode[inode] { files[file].pending.append(.write(offset, bytes)) }
         case .sync(let inode): if let file = filesByInode[inode] { flushFile(file) }
         case .syncFolder(_, let inode): if let folder = foldersByInode[inode] { flushFolder(folder) }
-        case .syncAll:
-            for file in files.indices where !files[file].pending.isEmpty { flushFile(file) }
-            for folder in folders.indices { flushFolder(folder) }
+        case .syncAll(let path):
+            if let root = roots.firstIndex(where: { path == $0 || path.hasPrefix("\($0)/") }) { flushAll(below: root) }
         case .rename(let from, let to):
             guard from.folderName == to.folderName, let folder = folder(from.folderName), let node = folders[folder].current[from.lastName]
             else { return }
@@ -123,6 +122,17 @@ struct Disk {
     private mutating func flushFolder(_ folder: Int) {
         folders[folder].durable = folders[folder].current
         folders[folder].pending = []
+    }
+
+    private mutating func flushAll(below folder: Int) {
+        flushFolder(folder)
+        for node in folders[folder].current.values {
+            switch node {
+            case .file(let file): flushFile(file)
+            case .folder(let next): flushAll(below: next)
+            case .link: break
+            }
+        }
     }
 
     private mutating func name(_ path: String, _ node: Node) {

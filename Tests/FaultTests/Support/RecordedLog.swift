@@ -10,8 +10,8 @@ enum Change: Sendable {
     case write(inode: UInt64, offset: Int, [UInt8])
     case sync(inode: UInt64)
     case syncFolder(path: String, inode: UInt64)
-    /// Flushes the whole disk.
-    case syncAll
+    /// Flushes the whole disk that this file is on.
+    case syncAll(path: String)
     case rename(from: String, to: String)
     case link(from: String, to: String)
     case symbolicLink(path: String, target: String)
@@ -29,7 +29,7 @@ enum Change: Sendable {
         case .write(_, let offset, let bytes): "write \(bytes.count) at \(offset)"
         case .sync: "fsync"
         case .syncFolder(let path, _): "fsync \(path.lastName)/"
-        case .syncAll: "syncfs"
+        case .syncAll(let path): "syncfs \(path.lastName)/"
         case .rename(let from, let to): "rename \(from.lastName) \(to.lastName)"
         case .link(let from, let to): "link \(from.lastName) \(to.lastName)"
         case .symbolicLink(let path, let target): "symlink \(path.lastName) to \(target)"
@@ -44,6 +44,10 @@ enum Told: Sendable {
     /// A call that queues a download was answered with this object path.
     case acknowledged(String)
     case ended(String, outcome: String)
+    /// A daemon has begun to talk.
+    case started
+    /// What an asset is doing.
+    case stage(String)
     /// A version of an asset is ready.
     case ready(version: String)
     case rolledBack
@@ -67,38 +71,102 @@ extension String {
 struct RecordedLog: Sendable {
     private(set) var changes: [Change] = []
 
+    /// Throws `Shim.Unusable`, which says what is wrong and where.
     init(_ path: String) throws {
-        let bytes = readFile(path) ?? []
+        var entries = RecordEntries(bytes: readFile(path) ?? [])
         var streams: [UInt64: BusStream] = [:]
-        var place = 0
-        while place < bytes.count {
-            let (kind, first, second, process) = (
-                bytes.number32(place), bytes.number32(place + 4), bytes.number32(place + 8), bytes.number32(place + 12)
-            )
-            let (inode, offset) = (bytes.number64(place + 16), Int(bytes.number64(place + 24)))
-            place += 32
-            let (data, other) = (bytes[place..<place + first], bytes[place + first..<place + first + second])
-            place += first + second
-            func path() -> String { String(decoding: data, as: UTF8.self).normalized }
-            func target() -> String { String(decoding: other, as: UTF8.self).normalized }
-            switch kind {
+        var talking: Set<Int> = []
+        while let entry = try entries.next() {
+            let inode = entry.inode
+            func path() -> String { String(decoding: entry.first, as: UTF8.self).normalized }
+            func target() -> String { String(decoding: entry.second, as: UTF8.self).normalized }
+            switch entry.kind {
             case 1: changes.append(.create(path: path(), inode: inode))
             case 2: changes.append(.makeFolder(path: path(), inode: inode))
-            case 3: changes.append(.truncate(inode: inode, size: offset))
-            case 4: changes.append(.extend(inode: inode, size: offset))
-            case 5: changes.append(.write(inode: inode, offset: offset, Array(data)))
+            case 3: changes.append(.truncate(inode: inode, size: try entry.offset()))
+            case 4: changes.append(.extend(inode: inode, size: try entry.offset()))
+            case 5: changes.append(.write(inode: inode, offset: try entry.offset(), Array(entry.first)))
             case 6: changes.append(.sync(inode: inode))
             case 7: changes.append(.syncFolder(path: path(), inode: inode))
             case 8: changes.append(.rename(from: path(), to: target()))
             case 9: changes.append(.link(from: path(), to: target()))
             case 10: changes.append(.unlink(path: path()))
-            case 11: changes += streams[UInt64(process) << 32 | inode, default: BusStream()].take(data).map { .told($0) }
+            case 11:
+                if talking.insert(entry.process).inserted { changes.append(.told(.started)) }
+                // A descriptor is a number of its process.
+                let stream = UInt64(entry.process) << 32 | inode
+                changes += streams[stream, default: BusStream()].take(entry.first).map { .told($0) }
             // The target is not a path of its own.
-            case 12: changes.append(.symbolicLink(path: path(), target: String(decoding: other, as: UTF8.self)))
-            case 13: changes.append(.syncAll)
-            default: throw Shim.Unusable(reason: "the record has an entry of kind \(kind)")
+            case 12: changes.append(.symbolicLink(path: path(), target: String(decoding: entry.second, as: UTF8.self)))
+            case 13: changes.append(.syncAll(path: path()))
+            default: throw Shim.Unusable(reason: "\(entry) has the unknown kind \(entry.kind)")
             }
         }
+    }
+}
+
+/// An entry of the record, as the shim writes it in one call.
+private struct RecordEntry: CustomStringConvertible {
+    let place: Int
+    let kind: Int
+    let process: Int
+    let inode: UInt64
+    let rawOffset: UInt64
+    let first: ArraySlice<UInt8>
+    let second: ArraySlice<UInt8>
+
+    var description: String { "the entry of process \(process) at byte \(place) of the record" }
+
+    func offset() throws -> Int {
+        guard rawOffset < 1 << 40 else { throw Shim.Unusable(reason: "\(self), of kind \(kind), has the offset \(rawOffset)") }
+        return Int(rawOffset)
+    }
+}
+
+/// Splits a record into its entries. Several processes append to it; a process that was killed may leave a part of its last one.
+private struct RecordEntries {
+    private static let mark = Array("faultsh2".utf8)
+    private static let headLength = 40
+
+    let bytes: [UInt8]
+    private var place = 0
+    /// The processes whose last entry is cut, and where.
+    private var cut: [Int: Int] = [:]
+
+    init(bytes: [UInt8]) { self.bytes = bytes }
+
+    mutating func next() throws -> RecordEntry? {
+        while place < bytes.count {
+            let start = place
+            guard isMark(start) else { throw Shim.Unusable(reason: "the record has no entry at byte \(start) of \(bytes.count)") }
+            if let entry = whole(at: start) {
+                place = entry.second.endIndex
+                if let end = cut[entry.process] {
+                    throw Shim.Unusable(reason: "\(entry) follows one of the same process that is cut, at byte \(end)")
+                }
+                return entry
+            }
+            if start + Self.headLength <= bytes.count { cut[bytes.number32(start + 20)] = start }
+            place = (start + 1..<bytes.count).first(where: isMark) ?? bytes.count
+        }
+        return nil
+    }
+
+    /// The entry that begins here, if another one or the end follows.
+    private func whole(at start: Int) -> RecordEntry? {
+        let head = start + Self.headLength
+        guard head <= bytes.count else { return nil }
+        let middle = head + bytes.number32(start + 12)
+        let end = middle + bytes.number32(start + 16)
+        guard end == bytes.count || isMark(end) else { return nil }
+        return RecordEntry(
+            place: start, kind: bytes.number32(start + 8), process: bytes.number32(start + 20), inode: bytes.number64(start + 24),
+            rawOffset: bytes.number64(start + 32), first: bytes[head..<middle], second: bytes[middle..<end])
+    }
+
+    private func isMark(_ place: Int) -> Bool {
+        place + Self.mark.count <= bytes.count && bytes[place] == Self.mark[0]
+            && bytes[place..<place + Self.mark.count].elementsEqual(Self.mark)
     }
 }
 
@@ -136,6 +204,7 @@ private struct BusStream {
         // A method return with the signature "s" is the answer of Rollback.
         if type == 2, head.find([8, 1, 0x67, 0, 1, 0x73, 0]) != nil { return .rolledBack }
         if type == 4, head.find(Array("AssetRemoved".utf8)) != nil { return .unregistered }
+        if type == 4, head.find(Array("StageChanged\0".utf8)) != nil { return text(0).map { .stage($0) } }
         if type == 4, head.find(Array("org.todoku.Asset1".utf8)) != nil, head.find(Array("Ready\0".utf8)) != nil {
             return text(0).map { .ready(version: $0) }
         }

@@ -102,6 +102,12 @@ final class Place: Sendable {
     /// From now on no call fails.
     func stopFaults() { set(2, 1) }
 
+    /// From now on, writes to the files that FAULTSHIM_HOLD names wait, or no longer.
+    func hold(_ isHeld: Bool) { set(Self.holdWord, isHeld ? 1 : 0) }
+    /// How many writes have waited.
+    var held: Int { Int(word(Self.holdWord + 1)) }
+    private static let holdWord = 4 + 2 * 64
+
     /// Makes the next call the one that fails.
     func reach(_ fault: Fault) { set(0, UInt64(fault.at - 1)) }
 

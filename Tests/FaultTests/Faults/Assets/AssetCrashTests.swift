@@ -11,7 +11,8 @@ extension `The fault campaign` {
             let report = await Report(
                 "An asset, killed",
                 notes: """
-                    One asset is registered, updated to version 1, to version 2 (3 MB), to version 3 and cancelled in the middle, updated to 3, \
+                    One asset is registered, updated to version 1, to version 2 (3 MB), to version 3 and cancelled in the middle of the \
+                    download, then in the middle of unpacking, updated to 3, \
                     rolled back, updated to version 4 and unregistered with its data. The daemon is killed at one call of its life, every third one \
                     again while it recovers; each call of the app is repeated until it is answered. Further, 25 random steps in a row, with a kill \
                     in each life of a daemon.
@@ -135,7 +136,7 @@ extension Fault.Kind {
         let name = ["1", "2", "3", "4"].filter { $0 != installed && $0 != previous }.randomElement(using: &random) ?? "1"
         let step: AssetStep =
             switch Int.random(in: 0..<8, using: &random) {
-            case 0 where !installed.isEmpty: .cancel(name)
+            case 0 where !installed.isEmpty: Bool.random(using: &random) ? .cancel(name) : .cancelUnpacking(name)
             case 1...2: previous.map { AssetStep.rollBack(to: $0) } ?? .update(name)
             default: .update(name)
             }
@@ -146,7 +147,7 @@ extension Fault.Kind {
         switch step {
         case .update(let name): (installed, previous) = (name, installed.isEmpty ? nil : installed)
         case .rollBack(let name): (installed, previous) = (name, nil)
-        case .cancel, .unregister: break
+        case .cancel, .cancelUnpacking, .interrupt, .repair, .unregister: break
         }
     }
     life.expectFetchedOnce()

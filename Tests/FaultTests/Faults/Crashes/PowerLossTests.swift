@@ -25,14 +25,16 @@ extension `The fault campaign` {
 }
 
 /// The daemon's work while its changes are recorded.
-private enum Scenario: String, CaseIterable, Sendable {
+private enum Scenario: String, CaseIterable, CustomStringConvertible, Sendable {
     case whole = "with a checksum"
     case ended = "ended by SIGTERM in the middle"
     case killed = "killed in the middle"
     case replace = "over a file that is there"
     case plain = "without a validator"
+    case making = "into the default folder, which is made"
     case several = "three at a time, one fails, one is cancelled"
 
+    var description: String { rawValue }
     var isStopped: Bool { self == .ended || self == .killed }
 }
 
@@ -48,6 +50,10 @@ private let older = Array("the older file".utf8)
     let server: ScriptedServer
     var paths: [String: ObjectPath] = [:]
     var disk: Disk
+    /// Of the downloads.
+    var folder: String { scenario == .making ? "\(place.files)/made/downloads" : place.files }
+    /// Variables of every daemon.
+    var more: [String: String] { scenario == .making ? ["XDG_CONFIG_HOME": place.folder("config")] : [:] }
     /// The content of the download folder at the end.
     var last: [String: [UInt8]] = [:]
 
@@ -65,6 +71,10 @@ private let older = Array("the older file".utf8)
             }
             reply.serve(body, for: request, entityTag: scenario == .plain ? nil : "\"v1\"")
         }
+        if scenario == .making {
+            place.folder.makeFolder("config")
+            writeFile(place.folder("config/user-dirs.dirs"), "XDG_DOWNLOAD_DIR=\"\(folder)\"\n".utf8)
+        }
         if scenario == .replace {
             writeFile("\(place.files)/a.bin", older)
             var status = stat()
@@ -75,12 +85,13 @@ private let older = Array("the older file".utf8)
 
     /// Runs the scenario under the recorder.
     func record(_ lane: Lane) async throws -> RecordedLog {
-        let more = ["FAULTSHIM_RECORD": place.folder("record")]
+        let more = more.merging(["FAULTSHIM_RECORD": place.folder("record")]) { $1 }
         func start() async throws {
             if let exit = await lane.start(place, nil, more: more) { throw Shim.Unusable(reason: "no start: \(exit)") }
         }
         try await start()
         var options: [String: Variant] = ["directory": .string(place.files), "notify": .string("never")]
+        if scenario == .making { options["directory"] = nil }
         if scenario == .replace { options["if-exists"] = .string("replace") }
         if scenario == .whole { options["checksum"] = .string("sha256:\(try await Bodies.digest(body, place))") }
         for name in scenario == .several ? ["a.bin", "none.bin", "cancelled.bin"] : ["a.bin"] {
@@ -100,7 +111,7 @@ private let older = Array("the older file".utf8)
         await lane.end(SIGTERM)
         gate.open()
         last = Dictionary(
-            uniqueKeysWithValues: listFolder(place.files).map { ("\(place.files)/\($0)", readFile("\(place.files)/\($0)") ?? []) })
+            uniqueKeysWithValues: listFolder(folder).map { ("\(folder)/\($0)", readFile("\(folder)/\($0)") ?? []) })
         return try RecordedLog(place.folder("record"))
     }
 }
@@ -127,7 +138,7 @@ private let older = Array("the older file".utf8)
             hasher.combine(remains)
             hasher.combine(told.acknowledged.count + told.ended.count)
             guard seen.insert(hasher.finalize()).inserted else { continue }
-            let name = "change \(index) of \(count) (\(change.name)), \(loss)"
+            let name = "\(scenario), change \(index) of \(count) (\(change.name)), \(loss)"
             if let only = Length.only, !name.hasPrefix(only) { continue }
             lane.begin()
             var verdict = Verdict(row: scenario.rawValue, name: name)
@@ -139,7 +150,7 @@ private let older = Array("the older file".utf8)
         }
     }
     // The record is complete: replaying its changes gives the existing files.
-    let again = recording.disk.afterPowerCut(.nothing).files.filter { $0.key.folderName == recording.place.files }.mapValues(\.bytes)
+    let again = recording.disk.afterPowerCut(.nothing).files.filter { $0.key.folderName == recording.folder }.mapValues(\.bytes)
     #expect(again == recording.last, "the record missed changes: \(again.keys.sorted()) for \(recording.last.keys.sorted())")
 }
 
@@ -151,7 +162,7 @@ private struct Facts {
         switch told {
         case .acknowledged(let path): acknowledged.insert(path)
         case .ended(let path, let outcome): ended[path] = outcome
-        case .ready, .rolledBack, .unregistered: break
+        case .started, .stage, .ready, .rolledBack, .unregistered: break
         }
     }
 }
@@ -161,10 +172,10 @@ private struct Facts {
     with remains: Disk.Remains, _ told: Facts, _ recording: Recording, _ lane: Lane, _ verdict: inout Verdict
 ) async throws {
     let place = recording.place
-    let file = remains.files["\(place.files)/a.bin"]?.bytes
+    let file = remains.files["\(recording.folder)/a.bin"]?.bytes
     let isOld = recording.scenario == .replace && file == older
     verdict.expect(file == nil || file == body || isOld, "the final path holds \(file?.count ?? 0) bytes that are not the file")
-    let more = rebuild(remains, place)
+    let more = rebuild(remains, place).merging(recording.more) { $1 }
     if let exit = await lane.start(place, nil, more: more) {
         verdict.wrong.append("it did not start: \(exit)")
         return
@@ -193,11 +204,11 @@ private struct Facts {
         default: verdict.wrong.append("\(name) is \(download.outcome) \(download.waitReason) \(download.error.message)")
         }
     }
-    await expectNoTraces(of: Array(Set(names)), place, lane, &verdict, mayHaveLost: told.acknowledged.isEmpty)
+    await expectNoTraces(of: Array(Set(names)), in: recording.folder, place, lane, &verdict, mayHaveLost: told.acknowledged.isEmpty)
 }
 
 /// Recreates the folders and files. Returns variables that tell the daemon the old inodes and another boot id.
-@BusActor func rebuild(_ remains: Disk.Remains, _ place: Place) -> [String: String] {
+@discardableResult @BusActor func rebuild(_ remains: Disk.Remains, _ place: Place) -> [String: String] {
     removeContents(place.state)
     removeContents(place.files)
     var inodes = ""

@@ -191,11 +191,12 @@ extension `The fault campaign` {
 ///
 /// - Parameter mayHaveLost: nothing was acknowledged, so an unfinished new database may have been set aside.
 @BusActor func expectNoTraces(
-    of names: [String], _ place: Place, _ lane: Lane, _ verdict: inout Verdict, mayHaveLost: Bool = false
+    of names: [String], in folder: String? = nil, _ place: Place, _ lane: Lane, _ verdict: inout Verdict, mayHaveLost: Bool = false
 ) async {
     let segments = "\(place.state)/todoku/segments"
-    let isClean = await eventually(within: .seconds(30)) { listFolder(place.files) == names.sorted() && listFolder(segments) == [] }
-    verdict.expect(isClean, "left behind: \(listFolder(place.files)), segments \(listFolder(segments))")
+    let folder = folder ?? place.files
+    let isClean = await eventually(within: .seconds(30)) { listFolder(folder) == names.sorted() && listFolder(segments) == [] }
+    verdict.expect(isClean, "left behind: \(listFolder(folder)), segments \(listFolder(segments))")
     let aside = listFolder("\(place.state)/todoku").filter { $0.contains("corrupt") }
     verdict.expect(aside == [] || mayHaveLost, "the database was set aside: \(aside)")
 }
