@@ -129,7 +129,7 @@ public enum DownloadEvent: Equatable, Sendable {
     case unpack
     /// All files of the archive are on disk, in a folder without its final name.
     case unpacked
-    /// The unpacked folder has its final name. The archive is of no more use.
+    /// The unpacked folder has its final name, and the archive is deleted next.
     case folderCommitted
     /// A file of several responses does not match its checksum: restart from 0.
     case startOver
