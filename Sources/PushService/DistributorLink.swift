@@ -34,7 +34,8 @@ internal import PushModel
     /// Whether the bus has told which distributors there are.
     private var isReady = false
     private var queue: [String] = []
-    private var calling: Set<String> = []
+    /// The calls under way: the key of the app's server that each one takes, by the registration's token.
+    private var calling: [String: String?] = [:]
     /// How often distributors appeared without a quiet time between, and when last.
     private var appearances: (count: Int, last: ContinuousClock.Instant?) = (0, nil)
     private var appearanceTimer: Poller.Token?
@@ -106,7 +107,7 @@ internal import PushModel
 
     /// A call that is under way may itself have started the distributor.
     private func registerRest() {
-        for registration in registry.all where !calling.contains(registration.token) { register(registration.token) }
+        for registration in registry.all where calling[registration.token] == nil { register(registration.token) }
     }
 
     /// - Throws: `InvalidOption` for a name that no distributor can have.
@@ -146,14 +147,20 @@ internal import PushModel
         callNext()
     }
 
+    /// As `register`, but a call under way that takes the same key is enough: `begin` may have found the registration while it was saved.
+    func registerOnce(_ token: String) {
+        if let key = calling[token], key == registry[token]?.rules.vapid { return }
+        register(token)
+    }
+
     private func callNext() {
-        while calling.count < Self.mostCalls, let index = queue.firstIndex(where: { !calling.contains($0) }) {
+        while calling.count < Self.mostCalls, let index = queue.firstIndex(where: { calling[$0] == nil }) {
             let token = queue.remove(at: index)
-            guard registry[token] != nil else { continue }
-            calling.insert(token)
+            guard let registration = registry[token] else { continue }
+            calling.updateValue(registration.rules.vapid, forKey: token)
             BusActor.spawn { [self] in
                 await call(for: token)
-                calling.remove(token)
+                calling.removeValue(forKey: token)
                 callNext()
             }
         }

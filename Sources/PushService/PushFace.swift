@@ -70,7 +70,7 @@ internal import WebPush
                 return reply(answer(registration))
             }
             asking[token, default: []].append(reply)
-            link.register(token)
+            link.registerOnce(token)
             Poller.shared.schedule(after: Self.patience) { [weak self] in self?.answerAll(token) }
         }
     }

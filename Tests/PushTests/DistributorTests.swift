@@ -40,7 +40,7 @@ import Testing
         #expect(await changes.has(2))
         #expect(await changes.names.sorted() == ["picture", "second"])
         #expect(try await world.entry()["version"] == .uint32(1))
-        #expect(await eventually { distributor.lines("register 1").count == 2 })
+        #expect(await eventually { Set(distributor.lines("register 1")).count == 2 })
         // It starts anew, and gets the same tokens.
         let tokens = Set(distributor.lines("register 1"))
         await distributor.stop()
@@ -64,9 +64,28 @@ import Testing
         let first = try await world.register()
         await world.kill()
         #expect(try await world.register() == first)
-        #expect(await eventually { distributor.lines("register 2").count == 2 })
+        #expect(await eventually { distributor.lines("register 2").count >= 2 })
         #expect(Set(distributor.lines("register 2")).count == 1)
         #expect(distributor.lines("unregister").isEmpty)
+    }
+
+    @Test func `is asked once by two calls for one registration`() async throws {
+        let world = try await PushWorld()
+        let distributor = await world.distributor(versions: [2])
+        _ = try await world.register("earlier")
+        distributor.signal(SIGSTOP)
+        async let first = world.register()
+        async let second = world.register()
+        #expect(try await eventually { try await world.call(Push.list, PushWorld.app).count == 2 })
+        // Its answer says that both were saved, and wait for the distributor.
+        try await world.call(Push.unregister, (PushWorld.app, "earlier"))
+        distributor.signal(SIGCONT)
+        #expect(try await first == second)
+        // What would be asked once more comes before this.
+        _ = try await world.register("later")
+        #expect(await eventually { Set(distributor.lines("endpoint ").map { $0.split(separator: " ")[1] }).count == 3 })
+        let tokens = distributor.lines("register 2").map { String($0.split(separator: " ")[2]) }
+        #expect(tokens.count == 3, "\(tokens)")
     }
 
     @Test(arguments: [1, 2]) func `may change an endpoint`(version: Int) async throws {
@@ -138,7 +157,7 @@ import Testing
         #expect(await eventually { one.lines("unregister 2").count == 1 })
         await world.kill()
         #expect(try await world.entry()["version"] == .uint32(1))
-        #expect(await eventually { other.lines("register 1").count == 2 })
+        #expect(await eventually { other.lines("register 1").count >= 2 })
         for name in ["ntfy", "org.unifiedpush.Distributor.", "org.unifiedpush.Distributor.a b", "org.unifiedpush.Distributor.1"] {
             #expect(await world.setError(name)?.name == "org.todoku.Error.InvalidOption", "\(name)")
         }
@@ -180,7 +199,7 @@ import Testing
         let registration = try await world.register()
         #expect(registration["problem"]?.string?.contains("there are several distributors") == true)
         await one.stop()
-        #expect(await eventually { other.lines("register 2").count == 1 })
+        #expect(await eventually { !other.lines("register 2").isEmpty })
         #expect(try await eventually { try await world.entry()["endpoint"] != .string("") })
     }
 

@@ -109,10 +109,17 @@ final class PushWorld: Sendable {
 extension Child {
     func lines(_ start: String) -> [String] { output.split(separator: "\n").map(String.init).filter { $0.hasPrefix(start) } }
 
-    /// The token of the last registration that got an endpoint. Output arrives on a thread of its own, so wait for it.
-    func token() async -> String {
-        _ = await eventually { !lines("endpoint ").isEmpty }
-        return lines("endpoint ").last?.split(separator: " ").dropFirst().first.map(String.init) ?? ""
+    /// The token of a registration that got an endpoint. Output arrives on a thread of its own, so wait for it.
+    ///
+    /// - Parameter known: the tokens before. A registration may get its endpoint more than once.
+    func token(after known: Set<String> = []) async -> String {
+        var token: String?
+        let isThere = await eventually {
+            token = lines("endpoint ").map { String($0.split(separator: " ")[1]) }.first { !known.contains($0) }
+            return token != nil
+        }
+        #expect(isThere, "no endpoint but those of \(known)")
+        return token ?? ""
     }
 
     /// Waits until so many messages were answered by the connector.
