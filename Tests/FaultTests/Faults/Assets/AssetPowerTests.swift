@@ -346,10 +346,7 @@ private struct PowerRecord {
         do throws(DBusError) { _ = try await life.tryToRegister() } catch { return !error.message.contains("being unregistered") }
         return true
     }
-    guard await life.register(), await life.take(.update(goal), as: alias) else {
-        if said.phase.isRepair { life.verdict.wrong = life.verdict.wrong.map { "\($0), of a version that was half deleted" } }
-        return life.verdict
-    }
+    guard await life.register(), await life.take(.update(goal), as: alias) else { return life.verdict }
     await life.expectVersionOnBus()
     let length = publisher.versions[goal]?.archive.count ?? 0
     let fetched = place.received(from: port) - received
