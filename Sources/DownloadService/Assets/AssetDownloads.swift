@@ -261,7 +261,7 @@ extension AssetCentre {
         guard let record = updater[key]?.record else { return }
         let (directory, isDefault, reserve) = (record.directory, isDefaultDirectory(of: record), list.settings.diskReserve)
         DiskPool.shared.perform(at: .path(directory), within: DiskPatience.folder) {
-            () -> (missing: ByteCount, identity: PlaceIdentity?) in
+            () -> (missing: ByteCount, identity: FileIdentity?) in
             // Somebody may have deleted our folder since the registration.
             if isDefault { _ = Destination.check(directory, allowHidden: true, create: true) }
             return (AssetFiles.shortage(in: directory, needed: needed, reserve), AssetFiles.identity(of: directory))

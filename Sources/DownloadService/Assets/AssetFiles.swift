@@ -15,7 +15,7 @@ enum AssetFiles {
     ///   identity of the directory.
     static func prepare(
         _ directory: String, isDefault: Bool, allowHidden: Bool
-    ) -> Result<(directory: String, found: String?, identity: PlaceIdentity?), Refusal> {
+    ) -> Result<(directory: String, found: String?, identity: FileIdentity?), Refusal> {
         Destination.check(directory, allowHidden: allowHidden || isDefault, create: isDefault).flatMap { directory in
             switch VersionLink.current(AssetRecord.link, directory: directory, allowHidden: true) {
             case .success(let found?) where !AssetRecord.isFoundFolder(found):
