@@ -154,6 +154,18 @@ enum Schema {
         ALTER TABLE asset ADD COLUMN tried_at INTEGER;
         ALTER TABLE asset ADD COLUMN ready_at INTEGER;
         """,
+        // Adds what was unpacked into the folder of each version, because somebody may delete files of it. NULL: unknown, as in a row of an
+        // earlier version.
+        """
+        ALTER TABLE asset ADD COLUMN installed_entries INTEGER;
+        ALTER TABLE asset ADD COLUMN installed_bytes INTEGER;
+        ALTER TABLE asset ADD COLUMN previous_entries INTEGER;
+        ALTER TABLE asset ADD COLUMN previous_bytes INTEGER;
+        ALTER TABLE asset ADD COLUMN left_entries INTEGER;
+        ALTER TABLE asset ADD COLUMN left_bytes INTEGER;
+        ALTER TABLE asset ADD COLUMN pending_entries INTEGER;
+        ALTER TABLE asset ADD COLUMN pending_bytes INTEGER;
+        """,
     ]
 }
 

@@ -102,6 +102,112 @@ private let remote = "http://files.example.org/m.json"
         #expect(await eventually { listFolder(desk.directory()).count == 2 }, "\(listFolder(desk.directory()))")
     }
 
+    /// The folder that the link at `path` leads to.
+    private func folder(of path: String) -> String? { realpath(path, nil).map { String(cString: $0) } }
+
+    /// Deletes some files of the version in `folder`.
+    private func damage(_ folder: String) {
+        for name in ["parts/3", "data.bin"] { #expect(unlink("\(folder)/\(name)") == 0) }
+    }
+
+    private func isWhole(_ path: String, _ desk: Desk) -> Bool {
+        listFolder("\(path)/parts").count == 20 && readFile("\(path)/data.bin")?.count == 200_000
+    }
+
+    @Test func `half of which was deleted, and the link to it, is downloaded again`() async throws {
+        let desk = try await Desk.start()
+        await desk.publisher.publish("1")
+        let asset = try await desk.register()
+        let (_, path) = try await desk.update(asset)
+        damage(path)
+        #expect(unlink(path) == 0)
+        #expect(try await desk.update(asset).0 && desk.version(at: path) == "1" && isWhole(path, desk))
+        #expect(desk.publisher.requests(for: "/1.tar.gz") == 2)
+        // The half is gone.
+        #expect(await eventually { listFolder(desk.directory()).count == 2 }, "\(listFolder(desk.directory()))")
+        // One file less, and as many bytes.
+        let whole = try #require(folder(of: path))
+        #expect(unlink("\(path)/parts/3") == 0 && unlink(path) == 0)
+        writeFile("\(whole)/parts/4", "part 3 of 1part 4 of 1".utf8)
+        #expect(try await desk.update(asset).0 && isWhole(path, desk))
+    }
+
+    @Test func `that a rollback has left, and of which files were deleted, is downloaded again`() async throws {
+        let desk = try await Desk.start()
+        await desk.publisher.publish("1")
+        let asset = try await desk.register()
+        let (_, path) = try await desk.update(asset)
+        await desk.publisher.publish("2")
+        try await desk.update(asset)
+        let second = try #require(folder(of: path))
+        _ = try await desk.client.call(Asset.rollback, at: asset, ())
+        damage(second)
+        #expect(try await desk.update(asset, force: true).0 && desk.version(at: path) == "2" && isWhole(path, desk))
+        #expect(desk.publisher.requests(for: "/2.tar.gz") == 2)
+    }
+
+    @Test func `before the installed one, of which files were deleted, is none to go back to`() async throws {
+        let desk = try await Desk.start()
+        await desk.publisher.publish("1")
+        let asset = try await desk.register()
+        let (_, path) = try await desk.update(asset)
+        let first = try #require(folder(of: path))
+        await desk.publisher.publish("2")
+        try await desk.update(asset)
+        damage(first)
+        let error = await thrown { try await desk.client.call(Asset.rollback, at: asset, ()) }
+        #expect(error?.name == todokuError("Interrupted") && error?.message.contains("files are missing") == true, "\(error as Any)")
+        #expect(desk.version(at: path) == "2" && isWhole(path, desk))
+        #expect(await eventually { !fileExists(first) })
+        #expect(await thrown { try await desk.client.call(Asset.rollback, at: asset, ()) }?.name == todokuError("InvalidState"))
+    }
+
+    @Test func `before the installed one, to which its app has added a file, is one to go back to`() async throws {
+        let desk = try await Desk.start()
+        await desk.publisher.publish("1")
+        let asset = try await desk.register()
+        let (_, path) = try await desk.update(asset)
+        writeFile("\(path)/cache", "of the app".utf8)
+        await desk.publisher.publish("2")
+        try await desk.update(asset)
+        #expect(try await desk.client.call(Asset.rollback, at: asset, ()) == path)
+        #expect(desk.version(at: path) == "1" && isWhole(path, desk) && fileExists("\(path)/cache"))
+    }
+
+    @Test func `of a row that knows no size is downloaded again if the link is gone, and is one to go back to`() async throws {
+        let desk = try await Desk.start()
+        await desk.publisher.publish("1")
+        let asset = try await desk.register()
+        let (_, path) = try await desk.update(asset)
+        await desk.publisher.publish("2")
+        try await desk.update(asset)
+        let world = desk.running.world
+        _ = await world.stop(desk.running.daemon)
+        let aged = await world.run(
+            "python3", "-c",
+            "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); "
+                + "db.execute('UPDATE asset SET installed_entries = NULL, previous_bytes = NULL'); db.commit()", "\(world.state)/todoku.db")
+        #expect(aged.status == 0, "\(aged.errors)")
+        _ = await world.start()
+        #expect(unlink(path) == 0)
+        #expect(try await desk.update(asset).0 && desk.version(at: path) == "2" && desk.publisher.requests(for: "/2.tar.gz") == 2)
+        _ = try await desk.client.call(Asset.rollback, at: asset, ())
+        #expect(desk.version(at: path) == "1" && isWhole(path, desk))
+    }
+
+    @Test func `of an earlier registration, of which files were deleted, is not installed; the update brings it whole`() async throws {
+        let desk = try await Desk.start()
+        await desk.publisher.publish("1")
+        var asset = try await desk.register()
+        let (_, path) = try await desk.update(asset)
+        try await desk.client.call(Manager.unregisterAsset, (asset, false))
+        damage(path)
+        asset = try await desk.register()
+        #expect(try await desk.client.get(Asset.installedVersion, at: asset) == "")
+        #expect(try await desk.update(asset).0 && desk.version(at: path) == "1" && isWhole(path, desk))
+        #expect(desk.publisher.requests(for: "/1.tar.gz") == 2)
+    }
+
     @Test func `on a disk that is away is deleted once the disk is back`() async throws {
         let desk = try await Desk.start()
         await desk.publisher.publish("1")

@@ -42,39 +42,6 @@ extension Desk {
     }
 }
 
-@Suite(.timeLimit(.minutes(3))) struct `The toast of a new version` {
-    @Test func `names it and its version, once for each version`() async throws {
-        let desk = try await Desk.start()
-        let toasts = try await OddServer(name: "Plasma", at: desk.running.world.bus.address)
-        let silent = try await desk.register("silent", ["notify": .string("never")])
-        let asset = try await desk.register("maps", ["notify": .string("always")])
-        for version in ["1", "2"] {
-            await desk.publisher.publish(version)
-            try await desk.update(silent)
-            try await desk.update(asset)
-        }
-        try await desk.update(asset)
-        #expect(await eventually { await toasts.received.contains { $0.body == "maps 2" } })
-        let bodies = await toasts.received.map(\.body)
-        #expect(bodies == ["maps 1", "maps 2"], "\(bodies)")
-        #expect(await toasts.received.allSatisfy { !$0.summary.isEmpty })
-    }
-
-    @Test func `has the words of the registration, and none comes for an update that fails`() async throws {
-        let desk = try await Desk.start()
-        let toasts = try await OddServer(name: "gnome-shell", at: desk.running.world.bus.address)
-        let asset = try await desk.register(
-            "maps", ["notify": .string("always"), "title": .string("New maps"), "body": .string("They are ready to be used.")])
-        desk.publisher.manifest("{}")
-        #expect(await thrown { try await desk.update(asset) }?.name == todokuError("Manifest"))
-        await desk.publisher.publish("1")
-        try await desk.update(asset)
-        #expect(await eventually { await !toasts.received.isEmpty })
-        let received = await toasts.received
-        #expect(received.count == 1 && received[0].summary == "New maps" && received[0].body == "They are ready to be used.", "\(received)")
-    }
-}
-
 @Suite(.timeLimit(.minutes(3))) struct `An update that waits` {
     @Test func `without a call stops on a metered link, says so, and resumes on another`() async throws {
         let online = try await Online()

@@ -45,7 +45,7 @@ internal import Testing
         happens(.spaceChecked(key, ticket(), missing: 0))
         happens(.downloadAdded(key, ticket(), DownloadNumber(1)))
         happens(.downloadEnded(key, DownloadNumber(1), .finished))
-        happens(.extracted(key, folder: updater[key]?.record.pending?.folder ?? "", .whole))
+        happens(.extracted(key, folder: updater[key]?.record.pending?.folder ?? "", .whole(Bench.size)))
         happens(.switched(key, nil))
         var record = Bench.record()
         record.directory = "/assets/3"

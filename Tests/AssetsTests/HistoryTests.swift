@@ -38,10 +38,14 @@ private final class World {
     var archives: [String: String] = [:]  // path: version
     var unpacking: Set<String> = []
     var folders: [String: String] = [:]  // name: version
+    /// The folders of which somebody has deleted files.
+    var damaged: Set<String> = []
     var link: String?
     /// Somebody has deleted the link, or the version that it led to, and no switch has followed.
     var isBroken = false
     var hasDeleted = false
+    /// Somebody has deleted the link to them, and the asset was unregistered without its data. The next registration cannot find them.
+    var orphans: Set<String> = []
     var published = 1
     var nextDownload: UInt64 = 1
     var isManifestGone = false
@@ -142,7 +146,8 @@ private final class World {
             }
             followed[number] = key
         case .cancelExtraction(_, let folder): cancelled.insert(folder)
-        case .cancelFetch, .tell, .added, .gone, .ready: break
+        case .gone: if hasDeleted { orphans.formUnion(folders.keys) }
+        case .cancelFetch, .tell, .added, .ready: break
         case .callOwner(let key): happens(.ownerCalled(key, roll(2) == 0))
         case .fetchManifest, .checkSpace, .extract, .switchLink, .remove, .deleteData: work.append(action)
         case .save, .delete: break
@@ -174,7 +179,12 @@ private final class World {
         case .extract(let key, let folder, let manifest): extract(key, folder, manifest, fails: fails, failure)
         case .switchLink(let key, let folder):
             if fails { return happens(.switched(key, failure)) }
-            guard folders[folder] != nil else {
+            let record = updater[key]?.record
+            let size = updater[key]?.activity == .rollingBack ? record?.previous?.size : record?.pending?.unpacked
+            if size != self.size(of: folder), folders[folder] != nil, !damaged.contains(folder) {
+                defects.append("\(folder) is known as \(size as Any)")
+            }
+            guard folders[folder] != nil, link == folder || size == self.size(of: folder) else {
                 if !hasDeleted { defects.append("the link is switched to \(folder), which is not whole") }
                 return happens(.versionLost(key, folder: folder, isFolderThere: false))
             }
@@ -204,13 +214,16 @@ private final class World {
     func remove(_ removal: AssetRemoval) {
         archives[AssetRecord.archive(of: removal.folder)] = nil
         unpacking.remove(removal.folder)
-        if !removal.keepsFolder { folders[removal.folder] = nil }
+        if !removal.keepsFolder {
+            folders[removal.folder] = nil
+            damaged.remove(removal.folder)
+        }
         look()
     }
 
     func extract(_ key: AssetKey, _ folder: String, _ manifest: AssetManifest, fails: Bool, _ failure: DownloadFailure) {
         // The same answer again for a folder that is whole, as the room Extraction has it.
-        if folders[folder] != nil { return happens(.extracted(key, folder: folder, .whole)) }
+        if folders[folder] != nil { return happens(.extracted(key, folder: folder, .whole(size(of: folder)))) }
         guard let version = archives[AssetRecord.archive(of: folder)] else { return happens(.extracted(key, folder: folder, .archiveLost)) }
         if version != manifest.version { defects.append("version \(version) is unpacked as \(manifest.version)") }
         unpacking.insert(folder)
@@ -223,7 +236,13 @@ private final class World {
         unpacking.remove(folder)
         folders[folder] = version
         look()
-        happens(.extracted(key, folder: folder, .whole))
+        happens(.extracted(key, folder: folder, .whole(size(of: folder))))
+    }
+
+    /// Each folder that is whole has a size of its own.
+    func size(of folder: String) -> FolderSize {
+        let number = UInt64(folder.dropFirst("version-".count)) ?? 0
+        return FolderSize(entries: damaged.contains(folder) ? 3 : 10, bytes: number)
     }
 
     /// Something happens to a download that is under way.
@@ -274,12 +293,27 @@ private final class World {
         look()
     }
 
-    /// Somebody deletes the version that the link leads to, or the link.
+    /// Somebody deletes the version that the link leads to, or the link, or files of a version that the link does not lead to.
     func deleteVersion() {
+        // Before a row knows what was unpacked, nobody can tell that some of it is gone.
+        let record = rows[Self.key]
+        var known = [record?.previous, record?.left].compactMap { $0?.size == nil ? nil : $0?.folder }
+        if let pending = record?.pending, pending.unpacked != nil { known.append(pending.folder) }
+        if roll(2) == 0, let folder = known.first(where: { $0 != link && folders[$0] != nil }) {
+            log.append("somebody deletes files of \(folder)")
+            hasDeleted = true
+            damaged.insert(folder)
+            return
+        }
         guard let link else { return }
         log.append("somebody deletes \(link), or the link to it")
         (isBroken, hasDeleted) = (true, true)
-        if roll(2) == 0 { folders[link] = nil } else { self.link = nil }
+        if roll(2) == 0 {
+            folders[link] = nil
+        } else {
+            self.link = nil
+            if roll(2) == 0 { damaged.insert(link) }
+        }
     }
 
     func call() {
@@ -306,7 +340,8 @@ private final class World {
             case .extract(_, let folder, _):
                 guard let version = archives[AssetRecord.archive(of: folder)] else { break }
                 if roll(2) == 0 { unpacking.insert(folder) } else if folders[folder] == nil { folders[folder] = version }
-            case .switchLink(_, let folder): if folders[folder] != nil { (link, isBroken) = (folder, false) }
+            case .switchLink(_, let folder):
+                if folders[folder] != nil, !damaged.contains(folder) { (link, isBroken) = (folder, false) }
             case .remove(_, let removal) where !removal.keepsFolder && link == removal.folder: break
             case .remove(_, let removal): if roll(2) == 0 { unpacking.remove(removal.folder) } else { remove(removal) }
             case .deleteData(_, let names):
@@ -361,8 +396,8 @@ private final class World {
 
     /// At every moment the link leads to a whole version.
     func look() {
-        guard !isBroken, let link, folders[link] == nil else { return }
-        let defect = "the link leads to \(link), which is not there"
+        guard !isBroken, let link, folders[link] == nil || damaged.contains(link) else { return }
+        let defect = "the link leads to \(link), which is not there, or not whole"
         if !defects.contains(defect) { defects.append(defect) }
     }
 
@@ -378,7 +413,7 @@ private final class World {
             let kept = Set([record.installed, record.previous, record.left].compactMap { $0?.folder })
             let pending = record.pending?.folder
             // The link may lead to a version that could not be unregistered; the next update deletes that version.
-            for folder in folders.keys where !kept.contains(folder) && folder != pending && folder != link {
+            for folder in folders.keys where !kept.contains(folder) && folder != pending && folder != link && !orphans.contains(folder) {
                 defects.append("\(folder) is left")
             }
             for path in archives.keys where path != pending.map(AssetRecord.archive) { defects.append("\(path) is left") }

@@ -168,7 +168,7 @@ internal import Testing
         case "downloadFailed": bench.download(.failed(failure))
         case "downloadCancelled": bench.download(.cancelled)
         case "downloadLost": bench.download(.lost)
-        case "whole": bench.extract(.whole)
+        case "whole": bench.extract()
         case "extractionFailed": bench.extract(.failed(failure))
         case "unusable": bench.extract(.unusable(failure))
         case "archiveLost": bench.extract(.archiveLost)

@@ -88,9 +88,13 @@ internal import Testing
         bench.switchLink()
         let (call, folder) = (bench.update(forces: true), bench.record.left!.folder)
         bench.fetch(Bench.manifest("2"))
-        #expect(bench.actions.contains(.switchLink(Bench.key, folder: folder)))
+        #expect(bench.actions.contains(.switchLink(Bench.key, folder: folder)) && bench.record.pending?.unpacked == Bench.size)
         bench.happens(.versionLost(Bench.key, folder: folder, isFolderThere: false))
         #expect(bench.stage == .downloading && bench.answers[call] == nil)
+        // What is left of it is deleted, so the new files need another name.
+        #expect(bench.record.pending?.folder != folder && bench.record.left == nil && bench.record.pending?.unpacked == nil)
+        #expect(bench.actions.contains(.remove(Bench.key, AssetRemoval(folder: folder, keepsFolder: false))))
+        bench.tidy()
         bench.addDownload()
         bench.download()
         bench.extract()
@@ -104,11 +108,44 @@ internal import Testing
         let bench = Bench(Bench.record())
         bench.install(Bench.manifest("1"))
         bench.install(Bench.manifest("2"))
-        let call = bench.call { .rollback(Bench.key, $0) }
-        bench.happens(.versionLost(Bench.key, folder: bench.record.previous!.folder, isFolderThere: false))
+        let (call, folder) = (bench.call { .rollback(Bench.key, $0) }, bench.record.previous!.folder)
+        bench.happens(.versionLost(Bench.key, folder: folder, isFolderThere: false))
         guard case .failed = bench.answers[call] else { return #expect(Bool(false)) }
         #expect(bench.record.installed?.version == "2" && bench.record.previous == nil && !bench.record.isRollingBack)
         #expect(bench.stage == .ready)
+        #expect(bench.actions.contains(.remove(Bench.key, AssetRemoval(folder: folder, keepsFolder: false))))
+    }
+
+    @Test func `on each way to its switch is known by what was unpacked`() {
+        let bench = Bench(Bench.record())
+        bench.install(Bench.manifest("1"))
+        #expect(bench.record.installed?.size == Bench.size)
+        bench.install(Bench.manifest("2"))
+        #expect(bench.record.previous?.size == Bench.size)
+        bench.update()
+        lose(bench, isFolderThere: true)
+        #expect(bench.record.left?.size == Bench.size)
+        bench.fetch(Bench.manifest("2"))
+        bench.restart()
+        #expect(bench.record.pending?.unpacked == Bench.size && bench.record.pending?.step == .switching)
+    }
+
+    @Test func `again and again before the switch to it fails the update, and nothing is left of it`() {
+        let bench = Bench(Bench.record())
+        let call = bench.update()
+        bench.fetch(Bench.manifest("1"))
+        var folders: Set<String> = []
+        for _ in 0...2 {
+            bench.addDownload()
+            bench.download()
+            bench.extract()
+            folders.insert(bench.folder)
+            bench.happens(.versionLost(Bench.key, folder: bench.folder, isFolderThere: false))
+            bench.tidy()
+        }
+        #expect(folders.count == 3 && bench.record.removals.isEmpty)
+        guard case .failed(let failure) = bench.answers[call] else { return #expect(Bool(false), "\(bench.answers)") }
+        #expect(failure.name == .interrupted)
     }
 
     @Test func `counts only while the manifest is fetched, and only if it is the installed one`() {

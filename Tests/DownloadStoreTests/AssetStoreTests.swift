@@ -40,8 +40,11 @@ struct RandomAssets {
 
     private mutating func version() -> AssetVersion {
         AssetVersion(
-            version: text(), folder: folder(), sha256: perhaps { $0.digest() }, timestamp: perhaps { WallTime(microseconds: $0.number()) })
+            version: text(), folder: folder(), sha256: perhaps { $0.digest() }, timestamp: perhaps { WallTime(microseconds: $0.number()) },
+            size: perhaps { $0.size() })
     }
+
+    private mutating func size() -> FolderSize { FolderSize(entries: number(), bytes: number()) }
 
     private mutating func pending() -> PendingUpdate {
         let manifest = AssetManifest(
@@ -50,6 +53,7 @@ struct RandomAssets {
         var pending = PendingUpdate(
             manifest: manifest, folder: folder(), step: PendingUpdate.Step.allCases.randomElement(using: &generator)!)
         pending.download = perhaps { DownloadNumber($0.number()) }
+        pending.unpacked = perhaps { $0.size() }
         pending.source = Int.random(in: 0...32, using: &generator)
         (pending.isRunning, pending.isBackground) = (.random(using: &generator), .random(using: &generator))
         return pending
@@ -109,6 +113,23 @@ struct RandomAssets {
         (record.checkedAt, record.triedAt) = (WallTime(microseconds: wallClock()), WallTime(microseconds: wallClock()))
         try await save([.putAsset(record)])
         #expect(!Store.hasDueChecks(folder: folder.path, session: "") && !Store.hasPending(folder: folder.path))
+    }
+
+    @Test func `of version 9 has all but what was unpacked`() async throws {
+        var random = RandomAssets(seed: 3)
+        var records = (0..<40).map { random.next("a\(format3($0))") }
+        try await save(records.map { .putAsset($0) })
+        for version in ["installed", "previous", "left", "pending"] {
+            try tamper("ALTER TABLE asset DROP COLUMN \(version)_entries; ALTER TABLE asset DROP COLUMN \(version)_bytes")
+        }
+        try tamper("PRAGMA user_version = 9")
+        for index in records.indices {
+            records[index].installed?.size = nil
+            records[index].previous?.size = nil
+            records[index].left?.size = nil
+            records[index].pending?.unpacked = nil
+        }
+        #expect(try await reopened(folder.path).assets == records)
     }
 
     @Test func `is replaced and removed by its key`() async throws {

@@ -457,11 +457,11 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
 
     @Test func `of a newer version is refused and left as it is`() async throws {
         try await save(folder.path, [plainRecord(1)])
-        try tamper(folder.path, "PRAGMA user_version = 10")
+        try tamper(folder.path, "PRAGMA user_version = 11")
         let bytes = readFile(folder("todoku.db"))
         let error = await storeError { _ = try await reopened(folder.path) }
         #expect(error?.reason == .newerVersion)
-        #expect(error?.message.contains("(version 10; this one reads up to 9)") == true)
+        #expect(error?.message.contains("(version 11; this one reads up to 10)") == true)
         #expect(readFile(folder("todoku.db")) == bytes)
         #expect(!listFolder(folder.path).contains { $0.contains("corrupt") })
     }

@@ -47,7 +47,8 @@ extension AssetUpdater {
 
         // Facts.
         /// While the manifest is fetched: the link does not lead to the installed version `folder`. `isFolderThere`: the version itself is
-        /// still on the disk. Instead of `switched`: the version that the link was to lead to is not there.
+        /// still on the disk. Instead of `switched`: the version that the link was to lead to is not there, or it was not whole, and what
+        /// was left of it is deleted.
         case versionLost(AssetKey, folder: String, isFolderThere: Bool)
         /// The archive is whole, and its digest is being computed.
         case downloadVerifies(AssetKey, DownloadNumber)
@@ -75,7 +76,7 @@ extension AssetUpdater {
 
     public enum ExtractionEnd: Equatable, Sendable {
         /// The folder is whole, on disk and has its name.
-        case whole
+        case whole(FolderSize)
         /// What is unpacked stays for a later run.
         case failed(DownloadFailure)
         /// No run can unpack this archive. What was unpacked is gone.
@@ -105,7 +106,7 @@ extension AssetUpdater {
         case removeDownload(DownloadNumber)
         case extract(AssetKey, folder: String, AssetManifest)
         case cancelExtraction(AssetKey, folder: String)
-        /// Have the link lead to this folder.
+        /// Have the link lead to this folder, if what it holds is what was unpacked into it.
         case switchLink(AssetKey, folder: String)
         /// Take the removal's download off the list, and then delete its files.
         case remove(AssetKey, AssetRemoval)

@@ -182,13 +182,29 @@ extension AssetUpdater {
             installedLost(key, installed, isFolderThere)
         case .switching where state.record.pending?.folder == folder:
             assets[key]?.busy.remove(folder)
-            change(key) { $0.pending?.step = .downloading }
-            let failure = DownloadFailure(.interrupted, "The new version was removed before it was switched to; update again.")
+            change(key) { record in
+                // What is left of the folder is in the way of another try.
+                record.addRemoval(folder, keepsFolder: false, download: record.pending?.download)
+                if record.left?.folder == folder { record.left = nil }
+                let name = newFolder(&record)
+                if var pending = record.pending {
+                    (pending.folder, pending.step, pending.download, pending.unpacked) = (name, .downloading, nil, nil)
+                    record.pending = pending
+                }
+            }
+            tidy(key)
+            let failure = DownloadFailure(
+                .interrupted, "The new version, or some of its files, was deleted before it was switched to; update again.")
             if state.record.isLeaving { fail(key, failure) } else { downloadAgain(key, failure) }
             afterSwitch(key)
         case .rollingBack where state.record.previous?.folder == folder:
-            rollbackSwitched(key, state.record, DownloadFailure(.interrupted, "The version before was removed from the disk."))
-            change(key) { $0.previous = nil }
+            let failure = DownloadFailure(
+                .interrupted, "The version before was deleted, or files are missing in it; the installed version stays.")
+            rollbackSwitched(key, state.record, failure)
+            change(key) { record in
+                record.previous = nil
+                record.addRemoval(folder, keepsFolder: false)
+            }
             afterSwitch(key)
         default: break
         }
@@ -243,14 +259,20 @@ extension AssetUpdater {
                 record.pending?.manifest = manifest
             } else if let left = record.left, left.sha256 == manifest.sha256, left.version.isSameBytes(as: manifest.version) {
                 record.pending = PendingUpdate(manifest: manifest, folder: left.folder, step: .switching)
+                record.pending?.unpacked = left.size
             } else {
-                record.lastFolder = max(now.microseconds, record.lastFolder +| 1)
-                record.pending = PendingUpdate(manifest: manifest, folder: "version-\(record.lastFolder)")
+                record.pending = PendingUpdate(manifest: manifest, folder: newFolder(&record))
             }
             record.pending?.isBackground = state.isBackground
         }
         modify(key) { ($0.restarts, $0.stuck) = (0, []) }
         modify(key) { ($0.source, $0.failedSources) = (0, []) }
+    }
+
+    /// A name that no folder of the asset has had.
+    private func newFolder(_ record: inout AssetRecord) -> String {
+        record.lastFolder = max(now.microseconds, record.lastFolder +| 1)
+        return "version-\(record.lastFolder)"
     }
 
     func manifestFailed(_ key: AssetKey, _ failure: DownloadFailure) {
@@ -367,8 +389,11 @@ extension AssetUpdater {
         }
         guard state.activity == .extracting, let pending = state.record.pending, pending.folder == folder else { return }
         switch end {
-        case .whole:
-            change(key) { $0.pending?.step = .switching }
+        case .whole(let size):
+            change(key) { record in
+                record.pending?.step = .switching
+                record.pending?.unpacked = size
+            }
             proceed(key)
         case .failed(let failure): fail(key, failure)
         case .unusable(let failure):
@@ -419,7 +444,7 @@ extension AssetUpdater {
             }
             record.addRemoval(pending.folder, keepsFolder: true, download: pending.download)
             record.previous = previous?.folder == pending.folder ? nil : previous
-            record.installed = AssetVersion(pending.manifest, folder: pending.folder)
+            record.installed = AssetVersion(pending)
             (record.left, record.skipped, record.pending) = (nil, nil, nil)
             (record.failure, record.isCancelled) = (nil, false)
             (record.owesCall, record.readyAt) = (record.options.activate != nil, now)

@@ -261,7 +261,7 @@ extension AssetCentre {
         guard let record = updater[key]?.record else { return }
         let (directory, isDefault, reserve) = (record.directory, isDefaultDirectory(of: record), list.settings.diskReserve)
         DiskPool.shared.perform(at: .path(directory), within: DiskPatience.folder) {
-            () -> (missing: ByteCount, identity: PlaceIdentity?) in
+            () -> (missing: ByteCount, identity: FileIdentity?) in
             // Somebody may have deleted our folder since the registration.
             if isDefault { _ = Destination.check(directory, allowHidden: true, create: true) }
             return (AssetFiles.shortage(in: directory, needed: needed, reserve), AssetFiles.identity(of: directory))
@@ -304,15 +304,22 @@ extension AssetCentre {
     }
 
     func switchLink(_ key: AssetKey, _ folder: String) {
-        guard let record = updater[key]?.record else { return }
-        let (directory, installed, isDefault) = (record.directory, record.installed?.folder, isDefaultDirectory(of: record))
+        guard let state = updater[key] else { return }
+        let (directory, isDefault, isRollback) = (
+            state.record.directory, isDefaultDirectory(of: state.record), state.activity == .rollingBack
+        )
+        let size = isRollback ? state.record.previous?.size : state.record.pending?.unpacked
         claimFolder(of: key) { [self] in
-            DiskPool.shared.perform(at: .path(directory)) {
-                () -> (failure: DownloadFailure?, isLost: Bool) in
-                guard let failure = AssetFiles.switchLink(to: folder, in: directory, installed: installed) else { return (nil, false) }
-                return (failure, AssetFiles.presence(of: folder, in: directory, isDefault: isDefault) == .lost)
+            DiskPool.shared.perform(at: .path(directory), takesLong: true) {
+                AssetFiles.switchLink(to: folder, of: size, isRollback: isRollback, in: directory, isDefault: isDefault)
             } then: { [self] end in
-                decide(end.isLost ? .versionLost(key, folder: folder, isFolderThere: false) : .switched(key, end.failure))
+                switch end {
+                case .switched: decide(.switched(key, nil))
+                case .lost:
+                    log.notice("files of a version of an asset were deleted", metadata: ["asset": "\(key)", "folder": "\(folder)"])
+                    decide(.versionLost(key, folder: folder, isFolderThere: false))
+                case .failed(let failure): decide(.switched(key, failure))
+                }
             }
         } refused: { [self] failure in
             decide(.switched(key, failure))

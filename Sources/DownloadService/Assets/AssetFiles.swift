@@ -15,7 +15,7 @@ enum AssetFiles {
     ///   identity of the directory.
     static func prepare(
         _ directory: String, isDefault: Bool, allowHidden: Bool
-    ) -> Result<(directory: String, found: String?, identity: PlaceIdentity?), Refusal> {
+    ) -> Result<(directory: String, found: String?, identity: FileIdentity?), Refusal> {
         Destination.check(directory, allowHidden: allowHidden || isDefault, create: isDefault).flatMap { directory in
             switch VersionLink.current(AssetRecord.link, directory: directory, allowHidden: true) {
             case .success(let found?) where !AssetRecord.isFoundFolder(found):
@@ -57,7 +57,16 @@ enum AssetFiles {
             archive: archive, fingerprint: manifest.sha256.digest, directory: directory, name: folder, limits: limits,
             expectedSize: manifest.unpackedSize, reserve: reserve, allowHidden: true, decode: iconvDecoder)
         switch Unpacking.run(request, control) {
-        case .success: return .whole
+        case .success:
+            do throws(DiskError) {
+                guard let size = try FolderCount.count(folder, directory: directory, allowHidden: true) else {
+                    throw DiskError("find the version \(folder)", ENOENT)
+                }
+                return .whole(size)
+            } catch {
+                // The next run finds the whole folder again.
+                return .failed(error.failure(folder: directory))
+            }
         case .failure(.cancelled): return .cancelled
         case .failure(let failure):
             let end = failure.diskFailure(folder: directory) ?? DownloadFailure(.extraction, failure.message(folder: directory))
@@ -68,14 +77,51 @@ enum AssetFiles {
         }
     }
 
-    /// Has the link lead to `folder`. After a failure, the link leads to `installed` as before, as far as the disk allows.
-    static func switchLink(to folder: String, in directory: String, installed: String?) -> DownloadFailure? {
-        switch VersionLink.point(AssetRecord.link, to: folder, directory: directory, allowHidden: true) {
-        case .success: return nil
-        case .failure(let error):
-            if let installed { _ = VersionLink.point(AssetRecord.link, to: installed, directory: directory, allowHidden: true) }
-            return error.failure(folder: directory)
+    /// How a switch of the link ended.
+    enum SwitchEnd: Sendable {
+        case switched
+        /// The version is not there, or not whole. The link is as it was.
+        case lost
+        case failed(DownloadFailure)
+    }
+
+    /// Has the link lead to the version in `folder`, unless files of the version are missing. After a failure, the link leads where it led
+    /// before, as far as the disk allows.
+    ///
+    /// A version that the link leads to already is not counted: its app may be using it.
+    ///
+    /// - Parameters:
+    ///   - size: what was unpacked; nil: unknown.
+    ///   - isRollback: no download can replace the version. So it may have more than was unpacked, such as a file that its app has written
+    ///     there, and a version of unknown size is taken as it is.
+    ///   - isDefault: as for `presence`.
+    static func switchLink(
+        to folder: String, of size: FolderSize?, isRollback: Bool, in directory: String, isDefault: Bool
+    ) -> SwitchEnd {
+        var before: String?
+        do throws(DiskError) {
+            before = try VersionLink.current(AssetRecord.link, directory: directory, allowHidden: true).get()
+            if before?.isSameBytes(as: folder) != true, try !isWhole(folder, of: size, isRollback: isRollback, in: directory) {
+                return .lost
+            }
+            try VersionLink.point(AssetRecord.link, to: folder, directory: directory, allowHidden: true).get()
+            return .switched
+        } catch {
+            if presence(of: folder, in: directory, isDefault: isDefault) == .lost { return .lost }
+            if let before { _ = VersionLink.point(AssetRecord.link, to: before, directory: directory, allowHidden: true) }
+            return .failed(error.failure(folder: directory))
         }
+    }
+
+    /// Whether the folder of a version still holds what was unpacked into it.
+    private static func isWhole(
+        _ folder: String, of size: FolderSize?, isRollback: Bool, in directory: String
+    ) throws(DiskError) -> Bool {
+        guard let size else { return isRollback }
+        let found = try FolderCount.count(folder, directory: directory, allowHidden: true) { found in
+            isRollback ? found.covers(size) : !size.covers(found)
+        }
+        return found.map { isRollback ? $0.covers(size) : $0 == size } ?? false
     }
 
     /// Deletes the archive of a version, what its extraction has left, and its folder unless that stays. Never a folder that the link

@@ -6,27 +6,29 @@ internal import Glibc
 internal import Logging
 internal import PartFiles
 
-/// A folder, by whatever path. Device numbers may be others after a restart of the machine, so nobody saves this.
-struct PlaceIdentity: Hashable, Sendable {
-    let device: UInt64
-    let inode: UInt64
-
-    init(_ status: stat) { (device, inode) = (UInt64(clamping: status.st_dev), UInt64(clamping: status.st_ino)) }
-}
-
 /// The folders that assets have used, by identity. Symbolic links, `..` and bind mounts give one folder several paths, and two assets that
 /// switch one link would lead each other's apps to the wrong version.
+///
+/// Device numbers may be others after a restart of the machine, so nobody saves this.
 struct AssetPlaces {
-    private var owners: [PlaceIdentity: AssetKey] = [:]
-    private var places: [AssetKey: PlaceIdentity] = [:]
+    /// One folder has one place, whatever its path and its mount. A folder that was deleted may have left its place to a newer one.
+    private struct Place: Hashable {
+        let device: UInt64
+        let inode: UInt64
+    }
 
-    /// Notes that `key` uses `place`.
+    private var owners: [Place: (key: AssetKey, folder: FileIdentity)] = [:]
+    private var places: [AssetKey: Place] = [:]
+
+    /// Notes that `key` uses `folder`.
     ///
-    /// - Returns: the other asset that uses it already.
-    mutating func claim(_ place: PlaceIdentity, for key: AssetKey) -> AssetKey? {
-        if let owner = owners[place] { return owner == key ? nil : owner }
+    /// - Returns: the other asset that uses it already. A folder with another birth time is another one.
+    mutating func claim(_ folder: FileIdentity, for key: AssetKey) -> AssetKey? {
+        let place = Place(device: folder.device, inode: folder.inode)
+        if let owner = owners[place], owner.key != key, owner.folder.isSameFile(as: folder) { return owner.key }
         release(key)
-        (owners[place], places[key]) = (key, place)
+        if let former = owners[place]?.key { places[former] = nil }
+        (owners[place], places[key]) = ((key, folder), place)
         return nil
     }
 
@@ -64,9 +66,9 @@ extension AssetFiles {
     }
 
     /// nil: the folder is not there, or the disk does not say.
-    static func identity(of directory: String) -> PlaceIdentity? {
-        var status = stat()
-        return stat(directory, &status) == 0 ? PlaceIdentity(status) : nil
+    static func identity(of directory: String) -> FileIdentity? {
+        guard let folder = try? OpenFolder.open(directory, allowHidden: true) else { return nil }
+        return try? fileIdentity(of: folder.descriptor, boot: "")
     }
 
     /// Whether a directory is certainly not there: it was deleted, or its disk is away.
@@ -98,7 +100,7 @@ extension AssetCentre {
     }
 
     /// The failure of an asset whose folder another asset uses by another path; nil: no other one does.
-    func claim(_ identity: PlaceIdentity?, of directory: String, for key: AssetKey) -> DownloadFailure? {
+    func claim(_ identity: FileIdentity?, of directory: String, for key: AssetKey) -> DownloadFailure? {
         guard let identity, let other = places.claim(identity, for: key) else { return nil }
         return DownloadFailure(.alreadyExists, "The folder \(directory) is that of the asset \(other), by another path.")
     }

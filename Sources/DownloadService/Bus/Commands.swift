@@ -18,15 +18,17 @@ internal import TransferEngine
     let assets: AssetCentre
     private let desktopWork: DesktopWork
     private let engine: Engines
+    private let unwantedFolders: UnwantedFolders
     private let allowsHiddenFolders: Bool
 
     init(
         list: DownloadList, executor: ServiceExecutor, journal: Journal, callers: Callers, admission: Admission, foreground: Foreground,
-        assets: AssetCentre, desktopWork: DesktopWork, engine: Engines, allowsHiddenFolders: Bool
+        assets: AssetCentre, desktopWork: DesktopWork, engine: Engines, unwantedFolders: UnwantedFolders,
+        allowsHiddenFolders: Bool
     ) {
         (self.list, self.executor, self.journal, self.callers) = (list, executor, journal, callers)
         (self.admission, self.foreground, self.assets, self.desktopWork) = (admission, foreground, assets, desktopWork)
-        (self.engine, self.allowsHiddenFolders) = (engine, allowsHiddenFolders)
+        (self.engine, self.unwantedFolders, self.allowsHiddenFolders) = (engine, unwantedFolders, allowsHiddenFolders)
     }
 
     var events: any EventSink { executor }
@@ -105,9 +107,18 @@ internal import TransferEngine
         let record = entry.record
         guard deletingFile, record.state == .finished, let path = record.path else { return journal.answer(reply, ()) }
         let identity = record.resume?.identity
+        guard record.folderName == nil else {
+            let folder = UnwantedFolder(path: path, identity: identity)
+            return unwantedFolders.delete(folder, of: entry.number, in: record.directory, events) { result in
+                switch result {
+                case .success: reply()
+                case .failure(let refusal): reply.fail(refusal)
+                }
+            }
+        }
         journal.afterCommit {
             DiskPool.shared.perform(at: .path(path), within: DiskPatience.file) {
-                Archives.deleteFinished(path, identity: identity)
+                Commit.deleteFinished(path, identity: identity)
             } then: { result in
                 switch result ?? .failure(.silentDisk(of: path)) {
                 case .success: reply()
@@ -189,30 +200,52 @@ internal import TransferEngine
         guard let batch = entry.batch.flatMap({ list.batch($0.number) }), batch.deletesFiles, entry.state == .finished,
             let path = entry.record.path
         else { return }
-        batch.filesToDelete.append((path, entry.record.resume?.identity))
+        let identity = entry.record.resume?.identity
+        if entry.record.folderName == nil {
+            batch.filesToDelete.append((path, identity))
+        } else {
+            batch.foldersToDelete.append((entry.number, entry.record.directory, UnwantedFolder(path: path, identity: identity)))
+        }
     }
 
     /// The last member of the batch has left the list.
     func removed(_ batch: ManagedBatch) {
         callers.answered(batch.removing.filter(\.isCounted).map(\.reply.call.sender), batch.number)
-        let (replies, files) = (batch.removing.map(\.reply), batch.filesToDelete)
-        guard !files.isEmpty else {
+        let (replies, files, folders) = (batch.removing.map(\.reply), batch.filesToDelete, batch.foldersToDelete)
+        guard !files.isEmpty || !folders.isEmpty else {
             for reply in replies { journal.answer(reply, ()) }
             return
         }
-        journal.afterCommit {
+        journal.afterCommit { [self] in
             // One disk job for each folder: most files of a batch lie in one folder, and each folder may be on another disk.
-            BusActor.spawn {
+            BusActor.spawn { [self] in
                 var refusals: [Refusal] = []
                 for group in Dictionary(grouping: files, by: { $0.path[..<($0.path.lastIndex(of: "/") ?? $0.path.startIndex)] }).values {
                     let failed = await DiskPool.shared.value(at: .path(group[0].path), within: DiskPatience.files(group.count)) {
-                        group.map { Archives.deleteFinished($0.path, identity: $0.identity) }.compactMap { result -> Refusal? in
+                        group.map { Commit.deleteFinished($0.path, identity: $0.identity) }.compactMap { result -> Refusal? in
                             if case .failure(let refusal) = result { refusal } else { nil }
                         }
                     }
                     refusals += failed ?? group.map { .silentDisk(of: $0.path) }
                 }
-                Self.answer(replies, refusals, of: files.count)
+                for end in await delete(folders) { if case .failure(let refusal) = end { refusals.append(refusal) } }
+                Self.answer(replies, refusals, of: files.count +| folders.count)
+            }
+        }
+    }
+
+    /// Deletes the unpacked folders of removed members, all at once.
+    private func delete(
+        _ folders: [(number: DownloadNumber, directory: String, folder: UnwantedFolder)]
+    ) async -> [Result<Void, Refusal>] {
+        guard !folders.isEmpty else { return [] }
+        return await withCheckedContinuation { continuation in
+            var ends: [Result<Void, Refusal>] = []
+            for (number, directory, folder) in folders {
+                unwantedFolders.delete(folder, of: number, in: directory, events) { end in
+                    ends.append(end)
+                    if ends.count == folders.count { continuation.resume(returning: ends) }
+                }
             }
         }
     }

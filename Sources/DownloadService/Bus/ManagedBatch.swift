@@ -11,9 +11,10 @@ internal import Scheduling
     /// Calls of `Wait` that have not been answered.
     var waiting: [Reply<(UInt32, UInt32, UInt32)>] = []
     /// Calls of `Remove`, answered when the batch is off the list; `isCounted`: the call is among its caller's waiting calls.
-    /// `filesToDelete` are the finished files that are deleted with the batch.
+    /// `filesToDelete` are the finished files, and `foldersToDelete` the unpacked folders, that are deleted with the batch.
     var removing: [(reply: Reply<Void>, isCounted: Bool)] = []
     var filesToDelete: [(path: String, identity: FileIdentity?)] = []
+    var foldersToDelete: [(number: DownloadNumber, directory: String, folder: UnwantedFolder)] = []
     var deletesFiles = false
 
     /// When the first transfer of the batch was started; nil before, and after the end of the batch.

@@ -38,6 +38,7 @@ internal import TransferEngine
     let assetFolders: AssetFolders
     let silentFolders = SilentFolders()
     let extractions = Extractions()
+    let unwantedFolders = UnwantedFolders()
     /// The pause before the next slice while the bus has not taken the signals sent so far.
     private static let breath: Duration = .milliseconds(2)
 

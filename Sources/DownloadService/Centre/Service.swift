@@ -165,7 +165,8 @@ public struct ServiceOptions: Sendable {
             hold: idleExit.makeHold(), log: log)
         let commands = Commands(
             list: list, executor: executor, journal: journal, callers: callers, admission: admission, foreground: foreground,
-            assets: assets, desktopWork: desktopWork, engine: engine, allowsHiddenFolders: hidden)
+            assets: assets, desktopWork: desktopWork, engine: engine, unwantedFolders: downloader.unwantedFolders,
+            allowsHiddenFolders: hidden)
         let opener = Opener(connection: connection)
         let actions = ApplicationActions(
             list: list, commands: commands, admission: admission, desktopWork: desktopWork, opener: opener)

@@ -287,10 +287,25 @@ extension Downloader {
 
     // MARK: Deleting
 
-    /// Deletes a part file, its written map, and what an extraction of it has left. No transfer may be writing them.
+    /// Deletes a part file, its written map, and what an extraction of it has left. No transfer may be writing them. If the call that has
+    /// removed the download also deletes its unpacked folder, that folder is deleted with them.
     func sweep(_ number: DownloadNumber, _ directory: String) {
-        let (map, part) = (mapPath(of: number), partNames.name(of: number))
+        guard let deletion = unwantedFolders.take(number) else { return discard(number, directory) }
+        let (folder, part) = (deletion.folder, partNames.name(of: number))
+        let timer = Poller.shared.schedule(after: DiskPatience.file) { deletion.answer(.failure(.silentDisk(ofFolder: folder.path))) }
         DiskPool.shared.perform(at: .path(directory)) {
+            CrashMarks.working(on: number.value) { Archives.takeBack(folder, directory: directory, part: part) }
+        } then: { [self] end in
+            Poller.shared.cancel(timer)
+            deletion.answer(end.answer)
+            if end.mayDiscard { discard(number, directory) } else { decide(.swept(number, isGone: true)) }
+        }
+    }
+
+    private func discard(_ number: DownloadNumber, _ directory: String) {
+        let (map, part) = (mapPath(of: number), partNames.name(of: number))
+        // A download that is off the list may have left a large folder, and no retry waits for its deletion.
+        DiskPool.shared.perform(at: .path(directory), takesLong: list.scheduler[number] == nil) {
             CrashMarks.working(on: number.value) {
                 let isGone = Commit.discard(directory: directory, partName: part, mapPath: map)
                 return Archives.discard(directory: directory, part: part) && isGone

@@ -159,7 +159,7 @@ internal import TransferEngine
     private func open(_ number: DownloadNumber, _ path: String, _ token: String?) async -> Opener.Outcome {
         let record = list.scheduler[number]?.record
         let (identity, isSandboxed) = (record?.resume?.identity, record?.options.isSandboxed ?? false)
-        let outcome = await opener.open(path, activationToken: token, byPortal: isSandboxed) { Commit.isFinished($0, identity) }
+        let outcome = await opener.open(path, activationToken: token, byPortal: isSandboxed) { Commit.proof($0, identity) != .other }
         if outcome != .failed { commands.noteOpened(number) }
         return outcome
     }

@@ -405,7 +405,7 @@ internal import TransferEngine
             commands.noteOpened(number)
             let identity = list.scheduler[number]?.record.resume?.identity
             work = { [opener] in
-                await opener.open(path, activationToken: token, byPortal: isSandboxed) { Commit.isFinished($0, identity) }
+                await opener.open(path, activationToken: token, byPortal: isSandboxed) { Commit.proof($0, identity) != .other }
             }
         case (.finished(let path), .showFolder): work = { [opener] in await opener.showInFolder(path, activationToken: token) }
         case (.finishedBatch(let folder), _), (.failed(.freeSpace(let folder)), _), (.waiting(.freeSpace(let folder)), _):

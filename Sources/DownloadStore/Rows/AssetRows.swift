@@ -3,12 +3,13 @@ internal import DownloadModel
 /// The columns of the table `asset`.
 enum AssetColumn: Int32, TableColumn {
     case app, name, manifestUrl, directory, options, publicKey, updates
-    case installedVersion, installedFolder, installedDigest, installedTimestamp
-    case previousVersion, previousFolder, previousDigest, previousTimestamp
-    case leftVersion, leftFolder, leftDigest, leftTimestamp
+    case installedVersion, installedFolder, installedDigest, installedTimestamp, installedEntries, installedBytes
+    case previousVersion, previousFolder, previousDigest, previousTimestamp, previousEntries, previousBytes
+    case leftVersion, leftFolder, leftDigest, leftTimestamp, leftEntries, leftBytes
     case skipped, latest, latestTimestamp, isObsolete, checkedAt, checkedIn, triedAt
     case pendingFolder, pendingStep, pendingDownload, pendingSource, pendingIsRunning, pendingIsBackground
     case pendingVersion, pendingUrl, pendingDigest, pendingSize, pendingUnpacked, pendingTimestamp, pendingMirrors
+    case pendingEntries, pendingBytes
     case isRollingBack, isLeaving, deletesData, isCancelled, owesCall, readyAt, lastFolder
     case failureName, failureMessage, failureStatus, failureRetryable
     case removals
@@ -54,6 +55,7 @@ extension AssetRecord {
             try bind(.pendingUnpacked, pending.manifest.unpackedSize)
             try bind(.pendingTimestamp, pending.manifest.timestamp)
             try bind(.pendingMirrors, pending.manifest.mirrors.joined(separator: "\n"))
+            try Self.put(pending.unpacked, at: AssetColumn.pendingEntries.rawValue, by: statement)
         }
         try bind(.isRollingBack, isRollingBack)
         try bind(.isLeaving, isLeaving)
@@ -77,6 +79,12 @@ extension AssetRecord {
         try statement.bind(version.folder, at: column +| 1)
         try statement.bind(version.sha256?.description, at: column +| 2)
         try statement.bind(version.timestamp, at: column +| 3)
+        try put(version.size, at: column +| 4, by: statement)
+    }
+
+    private static func put(_ size: FolderSize?, at column: Int32, by statement: borrowing Statement) throws(SQLiteError) {
+        try statement.bind(size?.entries, at: column)
+        try statement.bind(size?.bytes, at: column +| 1)
     }
 
     /// nil if the row has no name of an asset, or no absolute directory: then nothing can be found that belongs to it. Other unreadable
@@ -115,7 +123,8 @@ extension AssetRecord {
         guard let version: String = row.value(column), let folder: String = row.value(column +| 1), isFolder(folder) else { return nil }
         let digest: String? = row.value(column +| 2)
         return AssetVersion(
-            version: version, folder: folder, sha256: digest.flatMap { try? Checksum($0) }, timestamp: row.value(column +| 3))
+            version: version, folder: folder, sha256: digest.flatMap { try? Checksum($0) }, timestamp: row.value(column +| 3),
+            size: FolderSize(row, column +| 4))
     }
 
     /// A line for each removal: "keep" or "delete", the folder, and the number of the download.
@@ -151,5 +160,14 @@ extension PendingUpdate {
         download = (value(.pendingDownload) as UInt64?).map(DownloadNumber.init)
         source = Int(clamping: value(.pendingSource) as Int64)
         (isRunning, isBackground) = (value(.pendingIsRunning), value(.pendingIsBackground))
+        unpacked = FolderSize(row, AssetColumn.pendingEntries.rawValue)
+    }
+}
+
+extension FolderSize {
+    /// nil: it is unknown, as in a row of an earlier version.
+    fileprivate init?(_ row: Row, _ column: Int32) {
+        guard let entries: UInt64 = row.value(column), let bytes: UInt64 = row.value(column +| 1) else { return nil }
+        self.init(entries: entries, bytes: bytes)
     }
 }

@@ -57,6 +57,65 @@ package enum FolderNaming {
         }
     }
 
+    /// How `takeBack` ended.
+    package enum TakeBack: Equatable, Sendable {
+        /// The folder has its provisional name again, on disk.
+        case taken
+        case gone
+        /// The name is that of a file or of a link.
+        case noFolder
+        /// Another folder has the name, and was left alone.
+        case other
+        /// The file system records no birth times: nobody can tell whether the folder is the one that was unpacked.
+        case unproved
+        /// Another folder came between the proof and the rename. Its name is taken by now; it stays at `path`.
+        case stranded(path: String)
+        case failed(DiskError)
+    }
+
+    /// Gives the folder `name` the provisional name `unpacked` again, so that the folder is deleted with what its extraction has left.
+    ///
+    /// The folder is proved before the rename and after it, because no system call renames an open folder. Another folder that came
+    /// between gets its name back. Never waits for the deletion of the folder.
+    package static func takeBack(
+        _ name: String, as unpacked: String, directory: String, identity: FileIdentity?, naming: NamingCalls = NamingCalls()
+    ) -> TakeBack {
+        do throws(DiskError) {
+            let parent = try OpenFolder.open(directory, allowHidden: true)
+            let folder = openUninterrupted(parent.descriptor, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+            guard folder >= 0 else {
+                if errno == ENOTDIR || errno == ELOOP { return .noFolder }
+                throw DiskError("open the folder \(name)")
+            }
+            // As long as the folder is open, no other one gets its inode.
+            defer { close(folder) }
+            switch Commit.proof(folder, identity) {
+            case .same: break
+            case .other: return .other
+            case .unproved: return .unproved
+            }
+            let found = try fileIdentity(of: folder, boot: "")
+            if try !rename(name, to: unpacked, in: parent, naming) {
+                // Only this download uses the provisional name.
+                guard case .removed = try FolderRemoval.remove(unpacked, in: parent, ExtractionControl()),
+                    try rename(name, to: unpacked, in: parent, naming)
+                else { throw DiskError("delete the folder \(name)", EEXIST) }
+            }
+            guard let moved = parent.status(unpacked) else { throw DiskError("look for \(unpacked)") }
+            if moved.st_ino != ino_t(clamping: found.inode) {
+                for number in 0...lastNumber {
+                    let candidate = number == 0 ? name : FileName.numbered(name, number)
+                    if try rename(unpacked, to: candidate, in: parent, naming) { return .other }
+                }
+                return .stranded(path: directory == "/" ? "/\(unpacked)" : "\(directory)/\(unpacked)")
+            }
+            guard parent.sync() else { throw DiskError("save the folder") }
+            return .taken
+        } catch {
+            return error.refusal == nil && (error.code == ENOENT || error.code == ENOTDIR) ? .gone : .failed(error)
+        }
+    }
+
     /// The identity of the folder `name`; nil: there is no such folder.
     private static func identity(of name: String, in parent: OpenFolder) throws(DiskError) -> FileIdentity? {
         let folder = openUninterrupted(parent.descriptor, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)

@@ -219,14 +219,28 @@ public enum Commit {
     }
 
     /// Whether an open file, or folder, is the one that its download ended with. False if `identity` is unknown.
+    public static func isFinished(_ descriptor: Int32, _ identity: FileIdentity?) -> Bool { proof(descriptor, identity) == .same }
+
+    /// What is known about an open file or folder.
+    public enum Proof: Equatable, Sendable {
+        /// The download ended with it.
+        case same
+        case other
+        /// A folder whose file system records no birth times: its inode may have been that of a deleted folder.
+        case unproved
+    }
+
+    /// Compares an open file or folder with the one that its download ended with.
     ///
-    /// A folder is deleted with its contents, so its birth time must prove it: its inode may have been that of a deleted file.
-    public static func isFinished(_ descriptor: Int32, _ identity: FileIdentity?) -> Bool {
+    /// A folder is deleted with its contents, so its birth time must prove it.
+    public static func proof(_ descriptor: Int32, _ identity: FileIdentity?) -> Proof {
         var status = stat()
         guard let identity, fstat(descriptor, &status) == 0, let found = try? fileIdentity(of: descriptor, boot: bootIdentity()),
             found.isSameFile(as: identity)
-        else { return false }
-        return status.isRegular || status.isFolder && found.born != nil && identity.born != nil
+        else { return .other }
+        if status.isRegular { return .same }
+        guard status.isFolder else { return .other }
+        return found.born != nil && identity.born != nil ? .same : .unproved
     }
 
     /// Opens `name` as a location only (O_PATH). A symbolic link is not followed.

@@ -24,8 +24,17 @@ public enum Trash {
             let file = try Commit.place(folder, name)
             defer { Glibc.close(file) }
             isFound = true
-            guard Commit.isFinished(file, identity) else {
-                return .failure(Refusal(.notAllowed, "\(path) is another file by now and was left alone."))
+            switch Commit.proof(file, identity) {
+            case .same: break
+            case .other: return .failure(Refusal(.notAllowed, "\(path) is another file by now and was left alone."))
+            case .unproved:
+                return .failure(
+                    Refusal(
+                        .notAllowed,
+                        """
+                        \(path) was left alone: its file system records no birth times, so Todoku cannot tell whether it is still the \
+                        unpacked folder. Move the folder to the trash by hand.
+                        """))
             }
             let own = UnwantedFile(folder: folder, name: name, file: file, calls: calls)
             if try own.move(toHome: dataHome) { return .success(()) }

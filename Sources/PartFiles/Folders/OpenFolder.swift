@@ -1,6 +1,7 @@
 internal import CSystem
 package import DownloadModel
 package import Glibc
+internal import Synchronization
 
 /// An open folder, reached without following another user's symbolic link.
 ///
@@ -39,7 +40,8 @@ package final class OpenFolder {
     ///
     /// - Parameters:
     ///   - allowHidden: whether a component, also in a link's target, may begin with a dot.
-    ///   - mode: makes missing folders with this mode, less the umask; their names are on disk then. nil: makes none.
+    ///   - mode: makes missing folders with this mode, less the umask. On return, the names of all folders on the way that belong to this
+    ///     user are on disk. nil: makes none, and flushes nothing.
     static func walk(_ directory: String, allowHidden: Bool, making mode: UInt32? = nil) throws(Obstacle) -> OpenFolder {
         guard directory.isAbsolutePath else { throw .failed(path: directory, code: ENOENT) }
         var here = Glibc.open("/", folderFlags)
@@ -52,7 +54,7 @@ package final class OpenFolder {
             if component == "." { continue }
             let path = "/" + (names + [component]).joined(separator: "/")
             if component.utf8.first == UInt8(ascii: "."), component != "..", !allowHidden { throw .hidden(path: path) }
-            let next = try enter(here, String(component), path, making: mode)
+            let (next, isNameFlushed) = try enter(here, String(component), path, making: mode)
             var status = stat()
             guard fstat(next, &status) == 0 else {
                 let code = errno
@@ -61,6 +63,13 @@ package final class OpenFolder {
             }
             switch status.st_mode & S_IFMT {
             case S_IFDIR:
+                if mode != nil, status.st_uid == geteuid(), component != ".." {
+                    let code = flushOnce(status, in: here, isFlushed: isNameFlushed)
+                    guard code == 0 else {
+                        close(next)
+                        throw .failed(path: path, code: code)
+                    }
+                }
                 if component == ".." { _ = names.popLast() } else { names.append(component) }
                 close(here)
                 here = next
@@ -205,15 +214,18 @@ package final class OpenFolder {
         return true
     }
 
-    private static func enter(_ folder: Int32, _ name: String, _ path: String, making mode: UInt32?) throws(Obstacle) -> Int32 {
-        var next = open(folder, name)
+    /// - Returns: the open component, and whether it was made and its name flushed.
+    private static func enter(
+        _ folder: Int32, _ name: String, _ path: String, making mode: UInt32?
+    ) throws(Obstacle) -> (next: Int32, isNameFlushed: Bool) {
+        var (next, isMade) = (open(folder, name), false)
         if next < 0, errno == ENOENT, let mode {
             let code = make(name, in: folder, mode)
             guard code == 0 else { throw .cannotMake(path: path, code: code) }
-            next = open(folder, name)
+            (next, isMade) = (open(folder, name), true)
         }
         guard next >= 0 else { throw .failed(path: path, code: errno) }
-        return next
+        return (next, isMade)
     }
 
     /// Makes a folder whose name is on disk when this returns: files are promised to be in it. A folder whose name cannot be flushed is
@@ -228,6 +240,37 @@ package final class OpenFolder {
         if code != 0, isNew { unlinkat(folder, name, AT_REMOVEDIR) }
         return code
     }
+
+    /// Flushes the name of a folder, once in each process: an earlier process may have made the folder, and died before it flushed the
+    /// name.
+    ///
+    /// - Parameters:
+    ///   - status: that of the folder.
+    ///   - parent: may be open as a location only.
+    ///   - isFlushed: the name was flushed just now.
+    /// - Returns: 0, or an error number.
+    private static func flushOnce(_ status: stat, in parent: Int32, isFlushed: Bool) -> Int32 {
+        let folder = FlushedFolder(device: UInt64(status.st_dev), inode: UInt64(status.st_ino))
+        if flushed.withLock({ $0.contains(folder) }) { return 0 }
+        let code = isFlushed ? 0 : flush(parent)
+        if code == 0 {
+            flushed.withLock { known in
+                if known.count >= mostFlushed { known.removeAll() }
+                known.insert(folder)
+            }
+        }
+        return code
+    }
+
+    /// A folder that this process has made with the number of a deleted one is flushed as it is made.
+    private struct FlushedFolder: Hashable {
+        let device: UInt64
+        let inode: UInt64
+    }
+
+    /// The folders whose names are on disk.
+    private static let flushed = Mutex<Set<FlushedFolder>>([])
+    private static let mostFlushed = 10_000
 
     private static func flush(_ folder: Int32) -> Int32 {
         let opened = openUninterrupted(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)

@@ -9,6 +9,8 @@ struct PartFileSweeps {
         /// Keep the part file if the ending transfer leaves resume data.
         var isUnlessResumable = false
         var isUnderWay = false
+        /// There is more to delete once the deletion has ended.
+        var isRepeated = false
     }
 
     private var all = NumberTable<Sweep>()
@@ -33,9 +35,11 @@ struct PartFileSweeps {
     /// - Returns: the deletion that has ended; nil if no deletion was requested.
     mutating func end(_ number: DownloadNumber, isGone: Bool) -> Sweep? {
         guard let sweep = all.removeValue(for: number) else { return nil }
-        if !isGone, !sweep.directory.isEmpty { failed[number] = sweep.directory }
+        if isGone { failed[number] = nil } else if !sweep.directory.isEmpty { failed[number] = sweep.directory }
         return sweep
     }
+
+    mutating func `repeat`(_ number: DownloadNumber) { all[number]?.isRepeated = true }
 
     /// The part file of `number` is about to be written again.
     ///

@@ -76,6 +76,8 @@ extension Scheduler {
         /// its outcome.
         case endingDelayed(ScheduledDownload, DownloadFailure)
         case foundUnchanged(ScheduledDownload, CachedCopy)
+        /// The call that removes a download also deletes the folder that it has unpacked, which is in `directory`. `Action.sweep` follows.
+        case deleteFolder(DownloadNumber, directory: String)
         /// The part file is deleted. `isGone` false: the file may still exist; the next startup tries again.
         case swept(DownloadNumber, isGone: Bool)
 
@@ -204,6 +206,7 @@ extension Scheduler {
         case .partLost(let entry): partLost(entry, now: now)
         case .endingDelayed(let entry, let failure): endingDelayed(entry, failure)
         case .foundUnchanged(let entry, let copy): foundUnchanged(entry, copy, now: now)
+        case .deleteFolder(let number, let directory): deleteFolder(number, in: directory)
         case .swept(let number, let isGone): swept(number, isGone: isGone, now: now)
         case .descriptorLost(let entry): interruptDescriptors(among: [entry], now: now)
         case .time: tick(now: now)

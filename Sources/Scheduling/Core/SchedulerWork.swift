@@ -287,9 +287,24 @@ extension Scheduler {
         output.append(.sweep(number, directory: sweep.directory))
     }
 
+    /// Deletes the unpacked folder of a removed download as a part file is deleted: its row stays until the folder is gone.
+    func deleteFolder(_ number: DownloadNumber, in directory: String) {
+        output.append(.save(.sweep(number, directory: directory)))
+        // The archive may be being deleted.
+        guard sweeps[number] == nil else { return sweeps.repeat(number) }
+        let sweep = PartFileSweeps.Sweep(directory: directory)
+        sweeps[number] = sweep
+        begin(sweep, of: number)
+    }
+
     /// The part file of `number` is deleted. `isGone` false: the file may still exist; the next startup tries again.
     func swept(_ number: DownloadNumber, isGone: Bool, now: WallTime) {
         guard let sweep = sweeps.end(number, isGone: isGone) else { return }
+        if sweep.isRepeated {
+            let next = PartFileSweeps.Sweep(directory: sweep.directory)
+            sweeps[number] = next
+            return begin(next, of: number)
+        }
         if sweep.directory.isEmpty {
             entries[number]?.mayHavePart = false  // a descriptor has no row
         } else if isGone {

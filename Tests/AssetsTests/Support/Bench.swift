@@ -9,6 +9,8 @@ final class Bench {
         do { return try AssetKey(app: "org.example.App", name: "maps") } catch { preconditionFailure("\(error)") }
     }()
     static let directory = "/assets/maps"
+    /// What an extraction makes.
+    static let size = FolderSize(entries: 10, bytes: 4000)
 
     private(set) var updater: AssetUpdater
     var now = Bench.start
@@ -82,7 +84,7 @@ final class Bench {
         happens(.downloadAdded(Self.key, ticket!, number))
     }
     func download(_ end: AssetUpdater.DownloadEnd = .finished) { happens(.downloadEnded(Self.key, number, end)) }
-    func extract(_ end: AssetUpdater.ExtractionEnd = .whole) { happens(.extracted(Self.key, folder: folder, end)) }
+    func extract(_ end: AssetUpdater.ExtractionEnd = .whole(size)) { happens(.extracted(Self.key, folder: folder, end)) }
     func switchLink(_ failure: DownloadFailure? = nil) { happens(.switched(Self.key, failure)) }
 
     /// Deletes all that is to be deleted.
@@ -118,7 +120,7 @@ final class Bench {
         lastDownload += 1
         happens(.downloadAdded(key, ticket()!, number))
         happens(.downloadEnded(key, number, .finished))
-        happens(.extracted(key, folder: updater[key]?.record.pending?.folder ?? "", .whole))
+        happens(.extracted(key, folder: updater[key]?.record.pending?.folder ?? "", .whole(Bench.size)))
         happens(.switched(key, nil))
     }
 

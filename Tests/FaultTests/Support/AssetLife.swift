@@ -199,15 +199,11 @@ enum AssetStep: Sendable, Equatable {
         publisher.publish(name, as: version)
         _ = publisher.hold(name)
         wanted += publisher.versions[name]?.archive.count ?? 0
-        guard await wake() else { return }
-        let answer = answerLater(asset)
-        _ = await eventually(within: .seconds(20)) { publisher.isHeld || isAnswered || !lane.isRunning }
-        // It cannot end before the gate opens, whatever happens meanwhile.
-        _ = await insist("Cancel") { () async throws(DBusError) in try await lane.cancelUpdate(asset) }
-        publisher.release(name)
-        let path = await answer.value
-        verdict.expect(path == nil, "an update that was cancelled answered with \(path ?? "")")
-        look("after Cancel")
+        await cancelLater(asset, "while downloading") { [self] in
+            publisher.isHeld
+        } release: {
+            publisher.release(name)
+        }
     }
 
     private func cancelUnpacking(_ asset: ObjectPath, _ name: String, as version: String?) async {
@@ -216,14 +212,25 @@ enum AssetStep: Sendable, Equatable {
         guard await wake() else { return }
         let before = place.held
         place.hold(true)
+        await cancelLater(asset, "while unpacking") { [self] in
+            place.held > before
+        } release: {
+            place.hold(false)
+        }
+    }
+
+    /// Updates, and cancels the update once it is held: it cannot end before `release`, whatever happens meanwhile.
+    private func cancelLater(
+        _ asset: ObjectPath, _ when: String, isHeld: @escaping @BusActor () -> Bool, release: () -> Void
+    ) async {
+        guard await wake() else { return }
         let answer = answerLater(asset)
-        _ = await eventually(within: .seconds(20)) { place.held > before || isAnswered || !lane.isRunning }
-        // It cannot end while its files wait.
+        _ = await eventually(within: .seconds(20)) { isHeld() || isAnswered || !lane.isRunning }
         _ = await insist("Cancel") { () async throws(DBusError) in try await lane.cancelUpdate(asset) }
-        place.hold(false)
+        release()
         let path = await answer.value
-        verdict.expect(path == nil, "an update that was cancelled while unpacking answered with \(path ?? "")")
-        look("after Cancel while unpacking")
+        verdict.expect(path == nil, "an update that was cancelled \(when) answered with \(path ?? "")")
+        look("after Cancel \(when)")
     }
 
     private func interrupt(_ asset: ObjectPath, _ name: String, as version: String?) async {

@@ -103,6 +103,30 @@ private let refused = DownloadFailure(.extraction, "The archive is not unpacked.
         #expect(desk.state(1) == .waiting(.pausedAll, until: nil))
     }
 
+    /// `isSwept`: the archive is deleted by then.
+    @Test(arguments: [true, false])
+    func `has a row until the folder is deleted with the download, and keeps the service running`(isSwept: Bool) throws {
+        let (desk, entry) = extracting()
+        desk.unpacked(entry)
+        desk.folderCommitted(entry, path: "/d/f", folder)
+        if isSwept { desk.swept(entry.number) }
+        try desk.remove(entry)
+        #expect(desk.rows.downloads.isEmpty)
+        desk.deleteFolder(entry.number, in: "/d")
+        #expect(desk.actions.sweeps == (isSwept ? [entry.number] : []), "one after the other")
+        if !isSwept {
+            desk.swept(entry.number)
+            #expect(desk.actions.sweeps == [entry.number])
+        }
+        #expect(desk.rows.sweeps[entry.number] == "/d" && desk.scheduler.hasWork)
+        // The next process goes on.
+        desk.restart()
+        #expect(desk.history.sweeps.last == entry.number)
+        desk.swept(entry.number)
+        #expect(desk.rows.sweeps.isEmpty && !desk.scheduler.hasWork)
+        #expect(!desk.scheduler.allRows.contains { if case .sweep = $0 { true } else { false } })
+    }
+
     @Test func `that is lost is downloaded again`() {
         let (desk, entry) = extracting()
         desk.partLost(entry)

@@ -225,6 +225,7 @@ final class Desk {
         happens(.folderCommitted(entry, path: path, identity))
     }
     func foundUnchanged(_ entry: ScheduledDownload, _ copy: CachedCopy) { happens(.foundUnchanged(entry, copy)) }
+    func deleteFolder(_ number: DownloadNumber, in directory: String) { happens(.deleteFolder(number, directory: directory)) }
     func swept(_ number: DownloadNumber, isGone: Bool = true) { happens(.swept(number, isGone: isGone)) }
 
     /// The whole body of a running transfer is received and verified: the commit follows.

@@ -324,6 +324,30 @@ private let extract: [String: Variant] = ["extract": .bool(true)]
         #expect(readFile("\(folder)/diary") == Array("private".utf8))
     }
 
+    @Test func `says that nobody knows its folder where no birth time is recorded`() async throws {
+        await shelf.pack("levels.tar.gz")
+        let running = try await Running.start()
+        let world = running.world
+        let path = try await running.download(shelf.url("levels.tar.gz"), extract)
+        let folder = try await running.client.wait(path)
+        // As the row of a folder on a file system without birth times.
+        #expect(await world.stop(running.daemon).status == 0)
+        let edit = await world.run(
+            "python3", "-c",
+            "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); "
+                + "assert db.execute('UPDATE course SET resume_born = NULL').rowcount == 1; db.commit()", "\(world.state)/todoku.db")
+        #expect(edit.status == 0, "\(edit.errors)")
+        _ = await world.start()
+        let trash = await thrown { try await running.client.call(Download.trash, at: path, ()) }
+        let removal = await thrown { try await running.client.remove(path, deletingFile: true) }
+        for error in [trash, removal] {
+            #expect(error?.name == todokuError("NotAllowed") && error.map(isSentence) == true, "\(error as Any)")
+            #expect(error?.message.contains("no birth times") == true && error?.message.contains("by hand") == true, "\(error as Any)")
+        }
+        #expect(readFile("\(folder)/maps/1") == patternBytes(300_000))
+        #expect(await running.holds("levels"))
+    }
+
     @Test func `has a toast that names the folder, and a click opens it`() async throws {
         await shelf.pack("levels.zip")
         let opener = FakeOpener()
@@ -357,6 +381,63 @@ private let extract: [String: Variant] = ["extract": .bool(true)]
             return true
         }
         #expect(isDone == true)
+    }
+}
+
+@Suite(.timeLimit(.minutes(20))) struct `A large unpacked folder` {
+    private let shelf = ArchiveShelf()
+
+    /// Unpacks so many files, and returns the download and its folder.
+    private func unpack(_ running: Running, _ count: Int) async throws -> (ObjectPath, String) {
+        await shelf.packMany("many.tar.gz", count)
+        let path = try await running.download(shelf.url("many.tar.gz"), extract)
+        return (path, try await running.client.wait(path))
+    }
+
+    @Test func `is off its name when Remove answers, and is deleted behind the answer`() async throws {
+        let running = try await Running.start()
+        let (path, folder) = try await unpack(running, 60_000)
+        try await running.client.remove(path, deletingFile: true)
+        #expect(!fileExists(folder))
+        #expect(running.world.files.count == 1, "the deletion takes longer than an answer: \(running.world.files)")
+        // The service does not end before.
+        #expect(await running.holds(), "\(running.world.files)")
+    }
+
+    @Test func `whose deletion is interrupted by a kill is deleted by the next process`() async throws {
+        let running = try await Running.start()
+        var (daemon, isHit) = (running.daemon, false)
+        for count in [60_000, 80_000, 95_000] where !isHit {
+            let (path, folder) = try await unpack(running, count)
+            let client = running.client
+            let removal = Task { @BusActor in try? await client.remove(path, deletingFile: true) }
+            #expect(await eventually { !fileExists(folder) })
+            await running.world.kill(daemon)
+            _ = await removal.value
+            isHit = !running.world.files.isEmpty
+            daemon = await running.world.start()
+            #expect(await running.holds(), "\(running.world.files)")
+            #expect(try await client.list().isEmpty)
+        }
+        #expect(isHit, "no kill came before the end of the deletion")
+    }
+
+    @Test func `of a batch is deleted with it, and so are its files`() async throws {
+        await shelf.pack("levels.tar.gz")
+        await shelf.packMany("many.tar.gz", 2_000)
+        let running = try await Running.start()
+        let items: [(String, [String: Variant])] = [
+            (shelf.url("levels.tar.gz"), extract), (shelf.url("many.tar.gz"), extract), (shelf.url("levels.tar.gz"), [:]),
+        ]
+        let (batch, _) = try await running.client.batch(items, running.options([:]))
+        #expect(try await running.client.wait(batch: batch) == [3, 0, 0])
+        #expect(await running.holds("levels", "many", "levels.tar.gz"), "\(running.world.files)")
+        // Another folder has the name of one of them.
+        rename(running.file("levels"), running.file("moved"))
+        mkdir(running.file("levels"), 0o755)
+        let error = await thrown { try await running.client.call(Batch.remove, at: batch, true) }
+        #expect(error?.name == todokuError("NotAllowed") && error?.message.contains("another folder") == true, "\(error as Any)")
+        #expect(await running.holds("levels", "moved"), "\(running.world.files)")
     }
 }
 

@@ -33,6 +33,19 @@ public struct AssetManifest: Equatable, Sendable {
     public func isSameVersion(as other: AssetManifest) -> Bool { version.isSameBytes(as: other.version) && sha256 == other.sha256 }
 }
 
+/// What a folder holds, folders in it included.
+public struct FolderSize: Equatable, Sendable {
+    /// Files, links and folders.
+    public var entries: UInt64
+    /// The bytes of all files, as `stat` tells them.
+    public var bytes: ByteCount
+
+    public init(entries: UInt64, bytes: ByteCount) { (self.entries, self.bytes) = (entries, bytes) }
+
+    /// Whether this folder has at least as many entries and bytes as `other`.
+    public func covers(_ other: FolderSize) -> Bool { entries >= other.entries && bytes >= other.bytes }
+}
+
 /// A version of an asset that is on the disk.
 public struct AssetVersion: Equatable, Sendable {
     public var version: String
@@ -41,12 +54,16 @@ public struct AssetVersion: Equatable, Sendable {
     /// The digest of the archive it came from; nil: unknown.
     public var sha256: Checksum?
     public var timestamp: WallTime?
+    /// What was unpacked; nil: unknown.
+    public var size: FolderSize?
 
-    public init(version: String, folder: String, sha256: Checksum? = nil, timestamp: WallTime? = nil) {
-        (self.version, self.folder, self.sha256, self.timestamp) = (version, folder, sha256, timestamp)
+    public init(version: String, folder: String, sha256: Checksum? = nil, timestamp: WallTime? = nil, size: FolderSize? = nil) {
+        (self.version, self.folder, self.sha256, self.timestamp, self.size) = (version, folder, sha256, timestamp, size)
     }
 
-    public init(_ manifest: AssetManifest, folder: String) {
-        self.init(version: manifest.version, folder: folder, sha256: manifest.sha256, timestamp: manifest.timestamp)
+    public init(_ update: PendingUpdate) {
+        self.init(
+            version: update.manifest.version, folder: update.folder, sha256: update.manifest.sha256, timestamp: update.manifest.timestamp,
+            size: update.unpacked)
     }
 }

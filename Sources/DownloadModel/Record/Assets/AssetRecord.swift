@@ -26,6 +26,8 @@ public struct PendingUpdate: Equatable, Sendable {
     public var isRunning = true
     /// Whether no call has asked for the update: it waits for an unmetered connection.
     public var isBackground = false
+    /// What was unpacked into the folder; nil: unknown, or nothing yet.
+    public var unpacked: FolderSize?
 
     public init(manifest: AssetManifest, folder: String, step: Step = .downloading) {
         (self.manifest, self.folder, self.step) = (manifest, folder, step)

@@ -97,23 +97,41 @@ enum Archives {
         return true
     }
 
-    /// Deletes a finished file, or an unpacked folder with its contents, if it is still the one that the download ended with.
-    static func deleteFinished(_ path: String, identity: FileIdentity?) -> Result<Void, Refusal> {
-        let folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-        guard folder >= 0 else { return Commit.deleteFinished(path, identity: identity) }
-        defer { close(folder) }
-        guard Commit.isFinished(folder, identity) else {
-            return .failure(Refusal(.notAllowed, "\(path) is now another folder, which was left alone; the download is off the list."))
-        }
-        let name = path.lastPathComponent
-        switch FolderRemoval.remove(
-            String(name), directory: "/" + path[..<name.startIndex], allowHidden: true, control: ExtractionControl())
-        {
-        case .removed, .cancelled: return .success(())
+    /// How `takeBack` ended.
+    struct TakeBack: Sendable {
+        /// What the caller is told.
+        var answer: Result<Void, Refusal>
+        /// Whether `discard` may follow. Otherwise a folder of somebody else has the provisional name.
+        var mayDiscard = true
+    }
+
+    /// Takes the unpacked folder of a removed download away from its name, if it is still the one that the download ended with. `discard`
+    /// deletes it then.
+    static func takeBack(_ folder: UnwantedFolder, directory: String, part: String) -> TakeBack {
+        let path = folder.path
+        func refuse(_ name: ErrorName, _ words: String) -> TakeBack { TakeBack(answer: .failure(Refusal(name, words))) }
+        let end = FolderNaming.takeBack(
+            String(path.lastPathComponent), as: Self.folder(part), directory: directory, identity: folder.identity)
+        switch end {
+        case .taken, .gone: return TakeBack(answer: .success(()))
+        case .noFolder: return TakeBack(answer: Commit.deleteFinished(path, identity: folder.identity))
+        case .other:
+            return refuse(.notAllowed, "\(path) is now another folder, which was left alone; the download is off the list.")
+        case .unproved:
+            return refuse(
+                .notAllowed,
+                """
+                \(path) was left alone: its file system records no birth times, so Todoku cannot tell whether it is still the unpacked \
+                folder. Delete the folder by hand; the download is off the list.
+                """)
+        case .stranded(let now):
+            var end = refuse(.notAllowed, "\(path) was another folder, which is at \(now) now; the download is off the list.")
+            end.mayDiscard = false
+            return end
         case .failed(let error):
-            return .failure(
-                Refusal(
-                    .permissionDenied, "\(path) could not be deleted: cannot \(error.action): \(String(cString: strerror(error.code)))."))
+            return refuse(
+                .permissionDenied,
+                error.refusal ?? "\(path) could not be deleted: cannot \(error.action): \(String(cString: strerror(error.code))).")
         }
     }
 }

@@ -18,6 +18,14 @@ extension Refusal {
         return Refusal(.permissionDenied, "The disk of \(path) did not answer within \(seconds) seconds; try again later.")
     }
 
+    /// As `silentDisk`, for an unpacked folder that is to be deleted.
+    static func silentDisk(ofFolder path: String) -> Refusal {
+        let seconds = DiskPatience.file.components.seconds
+        return Refusal(
+            .permissionDenied,
+            "The disk of \(path) did not answer within \(seconds) seconds; the download is off the list, and the folder is deleted later.")
+    }
+
     static func silentFolder(_ directory: String) -> Refusal {
         let what = directory.isEmpty ? "The descriptor’s file system" : "The folder \(directory)"
         return Refusal(.permissionDenied, "\(what) did not answer within \(DiskPatience.folder.components.seconds) seconds.")

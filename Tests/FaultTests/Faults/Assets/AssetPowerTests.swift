@@ -24,6 +24,28 @@ extension `The fault campaign` {
             await report.finish(expecting: Length.isFull ? PowerCase.all.first?.life.phases.map(\.row) ?? [] : [])
         }
 
+        @Test func `leads to a whole version also if the daemon was killed between making a folder and flushing its name`() async throws {
+            let versions = try await PublishedVersion.makeAll()
+            let lane = try await Lane(try await Shim())
+            // The calls of the life that make a folder.
+            let place = Place()
+            let whole = try await recordLife([.update("1")], isPlain: true, fault: Fault(kind: .killAfter, at: 0), place, versions, lane)
+            #expect(whole.verdict.wrong == [], "without a kill")
+            // Each line of the log: the number of the call, the fault, the name of the call, and the path.
+            let calls = place.log.split(separator: "\n").map { $0.split(separator: " ", maxSplits: 3) }
+            let numbers = calls.filter { $0.dropFirst(2).first == "mkdir" }.compactMap { $0.first.flatMap { Int($0) } }
+            #expect(numbers.count >= 6, "it makes todoku, assets, its app, its name, and folders of its own: \(place.log)")
+            for number in numbers {
+                let place = Place()
+                let fault = Fault(kind: .killAfter, at: number)
+                let record = try await recordLife([.update("1")], isPlain: true, fault: fault, place, versions, lane)
+                #expect(record.verdict.wrong == [] && place.hits == 1, "\(fault)")
+                let (_, wrong) = await look(record, without: nil, place, lane)
+                #expect(wrong == [], "\(fault): \(place.log)")
+                #expect(await remembers(record, place, lane), "\(fault): \(place.log)")
+            }
+        }
+
         @Test func `is found damaged if a flush is left out`() async throws {
             let versions = try await PublishedVersion.makeAll()
             let lane = try await Lane(try await Shim())
@@ -78,6 +100,18 @@ private enum Plant: CaseIterable {
         wrong += life.verdict.wrong
     }
     return (record.log.changes.count - changes.count, wrong)
+}
+
+/// Whether a daemon knows the asset after a power cut behind all changes.
+@BusActor private func remembers(_ record: PowerRecord, _ place: Place, _ lane: Lane) async -> Bool {
+    var disk = Disk(roots: [place.state, place.files])
+    for change in record.log.changes { disk.make(change) }
+    let life = AssetLife(Verdict(row: "", name: ""), place, lane, record.life.publisher)
+    life.more = rebuild(disk.afterPowerCut(.all), place)
+    guard await life.wake() else { return false }
+    let isKnown = (try? await lane.assets().isEmpty) == false
+    await lane.end(SIGTERM)
+    return isKnown
 }
 
 /// What is recorded, and which of its changes are followed by a cut.
@@ -244,15 +278,21 @@ private struct PowerRecord {
     let log: RecordedLog
 }
 
-/// Records a life, and compares the replay with the disk before the end of the life.
+/// Records a life, and compares the replay with the disk before the end of the life. `fault` is that of the first daemon.
 @BusActor private func recordLife(
-    _ steps: [AssetStep], aliases: [String?] = [], isPlain: Bool, _ place: Place, _ versions: [String: PublishedVersion], _ lane: Lane
+    _ steps: [AssetStep], aliases: [String?] = [], isPlain: Bool, fault: Fault? = nil, _ place: Place,
+    _ versions: [String: PublishedVersion], _ lane: Lane
 ) async throws -> PowerRecord {
     let life = AssetLife(Verdict(row: "the record", name: "\(steps)"), place, lane, AssetPublisher(versions))
     let file = place.folder("record")
     life.more = ["FAULTSHIM_RECORD": file]
     if isPlain { life.more["FAULTSHIM_PLAIN"] = "1" }
     let phases = PowerLife(steps: steps).phases
+    var next = fault
+    life.nextFault = {
+        defer { next = nil }
+        return next
+    }
     func result() throws -> PowerRecord { PowerRecord(life: life, verdict: life.verdict, phases: phases, log: try RecordedLog(file)) }
     guard await life.register() else { return try result() }
     for (index, step) in steps.enumerated() {
@@ -346,10 +386,7 @@ private struct PowerRecord {
         do throws(DBusError) { _ = try await life.tryToRegister() } catch { return !error.message.contains("being unregistered") }
         return true
     }
-    guard await life.register(), await life.take(.update(goal), as: alias) else {
-        if said.phase.isRepair { life.verdict.wrong = life.verdict.wrong.map { "\($0), of a version that was half deleted" } }
-        return life.verdict
-    }
+    guard await life.register(), await life.take(.update(goal), as: alias) else { return life.verdict }
     await life.expectVersionOnBus()
     let length = publisher.versions[goal]?.archive.count ?? 0
     let fetched = place.received(from: port) - received
