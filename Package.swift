@@ -9,18 +9,25 @@ let strict: [SwiftSetting] = [
     .enableUpcomingFeature("InternalImportsByDefault"),
 ]
 
+/// Lets suites see the internal declarations (`@testable import`) of a room that is optimized. Compiling takes up to three times as long:
+/// what is seen from outside is kept, and so is each specialization of it.
+let seen: [SwiftSetting] =
+    Context.environment["TODOKU_SUITES"] == "none" ? [] : [.unsafeFlags(["-enable-testing"], .when(configuration: .release))]
+
 /// A room of the architecture (docs/architecture.md). What it may import is what it depends on here;
 /// `meson-helpers/check-imports` holds the sources to that.
-func room(_ name: String, _ dependencies: [Target.Dependency] = [], resources: [Resource] = []) -> Target {
-    .target(name: name, dependencies: dependencies, resources: resources, swiftSettings: strict)
+func room(_ name: String, _ dependencies: [Target.Dependency] = [], resources: [Resource] = [], isTestable: Bool = false) -> Target {
+    .target(name: name, dependencies: dependencies, resources: resources, swiftSettings: strict + (isTestable ? seen : []))
 }
 
-func program(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
-    .executableTarget(name: name, dependencies: dependencies, swiftSettings: strict)
+func program(_ name: String, _ dependencies: [Target.Dependency], isTestable: Bool = false) -> Target {
+    .executableTarget(name: name, dependencies: dependencies, swiftSettings: strict + (isTestable ? seen : []))
 }
 
-/// Suites are not optimized, also beside optimized rooms: they run once, and are most of what a build compiles.
-let plain: [SwiftSetting] = strict + [.unsafeFlags(["-Onone"], .when(configuration: .release))]
+/// Suites are not optimized, also beside optimized rooms: they run once, and are most of what a build compiles. Nobody waits for their
+/// modules, which would be compiled twice.
+let plain: [SwiftSetting] =
+    strict + [.unsafeFlags(["-Onone", "-no-emit-module-separately-wmo"], .when(configuration: .release))]
 
 func suite(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
     .testTarget(name: name, dependencies: dependencies + ["TestSupport"], swiftSettings: plain)
@@ -64,20 +71,20 @@ let package = Package(
         .target(name: "CJSON"),
 
         // Rooms
-        room("EventLoop", ["CSystem"]),
-        room("DBus", ["CDBus", "EventLoop"]),
+        room("EventLoop", ["CSystem"], isTestable: true),
+        room("DBus", ["CDBus", "EventLoop"], isTestable: true),
         room("JSON", ["CJSON"]),
-        room("DownloadModel"),
-        room("Scheduling", ["DownloadModel"]),
+        room("DownloadModel", isTestable: true),
+        room("Scheduling", ["DownloadModel"], isTestable: true),
         room("Assets", ["DownloadModel", "JSON"]),
-        room("PartFiles", ["CCrypto", "CSystem", "DownloadModel", "EventLoop"]),
-        room("Transport", ["CCurl", "CCoding", "CSystem", "DownloadModel", "EventLoop"]),
-        room("TransferEngine", ["PartFiles", "Transport", "CSystem", "DownloadModel", "EventLoop"]),
-        room("Extraction", ["CArchive", "CCoding", "CConfine", "CSystem", "PartFiles", "DownloadModel", "EventLoop"]),
-        room("Packing", ["CArchive", "Assets", "Extraction", "PartFiles", "DownloadModel", "EventLoop"]),
-        room("DownloadStore", ["CSQLite", "CSystem", "DownloadModel", "EventLoop"]),
-        room("Localization", ["DownloadModel"], resources: [.embedInCode("Resources/ja.po")]),
-        room("Desktop", ["CNotify", "CSound", "DBus", "DownloadModel", "EventLoop", "Localization"]),
+        room("PartFiles", ["CCrypto", "CSystem", "DownloadModel", "EventLoop"], isTestable: true),
+        room("Transport", ["CCurl", "CCoding", "CSystem", "DownloadModel", "EventLoop"], isTestable: true),
+        room("TransferEngine", ["PartFiles", "Transport", "CSystem", "DownloadModel", "EventLoop"], isTestable: true),
+        room("Extraction", ["CArchive", "CCoding", "CConfine", "CSystem", "PartFiles", "DownloadModel", "EventLoop"], isTestable: true),
+        room("Packing", ["CArchive", "Assets", "Extraction", "PartFiles", "DownloadModel", "EventLoop"], isTestable: true),
+        room("DownloadStore", ["CSQLite", "CSystem", "DownloadModel", "EventLoop"], isTestable: true),
+        room("Localization", ["DownloadModel"], resources: [.embedInCode("Resources/ja.po")], isTestable: true),
+        room("Desktop", ["CNotify", "CSound", "DBus", "DownloadModel", "EventLoop", "Localization"], isTestable: true),
         room(
             "DownloaderInterface", ["DBus", "DownloadModel"],
             resources: [
@@ -92,10 +99,10 @@ let package = Package(
                 "DownloadStore",
                 "Desktop", "DownloaderInterface", "Localization", "Sandboxes",
                 .product(name: "Logging", package: "swift-log"),
-            ]),
-        room("Sandboxes", ["DBus", "DownloadModel", "DownloaderInterface"]),
-        room("TodokuClient", ["DownloaderInterface", "DBus", "EventLoop", "DownloadModel"]),
-        room("StatusNotifier", ["DBus", "EventLoop"]),
+            ], isTestable: true),
+        room("Sandboxes", ["DBus", "DownloadModel", "DownloaderInterface"], isTestable: true),
+        room("TodokuClient", ["DownloaderInterface", "DBus", "EventLoop", "DownloadModel"], isTestable: true),
+        room("StatusNotifier", ["DBus", "EventLoop"], isTestable: true),
         room("WebPush", ["CCrypto"]),
         room("PushModel", ["DBus", "DownloadModel", "DownloaderInterface", "JSON", "WebPush"]),
         room("PushInterface", ["DBus", "DownloaderInterface"], resources: [.embedInCode("Resources/org.todoku.Push1.xml")]),
@@ -104,7 +111,7 @@ let package = Package(
             [
                 "EventLoop", "DBus", "DownloadModel", "DownloaderInterface", "TodokuClient", "WebPush", "PushModel", "PushInterface",
                 "Sandboxes", .product(name: "Logging", package: "swift-log"),
-            ]),
+            ], isTestable: true),
 
         // Programs
         program("todokud", ["DownloadService", "EventLoop", .product(name: "Logging", package: "swift-log")]),
@@ -113,9 +120,10 @@ let package = Package(
             [
                 "TodokuClient", "Packing", "EventLoop", "DownloadModel", "Localization",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
-            ]),
+            ], isTestable: true),
         program(
-            "todoku-tray", ["TodokuClient", "StatusNotifier", "DBus", "Desktop", "DownloadModel", "EventLoop", "Localization"]),
+            "todoku-tray", ["TodokuClient", "StatusNotifier", "DBus", "Desktop", "DownloadModel", "EventLoop", "Localization"],
+            isTestable: true),
         program("todoku-push", ["PushService", "Desktop", "EventLoop", .product(name: "Logging", package: "swift-log")]),
         program("todoku-demo", ["DBus", "EventLoop"]),
 
