@@ -25,6 +25,8 @@ package enum UnpackingChild {
         guard let request = read() else { _exit(64) }  // EX_USAGE of sysexits.h
         let first = request.isConfined ? ChildRequest.Descriptor.firstOther : -1
         guard todoku_become_child(first, name, request.parent) else { _exit(1) }
+        // Where processors are few, the service's answers and the desktop come first. A failure changes nothing else.
+        _ = nice(10)
         let job = request.job
         loadLibraries(isJapaneseRead: job.isJapaneseRead, decode)
         var confinement: Confinement = []
