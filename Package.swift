@@ -129,7 +129,8 @@ let package = Package(
 
         // Tests
         .executableTarget(
-            name: "todoku-simulation", dependencies: ["DownloadModel", "Scheduling"], path: "Tests/Simulation", swiftSettings: strict),
+            name: "todoku-simulation", dependencies: ["Assets", "DownloadModel", "Scheduling"], path: "Tests/Simulation",
+            swiftSettings: strict),
         .executableTarget(
             name: "todoku-segments", dependencies: ["DownloadModel", "PartFiles"], path: "Tests/SegmentWriter", swiftSettings: strict),
         .executableTarget(

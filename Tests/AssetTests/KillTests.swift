@@ -47,6 +47,25 @@ internal import Testing
         }
     }
 
+    @Test func `keeps the archive that it was unpacking from a disk that is away`() async throws {
+        let desk = try await Desk.start()
+        let (folder, away) = (desk.running.world.bus.folder.makeFolder("disk"), desk.running.world.bus.folder("away"))
+        let asset = try await desk.register("maps", ["directory": .string(folder)])
+        await desk.publisher.publish("1", size: 8_000_000, count: 3000)
+        let client = desk.client
+        let call = Task { try? await desk.update(asset) }
+        #expect(await client.signals.until { $0.contains { Asset.stageChanged.read($0.message) == "extracting" } })
+        await desk.running.world.kill(desk.running.daemon)
+        _ = await call.value
+        #expect(rename(folder, away) == 0)
+        _ = await desk.running.world.start()
+        #expect(try await eventually { try await client.get(Asset.stage, at: asset) == "failed" })
+        #expect(rename(away, folder) == 0)
+        _ = try await desk.update(asset)
+        #expect(desk.version(at: "\(folder)/current") == "1")
+        #expect(desk.publisher.requests(for: "/1.tar.gz") == 1)
+    }
+
     /// Kills the service again and again at any moment, while versions are published, updated, cancelled and rolled back.
     @Test func `again and again never leaves a mixture, and nothing behind`() async throws {
         let desk = try await Desk.start()

@@ -432,10 +432,26 @@ internal import Testing
         #expect(refusal.name == .alreadyExists && refusal.message.contains("org.example.App/maps"))
     }
 
+    @Test func `deletes the archive of an earlier update at once, also if there is no room for the new one`() {
+        let bench = Bench(Bench.record())
+        bench.update()
+        bench.fetch(Bench.manifest("1"))
+        bench.addDownload()
+        let (folder, number) = (bench.folder, bench.number)
+        bench.download(.failed(failure))
+        bench.update()
+        bench.fetch(Bench.manifest("2"))
+        #expect(bench.actions.contains(.remove(Bench.key, AssetRemoval(folder: folder, keepsFolder: false, download: number))))
+        bench.happens(.spaceChecked(Bench.key, bench.ticket!, missing: 10))
+        #expect(bench.state.stage == .failed)
+    }
+
     @Test func `deletes what an earlier one has left, once there is another version`() {
         let bench = Bench()
         bench.call { .register(Bench.record(), found: "version-7", $0) }
         bench.install(Bench.manifest("1"))
+        #expect(bench.record.left?.folder == "version-7", "programs may have it open")
+        bench.install(Bench.manifest("2"))
         #expect(!bench.record.folders.contains("version-7"))
     }
 
@@ -594,6 +610,21 @@ internal import Testing
         #expect(!Self.began(bench))
         bench.now = bench.now + .seconds(-365 * 24 * 3600)
         bench.happens(.clockSet)
+        #expect(Self.began(bench))
+    }
+
+    @Test func `that waited for a network waits for its time again when the clock is set back`() {
+        let bench = Bench(Bench.record { ($0.update, $0.checkedAt) = (.daily, Bench.start) }, network: nil)
+        bench.now = Bench.start + .seconds(25 * 3600)
+        bench.happens(.time)
+        #expect(bench.updater.awaitsNetwork)
+        bench.now = Bench.start + .seconds(23 * 3600)
+        bench.happens(.clockSet)
+        #expect(!bench.updater.awaitsNetwork && bench.updater.nextWake == Bench.start + .seconds(24 * 3600))
+        bench.happens(.network(.open))
+        #expect(!Self.began(bench))
+        bench.now = Bench.start + .seconds(24 * 3600)
+        bench.happens(.time)
         #expect(Self.began(bench))
     }
 

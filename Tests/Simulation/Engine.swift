@@ -7,7 +7,7 @@ extension World {
     private func identity(_ inode: UInt64) -> FileIdentity { FileIdentity(device: 1, inode: inode, mount: 1, boot: "\(boot)") }
 
     private func resource(of record: DownloadRecord) -> Int {
-        Int(record.url.split(separator: "/").last?.prefix { $0 != "?" } ?? "0") ?? 0
+        Int(record.url.split(separator: "/").last?.prefix { $0.isNumber } ?? "0") ?? 0
     }
 
     /// The rules for the start of a transfer.
@@ -233,7 +233,8 @@ extension World {
     /// The server answers, or does not.
     private func respond(_ entry: ScheduledDownload, _ b: Int) {
         let number = entry.number
-        let resource = resources[resource(of: entry.record)]
+        var resource = resources[resource(of: entry.record)]
+        if let version = assetMachine?.version(at: entry.record.url) { resource.version = version }
         guard let transfer = transfers[number] else { return }
         let failures: [DownloadFailure?] = [
             nil, nil, DownloadFailure(.network, "unreachable", isRetryable: true),
@@ -243,12 +244,13 @@ extension World {
             DownloadFailure(.httpStatus, "403", httpStatus: 403), DownloadFailure(.httpStatus, "404", httpStatus: 404),
             DownloadFailure(.network, "offline", isRetryable: true, wait: .offline), nil,
             DownloadFailure(.writeFailed, "EIO", isRetryable: true, wait: .destination),
+            DownloadFailure(.httpStatus, "410", httpStatus: 410),
         ]
         if let failure = failures[resource.mood] {
             if let pause = failure.retryAfter {
                 if !isBeingResumed(number) { floors[number] = now + pause }
                 refused(entry, at: transfer.origin, for: pause)
-            } else if resource.mood == 4 || resource.mood == 5 {
+            } else if [4, 5, 9].contains(resource.mood) {
                 answered(transfer.origin)
                 hearsAnswer(entry, transfer)
             }
@@ -334,7 +336,7 @@ extension World {
         return file.inode == copy.stamp.identity.inode && file.modified == copy.stamp.modified
     }
 
-    private func path(_ entry: ScheduledDownload) -> String { "\(Self.directory)/\(name(entry))" }
+    private func path(_ entry: ScheduledDownload) -> String { "\(entry.record.directory)/\(name(entry))" }
 
     /// The bytes to resume from: those of the written map in the same boot, else those of the checkpoint.
     private func held(_ entry: ScheduledDownload) -> ByteCount? {
@@ -402,6 +404,7 @@ extension World {
             decide(.swept(number, isGone: isGone))
         case .renamed(let number, let path, _): reportCommitted(number, path)
         case .renamedFolder(let number, let path): reportFolder(number, path)
+        case .asset(let work): assets?.perform(work, b)
         case .tell(let event): decide(event)
         }
     }
@@ -471,7 +474,7 @@ extension World {
         }
         guard let folder = disk.folders[number]?.file else { return fail("the unpacked folder of \(number) is gone before its commit") }
         if folder.content.length != entry.record.received { fail("\(number) gets its name, and is not whole") }
-        var target = "\(Self.directory)/\(entry.record.folderName ?? "")"
+        var target = "\(entry.record.directory)/\(entry.record.folderName ?? "")"
         if disk.finals[target] != nil {
             switch entry.record.options.ifExists {
             case .skip: return report(.committed(entry, path: target, skipped: true))
@@ -515,7 +518,7 @@ extension World {
             return report(.endingFailed(entry, failure))
         }
         guard let file = disk.parts[number] else { return fail("the part file of \(number) is gone before its commit") }
-        var target = "\(Self.directory)/\(entry.record.finalName)"
+        var target = "\(entry.record.directory)/\(entry.record.finalName)"
         let was = disk.finals[target]
         if was != nil {
             switch entry.record.options.ifExists {

@@ -38,6 +38,7 @@ extension World {
             commonFloors = commonFloors.mapValues { ($0.since + delta, $0.until + delta) }
             lastSent = [:]  // the saved requests have the old clock's times until they are saved again
             decide(.clockJumped(delta))
+            assets?.clockIsSet()
         case .server:
             let index = step.a % resources.count
             // A refusal delays other applications only for a while, and downloads must arrive in that time: so refusals are frequent.
@@ -58,6 +59,10 @@ extension World {
             ]
             network(network == .open ? bad[step.b % bad.count] : .open)
         case .sleep: sleep(!isAsleep)
+        case .assetCall: assets?.call(step.a, step.b)
+        case .publish: assets?.publish(step.a, step.b)
+        case .spoil: assets?.spoil(step.a, step.b)
+        case .flow: flow(2 + step.a % 40)
         case .kill: restart(power: false)
         case .powerCut: restart(power: true)
         }
@@ -69,11 +74,15 @@ extension World {
         let copies = a % 2 == 1 || plant == .credulous ? saved.copies.values.map(\.path).filter { disk.finals[$0] != nil } : []
         let paths = (copies.isEmpty ? Array(disk.finals.keys) : copies).sorted()
         guard !paths.isEmpty else { return }
-        let path = paths[a % paths.count]
-        tell("\(path) is \(b % 2 == 0 ? "deleted" : "written") by somebody")
+        spoil(paths[a % paths.count], deletes: b % 2 == 0)
+    }
+
+    func spoil(_ path: String, deletes: Bool) {
+        tell("\(path) is \(deletes ? "deleted" : "written") by somebody")
         for (number, file) in finishedPaths where file.path == path { finishedPaths[number] = nil }
         strangers.insert(path)
-        if b % 2 == 0 { return disk.finals[path] = nil }
+        assetMachine?.touched.insert(path)
+        if deletes { return disk.finals[path] = nil }
         disk.finals[path]?.modified += 1
         disk.finals[path]?.content = Content()
         disk.finals[path]?.content.append(-1, upTo: 500)
@@ -133,7 +142,7 @@ extension World {
         }
     }
 
-    private func checkSaved(_ entry: ScheduledDownload) {
+    func checkSaved(_ entry: ScheduledDownload) {
         if saved.records[entry.number] == nil { fail("\(entry.number) is acknowledged and not on disk") }
         acknowledged.insert(entry.number)
     }
@@ -212,13 +221,15 @@ extension World {
         }
     }
 
-    private func isWantedAtOnce(_ number: DownloadNumber) {
+    func isWantedAtOnce(_ number: DownloadNumber) {
         urgent.insert(number)
         hastened.insert(number)
     }
 
     private func steer(_ a: Int, _ b: Int) {
         guard let entry = pick(a) else { return }
+        // As in the service, Remove is refused for the archive of an update.
+        if b % 8 == 7, assets?.isArchive(entry.number) == true { return }
         let (number, hadEnded) = (entry.number, entry.state.hasEnded)
         switch b % 8 {
         case 0:
@@ -228,14 +239,7 @@ extension World {
             isResumed(entry)
             decide(.steer(entry, .resume))
         case 3: decide(.steer(entry, .cancel))
-        case 4, 5:
-            // Compute the effects of the retry before its actions are performed.
-            let before = (urgent, hastened, revivals, batchRevivals, floors, finishedPaths, cancelledByAll)
-            isWantedAtOnce(number)
-            revive(number)
-            if decide(.steer(entry, .retry)) != nil {
-                (urgent, hastened, revivals, batchRevivals, floors, finishedPaths, cancelledByAll) = before
-            }
+        case 4, 5: retry(entry)
         case 6:
             guard let url = try? DownloadURL(entry.record.url + "?fresh") else { break }
             let before = (urgent, revivals, batchRevivals, floors, finishedPaths, cancelledByAll)
@@ -250,6 +254,17 @@ extension World {
             if decide(.remove(entry)) != nil, !wasRemoved { removals.remove(number) }
         }
         tell("\(["pause", "resume", "resume", "cancel", "retry", "retry", "renew", "remove"][b % 8]) \(number): now \(entry.state.name)")
+    }
+
+    /// - Returns: whether the state of the download allows it.
+    @discardableResult func retry(_ entry: ScheduledDownload) -> Bool {
+        // Compute the effects of the retry before its actions are performed.
+        let before = (urgent, hastened, revivals, batchRevivals, floors, finishedPaths, cancelledByAll)
+        isWantedAtOnce(entry.number)
+        revive(entry.number)
+        if decide(.steer(entry, .retry)) == nil { return true }
+        (urgent, hastened, revivals, batchRevivals, floors, finishedPaths, cancelledByAll) = before
+        return false
     }
 
     /// An owner acknowledges an outcome; the answer follows once that is on disk.
@@ -302,8 +317,10 @@ extension World {
         case 1, 2: resumeAll()
         case 3: call(.cancelsAll, scheduler.order.ordered) { .cancelAll(answering: $0) }
         default:
-            removals.formUnion(scheduler.ended.ordered)
-            call(.clears, scheduler.ended.ordered) { .clearEnded(answering: $0) }
+            let spared = plant == .sweeping ? [] : assets?.archives ?? []
+            let numbers = scheduler.ended.ordered.filter { !spared.contains($0) }
+            removals.formUnion(numbers)
+            call(.clears, numbers) { .clearEnded(answering: $0, sparing: spared) }
         }
     }
 
@@ -381,6 +398,7 @@ extension World {
         if let part = scheduler.nextRows(&anew!.walk) {
             anew?.rows += part.filter { plant != .partial || !isWithoutPlace($0) }
         } else {
+            anew?.rows += assets?.rows ?? []
             anew?.rows += gate.extendCommit()
             anew?.isWhole = true
         }
@@ -391,64 +409,9 @@ extension World {
         if case .put(let record) = row { scheduler[record.number]?.isEntered == false } else { false }
     }
 
-    private func resumeAll() {
+    func resumeAll() {
         isPausedForGood = false
         resumes += 1
         decide(.resumeAll)
-    }
-
-    /// From now on, server, disk and network work, so every download must end.
-    func comeToAnEnd() {
-        for index in resources.indices { resources[index].mood = 0 }
-        (disk.isFull, disk.isFolderThere, isEnding, isBehind) = (false, true, true, false)
-        network(.open)
-        sleep(false)
-        resumeAll()
-        for round in 0..<3000 {
-            random = Random(UInt64(round))
-            slice()
-            if inFlight != nil || isCommitDue { commit(1) }
-            if !pool.isEmpty { work(round, 1) }
-            for number in transfers.keys.sorted() { transfer(Int(number.value), round % 3 == 0 ? 7 : 3, number) }
-            callOwner()
-            showToast()
-            probe()
-            goOn()
-            if transfers.values.allSatisfy(\.awaits), pool.isEmpty, asked.isEmpty, toasts.isEmpty, !gate.isBusy, loop.isEmpty {
-                guard let alarm else { break }
-                now = max(now, alarm)
-            }
-            ring()
-            decide()
-            check()
-            if problem != nil { return }
-        }
-        // The next startup deletes the part files that could not be deleted.
-        restart(power: false)
-        var rounds = 0
-        while !pool.isEmpty || gate.isBusy || !asked.isEmpty || !toasts.isEmpty || !loop.isEmpty {
-            rounds += 1
-            guard rounds < 3000 else { return fail("the service has work for ever") }
-            slice()
-            callOwner()
-            showToast()
-            if inFlight != nil || isCommitDue { commit(1) }
-            if !pool.isEmpty { work(0, 1) }
-        }
-        checkEnd()
-    }
-
-    /// Resumes every download that waits for a person.
-    private func goOn() {
-        for entry in scheduler.entries.values.sorted(by: { $0.number < $1.number }) where entry.isEntered {
-            if entry.state == .paused {
-                isWantedAtOnce(entry.number)
-                decide(.steer(entry, .resume))
-            }
-            if case .waiting(.needsUrl, _) = entry.state, let url = try? DownloadURL(entry.record.url) {
-                urgent.insert(entry.number)
-                decide(.replaceUrl(entry, FreshLink(url)))
-            }
-        }
     }
 }

@@ -99,7 +99,7 @@ extension World: TurnHost, CommitGateHost {
 
     // MARK: Observers of changes
 
-    func changed(_ change: Scheduler.Change) {}
+    func changed(_ change: Scheduler.Change) { assets?.changed(change) }
     func tell(_ entry: ScheduledDownload) {}
     func tellWait(_ entry: ScheduledDownload) {}
 
@@ -108,7 +108,10 @@ extension World: TurnHost, CommitGateHost {
         checkTold(entry)
         let number = entry.number
         post(.end(number, entry.state.name, path: entry.record.path))
-        return { [self] in if let toast = scheduler[number]?.owedToast { toasts.append(toast) } }
+        return { [self] in
+            if let toast = scheduler[number]?.owedToast { toasts.append(toast) }
+            assets?.ended(entry)
+        }
     }
 
     func announceEnd(_ batch: ScheduledBatch, _ outcomes: OutcomeCounts) -> (() -> Void)? {
@@ -122,7 +125,11 @@ extension World: TurnHost, CommitGateHost {
     }
 
     func showOwed(_ owed: [Scheduler.OwedToast]) { toasts = owed }
-    func removed(_ entry: ScheduledDownload) { post(.removed(entry.number)) }
+
+    func removed(_ entry: ScheduledDownload) {
+        post(.removed(entry.number))
+        assets?.removed(entry)
+    }
 
     func removed(_ batch: ScheduledBatch) {
         if scheduler.entries.values.contains(where: { $0.batch === batch }) { fail("batch \(batch.number) goes before its members") }
@@ -155,7 +162,7 @@ extension World: TurnHost, CommitGateHost {
         }
     }
 
-    func carriedOut() {}
+    func carriedOut() { assets?.decided() }
 
     func failed(_ fault: Scheduler.Fault) { fail("the scheduler asks for the impossible: \(fault)") }
 
@@ -166,8 +173,9 @@ extension World: TurnHost, CommitGateHost {
 
     /// The bus gets a message. The changes that the message reports must be on disk.
     func send(_ message: Message) {
-        if isAnswering { fail("a message overtakes a long answer") }
-        if isEnteringBatch { fail("a message is sent before all members of a batch have their places") }
+        // A refusal reports no change.
+        if isAnswering, !message.isRefusal { fail("a message overtakes a long answer") }
+        if isEnteringBatch, !message.isRefusal { fail("a message is sent before all members of a batch have their places") }
         switch message {
         case .added(let number): tell("told: \(number) is added")
         case .batchAdded(let batch): tell("told: batch \(batch.number) is added")
@@ -200,6 +208,7 @@ extension World: TurnHost, CommitGateHost {
         case .taken(let number, let revival):
             tell("told: \(number) is acknowledged")
             taken[number] = revival
+        case .asset(let call, let answer): assets?.answered(call, answer)
         }
     }
 }

@@ -50,6 +50,7 @@ extension World {
         checkSums()
         checkIcons()
         checkIndex()
+        assets?.check()
         if let wake, alarm.map({ $0 > wake }) ?? true {
             fail("the alarm is \(alarm as Any), and should be \(wake) at the latest")
         }

@@ -10,6 +10,10 @@ struct Arguments {
     var seed: UInt64 = 1
     var replay: UInt64?
     var plant: Plant?
+    /// Only tells what is violated in each history, and goes on.
+    var surveys = false
+    /// Only histories with assets.
+    var onlyAssets = false
     /// Processes at a time.
     var jobs = max(1, sysconf(Int32(_SC_NPROCESSORS_ONLN)))
 
@@ -25,6 +29,8 @@ struct Arguments {
             case "--steps": steps = number(words.popFirst())
             case "--seed": seed = number(words.popFirst())
             case "--jobs": jobs = number(words.popFirst())
+            case "--assets": onlyAssets = true
+            case "--survey": surveys = true
             case "--replay": replay = number(words.popFirst())
             case "--plant":
                 guard let name = words.popFirst(), let plant = Plant(rawValue: name) else {
@@ -36,11 +42,14 @@ struct Arguments {
         }
     }
 
+    /// The seed of a history.
+    func seed(_ number: Int) -> UInt64 { onlyAssets ? (seed / 8 &+ UInt64(number)) &* 8 &+ 4 : seed &+ UInt64(number) }
+
     static func fail(_ text: String) -> Never {
         print(
             """
             todoku-simulation: \(text)
-            todoku-simulation [--histories N] [--steps N] [--seed N] [--jobs N] [--replay SEED] [--plant FAULT]
+            todoku-simulation [--histories N] [--steps N] [--seed N] [--jobs N] [--replay SEED] [--plant FAULT] [--assets] [--survey]
             """)
         exit(64)
     }
@@ -104,6 +113,32 @@ enum Plant: String, CaseIterable {
     case leaky
     /// The executor loses AllEnded if no download ends in that turn, because the last one was undone.
     case mute
+    /// The store loses what is to be deleted of an asset.
+    case untidy
+    /// The store loses the download of an asset’s update.
+    case orphaned
+    /// The store keeps the row of an asset that was unregistered.
+    case undead
+    /// The actions for assets do not wait for their rows.
+    case rash
+    /// The alarm of the assets is not set.
+    case dozing
+    /// A call about an asset gets no answer if the commit fails.
+    case speechless
+    /// The manifest of an asset that was unregistered is not deleted.
+    case lingering
+    /// An archive is downloaded without its checksum.
+    case gullible
+    /// The download of an archive stays on the list when its files are deleted.
+    case messy
+    /// Nobody looks whether the installed version is still there.
+    case blind
+    /// Unpacked files are not flushed before their folder gets its name.
+    case loose
+    /// A folder is deleted though the link leads to it.
+    case ruthless
+    /// ClearEnded does not spare the downloads of updates.
+    case sweeping
 
     var isOfExecutor: Bool { [.early, .backwards, .eager, .nested, .mute].contains(self) }
 }
@@ -111,7 +146,8 @@ enum Plant: String, CaseIterable {
 /// The history of a seed: its steps, in order.
 func history(seed: UInt64, steps: Int) -> [Step] {
     var random = Random(seed)
-    return (0..<steps).map { _ in Step(&random) }
+    let assets = Setting(seed: seed, plant: nil).assets
+    return (0..<steps).map { _ in Step(&random, assets: assets) }
 }
 
 /// The circumstances of a history.
@@ -119,8 +155,10 @@ struct Setting {
     let plant: Plant?
     /// One world in eight is full of redirects.
     let redirects: Bool
+    /// One world in eight has assets.
+    let assets: Bool
 
-    init(seed: UInt64, plant: Plant?) { (self.plant, redirects) = (plant, seed % 8 == 0) }
+    init(seed: UInt64, plant: Plant?) { (self.plant, redirects, assets) = (plant, seed % 8 == 0, seed % 8 == 4) }
 }
 
 func violation(of steps: [Step], in setting: Setting) -> String? {
@@ -147,7 +185,11 @@ func minimal(_ steps: [Step], in setting: Setting) -> [Step] {
 func report(seed: UInt64, _ arguments: Arguments) -> Bool {
     let steps = history(seed: seed, steps: arguments.steps)
     let setting = Setting(seed: seed, plant: arguments.plant)
-    guard violation(of: steps, in: setting) != nil else { return false }
+    guard let first = violation(of: steps, in: setting) else { return false }
+    if arguments.surveys {
+        print("seed \(seed): \(first)")
+        return true
+    }
     let few = minimal(steps, in: setting)
     let text = violation(of: few, in: setting) ?? ""
     print("seed \(seed): \(text)\nthe shortest history that shows it (todoku-simulation --replay \(seed)):")
@@ -181,10 +223,12 @@ func report(seed: UInt64, _ arguments: Arguments) -> Bool {
                 children.append(pid)
                 continue
             }
+            var isViolated = false
             for number in stride(from: job, to: arguments.histories, by: arguments.jobs) {
-                if report(seed: arguments.seed &+ UInt64(number), arguments) { finish(1) }
+                if report(seed: arguments.seed(number), arguments) { isViolated = true }
+                if isViolated, !arguments.surveys { break }
             }
-            finish(0)
+            finish(isViolated ? 1 : 0)
         }
         var isViolated = false
         while !children.isEmpty {
@@ -192,8 +236,9 @@ func report(seed: UInt64, _ arguments: Arguments) -> Bool {
             let pid = wait(&status)
             children.removeAll { $0 == pid }
             guard status != 0, !isViolated else { continue }
-            // The first violation is enough.
             isViolated = true
+            if arguments.surveys { continue }
+            // The first violation is enough.
             for other in children { kill(other, SIGKILL) }
         }
         var ended = timespec()

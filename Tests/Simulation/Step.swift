@@ -23,6 +23,8 @@ struct Step {
     enum Kind: Int, CaseIterable {
         case add, steer, all, batch, slice, setting, transfer, pool, commit, owner, toast, clock, jump, server, disk, network, sleep, kill,
             powerCut
+        /// Of assets: a call, a publication, a deletion by somebody. And much of what is under way happens.
+        case assetCall, publish, spoil, flow
     }
 
     /// The frequency of each kind.
@@ -34,13 +36,20 @@ struct Step {
         (.server, 5), (.disk, 4), (.network, 4), (.sleep, 2), (.kill, 3), (.powerCut, 2),
     ]
     private static let table = weights.flatMap { Array(repeating: $0.0, count: $0.1) }
+    private static let assetWeights: [(Kind, Int)] = [
+        (.add, 2), (.steer, 5), (.all, 2), (.batch, 1), (.slice, 3), (.setting, 1), (.transfer, 10), (.pool, 12), (.commit, 10),
+        (.owner, 1), (.toast, 1), (.clock, 6), (.jump, 1), (.server, 1), (.disk, 3), (.network, 3), (.sleep, 1), (.kill, 5),
+        (.powerCut, 5), (.assetCall, 26), (.publish, 8), (.spoil, 3), (.flow, 60),
+    ]
+    private static let assetTable = assetWeights.flatMap { Array(repeating: $0.0, count: $0.1) }
 
     let kind: Kind
     let a: Int
     let b: Int
 
-    init(_ random: inout Random) {
-        kind = Self.table[random.below(Self.table.count)]
+    init(_ random: inout Random, assets: Bool) {
+        let table = assets ? Self.assetTable : Self.table
+        kind = table[random.below(table.count)]
         a = Int(random.next() >> 33)
         b = Int(random.next() >> 33)
     }

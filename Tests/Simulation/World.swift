@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+import Assets
 import DownloadModel
 import Scheduling
 
@@ -18,60 +19,14 @@ enum Message {
     case allPaused(resumes: Int)
     /// The answer to the owner's Acknowledge, for the end after that many revivals.
     case taken(DownloadNumber, revival: Int)
+    /// The answer to a call about assets.
+    case asset(AssetUpdater.CallNumber, AssetUpdater.Answer)
 }
 
 /// The work that the service has requested from its loop.
 enum LoopWork {
     case slices
     case gate(CommitGateWork)
-}
-
-/// The rows on disk.
-struct Saved {
-    var records: [DownloadNumber: DownloadRecord] = [:]
-    var batches: [DownloadNumber: BatchRecord] = [:]
-    var settings = Settings()
-    var sweeps: [DownloadNumber: String] = [:]
-    var requests: [String: HostRequest] = [:]
-    var next = DownloadNumber(1)
-    var copies: [CopyKey: CachedCopy] = [:]
-
-    mutating func take(_ change: StoreChange, _ plant: Plant?) {
-        switch change {
-        case .put(var record):
-            if plant == .deaf { record.reminders.isAcknowledged = false }
-            if plant == .silent { record.owesToast = false }
-            if plant == .clinging, record.state == .cancelled { record.resume = records[record.number]?.resume }
-            if plant == .repetitive, record.state.hasEnded, records[record.number]?.owesToast == true { record.owesToast = true }
-            records[record.number] = record
-        case .remove(let number): records[number] = nil
-        case .putBatch(let record): if plant != .uncounted || batches[record.number] == nil { batches[record.number] = record }
-        case .addBatch(let batch, let members):
-            take(.putBatch(batch), plant)
-            for member in members { take(.put(member), plant) }
-        case .removeBatch(let number): batches[number] = nil
-        case .set(var settings):
-            if plant == .halfway { settings.cancelsThrough = nil }
-            if plant == .wakeful { settings.paused = false }
-            self.settings = settings
-        case .sweep(let number, let directory): if plant != .forgetful { sweeps[number] = directory }
-        case .swept(let number): sweeps[number] = nil
-        case .requested(let request): if plant != .hasty { requests["\(request.host) \(request.requestInterval)"] = request }
-        case .requestOver(let host, let requestInterval): requests["\(host) \(requestInterval)"] = nil
-        case .scrubLog, .putAsset, .removeAsset: break
-        case .keepCopy(let copy): copies[copy.key] = copy
-        }
-    }
-}
-
-/// A new database, made from the rows that the process has in memory.
-struct NewDatabase {
-    var walk: Scheduler.RowWalk
-    var rows: [StoreChange]
-    /// The walk has ended, and the changes since its begin are among the rows.
-    var isWhole = false
-
-    init(_ walk: Scheduler.RowWalk, _ changes: [StoreChange]) { (self.walk, rows) = (walk, changes) }
 }
 
 /// A transfer in the engine.
@@ -164,6 +119,7 @@ enum Work {
     case renamedFolder(DownloadNumber, path: String)
     case unlinked(DownloadNumber, File)
     case swept(DownloadNumber, isGone: Bool)
+    case asset(AssetWork)
     case tell(Scheduler.Event)
 }
 
@@ -184,6 +140,9 @@ final class World {
     var disk = Disk()
     var saved = Saved()
     var resources = (0..<6).map { _ in Resource() }
+    /// In histories with assets: what outlasts the process, and the process.
+    let assetMachine: AssetMachine?
+    private(set) var assets: AssetHost?
 
     // The process
     private(set) lazy var gate = CommitGate(host: self)
@@ -288,7 +247,7 @@ final class World {
     var isEnding = false
 
     init(_ setting: Setting) {
-        (plant, redirects) = (setting.plant, setting.redirects)
+        (plant, redirects, assetMachine) = (setting.plant, setting.redirects, setting.assets ? AssetMachine() : nil)
         if redirects {
             saved.settings.maxActive = 0
             try? saved.settings.hostRules.set("h0", HostRule(requestInterval: .seconds(1)))
@@ -303,11 +262,12 @@ final class World {
     /// Runs a history, brings every download to its end, and returns the violated invariant.
     func live(_ steps: [Step]) -> String? {
         defer { gate.abandon() }
+        if let assetMachine { beginWithAssets(assetMachine) }
         for step in steps {
             random = Random(UInt64(step.a) << 32 | UInt64(step.b))
             cutSlices(step)
             happen(step)
-            ring()
+            ringAll()
             check()
             if let problem { return problem }
         }
@@ -325,6 +285,25 @@ final class World {
         guard let alarm, alarm <= now else { return }
         self.alarm = nil
         decide(.time)
+    }
+
+    /// Lets the clocks of downloads and of assets ring.
+    func ringAll() {
+        ring()
+        assets?.ring()
+    }
+
+    private func beginWithAssets(_ machine: AssetMachine) {
+        resources += (0..<(AssetMachine.keys.count * 3)).map { _ in Resource() }
+        // A folder is named after the instant; only names of 16 digits are found again.
+        now = WallTime(microseconds: 1_100_000_000_000_000)
+        startAssets(machine, isLogin: true)
+    }
+
+    private func startAssets(_ machine: AssetMachine, isLogin: Bool) {
+        let host = AssetHost(self, machine)
+        assets = host
+        host.begin(isLogin: isLogin)
     }
 
     /// Posts `message` behind all changes so far.
@@ -388,12 +367,15 @@ final class World {
                     disk.parts[number] = disk.finals[path]
                     disk.finals[path] = was
                 case .renamedFolder(let number, let path) where random.below(2) == 0:
-                    disk.folders[number]?.file = disk.finals.removeValue(forKey: path)
+                    let file = disk.finals.removeValue(forKey: path)
+                    disk.folders[number]?.file = file
                 case .unlinked(let number, let file) where random.below(2) == 0: disk.parts[number] = file
+                case .asset(let work): assetMachine?.cutPower(work, &disk, &random)
                 default: break
                 }
             }
             disk.cutPower(&random)
+            assetMachine?.cutPower(&random)
         }
         (inFlight, anew, transfers, pool, delayed, sweeping, asked) = (nil, nil, [:], [], [], [], [])
         (toasts, loop, isCommitDue, alarm, stopping) = ([], [], false, nil, [])
@@ -443,6 +425,11 @@ final class World {
             if let end = record.endedAt, end < oldest { stale[record.number] = end }
         }
         for batch in saved.batches.values { if let end = batch.toastOwedSince, end < oldest { stale[batch.number] = end } }
+        assets = nil
         decide(.begins(crashed: [], owed: restored.owedToasts))
+        guard let assetMachine else { return }
+        assetMachine.unanswered = []
+        if power { assetMachine.session += 1 }
+        startAssets(assetMachine, isLogin: power || random.below(8) == 0)
     }
 }

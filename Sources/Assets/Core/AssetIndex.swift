@@ -43,6 +43,12 @@ struct AssetIndex {
         }
     }
 
+    /// The clock was set: the instants that had come may be in the future again.
+    mutating func clockSet() {
+        for key in due { if let time = entries[key]?.due { wakes.insert(time, key) } }
+        due = []
+    }
+
     /// Notes what has changed about an asset.
     ///
     /// - Parameters:

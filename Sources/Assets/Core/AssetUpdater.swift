@@ -66,6 +66,7 @@ public final class AssetUpdater {
     /// Notes all assets anew: their instants are others.
     func reindexAll() {
         _ = assets.takeChanged()
+        index.clockSet()
         for key in assets.keys { reindex(key) }
     }
 

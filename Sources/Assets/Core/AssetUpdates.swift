@@ -244,7 +244,10 @@ extension AssetUpdater {
             return tidy(key)
         }
         plan(key, manifest, now: now)
+        // The archive of an earlier version takes the room that this one may need. A switch comes first: it needs its folder.
+        if assets[key]?.record.pending?.step == .downloading { tidy(key) }
         proceed(key)
+        tidy(key)
     }
 
     /// Makes the pending update that brings the version of `manifest`: the one that has failed before, if it is of this version.
@@ -439,17 +442,22 @@ extension AssetUpdater {
         change(key) { record in
             // If the installed version was lost, the version before it is the only one to go back to.
             let previous = record.installed ?? record.previous
-            for old in [record.previous, record.left].compactMap({ $0?.folder }) where old != pending.folder && old != previous?.folder {
+            // If nothing was installed, the link may lead to the version that was left, and programs may have that open: it stays until the
+            // next update.
+            let kept = previous == nil && record.left?.folder != pending.folder ? record.left : nil
+            for old in [record.previous, record.left].compactMap({ $0?.folder })
+            where old != pending.folder && old != previous?.folder && old != kept?.folder {
                 record.addRemoval(old, keepsFolder: false)
             }
             record.addRemoval(pending.folder, keepsFolder: true, download: pending.download)
             record.previous = previous?.folder == pending.folder ? nil : previous
             record.installed = AssetVersion(pending)
-            (record.left, record.skipped, record.pending) = (nil, nil, nil)
+            (record.left, record.skipped, record.pending) = (kept, nil, nil)
             (record.failure, record.isCancelled) = (nil, false)
             (record.owesCall, record.readyAt) = (record.options.activate != nil, now)
         }
-        assets[key]?.activity = .none
+        // A folder that the link led to could not be deleted before.
+        modify(key) { ($0.activity, $0.stuck) = (.none, []) }
         actions += [.tell(key), .ready(key, version: pending.manifest.version)]
         answer(assets[key]?.updates ?? [], .updated(isChanged: true, path: before.path))
         assets[key]?.updates = []

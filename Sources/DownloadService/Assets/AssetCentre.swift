@@ -26,6 +26,8 @@ internal import Scheduling
         case signature(AssetKey, AssetUpdater.Ticket, manifest: String, from: String)
         /// The download could not be removed because its file is being renamed.
         case removal(AssetKey, AssetRemoval)
+        /// Nobody waits for this fetch of a manifest or signature any more. It could not be removed because its file is being renamed.
+        case discarded(file: String)
     }
 
     let updater: AssetUpdater
@@ -85,7 +87,7 @@ internal import Scheduling
     /// - Parameter observers: in the order in which they are called.
     func begin(telling observers: [any DownloadObserver]) {
         self.observers = observers
-        for state in updater.assets.values { removeFormerManifests(of: state.record) }
+        removeFormerManifests()
         sweepManifests()
         decide(.begins(isLogin: isLogin, session: connection.busID))
     }
@@ -243,6 +245,9 @@ internal import Scheduling
         case .manifest(let key, let ticket): manifestEnded(key, ticket, download)
         case .signature(let key, let ticket, let manifest, let base): signatureEnded(key, ticket, manifest, base, download)
         case .removal(let key, let removal): remove(key, removal)
+        case .discarded(let file):
+            executor.decide(.remove(download.entry))
+            deleteManifests([file])
         }
     }
 
@@ -253,6 +258,7 @@ internal import Scheduling
         case .manifest(let key, let ticket), .signature(let key, let ticket, _, _):
             decide(.manifestFailed(key, ticket, DownloadFailure(.cancelled, "The download of the manifest was removed.")))
         case .removal(let key, let removal): remove(key, removal)
+        case .discarded(let file): deleteManifests([file])
         }
     }
 

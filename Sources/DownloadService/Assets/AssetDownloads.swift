@@ -113,20 +113,28 @@ extension AssetCentre {
     func cancelFetch(_ key: AssetKey, _ ticket: AssetUpdater.Ticket) {
         guard let number = fetches.removeValue(forKey: key), let purpose = purposes[number] else { return }
         switch purpose {
-        case .manifest(_, ticket), .signature(_, ticket, manifest: _, from: _): _ = removeDownload(number)
+        case .manifest(_, ticket), .signature(_, ticket, manifest: _, from: _): discard(number)
         default: break
         }
     }
 
-    /// Takes the fetches of manifests off the list that an earlier process has left.
-    func removeFormerManifests(of record: AssetRecord) {
-        if let url = try? DownloadURL(record.manifestURL) { removeFormer(url.text, manifestName(record.key), of: record) }
-        if let url = try? Self.signatureURL(of: record.manifestURL) { removeFormer(url, signatureName(record.key), of: record) }
+    /// Takes a fetch off the list that nobody waits for, at its end if its file is being renamed.
+    private func discard(_ number: DownloadNumber) {
+        guard let file = list.scheduler[number]?.record.options.fileName, !removeDownload(number) else { return }
+        purposes[number] = .discarded(file: file)
     }
+
+    /// Takes the fetches of manifests off the list that an earlier process has left.
+    func removeFormerManifests() { for entry in list.fetched(in: folders.manifests) { discard(entry.number) } }
 
     private func removeFormer(_ url: String, _ name: String, of record: AssetRecord) {
         let key = CopyKey(app: record.options.app, url: url, directory: folders.manifests, wantedName: name)
-        for entry in list.fetched(key) { _ = removeDownload(entry.number) }
+        for entry in list.fetched(key) { discard(entry.number) }
+    }
+
+    /// The names of the manifests and signatures of all assets.
+    private var wantedManifests: Set<String> {
+        Set(updater.assets.values.flatMap { [manifestName($0.record.key), signatureName($0.record.key)] })
     }
 
     /// Deletes what was fetched for an asset that is not registered any more.
@@ -135,13 +143,14 @@ extension AssetCentre {
     /// Deletes what an earlier process has left of assets that are not registered any more. At the start, when the disk of the state
     /// folder is waited for anyway.
     func sweepManifests() {
-        let names = OwnFiles.names(in: folders.manifests)
-        guard !names.isEmpty else { return }
-        let wanted = Set(updater.assets.values.flatMap { [manifestName($0.record.key), signatureName($0.record.key)] })
-        deleteManifests(names.filter { !wanted.contains($0) })
+        deleteManifests(OwnFiles.names(in: folders.manifests))
     }
 
-    private func deleteManifests(_ names: [String]) {
+    /// Deletes these manifests and signatures, except those of registered assets, and those that are being renamed.
+    func deleteManifests(_ names: [String]) {
+        guard !names.isEmpty else { return }
+        let wanted = wantedManifests
+        let names = names.filter { !wanted.contains($0) && !purposes.values.contains(.discarded(file: $0)) }
         guard !names.isEmpty else { return }
         let folder = folders.manifests
         DiskPool.shared.perform(at: .path(folder)) {
@@ -273,7 +282,8 @@ extension AssetCentre {
     }
 
     func extract(_ key: AssetKey, _ folder: String, _ manifest: AssetManifest) {
-        guard let directory = updater[key]?.record.directory else { return }
+        guard let record = updater[key]?.record else { return }
+        let (directory, isDefault) = (record.directory, isDefaultDirectory(of: record))
         let (reserve, control) = (list.settings.diskReserve, ExtractionControl())
         extractions[key] = (folder, control)
         watch(key, control)
@@ -284,7 +294,7 @@ extension AssetCentre {
         }
         claimFolder(of: key) {
             DiskPool.shared.perform(at: .path(directory), takesLong: true) {
-                AssetFiles.extract(folder, in: directory, manifest, reserve, control)
+                AssetFiles.extract(folder, in: directory, isDefault: isDefault, manifest, reserve, control)
             } then: {
                 ended($0)
             }

@@ -38,18 +38,23 @@ enum AssetFiles {
     }
 
     static func extract(
-        _ folder: String, in directory: String, _ manifest: AssetManifest, _ reserve: DiskReserve, _ control: ExtractionControl
+        _ folder: String, in directory: String, isDefault: Bool, _ manifest: AssetManifest, _ reserve: DiskReserve,
+        _ control: ExtractionControl
     ) -> AssetUpdater.ExtractionEnd {
         let archive: Int32
+        let isLost: Bool
         do throws(DiskError) {
             let parent = try OpenFolder.open(directory, allowHidden: true)
             archive = openUninterrupted(
                 parent.descriptor, AssetRecord.archive(of: folder), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-            guard archive >= 0 else { throw DiskError("open the archive") }
+            isLost = archive < 0 && errno == ENOENT
+            guard archive >= 0 || isLost else { throw DiskError("open the archive") }
         } catch {
-            // The folder may be whole already: an earlier process died before it said so.
-            return error.code == ENOENT ? .archiveLost : .failed(error.failure(folder: directory))
+            // A folder of ours that is missing was deleted, with the archive. Another one may be on a disk that is away, and the archive
+            // with it: the next update unpacks it.
+            return isDefault && error.code == ENOENT ? .archiveLost : .failed(error.failure(folder: directory))
         }
+        if isLost { return .archiveLost }
         defer { close(archive) }
         var limits = ExtractionLimits()
         limits.unpacked = manifest.unpackedSize

@@ -134,6 +134,11 @@ internal import Scheduling
     /// The downloads that `Fetch` has added for `key`, oldest first.
     func fetched(_ key: CopyKey) -> [ScheduledDownload] { (fetches[key]?.sorted() ?? []).compactMap { scheduler[$0] } }
 
+    /// The downloads into `directory` that `Fetch`, or an asset, has added.
+    func fetched(in directory: String) -> [ScheduledDownload] {
+        fetches.keys.filter { $0.directory.isSameBytes(as: directory) }.flatMap { fetched($0) }
+    }
+
     // MARK: Changing
 
     /// Indexes a download of the scheduler by its path, if the path contains a token, and by its fetch key.
