@@ -442,9 +442,10 @@ extension AssetUpdater {
         change(key) { record in
             // If the installed version was lost, the version before it is the only one to go back to.
             let previous = record.installed ?? record.previous
-            // If nothing was installed, the link may lead to the version that was left, and programs may have that open: it stays until the
-            // next update.
-            let kept = previous == nil && record.left?.folder != pending.folder ? record.left : nil
+            // The version that the link led to at the registration, whose number nobody knows. Programs may have it open, so it stays until
+            // the next update.
+            let found = previous == nil && record.left?.version.isEmpty == true && record.left?.folder != pending.folder
+            let kept = found ? record.left : nil
             for old in [record.previous, record.left].compactMap({ $0?.folder })
             where old != pending.folder && old != previous?.folder && old != kept?.folder {
                 record.addRemoval(old, keepsFolder: false)
