@@ -17,8 +17,10 @@ struct StoreFolder {
     /// folder.
     func make() throws(StoreError) {
         var status = stat()
-        if stat(path, &status) != 0 {
-            guard errno == ENOENT else { throw StoreError(system: errno, "keep the queue", path) }
+        let isThere = stat(path, &status) == 0
+        guard isThere || errno == ENOENT else { throw StoreError(system: errno, "keep the queue", path) }
+        // Without a database, an earlier process may have died before it flushed the folders' names.
+        if !isThere || access(database, F_OK) != 0 && errno == ENOENT {
             for end in path.indices.dropFirst() where path[end] == "/" { _ = Self.make(String(path[..<end])) }
             let code = Self.make(path)
             guard code == 0, stat(path, &status) == 0 else { throw StoreError(system: code == 0 ? errno : code, "make a folder", path) }
@@ -27,11 +29,11 @@ struct StoreFolder {
         if status.st_mode & 0o777 != 0o700, chmod(path, 0o700) != 0 { throw StoreError(system: errno, "set the permissions", path) }
     }
 
-    /// Makes a folder, and brings its name to disk as far as its parent can be opened.
+    /// Makes a folder unless it exists, and brings its name to disk as far as its parent can be opened.
     ///
     /// - Returns: 0 if it is there, or an error number.
     private static func make(_ path: String) -> Int32 {
-        guard mkdir(path, 0o700) == 0 else { return errno == EEXIST ? 0 : errno }
+        guard mkdir(path, 0o700) == 0 || errno == EEXIST else { return errno }
         _ = sync(path + "/..")
         return 0
     }
