@@ -18,7 +18,8 @@ import Testing
 
     static let peers = [
         Peer(name: "bsdtar", command: "bsdtar -xf \"$1\"", version: "bsdtar --version"),
-        Peer(name: "unzip", command: "unzip -qo -P '' \"$1\" </dev/null", version: "unzip -v | head -n 1 | cut -d' ' -f1-2", isForZip: true),
+        Peer(
+            name: "unzip", command: "unzip -qo -P '' \"$1\" </dev/null", version: "unzip -v | head -n 1 | cut -d' ' -f1-2", isForZip: true),
         Peer(name: "7z", command: "7z x -y -bd -p \"$1\" </dev/null", version: "7z i | grep -m1 Copyright | cut -d: -f1"),
     ]
 
@@ -30,7 +31,9 @@ import Testing
 
     static let rows: [Row] =
         `A hostile archive`.cases.map { Row(name: $0.testDescription, bytes: $0.bytes, isZip: $0.testDescription.hasPrefix("a zip")) } + [
-            Row(name: "a tar that ends too early", bytes: Array(TarBytes().adding("a", patternBytes(5000)).whole.prefix(2048)), isZip: false),
+            Row(
+                name: "a tar that ends too early", bytes: Array(TarBytes().adding("a", patternBytes(5000)).whole.prefix(2048)),
+                isZip: false),
             Row(name: "a zip whose file has another checksum", bytes: damagedZip, isZip: true),
         ]
 
