@@ -74,7 +74,10 @@ private func isSmall(_ place: Place) -> Bool {
         }
         #expect(procStatus(pid, "Name") == "todokud-unpack")
         if geteuid() == 0 {
-            #expect(target(of: "/proc/\(pid)/ns/net") != target(of: "/proc/self/ns/net"))
+            // A process in a chroot may make no user namespace (unshare(2)); some distributions forbid it to all.
+            let hasNamespaces = await Child.run(["unshare", "--user", "--net", "true"]).status == 0
+            if !hasNamespaces { print("no user namespace can be made here: seccomp alone keeps the child from sockets") }
+            #expect((target(of: "/proc/\(pid)/ns/net") != target(of: "/proc/self/ns/net")) == hasNamespaces)
             #expect(listFolder("/proc/\(pid)/fd").sorted() == ["1", "2", "3", "4", "5"])
         }
         #expect(readFile("/proc/\(pid)/environ")?.isEmpty ?? true)
