@@ -38,7 +38,7 @@ private final class World {
     var archives: [String: String] = [:]  // path: version
     var unpacking: Set<String> = []
     var folders: [String: String] = [:]  // name: version
-    /// The folders of which somebody has deleted files.
+    /// The version folders from which somebody has deleted files.
     var damaged: Set<String> = []
     var link: String?
     /// Somebody has deleted the link, or the version that it led to, and no switch has followed.
