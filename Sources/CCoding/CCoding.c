@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 // zlib 1.2 and 1.3: the interface of libz.so.1 has been the same since 1.2.0.
 struct z_state {
@@ -61,6 +62,10 @@ _Static_assert(sizeof(struct z_state) == sizeof(z_stream) && offsetof(struct z_s
                "z_stream");
 _Static_assert(z_stream_end == Z_STREAM_END && z_data_error == Z_DATA_ERROR && z_mem_error == Z_MEM_ERROR && z_buf_error == Z_BUF_ERROR, "zlib");
 #endif
+#if __has_include(<libdeflate.h>)
+#include <libdeflate.h>
+_Static_assert(__builtin_types_compatible_p(__typeof__(libdeflate_crc32), uint32_t(uint32_t, const void *, size_t)), "libdeflate");
+#endif
 #if __has_include(<brotli/decode.h>)
 #include <brotli/decode.h>
 _Static_assert((int)brotli_success == (int)BROTLI_DECODER_RESULT_SUCCESS && (int)brotli_needs_input == (int)BROTLI_DECODER_RESULT_NEEDS_MORE_INPUT &&
@@ -97,7 +102,11 @@ static struct {
   int (*run)(struct z_state *, int flush);
   int (*reset)(struct z_state *);
   int (*end)(struct z_state *);
+  int (*validate)(struct z_state *, int check);
 } zlib;
+static struct {
+  uint32_t (*crc)(uint32_t before, const void *bytes, size_t count);
+} libdeflate;
 static struct {
   void *(*make)(void *allocate, void *release, void *opaque);
   void (*free)(void *);
@@ -122,13 +131,16 @@ static struct {
   int (*end)(struct bz_state *);
 } bzip2;
 
-static bool has_zlib, has_brotli, has_zstd, has_lzma, has_bzip2;
+static bool has_zlib, has_libdeflate, has_brotli, has_zstd, has_lzma, has_bzip2;
 #define FIND(field, name) ((field) = (__typeof__(field))dlsym(library, name))
 
 static void load_zlib(void) {
   void *library = dlopen("libz.so.1", RTLD_NOW | RTLD_LOCAL);
   has_zlib = library && FIND(zlib.init, "inflateInit2_") && FIND(zlib.run, "inflate") && FIND(zlib.reset, "inflateReset") &&
              FIND(zlib.end, "inflateEnd");
+  if (!has_zlib || !FIND(zlib.validate, "inflateValidate")) return;
+  library = dlopen("libdeflate.so.0", RTLD_NOW | RTLD_LOCAL);
+  has_libdeflate = library && FIND(libdeflate.crc, "libdeflate_crc32");
 }
 static void load_brotli(void) {
   void *library = dlopen("libbrotlidec.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -152,10 +164,18 @@ static void load_bzip2(void) {
               FIND(bzip2.end, "BZ2_bzDecompressEnd");
 }
 
+/// What was read and made of a member of a gzip file (RFC 1952), if libdeflate computes its CRC.
+struct gzip_member {
+  bool is_checked_here;
+  uint32_t crc, size;  // of the decoded bytes; the size modulo 2^32
+  uint8_t tail[8];     // the last bytes read: at the end of a member, its CRC32 and ISIZE
+};
+
 struct todoku_decoder {
   enum todoku_coding coding;
   struct z_state z;
   bool has_z, has_ended;
+  struct gzip_member member;
   void *other;
   struct lzma_state xz;
   uint64_t most_memory;
@@ -172,6 +192,33 @@ static bool begin_bzip2(struct todoku_decoder *decoder) {
 static bool begin_zlib(struct todoku_decoder *decoder, int bits) {
   decoder->has_z = zlib.init(&decoder->z, bits, "1", (int)sizeof decoder->z) == z_ok;
   return decoder->has_z;
+}
+
+/// zlib needs two thirds as long for the CRC as for the decoding, libdeflate a quarter of that. zlib can leave its CRC out
+/// (inflateValidate), but have nobody else compute it.
+static bool begin_gzip(struct todoku_decoder *decoder) {
+  if (!begin_zlib(decoder, 16 + 15)) return false;
+  decoder->member.is_checked_here = has_libdeflate && zlib.validate(&decoder->z, 0) == z_ok;
+  return true;
+}
+
+static uint32_t little_endian(const uint8_t *bytes) {
+  return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+}
+
+/// Whether the member is right, as far as it was read. `has_ended`: up to its end.
+static bool note_member(
+    struct gzip_member *member, const uint8_t *input, size_t used, const uint8_t *output, size_t made, bool has_ended) {
+  if (!member->is_checked_here) return true;
+  size_t last = used < sizeof member->tail ? used : sizeof member->tail;
+  memmove(member->tail, member->tail + last, sizeof member->tail - last);
+  memcpy(member->tail + sizeof member->tail - last, input + used - last, last);
+  member->crc = libdeflate.crc(member->crc, output, made);
+  member->size += (uint32_t)made;
+  if (!has_ended) return true;
+  bool is_right = little_endian(member->tail) == member->crc && little_endian(member->tail + 4) == member->size;
+  member->crc = member->size = 0;
+  return is_right;
 }
 
 struct todoku_decoder *todoku_decoder_make(enum todoku_coding coding) {
@@ -194,7 +241,7 @@ struct todoku_decoder *todoku_decoder_make_wide(enum todoku_coding coding, int w
   case TODOKU_CODING_DEFLATE:
     pthread_once(&zlib_once, load_zlib);
     // Whether "deflate" has zlib's frame is told by its first byte.
-    made = has_zlib && (coding == TODOKU_CODING_DEFLATE || begin_zlib(decoder, 16 + 15));
+    made = has_zlib && (coding == TODOKU_CODING_DEFLATE || begin_gzip(decoder));
     break;
   case TODOKU_CODING_BROTLI:
     pthread_once(&brotli_once, load_brotli);
@@ -249,6 +296,7 @@ static enum todoku_decoded run_zlib(
   int code = zlib.run(&decoder->z, 0);
   *used = (size_t)(decoder->z.next_in - input);
   *made = (size_t)(decoder->z.next_out - output);
+  if (!note_member(&decoder->member, input, *used, output, *made, code == z_stream_end)) return TODOKU_DECODED_BROKEN;
   switch (code) {
   case z_stream_end: decoder->has_ended = true; return TODOKU_DECODED_END;
   case z_ok:

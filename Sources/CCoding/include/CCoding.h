@@ -1,5 +1,6 @@
 // Decodes gzip, deflate, br and zstd by zlib, libbrotlidec and libzstd. Each is loaded by dlopen(3) when it is first needed. libcurl
-// depends on the three and could decode them, but it does not report a stream that ends early or has bytes behind it.
+// depends on the three and could decode them, but it does not report a stream that ends early or has bytes behind it. Where libdeflate is
+// there, it computes the CRC of gzip, because zlib is slower.
 //
 // Likewise xz and bzip2 by liblzma and libbz2, for archives. libarchive depends on the two and could decode them, but it does not bound the
 // memory that a stream of xz asks for, nor the bytes that it unpacks at a time.

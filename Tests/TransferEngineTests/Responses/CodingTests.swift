@@ -84,6 +84,17 @@ private enum Coded {
         #expect(end.failure?.name == .network && end.failure?.isRetryable == false, "\(end)")
     }
 
+    /// The last eight bytes of a stream of gzip are its checksum and its length (RFC 1952 §2.3.1).
+    @Test(arguments: 1...8, [false, true])
+    func `of gzip whose checksum or length is wrong fails for good`(back: Int, chunked: Bool) async throws {
+        var wrong = Coded.gzip
+        wrong[wrong.count - back] ^= 0x10
+        for body in [wrong, Coded.gzip + wrong, wrong + Coded.gzip] {
+            let (end, _) = try await run("/x", coding: "gzip", body: body, chunked: chunked)
+            #expect(end.failure?.name == .network && end.failure?.isRetryable == false, "\(end)")
+        }
+    }
+
     @Test func `may have several streams in a row where the coding says so`() async throws {
         for (coding, body) in [("gzip", Coded.gzip), ("zstd", Coded.zstd)] {
             let (end, part) = try await run("/x", coding: coding, body: body + body)
