@@ -27,8 +27,8 @@ struct UnpackedEntries: Equatable {
 
 /// Unpacks the entries of an archive into an open folder. Needs no other right than to change this folder.
 final class EntryUnpacking {
-    /// The most bytes, or time, whose work is lost by a power cut, besides the file in progress.
-    private static let checkpointBytes: ByteCount = 64 << 20
+    /// The time whose work a power cut loses at most, besides the file in progress. It is not a number of bytes: each flush waits for the
+    /// disk, and a fast disk would wait more often than it works.
     private static let checkpointTime = Duration.seconds(10)
 
     private let job: UnpackingJob
@@ -55,7 +55,7 @@ final class EntryUnpacking {
         let reader = try ArchiveReader(source)
         var table = EntryTable(limit: limits.entries)
         var last: String?
-        var (flushedAt, flushedBytes) = (ContinuousClock.now, bytes)
+        var flushedAt = ContinuousClock.now
         if count == 0 { try checkRoom(in: tree.root, done: 0) }
         while !source.isEmptyZip, let entry = try reader.next(after: last) {
             guard !control.isCancelled else { throw .cancelled }
@@ -77,9 +77,9 @@ final class EntryUnpacking {
             guard entries > count else { continue }
             let now = entries
             try disk { () throws(DiskError) in try journal.note(written: now) }
-            if bytes -| flushedBytes >= Self.checkpointBytes || ContinuousClock.now - flushedAt > Self.checkpointTime {
+            if ContinuousClock.now - flushedAt > Self.checkpointTime {
                 try checkpoint(tree, &journal, isWhole: false)
-                (flushedAt, flushedBytes) = (.now, bytes)
+                flushedAt = .now
             }
         }
         try source.drain()

@@ -73,8 +73,8 @@ final class ArchiveSource {
             decoder = made
         }
         // If `init` throws before all fields are set, `deinit` does not run. So allocate only after the last throw above.
-        raw = .allocate(capacity: Self.chunkSize)
-        plain = .allocate(capacity: Self.chunkSize)
+        raw = Self.allocate()
+        plain = Self.allocate()
         if case .tar(let compression?) = kind { try peek(compression) }
     }
 
@@ -82,6 +82,12 @@ final class ArchiveSource {
         if let decoder { todoku_decoder_free(decoder) }
         raw.deallocate()
         plain.deallocate()
+    }
+
+    /// A buffer of whole pages. On some processors (AMD Zen 3), the kernel copies a page three times as slowly into a buffer that begins
+    /// some bytes behind a page's start, as malloc(3) gives it.
+    private static func allocate() -> UnsafeMutablePointer<UInt8> {
+        UnsafeMutableRawPointer.allocate(byteCount: chunkSize, alignment: 4096).bindMemory(to: UInt8.self, capacity: chunkSize)
     }
 
     private func peek(_ compression: ArchiveKind.Compression) throws(ExtractionFailure) {

@@ -9,10 +9,8 @@ internal import PartFiles
 /// Each folder of a path is opened relative to the one above it, and without following a link. So nothing is made outside, whatever other
 /// programs do to the folder meanwhile. The folders of the last path stay open for the next path: at most `ExtractionLimits.depth`.
 final class TargetTree {
-    /// After this many bytes of a file, and at the end of a file that is not small, write-back begins: the disk writes while the next bytes
-    /// are decompressed, and the flush is short.
+    /// After this many bytes of a file, write-back begins, so that the flush at the end is short.
     private static let writebackStep: ByteCount = 8 << 20
-    private static let smallFile: ByteCount = 256 << 10
 
     let root: Int32
     private let calls: ExtractionCalls
@@ -89,11 +87,7 @@ final class TargetTree {
             let times = [modified, modified]
             _ = futimens(file, times)  // not every file system takes every time
         }
-        if isFlushedWhole {
-            writer.startWriteback(ofAtLeast: Self.smallFile)
-        } else {
-            try disk { () throws(DiskError) in try flush(file) }
-        }
+        if !isFlushedWhole { try disk { () throws(DiskError) in try flush(file) } }
         let code = close(file)
         file = -1
         // NFS reports a failed write here.
@@ -226,15 +220,10 @@ struct FileWriter {
         }
         end = max(end, place)
         unstarted = min(unstarted.lowerBound, offset)..<max(unstarted.upperBound, place)
-        startWriteback(ofAtLeast: writebackStep)
-    }
-
-    /// Begins to write back what was written since the last time, if it is at least `least` bytes.
-    mutating func startWriteback(ofAtLeast least: ByteCount) {
-        guard unstarted.byteCount >= least else { return }
+        guard unstarted.byteCount >= writebackStep else { return }
         // Only a hint, so ignore a failure.
         _ = todoku_start_writeback(descriptor, off_t(clamping: unstarted.lowerBound), off_t(clamping: unstarted.byteCount))
-        unstarted = unstarted.upperBound..<unstarted.upperBound
+        unstarted = place..<place
     }
 }
 
