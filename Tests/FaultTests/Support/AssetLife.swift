@@ -393,17 +393,15 @@ enum AssetStep: Sendable, Equatable {
             isGone, "the end leaves \(listFolder("\(place.files)/todoku/assets")) \(listFolder(directory)), \(listFolder(manifests))")
         await lane.end(SIGTERM)
         hasStarted = false
-        let rows = await Child.run(["python3", "-c", Self.countRows, "\(place.state)/todoku/todoku.db"])
+        let rows = await Child.run(["sqlite3", "\(place.state)/todoku/todoku.db", Self.countRows])
         verdict.expect(rows.output == "" && rows.status == 0, "rows are left: \(rows.output)\(rows.errors)")
     }
 
-    private static let countRows = """
-        import sqlite3, sys
-        database = sqlite3.connect(sys.argv[1])
-        for table in ["asset", "download", "course", "sweep"]:
-            count = database.execute("SELECT count(*) FROM " + table).fetchone()[0]
-            if count: print(table, count)
-        """
+    /// The tables that still have rows, and how many.
+    private static let countRows =
+        "SELECT * FROM ("
+        + ["asset", "download", "course", "sweep"].map { "SELECT '\($0)', count(*) AS rows FROM \($0)" }.joined(separator: " UNION ALL ")
+        + ") WHERE rows > 0"
 
     /// A kill costs at most 1 MiB, and nothing else is fetched twice.
     func expectFetchedOnce() {
