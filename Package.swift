@@ -16,8 +16,8 @@ let seen: [SwiftSetting] =
 
 /// A room of the architecture (docs/architecture.md). What it may import is what it depends on here;
 /// `meson-helpers/check-imports` holds the sources to that.
-func room(_ name: String, _ dependencies: [Target.Dependency] = [], resources: [Resource] = [], isTestable: Bool = false) -> Target {
-    .target(name: name, dependencies: dependencies, resources: resources, swiftSettings: strict + (isTestable ? seen : []))
+func room(_ name: String, _ dependencies: [Target.Dependency] = [], isTestable: Bool = false) -> Target {
+    .target(name: name, dependencies: dependencies, swiftSettings: strict + (isTestable ? seen : []))
 }
 
 func program(_ name: String, _ dependencies: [Target.Dependency], isTestable: Bool = false) -> Target {
@@ -69,6 +69,7 @@ let package = Package(
         .target(name: "CArchive"),
         .target(name: "CConfine"),
         .target(name: "CJSON"),
+        .target(name: "CEmbedded"),
 
         // Rooms
         room("EventLoop", ["CSystem"], isTestable: true),
@@ -83,15 +84,9 @@ let package = Package(
         room("Extraction", ["CArchive", "CCoding", "CConfine", "CSystem", "PartFiles", "DownloadModel", "EventLoop"], isTestable: true),
         room("Packing", ["CArchive", "Assets", "Extraction", "PartFiles", "DownloadModel", "EventLoop"], isTestable: true),
         room("DownloadStore", ["CSQLite", "CSystem", "DownloadModel", "EventLoop"], isTestable: true),
-        room("Localization", ["DownloadModel"], resources: [.embedInCode("Resources/ja.po")], isTestable: true),
+        room("Localization", ["CEmbedded", "DownloadModel"], isTestable: true),
         room("Desktop", ["CNotify", "CSound", "DBus", "DownloadModel", "EventLoop", "Localization"], isTestable: true),
-        room(
-            "DownloaderInterface", ["DBus", "DownloadModel"],
-            resources: [
-                .embedInCode("Resources/org.todoku.Downloader1.xml"), .embedInCode("Resources/org.todoku.Download1.xml"),
-                .embedInCode("Resources/org.todoku.Batch1.xml"), .embedInCode("Resources/org.todoku.Asset1.xml"),
-                .embedInCode("Resources/org.freedesktop.Application.xml"),
-            ]),
+        room("DownloaderInterface", ["CEmbedded", "DBus", "DownloadModel"]),
         room(
             "DownloadService",
             [
@@ -105,7 +100,7 @@ let package = Package(
         room("StatusNotifier", ["DBus", "EventLoop"], isTestable: true),
         room("WebPush", ["CCrypto"]),
         room("PushModel", ["DBus", "DownloadModel", "DownloaderInterface", "JSON", "WebPush"]),
-        room("PushInterface", ["DBus", "DownloaderInterface"], resources: [.embedInCode("Resources/org.todoku.Push1.xml")]),
+        room("PushInterface", ["CEmbedded", "DBus", "DownloaderInterface"]),
         room(
             "PushService",
             [

@@ -1,15 +1,21 @@
+internal import CEmbedded
+
 /// The machine-readable contract: `data/dbus-interfaces/*.xml`, embedded at build time. These files are its only source.
 public enum InterfaceXML {
     /// The whole file of `interface`; nil if it is not one of our interfaces.
     public static func document(of interface: String) -> String? {
         switch interface {
-        case Manager.interface: String(decoding: PackageResources.org_todoku_Downloader1_xml, as: UTF8.self)
-        case Download.interface: String(decoding: PackageResources.org_todoku_Download1_xml, as: UTF8.self)
-        case Batch.interface: String(decoding: PackageResources.org_todoku_Batch1_xml, as: UTF8.self)
-        case Asset.interface: String(decoding: PackageResources.org_todoku_Asset1_xml, as: UTF8.self)
-        case Application.interface: String(decoding: PackageResources.org_freedesktop_Application_xml, as: UTF8.self)
+        case Manager.interface: text(todoku_downloader1_xml())
+        case Download.interface: text(todoku_download1_xml())
+        case Batch.interface: text(todoku_batch1_xml())
+        case Asset.interface: text(todoku_asset1_xml())
+        case Application.interface: text(todoku_application_xml())
         default: nil
         }
+    }
+
+    private static func text(_ file: todoku_file) -> String {
+        String(decoding: UnsafeBufferPointer(start: file.bytes, count: file.count), as: UTF8.self)
     }
 
     /// The `<interface>…</interface>` element of `interface` for introspection: the file without its prologue, with its comments.

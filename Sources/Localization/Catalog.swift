@@ -1,3 +1,4 @@
+internal import CEmbedded
 public import DownloadModel
 
 /// Texts in the user's language, from the catalogues in `data/po`, and the user's number format.
@@ -12,8 +13,14 @@ public final class Catalog: Sendable {
     /// The language in use: Japanese or English. `auto` is resolved.
     public let spoken: Language
 
+    /// `data/po/ja.po`.
+    static var file: [UInt8] {
+        let file = todoku_ja_po()
+        return Array(UnsafeBufferPointer(start: file.bytes, count: file.count))
+    }
+
     /// Loaded when the first text is needed.
-    private static let japanese = Messages(PackageResources.ja_po)
+    private static let japanese = Messages(file)
 
     /// - Parameter environment: returns a variable of the process's environment, from which `auto` is resolved.
     public init(_ language: Language, environment: (String) -> String? = SessionLocale.variable) {

@@ -1,3 +1,4 @@
+internal import CEmbedded
 public import DBus
 internal import DownloaderInterface
 
@@ -22,7 +23,10 @@ public enum Push {
     public static let version = PropertyOf(interface, "Version", String.self, change: .constant)
 
     /// The interface file, embedded at build time.
-    public static var document: String { String(decoding: PackageResources.org_todoku_Push1_xml, as: UTF8.self) }
+    public static var document: String {
+        let file = todoku_push1_xml()
+        return String(decoding: UnsafeBufferPointer(start: file.bytes, count: file.count), as: UTF8.self)
+    }
     /// The `<interface>` element of the file, for introspection.
     public static var element: String { InterfaceXML.element(in: document) ?? "" }
 }

@@ -28,7 +28,7 @@ private func readByOthers(_ po: [UInt8]) async throws -> [String: [String]] {
 
 @Suite struct `A catalogue’s file` {
     @Test func `reads as gettext reads it`() async throws {
-        let file = PackageResources.ja_po
+        let file = Catalog.file
         #expect(Messages(file).forms == (try await readByOthers(file)))
     }
 
