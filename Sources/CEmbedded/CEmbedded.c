@@ -2,9 +2,10 @@
 
 #pragma clang diagnostic ignored "-Wc23-extensions"  // #embed
 
-// Each file has a section of its own, so that the linker leaves out what a program does not use.
+// Each file and each function has a section of its own, so that the linker leaves out what a program does not use.
 #define EMBEDDED(name) __attribute__((section(".rodata.todoku." #name))) static const uint8_t name[]
-#define FILE_OF(name) (struct todoku_file){name, sizeof name}
+#define GIVE(function, name)                                                                                                               \
+  __attribute__((section(".text.todoku." #name))) struct todoku_file function(void) { return (struct todoku_file){name, sizeof name}; }
 
 EMBEDDED(downloader1) = {
 #embed "../../data/dbus-interfaces/org.todoku.Downloader1.xml"
@@ -28,10 +29,10 @@ EMBEDDED(ja) = {
 #embed "../../data/po/ja.po"
 };
 
-struct todoku_file todoku_downloader1_xml(void) { return FILE_OF(downloader1); }
-struct todoku_file todoku_download1_xml(void) { return FILE_OF(download1); }
-struct todoku_file todoku_batch1_xml(void) { return FILE_OF(batch1); }
-struct todoku_file todoku_asset1_xml(void) { return FILE_OF(asset1); }
-struct todoku_file todoku_push1_xml(void) { return FILE_OF(push1); }
-struct todoku_file todoku_application_xml(void) { return FILE_OF(application); }
-struct todoku_file todoku_ja_po(void) { return FILE_OF(ja); }
+GIVE(todoku_downloader1_xml, downloader1)
+GIVE(todoku_download1_xml, download1)
+GIVE(todoku_batch1_xml, batch1)
+GIVE(todoku_asset1_xml, asset1)
+GIVE(todoku_push1_xml, push1)
+GIVE(todoku_application_xml, application)
+GIVE(todoku_ja_po, ja)
