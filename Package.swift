@@ -134,7 +134,7 @@ let package = Package(
         .executableTarget(
             name: "game-loader", dependencies: ["TodokuClient", "DownloadModel"], path: "examples/game-loader/Sources/game-loader",
             swiftSettings: strict),
-        .target(name: "TestSupport", dependencies: ["DBus", "EventLoop", "CSystem"], path: "Tests/TestSupport", swiftSettings: plain),
+        .target(name: "TestSupport", dependencies: ["DBus", "EventLoop", "CSystem"], path: "Tests/TestSupport", swiftSettings: strict),
         suite("EventLoopTests", ["EventLoop"]),
         suite("DBusTests", ["DBus", "EventLoop"]),
         suite("JSONTests", ["JSON"]),

@@ -20,8 +20,9 @@ func tree(_ path: String) -> [String: String] {
             case S_IFLNK: found[key] = "link to \(target(of: "\(folder)/\(name)") ?? "")"
             case S_IFCHR, S_IFBLK, S_IFIFO, S_IFSOCK: found[key] = "special"  // a pipe would wait for its other end
             default:
-                let sum = (readFile("\(folder)/\(name)") ?? []).reduce(UInt64(1)) { $0 &* 31 &+ UInt64($1) }
-                found[key] = "file \(String(status.st_mode & 0o7777, radix: 8)) \(status.st_size) \(sum)"
+                var hasher = Hasher()
+                readFile("\(folder)/\(name)")?.withUnsafeBytes { hasher.combine(bytes: $0) }
+                found[key] = "file \(String(status.st_mode & 0o7777, radix: 8)) \(status.st_size) \(hasher.finalize())"
             }
         }
     }

@@ -50,7 +50,7 @@ extension `The fault campaign` {
 
         @Test(arguments: ["http", "https"])
         func `never become the next file, and no download fails for them`(scheme: String) async throws {
-            let (lane, place) = (try await Lane(try await Shim()), Place())
+            let (lane, place) = (try await Lane(try await Shim.compiled()), Place())
             let folder = TemporaryFolder("todoku-surplus")
             let made = await Child.run(
                 [

@@ -25,7 +25,7 @@ extension `The fault campaign` {
 
         private func countCalls(_ kind: Fault.Kind) async throws -> Int {
             let place = Place()
-            let verdict = try await life(Verdict(row: "", name: ""), Fault(kind: kind, at: 0), place, try await Lane(try await Shim()))
+            let verdict = try await life(Verdict(row: "", name: ""), Fault(kind: kind, at: 0), place, try await Lane(try await Shim.compiled()))
             #expect(verdict.wrong == [] && place.calls > 0, "without any fault: \(verdict.wrong)")
             return place.calls
         }
@@ -96,7 +96,7 @@ extension `The fault campaign` {
             }
             guard let download = all[path.value] else { return verdict.wrong.append("an acknowledged download is gone") }
             if download.state == "finished" {
-                let isRight = download.path == "\(place.files)/\(name)" && readFile(download.path) == body
+                let isRight = download.path == "\(place.files)/\(name)" && fileHolds(download.path, body)
                 verdict.expect(isRight, "it finished with \(download.path), which is not the file")
                 if isRight { verdict.right += 1 }
                 return

@@ -152,10 +152,21 @@ struct Disk {
     private static func apply(_ change: DataChange, to bytes: inout [UInt8]) {
         switch change {
         case .truncate(let size):
-            if size < bytes.count { bytes.removeLast(bytes.count - size) } else { bytes += repeatElement(0, count: size - bytes.count) }
+            if size < bytes.count { bytes.removeLast(bytes.count - size) } else { grow(&bytes, to: size) }
         case .write(let offset, let data):
-            if bytes.count < offset + data.count { bytes += repeatElement(0, count: offset + data.count - bytes.count) }
-            bytes.replaceSubrange(offset..<offset + data.count, with: data)
+            grow(&bytes, to: offset + data.count)
+            // The suites are not optimized: `replaceSubrange` would take one byte at a time.
+            bytes.withUnsafeMutableBytes { bytes in
+                data.withUnsafeBytes { UnsafeMutableRawBufferPointer(rebasing: bytes[offset...]).copyMemory(from: $0) }
+            }
+        }
+    }
+
+    private static func grow(_ bytes: inout [UInt8], to size: Int) {
+        guard bytes.count < size else { return }
+        bytes += [UInt8](unsafeUninitializedCapacity: size - bytes.count) { rest, count in
+            memset(rest.baseAddress!, 0, rest.count)
+            count = rest.count
         }
     }
 
@@ -171,6 +182,10 @@ struct Disk {
         struct Content: Hashable {
             let inode: UInt64
             let bytes: [UInt8]
+
+            static func == (a: Content, b: Content) -> Bool {
+                a.inode == b.inode && a.bytes.count == b.bytes.count && memcmp(a.bytes, b.bytes, a.bytes.count) == 0
+            }
 
             func hash(into hasher: inout Hasher) {
                 hasher.combine(inode)

@@ -22,6 +22,9 @@ enum Length {
     /// How many cases run at a time. They wait more than they compute.
     static let lanes = getenv("TODOKU_FAULTS_LANES").flatMap { Int(String(cString: $0)) } ?? 8
 
+    /// The file with the table. Runs side by side need one each.
+    static let table = getenv("TODOKU_FAULTS_TABLE").map { String(cString: $0) } ?? "fault-campaign.md"
+
     /// The cases to run, by how their names begin in the list of wrong ones: `TODOKU_FAULTS_CASE="eio at call 15"`.
     static let only = getenv("TODOKU_FAULTS_CASE").map { String(cString: $0) }
 
@@ -95,7 +98,7 @@ struct Verdict: Sendable {
         }
     }
 
-    /// Writes `fault-campaign.md` with all sections so far. Fails the test if anything was wrong, or nothing was tried.
+    /// Writes the table with all sections so far. Fails the test if anything was wrong, or nothing was tried.
     ///
     /// - Parameter expected: rows that must not be empty, because the fault must have hit something.
     func finish(expecting expected: [String] = []) {
@@ -120,11 +123,11 @@ struct Verdict: Sendable {
         Self.sections.removeAll { $0.title == title }
         Self.sections.append((title, text))
         let page = "# Fault campaign\n\n" + Self.sections.map { "## \($0.title)\n\n\($0.text)" }.joined(separator: "\n")
-        writeFile(productPath("fault-campaign.md"), page.utf8)
+        writeFile(productPath(Length.table), page.utf8)
         for name in expected where Length.only == nil { #expect(rows[name] != nil, "no case of “\(name)” was met") }
         #expect(sum.tried > 0 || Length.only != nil, "no case of “\(title)” was tried")
         for verdict in wrong.prefix(40) { Issue.record("\(verdict.words)") }
-        if wrong.count > 40 { Issue.record("and \(wrong.count - 40) more cases: see fault-campaign.md") }
+        if wrong.count > 40 { Issue.record("and \(wrong.count - 40) more cases: see \(Length.table)") }
     }
 }
 
@@ -132,7 +135,7 @@ struct Verdict: Sendable {
 @BusActor func runCases<Case: Sendable>(
     _ cases: [Case], _ report: Report, lanes: Int = Length.lanes, _ run: @escaping @BusActor @Sendable (Case, Lane) async throws -> Verdict
 ) async throws {
-    let shim = try await Shim()
+    let shim = try await Shim.compiled()
     let queue = CaseQueue(cases)
     try await withThrowingTaskGroup(of: Void.self) { group in
         for _ in 0..<min(lanes, cases.count) {

@@ -2,13 +2,22 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// The preloaded object of `Tests/FaultShim`, compiled for this run of the tests.
+/// The preloaded object of `Tests/FaultShim`, compiled once for this run of the tests.
 final class Shim: Sendable {
-    private let folder = TemporaryFolder("todoku-shim")
-    var object: String { folder("faultshim.so") }
+    private static let shared = Task {
+        let shim = try await Shim()
+        // A static value has no end.
+        atexit { removeTree(Shim.folder.path) }
+        return shim
+    }
+
+    static func compiled() async throws -> Shim { try await shared.value }
+
+    private static let folder = TemporaryFolder("todoku-shim")
+    var object: String { Self.folder("faultshim.so") }
 
     /// Compiles the object with the C compiler of the Swift toolchain, or with the system's.
-    init() async throws {
+    private init() async throws {
         let sources = "\(repository)/Tests/FaultShim"
         var words = ""
         for compiler in ["clang", "cc"] {

@@ -25,7 +25,7 @@ public final class TemporaryFolder: Sendable {
     }
 }
 
-private func removeTree(_ path: String) {
+public func removeTree(_ path: String) {
     var status = stat()
     guard lstat(path, &status) == 0 else { return }
     if status.st_mode & S_IFMT == S_IFDIR {
@@ -48,6 +48,9 @@ public func readFile(_ path: String) -> [UInt8]? {
         bytes.append(contentsOf: buffer[..<count])
     }
 }
+
+/// Whether a file has these bytes. The suites are not optimized, and their `==` compares one byte at a time.
+public func fileHolds(_ path: String, _ bytes: [UInt8]) -> Bool { readFile(path) == bytes }
 
 public func writeFile(_ path: String, _ bytes: some Sequence<UInt8>, mode: UInt32 = 0o644) {
     let descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode)

@@ -55,7 +55,7 @@ extension `The fault campaign` {
 
         /// The calls of the life that a fault could hit: their names and paths, in order.
         private func countCalls(_ kind: Fault.Kind, _ versions: [String: PublishedVersion]) async throws -> [Substring] {
-            let (lane, place) = (try await Lane(try await Shim()), Place())
+            let (lane, place) = (try await Lane(try await Shim.compiled()), Place())
             let verdict = try await live(.one(Fault(kind: kind, at: 0)), lane, versions, place)
             #expect(verdict.wrong == [] && place.calls > 0, "without any fault: \(verdict.wrong)")
             // Each line of the log begins with the call's number. The names of versions are instants.

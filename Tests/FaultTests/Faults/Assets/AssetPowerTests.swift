@@ -26,7 +26,7 @@ extension `The fault campaign` {
 
         @Test func `leads to a whole version also if the daemon was killed between making a folder and flushing its name`() async throws {
             let versions = try await PublishedVersion.makeAll()
-            let lane = try await Lane(try await Shim())
+            let lane = try await Lane(try await Shim.compiled())
             // The calls of the life that make a folder.
             let place = Place()
             let whole = try await recordLife([.update("1")], isPlain: true, fault: Fault(kind: .killAfter, at: 0), place, versions, lane)
@@ -48,7 +48,7 @@ extension `The fault campaign` {
 
         @Test func `is found damaged if a flush is left out`() async throws {
             let versions = try await PublishedVersion.makeAll()
-            let lane = try await Lane(try await Shim())
+            let lane = try await Lane(try await Shim.compiled())
             for plant in Plant.allCases {
                 let place = Place()
                 let record = try await recordLife([.update("1")], isPlain: plant.isPlain, place, versions, lane)

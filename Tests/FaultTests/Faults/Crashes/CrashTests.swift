@@ -15,7 +15,7 @@ extension `The fault campaign` {
         }
 
         @Test func `twice is set aside by the next start, and the others resume`() async throws {
-            let (lane, place) = (try await Lane(try await Shim()), Place())
+            let (lane, place) = (try await Lane(try await Shim.compiled()), Place())
             let server = ScriptedServer { request, reply in reply.serve(Bodies.large, for: request, entityTag: "\"v1\"") }
             let trap = ["FAULTSHIM_TRAP": bad]
             #expect(await lane.start(place, more: trap) == nil)
@@ -43,7 +43,7 @@ extension `The fault campaign` {
             try await lane.retry(path)
             let end = try await lane.settle([path])[path.value]
             #expect(end?.state == "finished", "\(end as Any)")
-            let isWhole = readFile(end?.path ?? "") == Bodies.large
+            let isWhole = fileHolds(end?.path ?? "", Bodies.large)
             #expect(isWhole)
             #expect(await lane.end(SIGTERM).status == 0)
         }
@@ -54,7 +54,7 @@ extension `The fault campaign` {
                 ("FAULTSHIM_TRAP_NAMED", "-1.part", "a trap in the pool, where the file gets its name"),
             ])
         func `leaves its mark, whichever thread worked on it`(variable: String, name: String, what: String) async throws {
-            let (lane, place) = (try await Lane(try await Shim()), Place())
+            let (lane, place) = (try await Lane(try await Shim.compiled()), Place())
             let server = ScriptedServer { request, reply in reply.serve(Bodies.large, for: request, entityTag: "\"v1\"") }
             #expect(await lane.start(place, more: [variable: name]) == nil)
             _ = try await download(lane, place, server.url("/bad.bin"))
@@ -64,7 +64,7 @@ extension `The fault campaign` {
         }
 
         @Test func `once resumes, and a kill does not count`() async throws {
-            let (lane, place) = (try await Lane(try await Shim()), Place())
+            let (lane, place) = (try await Lane(try await Shim.compiled()), Place())
             let gate = Gate()
             defer { gate.open() }
             let server = ScriptedServer { request, reply in

@@ -142,7 +142,7 @@ private let reader = """
             verdict.tell(download.error.message, "its owner")
             verdict.expect(download.error.message.contains(place.files), "its folder is not told: \(download.error.message)")
         }
-        let isWhole = readFile(isSaid ? "\(place.files)/\(name)" : download?.path ?? "") == body
+        let isWhole = fileHolds(isSaid ? "\(place.files)/\(name)" : download?.path ?? "", body)
         let isRight = isWhole && (isSaid || download?.state == "finished")
         verdict.expect(isRight, "\(queued[path.value] ?? "") became \(download?.outcome ?? "nothing")")
         if isRight { verdict.right += 1 }

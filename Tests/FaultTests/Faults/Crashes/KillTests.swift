@@ -24,7 +24,7 @@ extension `The fault campaign` {
 
         /// The number of calls in an undisturbed run that a kill may hit.
         private func countCalls() async throws -> Int {
-            let lane = try await Lane(try await Shim())
+            let lane = try await Lane(try await Shim.compiled())
             let place = Place()
             let verdict = try await killed(KillCase(counting: ()), lane, place)
             #expect(verdict.wrong == [] && place.calls > 0, "without a kill: \(verdict.wrong)")
@@ -195,7 +195,7 @@ private final class PacedFile: Sendable {
         return
     }
     // An unanswered call may have left another download, which took the name first.
-    let isRight = readFile(download.path) == body
+    let isRight = fileHolds(download.path, body)
     verdict.expect(isRight, "\(download.path) holds wrong bytes")
     if isRight { verdict.right += 1 }
     let fetched = place.received(from: file.server.port)

@@ -194,7 +194,7 @@ private struct Facts {
         verdict.expect(told.ended[path] == nil || lane.count("Completed", ObjectPath(path)) == 0, "Completed came again for \(name)")
         switch download.state {
         case "finished":
-            let isRight = readFile(download.path) == body
+            let isRight = fileHolds(download.path, body)
             verdict.expect(isRight, "\(download.path) holds wrong bytes")
             if isRight { verdict.right += 1 }
             names.append(download.path.lastName)

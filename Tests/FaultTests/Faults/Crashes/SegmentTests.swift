@@ -16,7 +16,7 @@ extension `The fault campaign` {
                     (before it, after it, or with half of its bytes written), every fifth one again in the next run, then let finish. Every byte that \
                     counts must be right, and none may be lost from 256 KiB on.
                     """)
-            let shim = try await Shim()
+            let shim = try await Shim.compiled()
             var random = SeededRandom(Length.seed)
             // An undisturbed run with the same arguments makes the same calls.
             var runs: [WriterRun] = []
@@ -41,7 +41,7 @@ extension `The fault campaign` {
                     The same file and program. Writes, names and fsyncs are recorded, and the disk is rebuilt as a cut after each of them may leave it. \
                     Under another boot id, the row of the last checkpoint counts, the map does not.
                     """)
-            let shim = try await Shim()
+            let shim = try await Shim.compiled()
             for connections in Length.isFull ? [1, 3, 8] : [2, 8] { try await cutPower(connections, shim, report) }
             await report.finish()
         }

@@ -292,7 +292,7 @@ private func openFiles(_ process: String, _ name: String) -> Int {
 /// Whether a file that only the daemon can see holds `body`.
 @BusActor func holds(_ path: String?, _ body: [UInt8], _ lane: Lane) -> Bool {
     guard let path, let pid = lane.pid else { return false }
-    return readFile("/proc/\(pid)/root\(path)") == body
+    return fileHolds("/proc/\(pid)/root\(path)", body)
 }
 
 /// Waits until all of `paths` have ended: each is finished, and holds `body`.

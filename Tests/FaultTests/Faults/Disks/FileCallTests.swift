@@ -45,7 +45,7 @@ extension `The fault campaign` {
 
         /// How many calls of a start a fault could hit, however the previous daemon ended.
         private func countCallsOfStart(_ kind: Fault.Kind) async throws -> Int {
-            let lane = try await Lane(try await Shim())
+            let lane = try await Lane(try await Shim.compiled())
             var most = 0
             for stop in [SIGTERM, SIGKILL] {
                 let place = Place()
@@ -62,7 +62,7 @@ extension `The fault campaign` {
 
         /// The calls of the scenario that a fault could hit: their names and paths, in order.
         private func countCalls(_ kind: Fault.Kind) async throws -> [Substring] {
-            let lane = try await Lane(try await Shim())
+            let lane = try await Lane(try await Shim.compiled())
             let place = Place()
             let verdict = try await life(Verdict(row: "", name: ""), Fault(kind: kind, at: 0), place, lane, stop: SIGTERM)
             #expect(verdict.wrong == [] && place.calls > 0, "without any fault: \(verdict.wrong)")
@@ -167,7 +167,7 @@ extension `The fault campaign` {
             }
             switch download.state {
             case "finished":
-                let isRight = readFile(download.path) == body
+                let isRight = fileHolds(download.path, body)
                 verdict.expect(isRight, "\(download.path) holds wrong bytes")
                 verdict.expect(download.path == "\(place.files)/\(name)", "it became \(download.path.lastName)")
                 if isRight { verdict.right += 1 }

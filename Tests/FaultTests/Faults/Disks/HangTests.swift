@@ -99,7 +99,7 @@ private func otherDisk() throws -> TemporaryFolder {
     }
     _ = try await lane.settle(paths)
     for path in paths { await finish(path, "healthy.bin", body, place, lane, &verdict) }
-    verdict.expect(readFile("\(place.files)/healthy.bin") == body, "the healthy disk's file is wrong")
+    verdict.expect(fileHolds("\(place.files)/healthy.bin", body), "the healthy disk's file is wrong")
     verdict.expect(await lane.answersNewcomer(), "a new caller was not answered")
     let accepted = await first  // answered within the time that the call gives
     if case .failure(let error) = accepted {
@@ -134,7 +134,7 @@ private func otherDisk() throws -> TemporaryFolder {
         let download = all[path.value]
         let now = download.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone"
         verdict.expect(download?.state == "finished", "it is \(now)")
-        verdict.expect(download.map { readFile($0.path) == body } ?? false, "\(download?.path ?? "it") holds wrong bytes")
+        verdict.expect(download.map { fileHolds($0.path, body) } ?? false, "\(download?.path ?? "it") holds wrong bytes")
         verdict.right += 1
     }
     let parts = listFolder(dead.path).filter { $0.hasPrefix(".") }
@@ -168,13 +168,13 @@ private struct SlowCase: Sendable, CustomStringConvertible {
         let all = try await lane.settle([path])
         verdict.expect(
             ContinuousClock.now - begun < .seconds(15), "beside the slow disk a download took \(ContinuousClock.now - begun)")
-        verdict.expect(all[path.value].map { readFile($0.path) == body } ?? false, "it holds wrong bytes")
+        verdict.expect(all[path.value].map { fileHolds($0.path, body) } ?? false, "it holds wrong bytes")
         verdict.right += 1
     }
     let between = try await lane.describe()[slow.value]
     verdict.expect(between?.state == "active", "the slow disk's download is \(between?.state ?? "gone")")
     let all = try await lane.settle([slow], within: .seconds(60))
-    verdict.expect(all[slow.value].map { readFile($0.path) == body } ?? false, "the slow disk's file is wrong")
+    verdict.expect(all[slow.value].map { fileHolds($0.path, body) } ?? false, "the slow disk's file is wrong")
     verdict.right += 1
     await lane.end(SIGTERM)
     return verdict
@@ -225,7 +225,7 @@ private enum StallCase: String, Sendable, CaseIterable, CustomStringConvertible 
     place.stopFaults()
     let end = try await lane.settle([path], within: .seconds(60))[path.value]
     verdict.expect(end?.state == "finished", "it is \(end.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone")")
-    verdict.expect(end.map { readFile($0.path) == body } ?? false, "the stalled disk's file is wrong")
+    verdict.expect(end.map { fileHolds($0.path, body) } ?? false, "the stalled disk's file is wrong")
     let asked = server.requests.count { $0.path == "/stalled.bin" }
     verdict.expect(asked == 1, "its server was asked \(asked) times")
     verdict.right += 1
@@ -273,7 +273,7 @@ private struct CallsCase: Sendable, CustomStringConvertible {
     let options: [String: Variant] = ["directory": .string(dead.path), "notify": .string("never")]
     let path = try await lane.download(server.url("/back.bin"), options)
     let end = try await lane.settle([path])[path.value]
-    verdict.expect(end.map { readFile($0.path) == body } ?? false, "the disk is back, and the download is \(end?.state ?? "gone")")
+    verdict.expect(end.map { fileHolds($0.path, body) } ?? false, "the disk is back, and the download is \(end?.state ?? "gone")")
     verdict.right += 1
     verdict.expect(listFolder(dead.path) == ["back.bin"], "left behind: \(listFolder(dead.path))")
     await lane.end(SIGTERM)

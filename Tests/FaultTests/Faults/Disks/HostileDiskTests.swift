@@ -10,7 +10,7 @@ extension `The fault campaign` {
         /// The number of blocks (about 4 KiB each) that statvfs(2) reports.
         @Test(arguments: ["18446744073709551615", "9223372036854775808", "4503599627370496"])
         func `is believed only as far as possible, and no download waits for ever`(blocks: String) async throws {
-            let (lane, place) = (try await Lane(try await Shim()), Place())
+            let (lane, place) = (try await Lane(try await Shim.compiled()), Place())
             let server = ScriptedServer { request, reply in reply.serve(Bodies.large, for: request, entityTag: "\"v1\"") }
             let fault = Fault(kind: .enospc, at: 3, isLasting: true, disk: .downloads)
             #expect(await lane.start(place, fault, more: ["FAULTSHIM_BLOCKS": blocks]) == nil)
@@ -20,7 +20,7 @@ extension `The fault campaign` {
             let end = try await lane.settle([path])[path.value]
             let words = await lane.lastWords()
             #expect(end?.state == "finished", "\(end as Any)\(words)")
-            let isWhole = readFile(end?.path ?? "") == Bodies.large
+            let isWhole = fileHolds(end?.path ?? "", Bodies.large)
             #expect(isWhole)
             #expect(await lane.end(SIGTERM).status == 0)
         }
