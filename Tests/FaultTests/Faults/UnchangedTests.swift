@@ -25,7 +25,8 @@ extension `The fault campaign` {
 
         private func countCalls(_ kind: Fault.Kind) async throws -> Int {
             let place = Place()
-            let verdict = try await life(Verdict(row: "", name: ""), Fault(kind: kind, at: 0), place, try await Lane(try await Shim.compiled()))
+            let lane = try await Lane(try await Shim.compiled())
+            let verdict = try await life(Verdict(row: "", name: ""), Fault(kind: kind, at: 0), place, lane)
             #expect(verdict.wrong == [] && place.calls > 0, "without any fault: \(verdict.wrong)")
             return place.calls
         }
