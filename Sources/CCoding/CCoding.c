@@ -195,7 +195,7 @@ static bool begin_zlib(struct todoku_decoder *decoder, int bits) {
 }
 
 /// zlib needs two thirds as long for the CRC as for the decoding, libdeflate a quarter of that. zlib can leave its CRC out
-/// (inflateValidate), but have nobody else compute it.
+/// (inflateValidate), but have nobody else compute it. It then ignores the CRC of a header (FHCRC), too.
 static bool begin_gzip(struct todoku_decoder *decoder) {
   if (!begin_zlib(decoder, 16 + 15)) return false;
   decoder->member.is_checked_here = has_libdeflate && zlib.validate(&decoder->z, 0) == z_ok;

@@ -78,11 +78,13 @@ struct Verdict: Sendable {
     private var wrong: [Verdict] = []
     private var known: [Verdict] = []
     private let begun = ContinuousClock.now
+    private var written = ContinuousClock.now
 
     init(_ title: String, notes: String) { (self.title, self.notes) = (title, notes) }
 
     func take(_ verdict: Verdict) {
         guard verdict.wasMet else { return }
+        defer { writeNowAndThen() }
         if rows[verdict.row] == nil { order.append(verdict.row) }
         rows[verdict.row, default: Row()].tried += 1
         rows[verdict.row]?.right += verdict.right
@@ -98,10 +100,26 @@ struct Verdict: Sendable {
         }
     }
 
+    /// A campaign of hours leaves a table also if it is stopped.
+    private func writeNowAndThen() {
+        guard ContinuousClock.now - written >= .seconds(60) else { return }
+        _ = write(hasEnded: false)
+    }
+
     /// Writes the table with all sections so far. Fails the test if anything was wrong, or nothing was tried.
     ///
     /// - Parameter expected: rows that must not be empty, because the fault must have hit something.
     func finish(expecting expected: [String] = []) {
+        let tried = write(hasEnded: true)
+        for name in expected where Length.only == nil { #expect(rows[name] != nil, "no case of “\(name)” was met") }
+        #expect(tried > 0 || Length.only != nil, "no case of “\(title)” was tried")
+        for verdict in wrong.prefix(40) { Issue.record("\(verdict.words)") }
+        if wrong.count > 40 { Issue.record("and \(wrong.count - 40) more cases: see \(Length.table)") }
+    }
+
+    /// - Returns: how many cases were tried.
+    private func write(hasEnded: Bool) -> Int {
+        written = .now
         var text = "| case | tried | right files | clear errors | waits | known | wrong |\n|---|--:|--:|--:|--:|--:|--:|\n"
         var sum = Row()
         for name in order.sorted() {
@@ -117,17 +135,15 @@ struct Verdict: Sendable {
         let sums = [sum.tried, sum.right, sum.errors, sum.waits, sum.known, sum.wrong].map { "**\($0)**" }
         text += "| **all** | \(sums.joined(separator: " | ")) |\n"
         let seconds = (ContinuousClock.now - begun) / .seconds(1)
-        text += "\n\(notes) \(Length.isFull ? "Full" : "Short") length, seed \(Length.seed), \(Int(seconds)) s.\n"
+        let length = "\(Length.isFull ? "Full" : "Short") length\(hasEnded ? "" : ", not at its end yet")"
+        text += "\n\(notes) \(length), seed \(Length.seed), \(Int(seconds)) s.\n"
         if !wrong.isEmpty { text += "\nWrong:\n\n" + wrong.map { "- \($0.words)\n" }.joined() }
         if !known.isEmpty { text += "\nKnown and not mended yet:\n\n" + known.map { "- \($0.words)\n" }.joined() }
         Self.sections.removeAll { $0.title == title }
         Self.sections.append((title, text))
         let page = "# Fault campaign\n\n" + Self.sections.map { "## \($0.title)\n\n\($0.text)" }.joined(separator: "\n")
         writeFile(productPath(Length.table), page.utf8)
-        for name in expected where Length.only == nil { #expect(rows[name] != nil, "no case of “\(name)” was met") }
-        #expect(sum.tried > 0 || Length.only != nil, "no case of “\(title)” was tried")
-        for verdict in wrong.prefix(40) { Issue.record("\(verdict.words)") }
-        if wrong.count > 40 { Issue.record("and \(wrong.count - 40) more cases: see \(Length.table)") }
+        return sum.tried
     }
 }
 
