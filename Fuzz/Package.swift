@@ -33,6 +33,7 @@ let package = Package(
         .target(name: "CArchive"),
         .target(name: "CConfine"),
         .target(name: "CJSON"),
+        .target(name: "CEmbedded"),
         room("EventLoop", ["CSystem"]),
         room("DBus", ["CDBus", "EventLoop"]),
         room("JSON", ["CJSON"]),
@@ -44,13 +45,7 @@ let package = Package(
         room("TransferEngine", ["PartFiles", "Transport", "CSystem", "DownloadModel", "EventLoop"], isTestable: true),
         room("Extraction", ["CArchive", "CCoding", "CConfine", "CSystem", "PartFiles", "DownloadModel", "EventLoop"]),
         room("DownloadStore", ["CSQLite", "CSystem", "DownloadModel", "EventLoop"], isTestable: true),
-        room(
-            "DownloaderInterface", ["DBus", "DownloadModel"],
-            resources: [
-                .embedInCode("Resources/org.todoku.Downloader1.xml"), .embedInCode("Resources/org.todoku.Download1.xml"),
-                .embedInCode("Resources/org.todoku.Batch1.xml"), .embedInCode("Resources/org.todoku.Asset1.xml"),
-                .embedInCode("Resources/org.freedesktop.Application.xml"),
-            ]),
+        room("DownloaderInterface", ["CEmbedded", "DBus", "DownloadModel"]),
         room("PushModel", ["DBus", "DownloadModel", "DownloaderInterface", "JSON", "WebPush"]),
         .executableTarget(
             name: "todoku-fuzz",
