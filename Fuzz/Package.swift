@@ -16,8 +16,8 @@ let settings: [SwiftSetting] = [
 let seen: SwiftSetting = .unsafeFlags(["-enable-testing"])
 let counted: SwiftSetting = .unsafeFlags(["-sanitize=fuzzer"])
 
-func room(_ name: String, _ dependencies: [Target.Dependency] = [], resources: [Resource] = [], isTestable: Bool = false) -> Target {
-    .target(name: name, dependencies: dependencies, resources: resources, swiftSettings: settings + [counted] + (isTestable ? [seen] : []))
+func room(_ name: String, _ dependencies: [Target.Dependency] = [], isTestable: Bool = false) -> Target {
+    .target(name: name, dependencies: dependencies, swiftSettings: settings + [counted] + (isTestable ? [seen] : []))
 }
 
 let package = Package(
