@@ -12,6 +12,7 @@
 //   FAULTSHIM_LOG=FILE              a line for each fault; with FAULTSHIM_AT=0, for each call that it can befall
 //   FAULTSHIM_RECORD=FILE           every change, fsync and message sent, of every process, see `struct entry`
 //   FAULTSHIM_HOLD=END              a write to a file whose name ends so waits while `hold` is set
+//   FAULTSHIM_HOLD_DELETION=END     so does the deletion of such a file
 //   FAULTSHIM_PLAIN=1               the file system seems to be one on which each file is flushed by itself
 //   FAULTSHIM_BOOT=FILE             read instead of the kernel's boot id
 //   FAULTSHIM_OWNER=UID             the owner that stat(2) tells of files below the roots, as FAT, NTFS, SMB and all-squash NFS do; no mode
@@ -254,7 +255,13 @@ int creat64(const char *path, mode_t mode) { return opened(AT_FDCWD, path, O_CRE
 /// Whether `name` ends with what the variable says.
 static int is_asked(const char *variable, const char *name) {
   const char *end = getenv(variable);
-  return end && name && strlen(name) > strlen(end) && !strcmp(name + strlen(name) - strlen(end), end);
+  return end && name && strlen(name) >= strlen(end) && !strcmp(name + strlen(name) - strlen(end), end);
+}
+
+static void wait_while_held(void) {
+  if (!__atomic_load_n(&shared->hold, __ATOMIC_SEQ_CST)) return;
+  __atomic_add_fetch(&shared->held, 1, __ATOMIC_SEQ_CST);
+  while (__atomic_load_n(&shared->hold, __ATOMIC_SEQ_CST)) rest(10);
 }
 
 /// Uses up the thread's stack.
@@ -271,10 +278,7 @@ ssize_t written(const char *call, int fd, const void *bytes, size_t count, off_t
   // A defect of the program itself, on the thread that writes this file.
   if (is_asked("FAULTSHIM_TRAP", name)) __builtin_trap();
   if (is_asked("FAULTSHIM_OVERFLOW", name)) overflow(0);
-  if (is_asked("FAULTSHIM_HOLD", name) && __atomic_load_n(&shared->hold, __ATOMIC_SEQ_CST)) {
-    __atomic_add_fetch(&shared->held, 1, __ATOMIC_SEQ_CST);
-    while (__atomic_load_n(&shared->hold, __ATOMIC_SEQ_CST)) rest(10);
-  }
+  if (is_asked("FAULTSHIM_HOLD", name)) wait_while_held();
   unsigned possible = SPACE | 1 << EIO_ | 1 << EINTR_ | ANY_KILL | 1 << SLOW | (count > 1 ? 1 << SHORT | 1 << KILL_TORN : 0);
   enum fault fault = befalls(call, possible, name);
   if (failed(fault)) return -1;
@@ -402,6 +406,7 @@ int linkat(int a, const char *from, int b, const char *to, int flags) {
 }
 int link(const char *from, const char *to) { return linkat(AT_FDCWD, from, AT_FDCWD, to, 0); }
 int unlinkat(int folder, const char *path, int flags) {
+  if (is_asked("FAULTSHIM_HOLD_DELETION", path)) wait_while_held();
   return named("unlink", CHANGE, UNLINK, folder, path, -1, NULL, SYS_unlinkat, flags);
 }
 int unlink(const char *path) { return unlinkat(AT_FDCWD, path, 0); }

@@ -50,12 +50,16 @@ internal import Testing
 
     /// Starts a daemon, and waits until it answers or has ended.
     ///
-    /// - Parameter disks: file systems that only this daemon sees.
+    /// - Parameters:
+    ///   - disks: file systems that only this daemon sees.
+    ///   - idleExit: the daemon ends after so many seconds with nothing to do.
     /// - Returns: nil if the daemon runs, else how it ended.
-    func start(_ place: Place, _ fault: Fault? = nil, on disks: MemoryDisks? = nil, more: [String: String] = [:]) async -> Ending? {
+    func start(
+        _ place: Place, _ fault: Fault? = nil, on disks: MemoryDisks? = nil, more: [String: String] = [:], idleExit: Int = 3600
+    ) async -> Ending? {
         precondition(owner == nil, "the daemon before still runs")
         let daemon = Child(
-            (disks?.command ?? []) + [Self.todokud, "--idle-exit", "3600"],
+            (disks?.command ?? []) + [Self.todokud, "--idle-exit", "\(idleExit)"],
             environment: bus.environment.merging(place.environment(shim, fault, more: more)) { $1 })
         self.daemon = daemon
         guard await eventually({ owner != nil || !daemon.isRunning }) else { return Ending(status: -1, errors: "no name") }

@@ -384,43 +384,8 @@ private let extract: [String: Variant] = ["extract": .bool(true)]
     }
 }
 
-@Suite(.timeLimit(.minutes(20))) struct `A large unpacked folder` {
+@Suite(.timeLimit(.minutes(5))) struct `An unpacked folder` {
     private let shelf = ArchiveShelf()
-
-    /// Unpacks so many files, and returns the download and its folder.
-    private func unpack(_ running: Running, _ count: Int) async throws -> (ObjectPath, String) {
-        await shelf.packMany("many.tar.gz", count)
-        let path = try await running.download(shelf.url("many.tar.gz"), extract)
-        return (path, try await running.client.wait(path))
-    }
-
-    @Test func `is off its name when Remove answers, and is deleted behind the answer`() async throws {
-        let running = try await Running.start()
-        let (path, folder) = try await unpack(running, 60_000)
-        try await running.client.remove(path, deletingFile: true)
-        #expect(!fileExists(folder))
-        #expect(running.world.files.count == 1, "the deletion takes longer than an answer: \(running.world.files)")
-        // The service does not end before.
-        #expect(await running.holds(), "\(running.world.files)")
-    }
-
-    @Test func `whose deletion is interrupted by a kill is deleted by the next process`() async throws {
-        let running = try await Running.start()
-        var (daemon, isHit) = (running.daemon, false)
-        for count in [60_000, 80_000, 95_000] where !isHit {
-            let (path, folder) = try await unpack(running, count)
-            let client = running.client
-            let removal = Task { @BusActor in try? await client.remove(path, deletingFile: true) }
-            #expect(await eventually { !fileExists(folder) })
-            await running.world.kill(daemon)
-            _ = await removal.value
-            isHit = !running.world.files.isEmpty
-            daemon = await running.world.start()
-            #expect(await running.holds(), "\(running.world.files)")
-            #expect(try await client.list().isEmpty)
-        }
-        #expect(isHit, "no kill came before the end of the deletion")
-    }
 
     @Test func `of a batch is deleted with it, and so are its files`() async throws {
         await shelf.pack("levels.tar.gz")
@@ -577,7 +542,7 @@ private let extract: [String: Variant] = ["extract": .bool(true)]
 
     @Test func `tells how far it is`() async throws {
         let running = try await Running.start()
-        await shelf.packMany("many.tar.gz", 60_000)
+        await shelf.packMany("many.tar.gz", 20_000)
         let path = try await running.download(shelf.url("many.tar.gz"), extract)
         _ = try await running.client.wait(path)
         let told = await running.client.signals.of(path).compactMap { $0.changed?["Extracted"] }.compactMap(Double.init)

@@ -26,7 +26,8 @@ internal import TestSupport
     func download(_ url: String, _ options: [String: Variant]) async throws -> ObjectPath {
         try await call(Manager.download, (url, options))
     }
-    func wait(_ path: ObjectPath) async throws -> String { try await call(Download.wait, at: path, [:]) }
+    /// Waits until the download has ended, which may take as long as the disk does.
+    func wait(_ path: ObjectPath) async throws -> String { try await call(Download.wait, at: path, [:], timeout: .seconds(180)) }
     func list(_ filter: [String: Variant] = [:]) async throws -> [ObjectPath] { try await call(Manager.list, filter) }
     func pause(_ path: ObjectPath) async throws { try await call(Download.pause, at: path, ()) }
     func resume(_ path: ObjectPath) async throws { try await call(Download.resume, at: path, ()) }

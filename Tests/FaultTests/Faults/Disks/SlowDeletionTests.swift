@@ -1,0 +1,87 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+extension `The fault campaign` {
+    /// An unpacked folder on a disk where the deletion of one file in it takes as long as the test wants.
+    @Suite struct `A folder that is deleted slowly` {
+        @Test func `is off its name when Remove answers, and is deleted behind the answer by a service that stays for it`() async throws {
+            let folder = try await SlowFolder(idleExit: 1)
+            let path = try await folder.unpack()
+            folder.place.hold(true)
+            try await folder.remove(path)
+            #expect(listFolder(folder.place.files).map(SlowFolder.isLeftover) == [true], "\(listFolder(folder.place.files))")
+            #expect(await eventually { folder.place.held == 1 })
+            // It would end after a second with nothing to do.
+            #expect(await !eventually(within: .seconds(3)) { await !folder.lane.isRunning }, "it ended before the deletion did")
+            folder.place.hold(false)
+            #expect(await eventually { listFolder(folder.place.files).isEmpty }, "\(listFolder(folder.place.files))")
+            #expect(await eventually { await !folder.lane.isRunning }, "it stays after the deletion")
+            #expect(await folder.lane.end(SIGTERM).status == 0)
+        }
+
+        @Test func `whose deletion is interrupted by a kill is deleted by the next process`() async throws {
+            let folder = try await SlowFolder()
+            let path = try await folder.unpack()
+            folder.place.hold(true)
+            try await folder.remove(path)
+            #expect(await eventually { folder.place.held == 1 })
+            await folder.lane.end(SIGKILL)
+            folder.place.hold(false)
+            #expect(listFolder(folder.place.files).map(SlowFolder.isLeftover) == [true], "\(listFolder(folder.place.files))")
+            try await folder.start()
+            #expect(await eventually { listFolder(folder.place.files).isEmpty }, "\(listFolder(folder.place.files))")
+            #expect(try await folder.lane.describe().isEmpty)
+            await folder.lane.end(SIGTERM)
+        }
+    }
+}
+
+@BusActor private final class SlowFolder {
+    let lane: Lane
+    let place = Place()
+    private let server: ScriptedServer
+    private let idleExit: Int
+
+    /// Starts a service, which ends after `idleExit` seconds with nothing to do.
+    init(idleExit: Int = 3600) async throws {
+        self.idleExit = idleExit
+        lane = try await Lane(try await Shim.compiled())
+        let folder = TemporaryFolder("todoku-shelf")
+        folder.makeFolder("tree")
+        for number in 0..<20 { writeFile(folder("tree/\(number)"), "hello".utf8) }
+        let packing = await Child.run(["tar", "-C", folder("tree"), "-czf", folder("tree.tar.gz"), "."])
+        #expect(packing.status == 0, "\(packing.errors)")
+        let archive = try #require(readFile(folder("tree.tar.gz")))
+        server = ScriptedServer { request, reply in reply.serve(archive, for: request, entityTag: "\"1\"") }
+        try await start()
+    }
+
+    /// Starts a service whose deletion of one file waits while it is held.
+    func start() async throws {
+        let ending = await lane.start(place, more: ["FAULTSHIM_HOLD_DELETION": "13"], idleExit: idleExit)
+        try #require(ending == nil, "\(ending?.errors ?? "")")
+    }
+
+    /// Returns the download.
+    func unpack() async throws -> ObjectPath {
+        let options: [String: Variant] = ["directory": .string(place.files), "notify": .string("never"), "extract": .bool(true)]
+        let path = try await lane.download(server.url("/tree.tar.gz"), options)
+        let end = try await lane.settle([path])[path.value]
+        try #require(end?.state == "finished", "\(end?.error.message ?? "gone")")
+        // What belongs to the download is deleted behind its end.
+        #expect(await eventually { listFolder(place.files) == ["tree"] }, "\(listFolder(place.files))")
+        #expect(listFolder("\(place.files)/tree").count == 20)
+        return path
+    }
+
+    func remove(_ path: ObjectPath) async throws {
+        try await lane.connection.call(Download.remove, on: BusName.service, at: path, true, timeout: .seconds(60))
+    }
+
+    /// Whether it is a name that nobody but the service uses: the folder is off its own.
+    nonisolated static func isLeftover(_ name: String) -> Bool { name.hasPrefix(".todoku-") }
+}
