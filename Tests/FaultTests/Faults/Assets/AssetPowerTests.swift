@@ -151,7 +151,10 @@ private struct PowerLife: Sendable {
     /// The manifests' version of each step.
     let aliases: [String?]
 
-    init(steps: [AssetStep]) { (self.steps, aliases) = (steps, steps.map { _ in nil }) }
+    init(steps: [AssetStep], aliases: [String?] = []) {
+        self.steps = steps
+        self.aliases = steps.indices.map { $0 < aliases.count ? aliases[$0] : nil }
+    }
 
     /// 25 random steps, and the end.
     init(_ random: inout SeededRandom) {
@@ -184,6 +187,7 @@ private struct PowerLife: Sendable {
     var phases: [Phase] {
         var phases: [Phase] = []
         var (before, installed) = (["registered"], "")
+        var cancelled: [AssetStep] = []
         for (step, alias) in zip(steps, aliases) {
             var phase = Phase(row: "", before: installed, after: installed, alias: alias)
             switch step {
@@ -192,15 +196,14 @@ private struct PowerLife: Sendable {
             case .repair(let name): (phase.after, phase.update, phase.isRepair) = (name, name, true)
             case .rollBack(let name): phase.after = name
             case .unregister: phase.after = ""
-            case .cancel: break
-            case .cancelUnpacking: break
+            case .cancel, .cancelUnpacking: cancelled.append(step)
             }
             before.append(step.rowName)
-            if case .cancel = step { continue }
-            if case .cancelUnpacking = step { continue }
+            if cancelled.last == step { continue }
             phase.row = before.joined(separator: ", ")
+            phase.cancelled = cancelled
             phases.append(phase)
-            (before, installed) = ([], phase.after)
+            (before, installed, cancelled) = ([], phase.after, [])
         }
         return phases + [Phase(row: "ended", before: installed, after: installed, alias: nil)]
     }
@@ -231,6 +234,8 @@ private struct Phase: Sendable {
     var update: String?
     var isInterrupted = false
     var isRepair = false
+    /// The updates before it that are cancelled. After a cut before its cancellation, such an update goes on by itself.
+    var cancelled: [AssetStep] = []
 }
 
 /// What the daemon had said before the cut.
@@ -240,7 +245,10 @@ private struct Said {
     private(set) var number = 0
     /// Daemons that have begun to talk in this phase.
     private var starts = 0
-    /// The archive is there as a whole.
+    private var stage = ""
+    /// How often unpacking has begun in this phase.
+    private var extractions = 0
+    /// An archive is there as a whole, and the update is not cancelled any more.
     private var isExtracting = false
 
     init(_ phases: [Phase]) { self.phases = phases }
@@ -251,23 +259,30 @@ private struct Said {
     /// The versions that the path may lead to; the empty one: it may be absent.
     var allowed: Set<String> { [phase.before, phase.after, phase.isRepair ? "" : phase.before] }
     /// What distinguishes cuts that leave the same disk.
-    var summary: [Int] { [number, isRegistered ? 1 : 0, starts, isExtracting ? 1 : 0] }
+    var summary: [Int] { [number, isRegistered ? 1 : 0, starts, extractions, isExtracting ? 1 : 0] }
 
     mutating func take(_ told: Told) {
         switch told {
         case .acknowledged(let path) where path.contains("/asset/"): isRegistered = true
-        case .ready, .rolledBack, .unregistered: (number, starts, isExtracting) = (number + 1, 0, false)
+        case .ready, .rolledBack, .unregistered: (number, starts, extractions, isExtracting) = (number + 1, 0, 0, false)
         case .started: starts += 1
-        case .stage(let stage): isExtracting = stage == "extracting"
+        case .stage(let stage):
+            if stage == "extracting", self.stage != stage { extractions += 1 }
+            self.stage = stage
+            let cancelled = phase.cancelled.count { if case .cancelUnpacking = $0 { true } else { false } }
+            isExtracting = stage == "extracting" && extractions > cancelled
         default: break
         }
     }
 
-    /// How many bytes of the archive may be fetched after a cut now.
-    func most(ofArchive length: Int) -> Int {
+    /// How many bytes of archives may be fetched after a cut now, where the last one is `length` bytes long.
+    func most(ofArchive length: Int, _ versions: [String: PublishedVersion]) -> Int {
         if isExtracting { return 0 }
         // An exit flushes what has come: half.
-        return phase.isInterrupted && starts > 0 ? length / 2 + 1 << 20 : length
+        if phase.isInterrupted, starts > 0 { return length / 2 + 1 << 20 }
+        // A version of another name is fetched by itself. Without names of their own, these steps are about one version.
+        let others = phase.alias == nil ? [] : phase.cancelled.map { versions[$0.version]?.archive.count ?? 0 }
+        return length + (others.max() ?? 0)
     }
 }
 
@@ -290,7 +305,7 @@ private struct PowerRecord {
     if isPlain { life.more["FAULTSHIM_PLAIN"] = "1" }
     // The daemon makes the folders above its own, too.
     if fault != nil { life.more["XDG_STATE_HOME"] = "\(place.state)/local/state" }
-    let phases = PowerLife(steps: steps).phases
+    let phases = PowerLife(steps: steps, aliases: aliases).phases
     var next = fault
     life.nextFault = {
         defer { next = nil }
@@ -393,7 +408,7 @@ private struct PowerRecord {
     await life.expectVersionOnBus()
     let length = publisher.versions[goal]?.archive.count ?? 0
     let fetched = place.received(from: port) - received
-    let most = said.most(ofArchive: length) + (publisher.server.requests.count - requests) * 700
+    let most = said.most(ofArchive: length, publisher.versions) + (publisher.server.requests.count - requests) * 700
     life.verdict.expect(fetched <= most, "\(fetched) bytes were fetched, and \(most) are enough")
     await life.expectTidy()
     _ = await life.take(.unregister)
