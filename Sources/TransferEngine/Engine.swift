@@ -17,9 +17,8 @@ public actor Engine {
     /// A transfer that receives nothing for this long is reported as stalled.
     public static let silence: Duration = .seconds(10)
 
-    private nonisolated let loop: LoopExecutor
-    private nonisolated let wakeDescriptor: Int32
-    public nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }
+    private nonisolated let thread = EngineThread()
+    public nonisolated var unownedExecutor: UnownedSerialExecutor { thread.loop.asUnownedSerialExecutor() }
 
     private nonisolated let configuration: EngineConfiguration
     private nonisolated let report: @BusActor @Sendable (TransferEvent) -> Void
@@ -27,8 +26,6 @@ public actor Engine {
     private nonisolated let flush: @Sendable (_ descriptor: Int32) -> Int32
     /// The speed limit of all transfers, including those of other engines.
     private nonisolated let totalLimit: TotalLimit
-    /// When the thread last left its wait for the network, in nanoseconds of `SuspendingClock`; 0: the thread is waiting there.
-    private nonisolated let busySince = Atomic<UInt64>(0)
     /// Whether a progress snapshot is on its way to the bus loop. The next one waits for its arrival.
     private nonisolated let isProgressUnderWay = Atomic<Bool>(false)
     /// Whether to drop the connections that libcurl keeps before the next request.
@@ -59,17 +56,11 @@ public actor Engine {
         configuration: EngineConfiguration, limit: TotalLimit = TotalLimit(), flush: @escaping @Sendable (_ descriptor: Int32) -> Int32,
         report: @escaping @BusActor @Sendable (TransferEvent) -> Void
     ) {
-        let descriptor = eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK))
-        precondition(descriptor >= 0, "eventfd: errno \(errno)")
-        wakeDescriptor = descriptor
-        loop = LoopExecutor(wake: { _ = eventfd_write(descriptor, 1) }) { _ in preconditionFailure("the engine claims its loop itself") }
         self.configuration = configuration
         totalLimit = limit
         self.report = report
         self.flush = flush
     }
-
-    deinit { Glibc.close(wakeDescriptor) }
 
     // MARK: Commands, from any thread
 
@@ -103,31 +94,19 @@ public actor Engine {
     public nonisolated func shutDown(_ done: @escaping @BusActor @Sendable () -> Void) { command { $0.close(done) } }
 
     private nonisolated func command(_ body: @escaping @Sendable (isolated Engine) -> Void) {
-        if loop.claim() {
-            startThread("todoku-curl") { [self] in
-                loop.run { block in
-                    assumeIsolated { $0.turn(block) }
-                    return .now
-                }
-            }
-        }
-        Task(executorPreference: loop) { await self.carryOut(body) }
+        thread.start { [self] block in assumeIsolated { $0.turn(block) } }
+        Task(executorPreference: thread.loop) { await self.carryOut(body) }
     }
 
     private func carryOut(_ body: @Sendable (isolated Engine) -> Void) {
-        setBusy(true)
+        thread.setBusy()
         body(self)
     }
 
     // MARK: The disk of the engine
 
     /// How long the current step has kept the thread: usually a call on its disk.
-    nonisolated var busy: Duration {
-        let since = busySince.load(ordering: .relaxed)
-        return since == 0 ? .zero : .nanoseconds(max(0, Int64(monotonicNanoseconds()) - Int64(since)))
-    }
-
-    private nonisolated func setBusy(_ isBusy: Bool) { busySince.store(isBusy ? monotonicNanoseconds() : 0, ordering: .relaxed) }
+    nonisolated var busy: Duration { thread.busy }
 
     /// Reports the transfers that have ended, except for a flush that has lasted longer than `patience`.
     nonisolated func findFlushes(longerThan patience: Duration, _ told: @escaping @BusActor @Sendable ([DownloadNumber]) -> Void) {
@@ -143,7 +122,7 @@ public actor Engine {
     // MARK: The loop
 
     private func turn(_ block: Bool) {
-        setBusy(true)
+        thread.setBusy()
         multi?.perform { exchange, error in exchangeEnded(exchange, error) }
         staging?.flush()
         let now = SuspendingClock.now
@@ -153,17 +132,8 @@ public actor Engine {
         }
         reportEvents()
         guard block else { return }
-        setBusy(false)
-        defer { setBusy(true) }
-        if let multi, isFetching {
-            let left = max(.milliseconds(1), Self.tick - (SuspendingClock.now - lastTick))
-            multi.wait(wakeDescriptor, milliseconds: Int32(clamping: left.wholeMilliseconds))
-        } else {
-            var entry = pollfd(fd: wakeDescriptor, events: Int16(POLLIN), revents: 0)
-            _ = poll(&entry, 1, -1)
-        }
-        var value: UInt64 = 0
-        _ = eventfd_read(wakeDescriptor, &value)
+        let left = max(.milliseconds(1), Self.tick - (SuspendingClock.now - lastTick))
+        thread.wait(multi.flatMap { isFetching ? ($0, left) : nil })
     }
 
     private var isFetching: Bool { transfers.values.contains(where: \.isFetching) }
@@ -266,7 +236,7 @@ public actor Engine {
             lastTick = now
             if isMultiStale.exchange(false, ordering: .relaxed) { multi = nil }
         }
-        let staging = staging ?? StagingBuffer { [unowned self] in setBusy(true) }
+        let staging = staging ?? StagingBuffer { [thread] in thread.setBusy() }
         self.staging = staging
         let transfer = Transfer(request, boot: boot, staging: staging, pace: pace)
         transfers[number] = transfer
@@ -546,13 +516,6 @@ public actor Engine {
         shutDownDone = {}
         multi = nil
         BusActor.spawn(done)
-        loop.stop()
+        thread.loop.stop()
     }
-}
-
-/// CLOCK_MONOTONIC, which `SuspendingClock` reads.
-private func monotonicNanoseconds() -> UInt64 {
-    var now = timespec()
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    return UInt64(now.tv_sec) * 1_000_000_000 + UInt64(now.tv_nsec)
 }
