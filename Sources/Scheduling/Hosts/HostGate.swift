@@ -14,7 +14,7 @@ struct HostGate {
     private(set) var rulesCount: UInt64 = 0
 
     /// The hosts, by the name from `HostRules.governing`. A host without any facts worth keeping is forgotten.
-    private(set) var hosts = HostTable()
+    var hosts = HostTable()
     /// Origins that refused requests.
     private(set) var paces = OriginPaces()
     /// The requests of all transfers.
@@ -30,14 +30,8 @@ struct HostGate {
     /// The last requests of earlier processes, by host, until this process uses that host.
     private var earlier: [String: [HostRequest]] = [:]
 
-    // Hosts to refresh
-    /// Hosts that changed since their last refresh.
-    var touched: [HostLoad] = []
-    private var wakes = WakeHeap<String>()
     /// Hosts that would accept the next request of a transfer that has no slot for this request.
     var awaitingSlot: Set<String> = []
-    /// At this many hosts, `findLoad` looks for hosts that can be forgotten.
-    private var hostsBeforeSweep = 1024
     /// The host looked up last: among 100,000 queued downloads, most have the host of the previous one.
     private var recent: (host: String, load: HostLoad)?
 
@@ -62,10 +56,6 @@ struct HostGate {
         if let load = hosts[name] { return load }
         let load = HostLoad(name: name, rule: rule)
         load.rulesCount = rulesCount
-        if hosts.count >= hostsBeforeSweep {
-            touchAll()
-            hostsBeforeSweep *= 2
-        }
         hosts.insert(load)
         for request in earlier.removeValue(forKey: name) ?? [] {
             if request.requestInterval == .zero {
@@ -83,7 +73,7 @@ struct HostGate {
     /// - Returns: the removals of the rows of its last requests; nil: the host is still needed.
     mutating func forgetIfIdle(_ host: HostLoad, now: WallTime) -> [StoreChange]? {
         guard host.isIdle(now: now) else { return nil }
-        if let moved = hosts.remove(host) { touch(moved) }
+        hosts.remove(host)
         recent = nil
         return host.pacings.map { .requestOver(host: host.name, requestInterval: $0) }
     }
@@ -98,70 +88,14 @@ struct HostGate {
         return maxActive == 0 || limit < Int(maxActive) +| host.silent ? limit : 0
     }
 
-    // MARK: Hosts to refresh
-
-    /// Marks `host` as changed: its offers may be outdated until it is refreshed.
-    mutating func touch(_ host: HostLoad) {
-        guard !host.isTouched else { return }
-        host.isTouched = true
-        touched.append(host)
+    private mutating func touchOrigin(_ origin: String) {
+        hosts.touch(named: rules.governing(DownloadURL.host(of: origin)).name)
     }
-
-    mutating func touch(named name: String) { if let host = hosts[name] { touch(host) } }
-
-    private mutating func touchOrigin(_ origin: String) { touch(named: rules.governing(DownloadURL.host(of: origin)).name) }
-
-    /// Marks all hosts as changed.
-    mutating func touchAll() { hosts.outdateAll() }
-
-    /// Whether the offers of `host` may be outdated.
-    func isOutdated(_ host: HostLoad) -> Bool { host.isTouched || hosts.isOutdated(host) }
-
-    /// A host that became outdated when all hosts did; nil: none is left.
-    mutating func nextOutdated() -> HostLoad? { hosts.nextOutdated() }
 
     /// Begins to refresh `host`, which takes its current rule.
     mutating func beginRefresh(_ host: HostLoad) {
-        host.isTouched = false
-        hosts.noteRefresh(of: host)
+        hosts.beginRefresh(host)
         if host.rulesCount != rulesCount { (host.rulesCount, host.rule) = (rulesCount, rules.governing(host.name).rule) }
-    }
-
-    /// - Parameter wake: when `host` is due again; nil: never by time alone.
-    mutating func endRefresh(_ host: HostLoad, wake: WallTime?) {
-        if host.wakeAt != wake {
-            host.wakeAt = wake
-            if let wake { wakes.insert(wake, host.name) }
-        }
-        hosts.noteInstants(of: host)
-    }
-
-    /// Call when no host is left to refresh.
-    mutating func relaxSweep() {
-        if hosts.count < hostsBeforeSweep / 4 { hostsBeforeSweep = max(1024, 2 * hosts.count) }
-    }
-
-    /// The first instant at which a host is due.
-    mutating func nextWake() -> WallTime? {
-        wakes.dropStale { name, time in hosts[name]?.wakeAt == time }
-        return wakes.first?.time
-    }
-
-    /// Touches the hosts that are due.
-    ///
-    /// - Parameter most: the most hosts to touch; the rest is due in the next slice.
-    /// - Returns: whether any are left.
-    mutating func touchDue(_ most: Int, now: WallTime) -> Bool {
-        var due = 0
-        while let time = nextWake(), let name = wakes.first?.name, time <= now {
-            guard due < most else { return true }
-            due += 1
-            wakes.removeFirst()
-            guard let host = hosts[name], host.wakeAt == time else { continue }
-            host.wakeAt = nil
-            touch(host)
-        }
-        return false
     }
 
     // MARK: When a request may start
@@ -226,12 +160,12 @@ struct HostGate {
     /// Queues a download, which may start once its host takes it.
     mutating func enqueue(_ number: DownloadNumber, in lane: Lane, origin: String, priority: Int32, position: Int64) {
         lanes.insert(number, in: lane, origin: origin, priority: priority, position: position)
-        touch(lane.host)
+        hosts.touch(lane.host)
     }
 
     mutating func dequeue(_ number: DownloadNumber, from lane: Lane) {
         lanes.remove(number, from: lane)
-        touch(lane.host)
+        hosts.touch(lane.host)
     }
 
     // MARK: Requests
@@ -276,7 +210,7 @@ struct HostGate {
         guard var request = requests[id], request.isWaiting else { return }
         request.isUrgent = true
         put(request, id)
-        touch(load(of: request.host))
+        hosts.touch(load(of: request.host))
     }
 
     /// Starts a request, or permits a waiting request.
@@ -291,7 +225,7 @@ struct HostGate {
         put(request, id)
         load.active += 1
         load.turns.took(claim(of: request))
-        touch(load)
+        hosts.touch(load)
         if isSlowed { paces.change(request.origin, now: now) { $0.started(id, at: now) } }
         if load.interval > .zero {
             load.pacing.started(id, at: now)
@@ -311,7 +245,7 @@ struct HostGate {
         let load = load(of: request.host)
         put(request, id)
         load.hops.append(id)
-        touch(load)
+        hosts.touch(load)
     }
 
     /// No host counts this request any more.
@@ -319,7 +253,7 @@ struct HostGate {
         guard let request = requests[id], !request.hasLeft else { return }
         set(.left, of: id)
         let load = load(of: request.host)
-        touch(load)
+        hosts.touch(load)
         if let hop = load.hops.firstIndex(of: id) {
             load.hops.remove(at: hop)
             return
@@ -348,7 +282,7 @@ struct HostGate {
             guard let last = pacing.last, pacing.unsent.isEmpty else { continue }
             saves.append(.requested(HostRequest(host: load.name, requestInterval: requestInterval, at: last, isSent: true)))
         }
-        touch(load)
+        hosts.touch(load)
         return saves
     }
 
@@ -373,7 +307,7 @@ struct HostGate {
             guard let silent, silent.silentSince != nil else { continue }
             let host = load(of: silent.host)
             host.silent += sign
-            touch(host)
+            hosts.touch(host)
         }
     }
 
@@ -419,7 +353,7 @@ struct HostGate {
     mutating func reset(_ host: String, now: WallTime) {
         let name = rules.governing(host).name
         for origin in paces.all(now: now).keys where rules.governing(DownloadURL.host(of: origin)).name == name { paces.forget(origin) }
-        touch(named: name)
+        hosts.touch(named: name)
     }
 
     // MARK: Settings, clock and restart
@@ -432,13 +366,13 @@ struct HostGate {
         let before = rules
         if settings.maxPerHost != perHost || settings.maxActive != maxActive {
             (perHost, maxActive) = (settings.maxPerHost, settings.maxActive)
-            touchAll()
+            hosts.touchAll()
         }
         guard settings.hostRules != before else { return ([], false) }
         rules = settings.hostRules
         recent = nil
         rulesCount += 1
-        touchAll()
+        hosts.touchAll()
         var saves: [StoreChange] = []
         let changed = rules.changes(since: before)
         for name in changed { hosts[name]?.rule = rules.governing(name).rule }
@@ -481,8 +415,8 @@ struct HostGate {
                 host.awaitsSent(id, requestInterval: request.requestInterval, since: request.startedAt)
             }
         }
-        touch(former)
-        touch(host)
+        hosts.touch(former)
+        hosts.touch(host)
     }
 
     /// The wall clock was set by `delta`.
@@ -492,12 +426,9 @@ struct HostGate {
         lanes.shift(by: delta)
         slots.shift(by: delta)
         paces.shift(by: delta)
-        wakes = WakeHeap()
-        for host in hosts.withInstants() {
-            host.shift(by: delta)
-            host.wakeAt = nil
-        }
-        touchAll()
+        for host in hosts.withInstants() { host.shift(by: delta) }
+        hosts.forgetWakes()
+        hosts.touchAll()
         for (id, request) in requests {
             requests[id]?.startedAt = request.startedAt + delta
             if let since = request.silentSince { requests[id]?.phase = .silent(since: since + delta) }

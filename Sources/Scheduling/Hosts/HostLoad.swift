@@ -20,17 +20,10 @@ final class HostLoad {
     /// Requests of running transfers that wait for their turn here.
     var hops: [RequestID] = []
     var turns = HostTurns()
-    /// The host's offers may be outdated: the host is in `HostGate.touched`.
-    var isTouched = false
     /// `HostGate.rulesCount` when `rule` was looked up.
     var rulesCount: UInt64 = 0
-    /// The host is in `HostTable.dated`.
-    fileprivate var isDated = false
-    /// The host's place in `HostTable`, and the table's generation when the host was refreshed last.
-    fileprivate var place = -1
-    fileprivate var generation: UInt64 = 0
-    /// When the host is due again: the only valid entry of the host in `hostWakes`.
-    var wakeAt: WallTime?
+    /// What the table of all hosts knows of this one.
+    var listing = HostTable.Listing()
     /// At most this many intervals of downloads are distinguished. A further interval is rounded up, to a known interval or a power of two.
     private static let mostRequestIntervals = 64
     private static let mostOrigins = 64
@@ -169,7 +162,7 @@ final class HostLoad {
     }
 
     /// Whether `shift` changes anything, or the host is due at an instant.
-    var hasInstants: Bool { wakeAt != nil || pacing.last != nil || !requestIntervals.isEmpty }
+    var hasInstants: Bool { pacing.last != nil || !requestIntervals.isEmpty }
 
     func shift(by delta: Duration) {
         pacing.shift(by: delta)
@@ -180,80 +173,5 @@ final class HostLoad {
     func isIdle(now: WallTime) -> Bool {
         lanes.isEmpty && active == 0 && hops.isEmpty && opens(now: now).map { $0 <= now } ?? false
             && requestIntervals.allSatisfy { $0.value.next($0.key, now: now).map { $0 <= now } ?? false }
-    }
-}
-
-/// The hosts, by name. One step marks all hosts as outdated; many steps refresh them.
-struct HostTable {
-    private var byName = KeyTable<String, HostLoad>()
-    private var all: [HostLoad] = []
-    /// Contains all hosts that have instants.
-    private var dated: [HostLoad] = []
-    /// A host refreshed in an earlier generation is outdated.
-    private var generation: UInt64 = 0
-    /// All hosts before this place have been refreshed in this generation, or are in `HostGate.touched`.
-    private var next = 0
-
-    var count: Int { all.count }
-    subscript(name: String) -> HostLoad? { byName[name] }
-
-    /// Call when an instant or the last request of `host` may have been set.
-    mutating func noteInstants(of host: HostLoad) {
-        guard !host.isDated, host.hasInstants else { return }
-        host.isDated = true
-        dated.append(host)
-    }
-
-    /// The hosts with instants. They are few, because requests have started there or wait there for an instant.
-    mutating func withInstants() -> [HostLoad] {
-        let found = dated.filter { host in
-            host.isDated = contains(host) && host.hasInstants
-            return host.isDated
-        }
-        dated = found
-        return found
-    }
-
-    func contains(_ host: HostLoad) -> Bool { host.place >= 0 }
-
-    mutating func insert(_ host: HostLoad) {
-        (host.place, host.generation) = (all.count, generation)
-        all.append(host)
-        byName[host.name] = host
-    }
-
-    /// - Returns: a host that the caller must refresh, because `nextOutdated` would miss it.
-    mutating func remove(_ host: HostLoad) -> HostLoad? {
-        byName[host.name] = nil
-        let (place, last) = (host.place, all.removeLast())
-        host.place = -1
-        var skipped: HostLoad?
-        if last !== host {
-            all[place] = last
-            last.place = place
-            if place < next, isOutdated(last) { skipped = last }
-        }
-        next = min(next, all.count)
-        return skipped
-    }
-
-    mutating func outdateAll() {
-        generation += 1
-        next = 0
-    }
-
-    func isOutdated(_ host: HostLoad) -> Bool { host.generation != generation }
-    func noteRefresh(of host: HostLoad) { host.generation = generation }
-
-    var hasOutdated: Bool { next < all.count }
-
-    /// - Returns: the next host to refresh; nil: none is outdated.
-    mutating func nextOutdated() -> HostLoad? {
-        while next < all.count {
-            let host = all[next]
-            next += 1
-            if isOutdated(host) { return host }
-        }
-        return nil
     }
 }

@@ -28,7 +28,7 @@ extension HostGate {
             guard front == nil, limit == 0 || host.active < limit else { continue }
             if let opens = opens(lane, now: now), opens > now { wake = min(wake ?? opens, opens) }
         }
-        endRefresh(host, wake: wake)
+        hosts.endRefresh(host, wake: wake)
         return opening
     }
 
@@ -96,7 +96,7 @@ extension HostGate {
         if let app = lanes.apps[app] { lanes.comesNext(app) }
         guard let lane else { return }
         lane.host.turns.comesNext(claim(of: lane))
-        touch(lane.host)
+        hosts.touch(lane.host)
     }
 
     // MARK: Redirects
@@ -182,7 +182,7 @@ extension HostGate {
             let host = one.lane.host
             host.turns.took(one.claim)
             if one.owed != one.claim { host.turns.took(one.owed) }
-            touch(host)
+            hosts.touch(host)
         }
         awaited = []
         return true

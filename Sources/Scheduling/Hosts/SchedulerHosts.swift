@@ -5,9 +5,9 @@ extension Scheduler {
     /// Refreshes hosts that are due, and hosts that have changed.
     func openHosts(now: WallTime) {
         // The rest is due in the next slice.
-        if gate.touchDue(sliceSize.hosts, now: now) { return isCut = true }
+        if gate.hosts.touchDue(sliceSize.hosts, now: now) { return isCut = true }
         if !gate.awaitingSlot.isEmpty, gate.hasSlotForHop {
-            for name in gate.awaitingSlot.sorted() { gate.touch(named: name) }
+            for name in gate.awaitingSlot.sorted() { gate.hosts.touch(named: name) }
             gate.awaitingSlot = []
         }
         refreshHosts(now: now)
@@ -15,25 +15,23 @@ extension Scheduler {
 
     /// Refreshes as many changed hosts as this turn may refresh. The offers of the others stay outdated until the next slice.
     func refreshHosts(now: WallTime) {
-        while !gate.touched.isEmpty, refreshesLeft > 0 {
-            let some = gate.touched.prefix(refreshesLeft).sorted { $0.name < $1.name }
-            gate.touched.removeFirst(some.count)
-            for (index, host) in some.enumerated() {
+        while case let touched = gate.hosts.takeTouched(refreshesLeft).sorted(by: { $0.name < $1.name }), !touched.isEmpty {
+            for (index, host) in touched.enumerated() {
                 guard refreshesLeft > 0 else {
-                    gate.touched.insert(contentsOf: some[index...], at: 0)
+                    gate.hosts.giveBack(touched[index...])
                     break
                 }
                 refresh(host, now: now)
             }
         }
-        while refreshesLeft > 0, let host = gate.nextOutdated() { refresh(host, now: now) }
-        if !gate.touched.isEmpty || gate.hosts.hasOutdated { isCut = true }
-        gate.relaxSweep()
+        while refreshesLeft > 0, let host = gate.hosts.nextOutdated() { refresh(host, now: now) }
+        if gate.hosts.hasOutdated { isCut = true }
+        gate.hosts.relaxSweep()
     }
 
     /// Refreshes `host` if it has changed: permits redirects, offers downloads, and announces changed waits.
     func refresh(_ host: HostLoad, now: WallTime) {
-        guard gate.isOutdated(host), gate.hosts.contains(host) else { return }
+        guard gate.hosts.isOutdated(host), gate.hosts.contains(host) else { return }
         refreshesLeft -= 1
         let opening = gate.refresh(host, now: now)
         for (id, saves) in opening.granted {

@@ -26,7 +26,7 @@ extension Scheduler {
                 }
                 left -= 1
                 // The host is not refreshed yet, and may no longer have a place for the download.
-                if let host = entry.lane?.host, gate.isOutdated(host) {
+                if let host = entry.lane?.host, gate.hosts.isOutdated(host) {
                     refresh(host, now: now)
                     continue
                 }
@@ -54,7 +54,7 @@ extension Scheduler {
     /// - Returns: whether a slot is free now.
     private func makeRoom(now: WallTime) -> Bool {
         guard settings.maxActive > 0, !gate.hasSlot, let (next, owed) = gate.lanes.next(now: now), let lane = entries[next.number]?.lane,
-            !gate.isOutdated(lane.host)
+            !gate.hosts.isOutdated(lane.host)
         else { return false }
         var candidate: (entry: ScheduledDownload, since: WallTime)?
         var isContended = false

@@ -53,7 +53,7 @@ public final class Restoration {
     public func finish(now: WallTime) -> Restored {
         ended.sort { ($0.endedAt?.microseconds ?? 0, $0.number) < ($1.endedAt?.microseconds ?? 0, $1.number) }
         for record in ended { add(record, isShared: false, now: now) }
-        scheduler.gate.touchAll()
+        scheduler.gate.hosts.touchAll()
         scheduler.dropEmptyBatches()
         toasts += scheduler.restoreOwedToasts()
         for number in scheduler.sweeps.numbers {

@@ -15,7 +15,7 @@ extension Scheduler {
         guard condition != before else { return }
         conditions.set(condition)
         gate.isNetworkKnown = condition != nil
-        gate.touchAll()
+        gate.hosts.touchAll()
         // If nothing hindered any download before or now, only the start of downloads changes.
         guard (before ?? .open) != (condition ?? .open) else { return }
         let isBack = before.map { $0.reach != .online } ?? false && condition?.reach ?? .online == .online

@@ -4,8 +4,8 @@ public import DownloadModel
 extension Scheduler {
     /// When the event `time` is due next; nil: nothing waits for an instant.
     public var nextWake: WallTime? {
-        [nextEntryWake, settings.paused || conditions.isEnding || conditions.isAsleep ? nil : gate.nextWake(), sliceAt].compactMap { $0 }
-            .min()
+        let nextHostWake = settings.paused || conditions.isEnding || conditions.isAsleep ? nil : gate.hosts.nextWake()
+        return [nextEntryWake, nextHostWake, sliceAt].compactMap { $0 }.min()
     }
 
     /// When the first download is due. Earlier, if more instants are outdated than one call drops.

@@ -34,8 +34,7 @@ private struct Queue {
     /// - Returns: the permitted redirects.
     @discardableResult mutating func refresh() -> [RequestID] {
         var granted: [RequestID] = []
-        while let host = gate.touched.first {
-            gate.touched.removeFirst()
+        while let host = gate.hosts.takeTouched(1).first {
             granted += gate.refresh(host, now: now).granted.map(\.id)
         }
         return granted
@@ -100,9 +99,9 @@ private struct Queue {
                 queue.end(number)
             }
             queue.refresh()
-            guard let wake = queue.gate.nextWake() else { break }
+            guard let wake = queue.gate.hosts.nextWake() else { break }
             queue.now = max(queue.now, wake)
-            _ = queue.gate.touchDue(100, now: queue.now)
+            _ = queue.gate.hosts.touchDue(100, now: queue.now)
         }
         #expect(order == [a[0], b[0], a[1], b[1], a[2]])
         #expect(zip(starts, starts.dropFirst()).allSatisfy { $1 - $0 >= .seconds(1) && $1 - $0 < .milliseconds(1100) }, "\(starts)")
@@ -176,7 +175,7 @@ private struct Queue {
         #expect(queue.start() == near)
         #expect(queue.start() == nil)
         queue.gate.isNetworkKnown = true
-        queue.gate.touch(named: "h")
+        queue.gate.hosts.touch(named: "h")
         #expect(queue.start() == far)
     }
 
