@@ -190,6 +190,15 @@ import Testing
         #expect(listFolder(folder.path) == [])
     }
 
+    /// A folder that somebody else has made may be on a disk that is away.
+    @Test func `takes the part file for gone with its folder only if the folder was the service's`() {
+        let missing = folder("missing")
+        #expect(!Commit.discard(directory: missing, partName: ".todoku-1.part", mapPath: nil))
+        #expect(Commit.discard(directory: missing, partName: ".todoku-1.part", mapPath: nil, isOurs: true))
+        writeFile(missing, "no folder".utf8)
+        #expect(!Commit.discard(directory: missing, partName: ".todoku-1.part", mapPath: nil, isOurs: true))
+    }
+
     /// A second file beside the part file. If it could not be deleted when it was abandoned, its name would otherwise stay.
     @Test func `leaves nothing of a second representation behind`() {
         writeFile(folder(".todoku-1.new.part"), "x".utf8)

@@ -303,11 +303,11 @@ extension Downloader {
     }
 
     private func discard(_ number: DownloadNumber, _ directory: String) {
-        let (map, part) = (mapPath(of: number), partNames.name(of: number))
+        let (map, part, isOurs) = (mapPath(of: number), partNames.name(of: number), assetFolders.contains(directory))
         // A download that is off the list may have left a large folder, and no retry waits for its deletion.
         DiskPool.shared.perform(at: .path(directory), takesLong: list.scheduler[number] == nil) {
             CrashMarks.working(on: number.value) {
-                let isGone = Commit.discard(directory: directory, partName: part, mapPath: map)
+                let isGone = Commit.discard(directory: directory, partName: part, mapPath: map, isOurs: isOurs)
                 return Archives.discard(directory: directory, part: part) && isGone
             }
         } then: { [self] isGone in

@@ -179,23 +179,26 @@ public enum Commit {
 
     /// Removes a part file and its written map. If another program's file or folder has the part file's name, it stays.
     ///
+    /// - Parameter isOurs: the folder is the service's own: if it is missing, it was deleted with the file. Another folder may be on a disk
+    ///   that is away.
     /// - Returns: whether both are gone for good, even after a power cut. False if the folder cannot be opened or flushed, or a file could
     ///   not be removed.
     @discardableResult
-    public static func discard(directory: String, partName: String, mapPath: String?) -> Bool {
-        discard(directory: directory, partName: partName, mapPath: mapPath, calls: NamingCalls())
+    public static func discard(directory: String, partName: String, mapPath: String?, isOurs: Bool = false) -> Bool {
+        discard(directory: directory, partName: partName, mapPath: mapPath, isOurs: isOurs, calls: NamingCalls())
     }
 
-    static func discard(directory: String, partName: String, mapPath: String?, calls: NamingCalls) -> Bool {
+    static func discard(directory: String, partName: String, mapPath: String?, isOurs: Bool = false, calls: NamingCalls) -> Bool {
         // Remove the map first. A later file may get the part file's inode, and the map would be taken for its own.
         if let mapPath { WrittenMap.remove(mapPath) }
         do throws(DiskError) {
             let folder = try OpenFolder.open(directory, allowHidden: true)
-            let hadPart = try folder.removeOwn(partName, calls: calls)
-            let hadCandidate = try folder.removeOwn(PartFile.candidateName(partName), calls: calls)
-            return !hadPart && !hadCandidate || folder.sync()
+            try folder.removeOwn(partName, calls: calls)
+            try folder.removeOwn(PartFile.candidateName(partName), calls: calls)
+            // Also if neither was there: an earlier call may have removed them, and failed or died before its flush.
+            return folder.sync()
         } catch {
-            return false
+            return isOurs && error.code == ENOENT
         }
     }
 

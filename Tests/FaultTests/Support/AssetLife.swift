@@ -23,6 +23,9 @@ enum AssetStep: Sendable, Equatable {
     static let life: [AssetStep] = [
         .update("1"), .update("2"), .cancel("3"), .cancelUnpacking("3"), .update("3"), .rollBack(to: "2"), .update("4"), .unregister,
     ]
+    /// A life with updates that are cancelled, and none after them.
+    static let cancelledLife: [AssetStep] = [.update("1"), .cancel("2"), .cancelUnpacking("2"), .unregister]
+
     /// The archive that the step is about; empty: none.
     var version: String {
         switch self {

@@ -44,6 +44,18 @@ extension `The fault campaign` {
             await report.finish(expecting: ["ENOSPC", "EDQUOT", "EIO", "EINTR", "EROFS", "SHORT"])
         }
 
+        @Test func `leaves no row of a part file whose deletion was not flushed before its folder went`() async throws {
+            let report = await Report(
+                "An asset, and one flush of its folder that fails",
+                notes: "A shorter life: an update, one cancelled while downloading, one cancelled while unpacking, the end with the data.")
+            let versions = try await PublishedVersion.makeAll()
+            let calls = try await countCalls(.eio, versions, AssetStep.cancelledLife)
+            let folder = await "/\(AssetLife.app)/\(AssetLife.name)"
+            let flushes = calls.indices.filter { calls[$0].contains("fsync") && calls[$0].hasSuffix(folder) }
+            try await runCases(flushes.map { AssetCase.flush(Fault(kind: .eio, at: $0 + 1)) }, report) { try await live($0, $1, versions) }
+            await report.finish(expecting: ["a flush"])
+        }
+
         /// Of calls in a row that are alike, as the writes of a file are, the first and the last.
         private static func unlike(_ calls: [Substring], _ kind: Fault.Kind) -> [Fault] {
             let places = (1...calls.count).filter { number in
@@ -54,9 +66,12 @@ extension `The fault campaign` {
         }
 
         /// The calls of the life that a fault could hit: their names and paths, in order.
-        private func countCalls(_ kind: Fault.Kind, _ versions: [String: PublishedVersion]) async throws -> [Substring] {
+        private func countCalls(
+            _ kind: Fault.Kind, _ versions: [String: PublishedVersion], _ steps: [AssetStep] = AssetStep.life
+        ) async throws -> [Substring] {
             let (lane, place) = (try await Lane(try await Shim.compiled()), Place())
-            let verdict = try await live(.one(Fault(kind: kind, at: 0)), lane, versions, place)
+            let fault = Fault(kind: kind, at: 0)
+            let verdict = try await live(steps == AssetStep.life ? .one(fault) : .flush(fault), lane, versions, place)
             #expect(verdict.wrong == [] && place.calls > 0, "without any fault: \(verdict.wrong)")
             // Each line of the log begins with the call's number. The names of versions are instants.
             let calls = place.log.split(separator: "\n").compactMap { $0.split(separator: " ", maxSplits: 1).last }
@@ -68,12 +83,14 @@ extension `The fault campaign` {
 private enum AssetCase: Sendable, CustomStringConvertible {
     /// One life with one fault.
     case one(Fault)
+    /// A shorter life with cancelled updates, and one fault.
+    case flush(Fault)
     /// 25 random steps, with a kill in the life of each daemon.
     case row(number: Int, seed: UInt64)
 
     var description: String {
         switch self {
-        case .one(let fault): "\(fault)"
+        case .one(let fault), .flush(let fault): "\(fault)"
         case .row(let number, _): "row \(number)"
         }
     }
@@ -81,6 +98,7 @@ private enum AssetCase: Sendable, CustomStringConvertible {
     var rowName: String {
         switch self {
         case .one(let fault): fault.kind.isKill ? fault.kind.rawValue : fault.kind.rawValue.uppercased()
+        case .flush: "a flush"
         case .row: "25 steps in a row"
         }
     }
@@ -95,15 +113,19 @@ extension Fault.Kind {
 ) async throws -> Verdict {
     let life = AssetLife(Verdict(row: test.rowName, name: "\(test)"), place, lane, AssetPublisher(versions))
     switch test {
-    case .one(let fault): await liveOnce(life, fault)
+    case .one(let fault): await liveOnce(life, AssetStep.life, fault)
+    case .flush(let fault): await liveOnce(life, AssetStep.cancelledLife, fault)
     case .row(_, let seed): await liveLong(life, SeededRandom(seed))
     }
-    if case .one(let fault) = test, fault.at > 0 { life.verdict.wasMet = place.hits > 0 }
+    switch test {
+    case .one(let fault), .flush(let fault): if fault.at > 0 { life.verdict.wasMet = place.hits > 0 }
+    case .row: break
+    }
     life.verdict.note = "it befell: \(place.log.split(separator: "\n").suffix(3).joined(separator: ", "))"
     return life.verdict
 }
 
-@BusActor private func liveOnce(_ life: AssetLife, _ fault: Fault) async {
+@BusActor private func liveOnce(_ life: AssetLife, _ steps: [AssetStep], _ fault: Fault) async {
     var starts = 0
     // Every third kill is followed by another one early in the recovery.
     let again = fault.at % 3 == 0 && fault.kind.isKill && fault.at > 0 ? Fault(kind: .kill, at: 3 + fault.at % 40) : nil
@@ -114,7 +136,7 @@ extension Fault.Kind {
         return starts == 0 ? fault : starts == 1 ? again : nil
     }
     guard await life.register() else { return }
-    for step in AssetStep.life {
+    for step in steps {
         guard await life.take(step) else { return }
         if step != .unregister { await life.expectTidy() }
     }
