@@ -36,6 +36,10 @@ internal import PushModel
     private var queue: [String] = []
     /// The calls under way: the key of the app's server that each one takes, by the registration's token.
     private var calling: [String: String?] = [:]
+    /// The number of calls made so far.
+    private(set) var calls: UInt64 = 0
+    /// The number and the key of the last call that the distributor accepted, by the registration's token.
+    private var accepted: [String: (call: UInt64, key: String?)] = [:]
     /// How often distributors appeared without a quiet time between, and when last.
     private var appearances: (count: Int, last: ContinuousClock.Instant?) = (0, nil)
     private var appearanceTimer: Poller.Token?
@@ -147,9 +151,12 @@ internal import PushModel
         callNext()
     }
 
-    /// As `register`, but a call under way that takes the same key is enough: `begin` may have found the registration while it was saved.
-    func registerOnce(_ token: String) {
-        if let key = calling[token], key == registry[token]?.rules.vapid { return }
+    /// As `register`, unless a call with the same key is under way, or was accepted after the first `calls` calls: `begin` may have found
+    /// the registration while it was saved.
+    func register(_ token: String, unlessDoneAfter calls: UInt64) {
+        let key = registry[token]?.rules.vapid
+        if let underWay = calling[token], underWay == key { return }
+        if let last = accepted[token], last.call > calls, last.key == key { return }
         register(token)
     }
 
@@ -158,8 +165,9 @@ internal import PushModel
             let token = queue.remove(at: index)
             guard let registration = registry[token] else { continue }
             calling.updateValue(registration.rules.vapid, forKey: token)
-            BusActor.spawn { [self] in
-                await call(for: token)
+            calls +|= 1
+            BusActor.spawn { [self, number = calls] in
+                await call(for: token, number)
                 calling.removeValue(forKey: token)
                 callNext()
             }
@@ -167,7 +175,7 @@ internal import PushModel
         hold.isHeld = !calling.isEmpty
     }
 
-    private func call(for token: String) async {
+    private func call(for token: String, _ number: UInt64) async {
         guard let registration = registry[token] else { return }
         guard let distributor = chosen else { return settle(token, problem) }
         if !registration.distributor.isEmpty, registration.distributor != distributor {
@@ -188,6 +196,7 @@ internal import PushModel
                 metadata: ["app": "\(registration.key.app)", "distributor": "\(distributor)", "reason": "\(failure ?? "")"])
             return settle(token, "the distributor \(distributor) refused the registration: \(failure ?? "")")
         }
+        accepted[token] = (number, registration.rules.vapid)
         if registry[token]?.distributor != distributor { registry.change(token) { $0.distributor = distributor } }
         problems[token] = registry[token]?.endpoint.isEmpty == true ? "the distributor \(distributor) has not told the endpoint yet" : nil
         if registry[token]?.endpoint.isEmpty == false { observer?.changed(token, hasNewEndpoint: false) }
@@ -224,7 +233,7 @@ internal import PushModel
 
     /// Ends a registration at its distributor, if that runs.
     func unregister(_ registration: Registration) {
-        problems[registration.token] = nil
+        (problems[registration.token], accepted[registration.token]) = (nil, nil)
         guard !registration.distributor.isEmpty else { return }
         BusActor.spawn { [self] in await unregister(registration.token, at: registration.distributor) }
     }

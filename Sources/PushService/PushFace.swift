@@ -55,6 +55,7 @@ internal import WebPush
             throw Refusal(.limitExceeded, "At most \(Self.mostAsking) calls may wait for the endpoint of one registration.")
         }
         let formerVapid = registry[RegistrationKey(app: app, name: name)]?.rules.vapid
+        let formerCalls = link.calls
         let (token, undo) = try registry.register(app: app, name: name, options: options, from: reply.call.caller)
         BusActor.spawn { [self] in
             do throws(Refusal) { try await store.commit() } catch {
@@ -66,11 +67,11 @@ internal import WebPush
             }
             if !registration.endpoint.isEmpty {
                 // The distributor takes the key only with the registration, and may give another endpoint for it.
-                if registration.rules.vapid != formerVapid { link.register(token) }
+                if registration.rules.vapid != formerVapid { link.register(token, unlessDoneAfter: formerCalls) }
                 return reply(answer(registration))
             }
             asking[token, default: []].append(reply)
-            link.registerOnce(token)
+            link.register(token, unlessDoneAfter: formerCalls)
             Poller.shared.schedule(after: Self.patience) { [weak self] in self?.answerAll(token) }
         }
     }
