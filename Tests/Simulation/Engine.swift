@@ -34,8 +34,16 @@ extension World {
         return network.isMetered && !entry.record.options.allowsMetered ? "metered" : nil
     }
 
-    func host(of record: DownloadRecord) -> String { DownloadURL.host(of: origin(of: record)) }
-    func origin(of record: DownloadRecord) -> String { (try? DownloadURL(record.url).origin) ?? "" }
+    func host(of record: DownloadRecord) -> String { place(of: record).host }
+    func origin(of record: DownloadRecord) -> String { place(of: record).origin }
+
+    private func place(of record: DownloadRecord) -> (origin: String, host: String) {
+        if let known = places[record.url] { return known }
+        let origin = (try? DownloadURL(record.url).origin) ?? ""
+        let place = (origin, DownloadURL.host(of: origin))
+        places[record.url] = place
+        return place
+    }
 
     /// The origin of the request that `entry` waits for or has sent.
     func requestOrigin(of entry: ScheduledDownload) -> String {

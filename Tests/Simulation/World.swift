@@ -133,6 +133,8 @@ final class World {
     var tells = false
     /// Seeded by each step, so that a step makes the same random choices in a shrunk history.
     var random = Random(7)
+    /// Of each URL seen so far: every invariant asks for it, after every step.
+    var places: [String: (origin: String, host: String)] = [:]
 
     // The machine
     var now = WallTime(microseconds: 1_000_000_000_000_000)
