@@ -55,6 +55,24 @@ private func checkValidator(_ validator: Validator) {
         "a control character in \(validator.ifRange.debugDescription)")
 }
 
+/// `Repr-Digest`, `Digest` and `Content-Digest`, a line each.
+func fuzzDigests(_ bytes: [UInt8]) {
+    let lines = bytes.split(separator: 10, maxSplits: 2, omittingEmptySubsequences: false).map { Array($0) }
+    checkDigests(
+        StatedDigests(
+            reprDigest: lines.first, digest: lines.count > 1 ? lines[1] : nil, contentDigest: lines.count > 2 ? lines[2] : nil))
+}
+
+private func checkDigests(_ digests: StatedDigests) {
+    guard let preferred = digests.preferred else { return }
+    check([.sha256, .sha512].contains(preferred.algorithm), "a weak digest: \(preferred)")
+    check(preferred.digest.count == preferred.algorithm.length, "\(preferred)")
+    check(!digests.contradict(preferred) && !digests.contradict(nil), "digests that contradict themselves")
+    let other = preferred.digest.map { $0 ^ 0xFF }
+    check(digests.contradict(Checksum(preferred.algorithm, digest: other)), "another digest is none")
+    check((try? Checksum(preferred.description)) == preferred, "\(preferred) is read as another")
+}
+
 /// Lines as libcurl hands them over.
 func fuzzResponseHead(_ bytes: [UInt8]) {
     var head = ResponseHead()
@@ -72,6 +90,7 @@ func fuzzResponseHead(_ bytes: [UInt8]) {
         check(type == type.lowercased(), "not in lower case: \(type)")
     }
     if let validator = head.validator { checkValidator(validator) }
+    checkDigests(head.statedDigests)
     for name in ["content-disposition", "content-range", "retry-after", "location"] {
         guard let value = head.bytes(name) else { continue }
         check(!value.contains(10), "a line break in \(name)")

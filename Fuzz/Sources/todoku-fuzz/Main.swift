@@ -26,6 +26,7 @@ enum Target: String, CaseIterable {
     case urls
     case contentRanges = "content-ranges"
     case times
+    case digests
     case responseHeads = "response-heads"
     case codings
     case archives
@@ -42,6 +43,7 @@ enum Target: String, CaseIterable {
         case .urls: { run(fuzzURL, $0, $1) }
         case .contentRanges: { run(fuzzContentRange, $0, $1) }
         case .times: { run(fuzzTimes, $0, $1) }
+        case .digests: { run(fuzzDigests, $0, $1) }
         case .responseHeads: { run(fuzzResponseHead, $0, $1) }
         case .codings: { run(fuzzCoding, $0, $1) }
         case .archives: { run(fuzzArchive, $0, $1) }

@@ -68,6 +68,12 @@ package struct ResponseHead {
     /// The first field of this name (lower case).
     package func text(_ name: String) -> String? { bytes(name).map { String(decoding: $0, as: UTF8.self) } }
 
+    /// The values of all fields of this name (lower case), joined as RFC 9110 §5.3 says; nil: there is none.
+    private func joined(_ name: String) -> [UInt8]? {
+        let values = fields.filter { $0.name == name }.map(\.value)
+        return values.isEmpty ? nil : Array(values.joined(separator: ", ".utf8))
+    }
+
     private func trimmedBlanks(_ bytes: Substring.UTF8View) -> [UInt8] {
         var bytes = bytes.drop { $0 == 0x20 || $0 == 0x09 }
         while let last = bytes.last, last == 0x20 || last == 0x09 { bytes.removeLast() }
@@ -126,6 +132,16 @@ package struct ResponseHead {
         let trimmed = type.prefix { $0 != " " && $0 != "\t" }
         let isPlain = trimmed.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7F }
         return isPlain && trimmed.contains("/") && trimmed.utf8.count <= 255 ? String(trimmed) : nil
+    }
+
+    /// The digests that this response (200, 203 or 206) states of the file.
+    ///
+    /// `Repr-Digest` and `Digest` are of the representation in its content coding, so they say nothing about a body that is decoded.
+    /// `Content-Digest` is of the body, which is the whole representation unless the status is 206. Trailers are ignored.
+    package var statedDigests: StatedDigests {
+        if isCoded { return StatedDigests() }
+        return StatedDigests(
+            reprDigest: joined("repr-digest"), digest: joined("digest"), contentDigest: status == 206 ? nil : joined("content-digest"))
     }
 
     package var validator: Validator? {
