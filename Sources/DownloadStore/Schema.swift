@@ -166,6 +166,13 @@ enum Schema {
         ALTER TABLE asset ADD COLUMN pending_entries INTEGER;
         ALTER TABLE asset ADD COLUMN pending_bytes INTEGER;
         """,
+        // Adds the digest that the server stated of the bytes in the part file, and by what a file was proved. NULL: no digest; by nothing,
+        // or the row is of an earlier version.
+        """
+        ALTER TABLE course ADD COLUMN resume_digest TEXT;
+        ALTER TABLE course ADD COLUMN proof TEXT;
+        ALTER TABLE copy ADD COLUMN proof TEXT;
+        """,
     ]
 }
 
@@ -185,8 +192,8 @@ enum CourseColumn: Int32, TableColumn {
     case startedAt, endedAt, attempts, retriesUsed, retryAt, expiresAt, timeLeft, awaitsUrl, isSpliced, hasStartedOver, isWhole
     case isUnchanged, isToDescriptor, isAcknowledged, activations, activateAt, owesToast
     case resumeWritten, resumeFurther, resumeTotal, resumeEntityTag, resumeLastModified, resumeDevice, resumeInode, resumeMount, resumeBoot,
-        resumeBorn
-    case fileName, mediaType, path, source
+        resumeBorn, resumeDigest
+    case fileName, mediaType, path, source, proof
 }
 
 extension TableColumn {

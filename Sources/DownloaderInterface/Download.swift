@@ -40,6 +40,7 @@ public enum Download {
     public static let fileName = PropertyOf(interface, "FileName", String.self)
     public static let mediaType = PropertyOf(interface, "MediaType", String.self)
     public static let path = PropertyOf(interface, "Path", String.self)
+    public static let provedBy = PropertyOf(interface, "ProvedBy", String.self)
     public static let error = PropertyOf(interface, "Error", EndError.self)
     public static let attempts = PropertyOf(interface, "Attempts", UInt32.self)
     public static let connections = PropertyOf(interface, "Connections", UInt32.self)

@@ -29,6 +29,8 @@ public struct DownloadDescription: Equatable, Sendable {
     public internal(set) var mediaType: String?
     /// The final path of a finished download.
     public internal(set) var path: String?
+    /// By what the finished file was proved: `checksum`, `repr-digest` or `length`; nil: by nothing. A newer service may have other words.
+    public internal(set) var provedBy: String?
     /// Why the download failed; while it waits, why the last attempt failed. nil if it finished, or nothing failed.
     public internal(set) var error: DownloadError?
     public internal(set) var attempts: UInt32 = 0
@@ -85,6 +87,7 @@ public struct DownloadDescription: Equatable, Sendable {
         fileName = text(Download.fileName) ?? fileName
         mediaType = text(Download.mediaType) ?? mediaType
         path = text(Download.path) ?? path
+        provedBy = text(Download.provedBy) ?? provedBy
         error = value(Download.error).map(DownloadError.init) ?? error
         attempts = value(Download.attempts) ?? attempts
         connections = value(Download.connections) ?? connections

@@ -140,6 +140,7 @@ final class Transfer {
     private func sameRepresentation(_ part: PartFile) -> Bool {
         guard let resume = request.resume else { return false }
         return resume.identity.inode == part.identity.inode && resume.validator == part.validator
+            && (resume.digest == nil || part.digest == nil || resume.digest == part.digest)
     }
 
     /// Whether the part file is missing because its disk is: the folder is an empty mount point, or is on another disk.
@@ -230,13 +231,15 @@ final class Transfer {
 
     /// Creates a part file for a body from its first byte, with room for `total` bytes. The held bytes stay until the new file is longer,
     /// unless the disk has no room for both.
-    func openWhole(for segment: Segment, _ total: ByteCount?, validator: Validator?, isResumable: Bool) throws(DiskError) {
-        if let descriptor = request.descriptor { return try begin(in: descriptor, for: segment, total, validator, isResumable) }
+    func openWhole(
+        for segment: Segment, _ total: ByteCount?, validator: Validator?, digest: Checksum?, isResumable: Bool
+    ) throws(DiskError) {
+        if let descriptor = request.descriptor { return try begin(in: descriptor, for: segment, total, validator, digest, isResumable) }
         guard let folder else { return }
         let held = part
         let name = held == nil ? request.partName : PartFile.candidateName(request.partName)
         let fresh = try PartFile.create(in: folder, name: name, mapPath: held == nil ? request.mapPath : nil, boot: boot)
-        (fresh.validator, fresh.total, fresh.isResumable) = (validator, total, isResumable)
+        (fresh.validator, fresh.digest, fresh.total, fresh.isResumable) = (validator, digest, total, isResumable)
         fresh.diskReserve = request.diskReserve
         do {
             try fresh.makeRoom(beside: held)
@@ -260,10 +263,11 @@ final class Transfer {
 
     /// A caller's file cannot hold two representations: the held bytes go first.
     private func begin(
-        in descriptor: HeldDescriptor, for segment: Segment, _ total: ByteCount?, _ validator: Validator?, _ isResumable: Bool
+        in descriptor: HeldDescriptor, for segment: Segment, _ total: ByteCount?, _ validator: Validator?, _ digest: Checksum?,
+        _ isResumable: Bool
     ) throws(DiskError) {
         let fresh = try PartFile.create(in: descriptor, boot: boot)
-        (fresh.validator, fresh.total, fresh.isResumable) = (validator, total, isResumable)
+        (fresh.validator, fresh.digest, fresh.total, fresh.isResumable) = (validator, digest, total, isResumable)
         fresh.diskReserve = request.diskReserve
         (part, checkpoint) = (fresh, nil)
         segment.bodyBegins(at: 0, end: nil)
@@ -297,7 +301,7 @@ final class Transfer {
     /// Reports that the bytes in the record are gone.
     func reportStart() {
         guard let part, candidate == nil else { return }
-        report(ResumeData(written: 0, total: part.total, validator: part.validator, identity: part.identity))
+        report(ResumeData(written: 0, total: part.total, validator: part.validator, identity: part.identity, digest: part.digest))
     }
 
     /// Deletes the candidate, which is neither complete nor longer than the held bytes.

@@ -91,10 +91,10 @@ extension Transfer {
         let name = fileName(attempt)
         if let path = takenPath(name) { return .taken(path: path) }
         let discarded = part != nil || isDistrusted
-        let validator = head.isCoded ? nil : head.validator
-        let isResumable = !head.isCoded && (validator != nil || request.hasChecksum)
+        let (validator, digest) = (head.isCoded ? nil : head.validator, statedDigests(head).preferred)
+        let isResumable = !head.isCoded && (validator != nil || digest != nil || request.hasChecksum)
         do throws(DiskError) {
-            try openWhole(for: attempt.segment, total, validator: validator, isResumable: isResumable)
+            try openWhole(for: attempt.segment, total, validator: validator, digest: digest, isResumable: isResumable)
         } catch {
             return .failed(failure(error))
         }
@@ -104,9 +104,16 @@ extension Transfer {
         return .body
     }
 
+    /// The digests that can be compared with the file: none if it is a caller's file that cannot be read.
+    private func statedDigests(_ head: ResponseHead) -> StatedDigests {
+        request.descriptor?.isReadable == false ? StatedDigests() : head.statedDigests
+    }
+
     /// Whether a 200 is of the held representation, by its strong validator.
     private func isSame(_ part: PartFile, _ head: ResponseHead, _ total: ByteCount?) -> Bool {
-        guard !isDistrusted, !head.isCoded, let validator = part.validator, head.validator == validator else { return false }
+        guard !isDistrusted, !head.isCoded, let validator = part.validator, head.validator == validator,
+            !statedDigests(head).contradict(part.digest)
+        else { return false }
         guard let total else { return true }
         return total >= part.ranges.end && part.total ?? total == total
     }
@@ -114,6 +121,7 @@ extension Transfer {
     /// A 200 of the held representation: the server supports no ranges, or none with a condition.
     private func goOnWithin(_ attempt: Attempt, _ part: PartFile, _ total: ByteCount?) -> Attempt.Verdict {
         let total = total ?? part.total
+        learnDigest(of: part, from: attempt.head)
         if ask == .conditional, attempt.head.text("accept-ranges")?.lowercased() != "none" { return askAgain(.bare) }
         if total == part.ranges.prefixEnd {
             begin(attempt, continuedName(attempt), mediaType: attempt.head.mediaType, total: total, offset: part.written)
@@ -127,7 +135,8 @@ extension Transfer {
         let head = attempt.head
         guard let part, !head.isCoded, let field = head.text("content-range"), let (range, length) = Range<UInt64>.fromContentRange(field),
             range.lowerBound == attempt.rangeStart,
-            part.validator?.matches(entityTag: head.text("etag"), lastModified: head.text("last-modified")) ?? true
+            part.validator?.matches(entityTag: head.text("etag"), lastModified: head.text("last-modified")) ?? true,
+            !statedDigests(head).contradict(part.digest)
         else { return askAgain(.whole, distrusting: true) }
         switch head.contentLength {
         case .known(let count) where count != range.byteCount: return askAgain(.whole, distrusting: true)
@@ -151,6 +160,7 @@ extension Transfer {
     ) -> Attempt.Verdict {
         let name = continuedName(attempt)
         if let path = takenPath(name) { return .taken(path: path) }
+        learnDigest(of: part, from: attempt.head)
         if part.total == nil {
             part.total = total
             checkpoint?.total = total
@@ -167,6 +177,13 @@ extension Transfer {
         }
         begin(attempt, name, mediaType: attempt.head.mediaType ?? request.knownType, total: total, offset: part.written)
         return .body
+    }
+
+    /// Takes the digest of the held representation from a later response that was found to be of the same representation.
+    private func learnDigest(of part: PartFile, from head: ResponseHead) {
+        guard part.digest == nil, let digest = statedDigests(head).preferred else { return }
+        part.digest = digest
+        checkpoint?.digest = digest
     }
 
     private func begin(

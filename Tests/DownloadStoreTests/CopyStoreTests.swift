@@ -17,7 +17,8 @@ internal import Testing
         return CachedCopy(
             key: key, name: name, stamp: FileStamp(identity: identity, size: 1 << 63, modified: -5),
             validators: full ? CopyValidators(entityTag: "W/\"é\"", lastModified: "yesterday", source: "http://h/x") : nil,
-            mediaType: full ? "a/b" : nil, checksum: full ? Checksum(.md5, digest: [UInt8](repeating: 9, count: 16)) : nil)
+            mediaType: full ? "a/b" : nil, checksum: full ? Checksum(.md5, digest: [UInt8](repeating: 9, count: 16)) : nil,
+            proof: full ? .reprDigest : nil)
     }
 
     @Test func `comes back as it was, by all of its key`() async throws {

@@ -368,11 +368,14 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
             """
             ALTER TABLE course DROP COLUMN resume_born; ALTER TABLE copy DROP COLUMN born; ALTER TABLE course DROP COLUMN source;
             ALTER TABLE course DROP COLUMN failure_origin; ALTER TABLE course DROP COLUMN resume_further;
-            DROP TABLE asset; PRAGMA user_version = 3
+            ALTER TABLE course DROP COLUMN resume_digest; ALTER TABLE course DROP COLUMN proof;
+            ALTER TABLE copy DROP COLUMN proof; DROP TABLE asset; PRAGMA user_version = 3
             """)
         var known = fullRecord(1)
         known.resume?.identity.born = nil
         known.resume?.ranges = ByteRanges(prefix: 17)
+        known.resume?.digest = nil
+        known.proof = nil
         known.source = nil
         known.state = known.state.withoutOrigin
         let state = try await reopened(folder.path)
@@ -387,10 +390,13 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
             folder.path,
             """
             ALTER TABLE course DROP COLUMN source; ALTER TABLE course DROP COLUMN failure_origin;
-            ALTER TABLE course DROP COLUMN resume_further; DROP TABLE asset; PRAGMA user_version = 4
+            ALTER TABLE course DROP COLUMN resume_further; ALTER TABLE course DROP COLUMN resume_digest; ALTER TABLE course DROP COLUMN proof;
+            ALTER TABLE copy DROP COLUMN proof; DROP TABLE asset; PRAGMA user_version = 4
             """)
         var known = fullRecord(1)
         known.resume?.ranges = ByteRanges(prefix: 17)
+        known.resume?.digest = nil
+        known.proof = nil
         known.source = nil
         known.state = known.state.withoutOrigin
         let state = try await reopened(folder.path)
@@ -402,11 +408,14 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         try tamper(
             folder.path,
             """
-            ALTER TABLE course DROP COLUMN failure_origin; ALTER TABLE course DROP COLUMN resume_further; DROP TABLE asset;
+            ALTER TABLE course DROP COLUMN failure_origin; ALTER TABLE course DROP COLUMN resume_further; ALTER TABLE course DROP COLUMN resume_digest; ALTER TABLE course DROP COLUMN proof;
+            ALTER TABLE copy DROP COLUMN proof; DROP TABLE asset;
             PRAGMA user_version = 5
             """)
         var known = fullRecord(1)
         known.resume?.ranges = ByteRanges(prefix: 17)
+        known.resume?.digest = nil
+        known.proof = nil
         known.state = known.state.withoutOrigin
         let state = try await reopened(folder.path)
         #expect(state.records == [known, plainRecord(2)] && state.setAside == nil)
@@ -455,13 +464,57 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         #expect(again.assets == [asset] && again.records == state.records)
     }
 
+    @Test func `of version 10, as its program left it, keeps all its contents, and takes digests and proofs`() async throws {
+        let text = try #require(readFile("\(repository)/Tests/Fixtures/queue-version-10.sql"))
+        writeFile(folder("todoku.db"), [])
+        try tamper(folder.path, String(decoding: text, as: UTF8.self))
+        let state = try await reopened(folder.path)
+        #expect(state.setAside == nil && state.salvaged == nil && state.nextNumber == DownloadNumber(8))
+        #expect(state.records.map(\.state.name) == ["finished", "finished", "failed", "finished", "active", "paused", "paused"])
+        #expect(state.records.allSatisfy { $0.proof == nil && $0.resume?.digest == nil })
+        #expect(state.records[4].resume?.ranges == ByteRanges(prefix: 5_000_000))
+        #expect(state.records[4].resume?.validator == .entityTag("\"v1\"") && state.records[4].resume?.total == 12_000_000)
+        #expect(state.records[1].path == "/home/a/Downloads/small (1).bin" && state.records[6].options.title == "日本")
+        let key = CopyKey(app: "", url: "http://127.0.0.1:18471/feed.xml", directory: "/home/a/Downloads", wantedName: nil)
+        var changed = state.records[4]
+        changed.resume?.digest = Checksum(.sha512, digest: [UInt8](repeating: 9, count: 64))
+        changed.proof = .length
+        let known = changed
+        try await withStore(folder.path) { store, _ in
+            let copy = try #require(await store.copy(for: key))
+            #expect(copy.name == "feed.xml" && copy.validators?.entityTag == "\"v1\"" && copy.proof == nil)
+            var proved = copy
+            proved.proof = .reprDigest
+            try await store.commit([.put(known), .keepCopy(proved)], nextNumber: DownloadNumber(8))
+            #expect(await store.copy(for: key) == proved)
+        }
+        #expect(try await reopened(folder.path).records == state.records.map { $0.number == known.number ? known : $0 })
+    }
+
+    @Test func `whose copies are of version 10 knows that a checksum has proved them`() async throws {
+        let key = CopyKey(app: "", url: "http://h/a", directory: "/d", wantedName: nil)
+        let stamp = FileStamp(identity: FileIdentity(device: 1, inode: 2, mount: 3, boot: "b"), size: 4, modified: 5)
+        let checksum = Checksum(.md5, digest: [UInt8](repeating: 1, count: 16))
+        try await withStore(folder.path) { store, _ in
+            let copy = CachedCopy(key: key, name: "a", stamp: stamp, validators: nil, checksum: checksum)
+            try await store.commit([.keepCopy(copy)], nextNumber: DownloadNumber(1))
+        }
+        try tamper(
+            folder.path,
+            """
+            ALTER TABLE course DROP COLUMN resume_digest; ALTER TABLE course DROP COLUMN proof; ALTER TABLE copy DROP COLUMN proof;
+            PRAGMA user_version = 10
+            """)
+        try await withStore(folder.path) { store, _ in #expect(await store.copy(for: key)?.proof == .checksum) }
+    }
+
     @Test func `of a newer version is refused and left as it is`() async throws {
         try await save(folder.path, [plainRecord(1)])
-        try tamper(folder.path, "PRAGMA user_version = 11")
+        try tamper(folder.path, "PRAGMA user_version = 12")
         let bytes = readFile(folder("todoku.db"))
         let error = await storeError { _ = try await reopened(folder.path) }
         #expect(error?.reason == .newerVersion)
-        #expect(error?.message.contains("(version 11; this one reads up to 10)") == true)
+        #expect(error?.message.contains("(version 12; this one reads up to 11)") == true)
         #expect(readFile(folder("todoku.db")) == bytes)
         #expect(!listFolder(folder.path).contains { $0.contains("corrupt") })
     }

@@ -58,6 +58,32 @@ internal import Testing
     }
 }
 
+@Suite struct `A row with a digest or proof that no Todoku wrote` {
+    private let folder = TemporaryFolder()
+
+    private func read(_ change: String) async throws -> [DownloadRecord] {
+        try await withStore(folder.path) { store, _ in
+            try await store.commit([.put(fullRecord(1))], nextNumber: DownloadNumber(2))
+        }
+        try Database(StoreFolder(path: folder.path).database, flags: 2).execute("UPDATE course SET \(change)")
+        return try await reopened(folder.path).records
+    }
+
+    @Test(arguments: ["", "sha256", "sha256:00", "crc32:00000000"]) func `is kept, and its download starts from 0`(text: String)
+        async throws
+    {
+        var known = fullRecord(1)
+        known.resume = nil
+        #expect(try await read("resume_digest = '\(text)'") == [known])
+    }
+
+    @Test func `is kept without the proof`() async throws {
+        var known = fullRecord(1)
+        known.proof = nil
+        #expect(try await read("proof = 'hope'") == [known])
+    }
+}
+
 @Suite struct `A finished row with an empty row of its course` {
     private let folder = TemporaryFolder()
 

@@ -112,7 +112,8 @@ struct RandomRecords {
         return ResumeData(
             ranges: ranges, total: perhaps { $0.number() }, validator: validators.randomElement(using: &generator)!,
             identity: FileIdentity(
-                device: number(), inode: number(), mount: number(), boot: text(), born: perhaps { Int64(truncatingIfNeeded: $0.number()) }))
+                device: number(), inode: number(), mount: number(), boot: text(), born: perhaps { Int64(truncatingIfNeeded: $0.number()) }),
+            digest: perhaps { $0.checksum() })
     }
 
     mutating func record(_ value: UInt64) -> DownloadRecord {
@@ -139,6 +140,7 @@ struct RandomRecords {
         record.isSpliced = .random(using: &generator)
         record.hasStartedOver = .random(using: &generator)
         record.isWhole = .random(using: &generator)
+        record.proof = perhaps { FileProof.allCases.randomElement(using: &$0.generator)! }
         record.batch = perhaps { DownloadNumber($0.number()) }
         record.isFetch = .random(using: &generator)
         record.isUnchanged = .random(using: &generator)
@@ -220,9 +222,10 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
     (record.awaitsUrl, record.isSpliced, record.hasStartedOver, record.isWhole) = (true, true, true, true)
     (record.batch, record.isFetch, record.isUnchanged, record.isToDescriptor) = (DownloadNumber(27), true, true, true)
     (record.reminders.isAcknowledged, record.reminders.calls, record.reminders.nextAt) = (true, 28, WallTime(microseconds: 29))
-    record.owesToast = true
+    (record.owesToast, record.proof) = (true, .reprDigest)
     record.resume = ResumeData(
         ranges: ByteRanges([0..<17, 100..<200, 300..<301]), total: 18, validator: .entityTag("\"abc\""),
-        identity: FileIdentity(device: 19, inode: 20, mount: .max, boot: "b-o-o-t", born: -21))
+        identity: FileIdentity(device: 19, inode: 20, mount: .max, boot: "b-o-o-t", born: -21),
+        digest: Checksum(.sha256, digest: [UInt8](repeating: 0x5A, count: 32)))
     return record
 }

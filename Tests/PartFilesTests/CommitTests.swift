@@ -322,8 +322,8 @@ import Testing
         for size in [0, 1, 1 << 20, 3_000_001] {
             writeFile(folder("part"), patternBytes(size))
             let line = await Child.run(["\(algorithm.rawValue)sum", folder("part")]).output
-            let hexadecimal = Array(line.prefix { $0 != " " })
-            let digest = stride(from: 0, to: hexadecimal.count, by: 2).compactMap { UInt8(String(hexadecimal[$0...($0 + 1)]), radix: 16) }
+            let digits = Array(line.prefix { $0 != " " })
+            let digest = stride(from: 0, to: digits.count, by: 2).compactMap { UInt8(String(digits[$0...($0 + 1)]), radix: 16) }
             let checksum = try #require(Checksum(algorithm, digest: digest))
             let identity = try identity(of: folder("part"))
             func verify(_ checksum: Checksum?) -> Verification {
@@ -335,8 +335,42 @@ import Testing
             var wrong = digest
             wrong[0] ^= 1
             let failure = DownloadFailure(
-                .checksumMismatch, "The downloaded file is not the expected one: its \(algorithm.rawValue) checksum differs.")
+                .checksumMismatch,
+                "The downloaded file is not the expected one: it has \(checksum), not \(algorithm.rawValue):\(hexadecimal(wrong)).")
             #expect(verify(Checksum(algorithm, digest: wrong)) == .failed(failure))
+        }
+    }
+
+    @Test func `compares with the digest that the server stated, too, and the checksum decides`() async throws {
+        let bytes = patternBytes(600_000)
+        writeFile(folder("part"), bytes)
+        let identity = try identity(of: folder("part"))
+        func rightSum(_ algorithm: Checksum.Algorithm) async throws -> Checksum {
+            try #require(Checksum(algorithm, digest: await digest(of: bytes, by: "\(algorithm.rawValue)sum")))
+        }
+        func wrongSum(_ algorithm: Checksum.Algorithm) throws -> Checksum {
+            try #require(Checksum(algorithm, digest: [UInt8](repeating: 7, count: algorithm.length)))
+        }
+        func verify(_ checksum: Checksum?, _ digest: Checksum?) -> Verification {
+            Commit.verify(
+                directory: folder.path, partName: "part", identity: identity, size: 600_000, checksum: checksum, digest: digest,
+                expectedSize: nil)
+        }
+        for algorithm in [.sha256, .sha512] as [Checksum.Algorithm] {
+            let (right, wrong) = (try await rightSum(algorithm), try wrongSum(algorithm))
+            #expect(verify(nil, right) == .proved(identity))
+            let message =
+                "The downloaded file is damaged, or the server states a wrong digest: the file has \(right), and the server stated \(wrong)."
+            #expect(verify(nil, wrong) == .failed(DownloadFailure(.checksumMismatch, message)))
+            for other in [.sha256, .md5] as [Checksum.Algorithm] {
+                let checksum = try await rightSum(other)
+                #expect(verify(checksum, right) == .proved(identity))
+                #expect(verify(checksum, wrong) == .proved(identity, otherDigest: wrong))
+                for digest in [right, wrong] {
+                    guard case .failed(let failure) = verify(try wrongSum(other), digest) else { return #expect(Bool(false)) }
+                    #expect(failure.name == .checksumMismatch && failure.message.contains("is not the expected one"))
+                }
+            }
         }
     }
 

@@ -46,19 +46,22 @@ public struct CachedCopy: Equatable, Sendable {
     public var mediaType: String?
     /// The checksum that verified the copy.
     public var checksum: Checksum?
+    /// By what the copy was proved when it was downloaded.
+    public var proof: FileProof?
 
     public init(
-        key: CopyKey, name: String, stamp: FileStamp, validators: CopyValidators?, mediaType: String? = nil, checksum: Checksum? = nil
+        key: CopyKey, name: String, stamp: FileStamp, validators: CopyValidators?, mediaType: String? = nil, checksum: Checksum? = nil,
+        proof: FileProof? = nil
     ) {
         (self.key, self.name, self.stamp, self.validators) = (key, name, stamp, validators)
-        (self.mediaType, self.checksum) = (mediaType, checksum)
+        (self.mediaType, self.checksum, self.proof) = (mediaType, checksum, proof)
     }
 
     public var path: String { "\(key.directory)/\(name)" }
 
     public static func == (a: CachedCopy, b: CachedCopy) -> Bool {
         a.key == b.key && a.name.isSameBytes(as: b.name) && a.stamp == b.stamp && a.validators == b.validators && a.mediaType == b.mediaType
-            && a.checksum == b.checksum
+            && a.checksum == b.checksum && a.proof == b.proof
     }
 }
 

@@ -108,6 +108,12 @@ public struct DownloadRecord: Equatable, Sendable {
         get { course?.value.isWhole ?? false }
         set { if newValue != isWhole { change { $0.isWhole = newValue } } }
     }
+    /// By what the bytes are proved, once the part file is verified. Before that, only whether their number is known (`length`). nil: by
+    /// nothing, or the file was not downloaded.
+    public var proof: FileProof? {
+        get { course?.value.proof }
+        set { if newValue != proof { change { $0.proof = newValue } } }
+    }
     /// The failure of the last attempt, which is why the download waits.
     public var lastFailure: DownloadFailure? {
         get { course?.value.lastFailure }
@@ -198,6 +204,7 @@ public struct DownloadRecord: Equatable, Sendable {
         var isSpliced: Bool = false
         var hasStartedOver: Bool = false
         var isWhole: Bool = false
+        var proof: FileProof?
         var lastFailure: DownloadFailure?
         var isUnchanged: Bool = false
         var isToDescriptor: Bool = false
@@ -223,6 +230,11 @@ extension DownloadRecord {
     public var folderName: String? { isToDescriptor ? nil : options.extract?.name(for: finalName) }
     /// Whether the outcome is an unpacked folder.
     public var isUnpacked: Bool { state == .finished && options.extract != nil && !isToDescriptor }
+    /// By what the part file is proved if its verification succeeds. The checksum decides, even if the server states another digest.
+    public var proofOfVerification: FileProof? {
+        if options.checksum != nil { return .checksum }
+        return resume?.digest != nil ? .reprDigest : options.size != nil ? .length : proof
+    }
 }
 
 /// The data from which a later transfer resumes.
@@ -231,21 +243,23 @@ public struct ResumeData: Equatable, Sendable {
     public var ranges: ByteRanges
     /// Complete size of the representation; nil while unknown.
     public var total: ByteCount?
-    /// A strong validator of the representation. nil: a resume must start from 0, or be proved by a checksum.
+    /// A strong validator of the representation. nil: a resume must start from 0, or be proved by a checksum or `digest`.
     public var validator: Validator?
+    /// The digest that the server stated of the representation; nil: it stated none.
+    public var digest: Checksum?
     /// The part file's identity, and the boot in which it was written. The written map is trusted only if all these values still match.
     public var identity: FileIdentity
 
     /// The number of bytes in `ranges`.
     public var written: ByteCount { ranges.byteCount }
 
-    public init(ranges: ByteRanges, total: ByteCount?, validator: Validator?, identity: FileIdentity) {
-        (self.ranges, self.total, self.validator, self.identity) = (ranges, total, validator, identity)
+    public init(ranges: ByteRanges, total: ByteCount?, validator: Validator?, identity: FileIdentity, digest: Checksum? = nil) {
+        (self.ranges, self.total, self.validator, self.identity, self.digest) = (ranges, total, validator, identity, digest)
     }
 
     /// The first `written` bytes are on disk.
-    public init(written: ByteCount, total: ByteCount?, validator: Validator?, identity: FileIdentity) {
-        self.init(ranges: ByteRanges(prefix: written), total: total, validator: validator, identity: identity)
+    public init(written: ByteCount, total: ByteCount?, validator: Validator?, identity: FileIdentity, digest: Checksum? = nil) {
+        self.init(ranges: ByteRanges(prefix: written), total: total, validator: validator, identity: identity, digest: digest)
     }
 }
 

@@ -146,6 +146,7 @@ enum DownloadFace {
         PropertyRow(Download.fileName) { $0.record.fileName ?? $0.record.options.fileName ?? "" },
         PropertyRow(Download.mediaType) { $0.record.mediaType ?? "" },
         PropertyRow(Download.path) { $0.record.path ?? "" },
+        PropertyRow(Download.provedBy) { $0.state == .finished ? $0.record.proof?.rawValue ?? "" : "" },
         PropertyRow(Download.error) { download in
             EndError(of: download.record)
         },

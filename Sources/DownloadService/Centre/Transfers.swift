@@ -184,7 +184,8 @@ extension Downloader {
             CrashMarks.working(on: record.number.value) {
                 let verification = Commit.verify(
                     directory: record.directory, partName: part, identity: expected, size: record.received,
-                    checksum: record.options.checksum, expectedSize: record.options.size, mapPath: map, allowHidden: allowHidden)
+                    checksum: record.options.checksum, digest: record.resume?.digest, expectedSize: record.options.size, mapPath: map,
+                    allowHidden: allowHidden)
                 guard case .proved = verification, let copy, copy.stamp.size == record.received else { return verification }
                 return Commit.isCopy(directory: record.directory, partName: part, of: copy) ? .unchanged(copy) : verification
             }
@@ -204,7 +205,13 @@ extension Downloader {
 
     func verified(_ entry: ScheduledDownload, _ verification: Verification) {
         switch verification {
-        case .proved(let identity): decide(.verified(entry, identity))
+        case .proved(let identity, let otherDigest):
+            if let otherDigest {
+                log.warning(
+                    "the file matches its checksum, but not the digest that the server stated",
+                    metadata: ["download": "\(entry.number)", "stated": "\(otherDigest)"])
+            }
+            decide(.verified(entry, identity))
         case .unchanged(let copy): decide(.foundUnchanged(entry, renewed(copy, by: entry)))
         case .lost: decide(.partLost(entry))
         case .failed(let failure): decide(.endingFailed(entry, failure))

@@ -4,15 +4,16 @@ internal import DownloadModel
 enum CopyRow {
     static let insert = """
         INSERT OR REPLACE INTO copy (app, url, directory, wanted_name, name, size, modified, device, inode, mount, boot, born,
-            entity_tag, last_modified, source, media_type, checksum)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+            entity_tag, last_modified, source, media_type, checksum, proof)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
         """
 
     /// Deletes all rows but the newest; the parameter says how many stay. A row that is written again counts as new.
     static let dropOldest = "DELETE FROM copy WHERE id <= (SELECT id FROM copy ORDER BY id DESC LIMIT 1 OFFSET ?)"
 
     static let find = """
-        SELECT name, size, modified, device, inode, mount, boot, born, entity_tag, last_modified, source, media_type, checksum
+        SELECT name, size, modified, device, inode, mount, boot, born, entity_tag, last_modified, source, media_type, checksum,
+            proof
         FROM copy WHERE app = ? AND url = ? AND directory = ? AND wanted_name = ?
         """
 
@@ -21,7 +22,7 @@ enum CopyRow {
         try statement.run(
             key.app, key.url, key.directory, key.wantedName ?? "", copy.name, stamp.size, stamp.modified, identity.device, identity.inode,
             identity.mount, identity.boot, identity.born, copy.validators?.entityTag, copy.validators?.lastModified,
-            copy.validators?.source, copy.mediaType, copy.checksum?.description)
+            copy.validators?.source, copy.mediaType, copy.checksum?.description, copy.proof?.rawValue)
     }
 
     static func find(_ key: CopyKey, _ statement: borrowing Statement) throws(SQLiteError) -> CachedCopy? {
@@ -48,6 +49,8 @@ extension CachedCopy {
                 tag == nil && modified == nil ? nil : CopyValidators(entityTag: tag, lastModified: modified, source: source)
             },
             mediaType: row.value(11), checksum: row.value(12, as: String?.self).flatMap { try? Checksum($0) })
+        // A row of an earlier version has no proof.
+        proof = row.value(13, as: String?.self).flatMap(FileProof.init) ?? (checksum == nil ? nil : .checksum)
     }
 }
 

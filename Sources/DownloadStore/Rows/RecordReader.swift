@@ -65,6 +65,7 @@ extension DownloadRecord {
         mediaType = reader.course(.mediaType)
         path = reader.course(.path)
         source = reader.course(.source)
+        proof = (reader.course(.proof) as String?).flatMap(FileProof.init)
         resume = reader.resume()
         retryAt = reader.course(.retryAt)
         expiresAt = reader.course(.expiresAt)
@@ -157,11 +158,17 @@ private struct RecordReader {
             guard let further = ByteRanges(text), !further.ranges.contains(where: { $0.lowerBound <= written }) else { return nil }
             for range in further.ranges { ranges.insert(range) }
         }
+        var digest: Checksum?
+        if let text: String = course(.resumeDigest) {
+            // Without the digest, wrong bytes would go unnoticed.
+            guard let stated = try? Checksum(text) else { return nil }
+            digest = stated
+        }
         let tag = (course(.resumeEntityTag) as String?).map(Validator.entityTag)
         return ResumeData(
             ranges: ranges, total: course(.resumeTotal),
             validator: tag ?? (course(.resumeLastModified) as String?).map(Validator.lastModified),
-            identity: FileIdentity(device: device, inode: inode, mount: mount, boot: boot, born: course(.resumeBorn)))
+            identity: FileIdentity(device: device, inode: inode, mount: mount, boot: boot, born: course(.resumeBorn)), digest: digest)
     }
 
     mutating func options() -> DownloadOptions {

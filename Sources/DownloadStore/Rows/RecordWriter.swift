@@ -36,6 +36,7 @@ extension DownloadRecord {
         try statement.bind(mediaType, CourseColumn.mediaType)
         try statement.bind(path, CourseColumn.path)
         try statement.bind(source, CourseColumn.source)
+        try statement.bind(proof?.rawValue, CourseColumn.proof)
         try statement.bind(retryAt, CourseColumn.retryAt)
         try statement.bind(expiresAt, CourseColumn.expiresAt)
         try statement.bind(timeLeft?.microseconds, CourseColumn.timeLeft)
@@ -100,6 +101,7 @@ extension ResumeData {
         try statement.bind(identity.mount, CourseColumn.resumeMount)
         try statement.bind(identity.boot, CourseColumn.resumeBoot)
         try statement.bind(identity.born, CourseColumn.resumeBorn)
+        try statement.bind(digest?.description, CourseColumn.resumeDigest)
     }
 }
 

@@ -32,8 +32,8 @@ public enum FoundCommit: Equatable, Sendable {
 
 /// The result of verifying a whole part file.
 public enum Verification: Equatable, Sendable {
-    /// The file is flushed and matches checksum and size.
-    case proved(FileIdentity)
+    /// The file is flushed and matches checksum and size. `otherDigest`: the checksum proves it, although the server stated this digest.
+    case proved(FileIdentity, otherDigest: Checksum? = nil)
     /// The file has the same bytes as the cached copy, which is unchanged.
     case unchanged(CachedCopy)
     /// The file is not the one that was whole, or it was written before the last boot.
@@ -52,10 +52,12 @@ public enum Commit {
     /// - Parameters:
     ///   - identity: the file that was whole, as written since the last boot.
     ///   - size: its size at that time, in bytes.
+    ///   - checksum: what the caller expects. If the file matches it, another `digest` is no failure.
+    ///   - digest: what the server stated.
     ///   - mapPath: the written map. It is removed if the flush fails, so that only the record's last checkpoint counts.
     public static func verify(
-        directory: String, partName: String, identity: FileIdentity, size: ByteCount, checksum: Checksum?, expectedSize: ByteCount?,
-        mapPath: String? = nil, allowHidden: Bool = false
+        directory: String, partName: String, identity: FileIdentity, size: ByteCount, checksum: Checksum?, digest: Checksum? = nil,
+        expectedSize: ByteCount?, mapPath: String? = nil, allowHidden: Bool = false
     ) -> Verification {
         do throws(DiskError) {
             let part = try OpenPart.open(directory, partName, allowHidden: allowHidden)
@@ -69,27 +71,39 @@ public enum Commit {
                 if let mapPath { WrittenMap.remove(mapPath) }
                 throw error
             }
-            guard let checksum else { return .proved(found) }
-            return check(part.descriptor, checksum, directory).map { .failed($0) } ?? .proved(found)
+            return prove(part.descriptor, found, checksum: checksum, digest: digest) { $0.failure(folder: directory) }
         } catch {
             return error.code == ENOENT && error.action == OpenPart.opening ? .lost : .failed(error.failure(folder: directory))
         }
     }
 
-    /// Why the file does not match `checksum`; nil if it matches.
-    static func check(_ descriptor: Int32, _ checksum: Checksum, _ directory: String?) -> DownloadFailure? {
-        let name = checksum.algorithm.rawValue
+    /// Compares a flushed file with `checksum` and `digest`. Reads it once, or not at all if there is neither.
+    static func prove(
+        _ descriptor: Int32, _ identity: FileIdentity, checksum: Checksum?, digest: Checksum?, failure: (DiskError) -> DownloadFailure
+    ) -> Verification {
+        let expected = [checksum, digest == checksum ? nil : digest].compactMap(\.self)
+        if expected.isEmpty { return .proved(identity) }
+        let found: [Checksum?]
         do {
-            guard try Digest.compute(checksum.algorithm, of: descriptor) == checksum.digest else {
-                return DownloadFailure(.checksumMismatch, "The downloaded file is not the expected one: its \(name) checksum differs.")
-            }
-            return nil
+            let algorithms = expected.map(\.algorithm)
+            found = zip(algorithms, try Digest.compute(algorithms, of: descriptor)).map { Checksum($0, digest: $1) }
         } catch let error as DiskError {
-            return directory.map { error.failure(folder: $0) } ?? error.descriptorFailure
+            return .failed(failure(error))
         } catch {
             let reason = (error as? Digest.Unavailable)?.reason ?? "\(error)"
-            return DownloadFailure(.writeFailed, "The \(name) checksum cannot be computed: \(reason).")
+            return .failed(DownloadFailure(.writeFailed, "The \(expected[0].algorithm.rawValue) checksum cannot be computed: \(reason)."))
         }
+        let wrong = zip(expected, found).first { $0 != $1 }
+        guard let (stated, own) = wrong, let own else { return .proved(identity) }
+        if stated == checksum {
+            return .failed(DownloadFailure(.checksumMismatch, "The downloaded file is not the expected one: it has \(own), not \(stated)."))
+        }
+        if checksum != nil { return .proved(identity, otherDigest: stated) }
+        return .failed(
+            DownloadFailure(
+                .checksumMismatch,
+                "The downloaded file is damaged, or the server states a wrong digest: the file has \(own), and the server stated \(stated)."
+            ))
     }
 
     /// Gives the part file its final name. No file is replaced unless `policy` is `replace`; the new file then keeps the mode of the old

@@ -68,13 +68,17 @@ extension Commit {
 
     /// Flushes and verifies a caller's file.
     ///
-    /// - Parameter size: the number of bytes written. Another size means that another program wrote to the file.
-    public static func verify(_ held: HeldDescriptor, size: ByteCount, checksum: Checksum?, expectedSize: ByteCount?) -> Verification {
+    /// - Parameters:
+    ///   - size: the number of bytes written. Another size means that another program wrote to the file.
+    ///   - checksum: what the caller expects; `digest`: what the server stated. See `verify(directory:)`.
+    public static func verify(
+        _ held: HeldDescriptor, size: ByteCount, checksum: Checksum?, digest: Checksum? = nil, expectedSize: ByteCount?
+    ) -> Verification {
         do throws(DiskError) {
             var status = stat()
             guard fstat(held.number, &status) == 0 else { throw DiskError("look at the file") }
             // The caller shares the flags and may have set O_APPEND meanwhile; the bytes would then be in other places.
-            guard held.obstacle(reading: checksum != nil) == nil else {
+            guard held.obstacle(reading: checksum != nil || digest != nil) == nil else {
                 return .failed(DownloadFailure(.writeFailed, "The caller’s descriptor was changed while Todoku wrote into it."))
             }
             guard status.byteCount == size else {
@@ -84,8 +88,8 @@ extension Commit {
                 return .failed(DownloadFailure(.sizeMismatch, "The file has \(size) bytes instead of \(expectedSize)."))
             }
             guard fsync(held.number) == 0 else { throw DiskError("save the file") }
-            if let checksum, let failure = check(held.number, checksum, nil) { return .failed(failure) }
-            return .proved(try fileIdentity(of: held.number, boot: bootIdentity()))
+            let identity = try fileIdentity(of: held.number, boot: bootIdentity())
+            return prove(held.number, identity, checksum: checksum, digest: digest) { $0.descriptorFailure }
         } catch {
             return .failed(error.descriptorFailure)
         }

@@ -8,14 +8,23 @@ package enum Digest {
 
     package struct Unavailable: Error { package let reason: String }
 
-    /// The digest of a whole open file. Blocks; reads 256 KiB at a time.
+    /// The digest of a whole open file. Blocks.
     package static func compute(_ algorithm: Checksum.Algorithm, of descriptor: Int32) throws -> [UInt8] {
+        try compute([algorithm], of: descriptor)[0]
+    }
+
+    /// The digests of a whole open file, in the order of `algorithms`. Blocks; reads the file once, 256 KiB at a time.
+    static func compute(_ algorithms: [Checksum.Algorithm], of descriptor: Int32) throws -> [[UInt8]] {
         if let text = todoku_crypto_load() { throw Unavailable(reason: String(cString: text)) }
-        guard let context = md_ctx_new() else { throw Unavailable(reason: "no memory") }
-        defer { md_ctx_free(context) }
-        guard let method = get_digestbyname(algorithm.rawValue.uppercased()),
-            digest_init(context, method) == 1
-        else { throw Unavailable(reason: "libcrypto does not offer \(algorithm.rawValue)") }
+        var contexts: [OpaquePointer] = []
+        defer { for context in contexts { md_ctx_free(context) } }
+        for algorithm in algorithms {
+            guard let context = md_ctx_new() else { throw Unavailable(reason: "no memory") }
+            contexts.append(context)
+            guard let method = get_digestbyname(algorithm.rawValue.uppercased()),
+                digest_init(context, method) == 1
+            else { throw Unavailable(reason: "libcrypto does not offer \(algorithm.rawValue)") }
+        }
 
         let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: readSize, alignment: 4096)
         defer { buffer.deallocate() }
@@ -26,10 +35,14 @@ package enum Digest {
             guard count >= 0 else { throw DiskError("read the part file") }
             if count == 0 { break }
             offset +|= off_t(count)
-            guard digest_update(context, buffer.baseAddress, count) == 1 else { throw Unavailable(reason: "libcrypto failed") }
+            for context in contexts where digest_update(context, buffer.baseAddress, count) != 1 {
+                throw Unavailable(reason: "libcrypto failed")
+            }
         }
-        var digest = [UInt8](repeating: 0, count: algorithm.length)
-        guard digest_final(context, &digest) == 1 else { throw Unavailable(reason: "libcrypto failed") }
-        return digest
+        return try zip(algorithms, contexts).map { algorithm, context in
+            var digest = [UInt8](repeating: 0, count: algorithm.length)
+            guard digest_final(context, &digest) == 1 else { throw Unavailable(reason: "libcrypto failed") }
+            return digest
+        }
     }
 }

@@ -20,6 +20,9 @@ public final class HeldDescriptor: Sendable {
     /// The file's identity; set by `obstacle(reading:)`, nil if unknown.
     public var identity: FileIdentity? { found.withLock { $0.identity } }
 
+    /// Whether the written bytes can be read again. Nobody can change this.
+    package var isReadable: Bool { fcntl(number, F_GETFL) & O_ACCMODE == O_RDWR }
+
     /// - Parameter number: this object owns it from now on.
     public init(adopting number: Int32) { self.number = number }
 

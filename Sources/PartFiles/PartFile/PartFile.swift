@@ -16,6 +16,10 @@ package final class PartFile {
     package let identity: FileIdentity
     /// The strong validator of the representation that the bytes belong to; nil: none.
     package var validator: Validator?
+    /// The digest that the server stated of that representation; nil: none.
+    package var digest: Checksum? {
+        didSet { if digest != oldValue { map = nil } }  // the next write makes a map with it
+    }
     /// Complete size of the representation; nil while unknown.
     package var total: ByteCount?
     /// Whether a later transfer can resume from these bytes.
@@ -75,11 +79,11 @@ package final class PartFile {
     ) throws(DiskError) -> PartFile? {
         let identity = try fileIdentity(of: held.number, boot: boot)
         var status = stat()
-        guard let resume, !resume.ranges.isEmpty, resume.identity == identity, resume.validator != nil || hasChecksum,
+        guard let resume, !resume.ranges.isEmpty, resume.identity == identity, resume.proves(hasChecksum: hasChecksum),
             fstat(held.number, &status) == 0, status.byteCount >= resume.ranges.end
         else { return nil }
         let part = PartFile(in: held, identity: identity, ranges: resume.ranges)
-        (part.validator, part.total, part.isResumable) = (resume.validator, resume.total, true)
+        (part.validator, part.digest, part.total, part.isResumable) = (resume.validator, resume.digest, resume.total, true)
         return part
     }
 
@@ -129,10 +133,10 @@ package final class PartFile {
     }
 
     /// Opens the existing part file and finds out which of its bytes count. `resume`, if it describes this file, and the written map may
-    /// prove ranges; the proof of more bytes counts. Validator and total come from the same source.
+    /// prove ranges; the proof of more bytes counts. Validator, digest and total come from the same source.
     ///
     /// - Parameters:
-    ///   - hasChecksum: whether bytes without a validator count, too.
+    ///   - hasChecksum: whether bytes with neither a validator nor a digest count, too.
     ///   - mapPath: the written map; nil: the file has none. A map counts if boot, device, inode and mount are those of the file.
     /// - Returns: nil if there is no part file, or none of its bytes count. Throws if the disk cannot tell.
     package static func reopen(
@@ -151,32 +155,32 @@ package final class PartFile {
             return nil
         }
         let size = status.byteCount
-        var best: (ranges: ByteRanges, validator: Validator?, total: ByteCount?)?
-        func offer(_ ranges: ByteRanges, _ validator: Validator?, _ total: ByteCount?) {
-            let counts = ranges.clipped(to: size)
-            guard validator != nil || hasChecksum, counts.byteCount > best?.ranges.byteCount ?? 0 else { return }
-            best = (counts, validator, total)
+        var best: ResumeData?
+        func offer(_ data: ResumeData) {
+            var data = data
+            data.ranges = data.ranges.clipped(to: size)
+            if data.proves(hasChecksum: hasChecksum), data.written > best?.written ?? 0 { best = data }
         }
-        if let resume, resume.identity.isSamePart(as: identity) { offer(resume.ranges, resume.validator, resume.total) }
-        if let mapPath, let map = WrittenMap.read(mapPath, of: identity) { offer(map.ranges, map.header.validator, map.header.total) }
+        if let resume, resume.identity.isSamePart(as: identity) { offer(resume) }
+        if let mapPath, let map = WrittenMap.read(mapPath, of: identity) { offer(map.header.resumeData(map.ranges)) }
         guard let best else {
             close(descriptor)
             return nil
         }
         let part = PartFile(
             adopting: descriptor, name: name, folder: folder, identity: identity, ranges: best.ranges, mapPath: mapPath)
-        (part.validator, part.total, part.isResumable) = (best.validator, best.total, true)
+        (part.validator, part.digest, part.total, part.isResumable) = (best.validator, best.digest, best.total, true)
         return part
     }
 
     /// The resume data once `ranges` are on disk; nil if a later transfer could not resume from them.
     package func resumeData(_ ranges: ByteRanges) -> ResumeData? {
-        isResumable ? ResumeData(ranges: ranges, total: total, validator: validator, identity: identity) : nil
+        isResumable ? ResumeData(ranges: ranges, total: total, validator: validator, identity: identity, digest: digest) : nil
     }
 
     // MARK: The written map
 
-    private var mapHeader: MapHeader { MapHeader(identity: identity, total: total, validator: validator) }
+    private var mapHeader: MapHeader { MapHeader(identity: identity, total: total, validator: validator, digest: digest) }
 
     private var deservesMap: Bool { isResumable && written >= WrittenMap.threshold }
 
@@ -335,6 +339,11 @@ package final class PartFile {
             unstarted = (stretch, count)
         }
     }
+}
+
+extension ResumeData {
+    /// Whether a transfer that resumes from these bytes can prove its file: by the validator, or at the end by a digest.
+    fileprivate func proves(hasChecksum: Bool) -> Bool { validator != nil || digest != nil || hasChecksum }
 }
 
 extension statvfs {

@@ -113,8 +113,10 @@ package final class WrittenMap {
 ///
 /// - device, inode, mount
 /// - total; all ones while unknown
-/// - kind of validator: 0 none (a checksum must prove the whole file), 1 entity tag, 2 Last-Modified
+/// - kind of validator: 0 none (a checksum or the digest must prove the whole file), 1 entity tag, 2 Last-Modified
 /// - boot id and validator, each as length and bytes
+/// - the digest that the server stated, as length and bytes of the form `sha256:<hex>`; the length is 0 if there is none. Earlier programs
+///   neither write nor read this field.
 package struct MapHeader: Equatable {
     private static let magic: UInt64 = 0x5041_4D4B_4454  // "TDKMAP", in the low 48 bits; the version is above
     /// The version that is written. Older versions are read, too.
@@ -123,9 +125,14 @@ package struct MapHeader: Equatable {
     var identity: FileIdentity
     var total: ByteCount?
     var validator: Validator?
+    var digest: Checksum?
 
-    init(identity: FileIdentity, total: ByteCount?, validator: Validator?) {
-        (self.identity, self.total, self.validator) = (identity, total, validator)
+    init(identity: FileIdentity, total: ByteCount?, validator: Validator?, digest: Checksum? = nil) {
+        (self.identity, self.total, self.validator, self.digest) = (identity, total, validator, digest)
+    }
+
+    func resumeData(_ ranges: ByteRanges) -> ResumeData {
+        ResumeData(ranges: ranges, total: total, validator: validator, identity: identity, digest: digest)
     }
 
     /// nil if the total is the value that means "unknown".
@@ -143,6 +150,7 @@ package struct MapHeader: Equatable {
         }
         fields.append(identity.boot)
         fields.append(validator?.ifRange ?? "")
+        fields.append(digest?.description ?? "")
         var bytes: [UInt8] = []
         bytes.append(Self.magic | Self.version << 48)
         bytes.append(UInt64(fields.count))
@@ -170,8 +178,13 @@ package struct MapHeader: Equatable {
         case 2: validator = .lastModified(text)
         default: return nil
         }
+        var digest: Checksum?
+        if let text = reader.text(), !text.isEmpty {
+            guard let stated = try? Checksum(text) else { return nil }
+            digest = stated
+        }
         let identity = FileIdentity(device: device, inode: inode, mount: mount, boot: boot)
-        return (MapHeader(identity: identity, total: total == .max ? nil : total, validator: validator), first >> 48)
+        return (MapHeader(identity: identity, total: total == .max ? nil : total, validator: validator, digest: digest), first >> 48)
     }
 
     private static func checksum(_ bytes: ArraySlice<UInt8>) -> UInt64 {

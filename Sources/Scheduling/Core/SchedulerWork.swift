@@ -43,6 +43,7 @@ extension Scheduler {
             (record.fileName, record.mediaType, record.total) = (response.fileName, response.mediaType, response.total)
             record.source = response.source
             record.isSpliced = response.offset > 0
+            record.proof = response.total == nil ? nil : .length
             if isRunning { record.awaitsUrl = false }
         }
     }
@@ -171,7 +172,9 @@ extension Scheduler {
     func verified(_ entry: ScheduledDownload, identity: FileIdentity, now: WallTime) {
         guard leavePool(entry, now: now), entry.state == .verifying else { return }
         entry.record.resume = ResumeData(
-            written: entry.record.received, total: entry.record.total, validator: entry.record.resume?.validator, identity: identity)
+            written: entry.record.received, total: entry.record.total, validator: entry.record.resume?.validator, identity: identity,
+            digest: entry.record.resume?.digest)
+        entry.record.proof = entry.record.proofOfVerification
         applyOwn(entry.record.folderName == nil ? .verified : .unpack, to: entry, now: now)
     }
 
@@ -368,7 +371,7 @@ extension DownloadRecord {
     mutating func keepWhole(_ part: ResumeData, size: ByteCount) {
         let isSame = resume.map { ($0.identity.device, $0.identity.inode) == (part.identity.device, part.identity.inode) } ?? false
         let durable = isSame ? resume?.ranges.clipped(to: size) ?? ByteRanges() : ByteRanges()
-        resume = ResumeData(ranges: durable, total: size, validator: part.validator, identity: part.identity)
+        resume = ResumeData(ranges: durable, total: size, validator: part.validator, identity: part.identity, digest: part.digest)
         received = size
     }
 }

@@ -51,7 +51,7 @@ struct Transition {
         case .startOver: record.hasStartedOver = true
         case .partLost: record.isWhole = false
         case .unchanged: record.isUnchanged = true
-        case .skipped: record.isUnchanged = record.isFetch
+        case .skipped: (record.isUnchanged, record.proof) = (record.isFetch, nil)
         default: break
         }
         if revives {
@@ -89,7 +89,7 @@ struct Transition {
 
 extension DownloadRecord {
     /// Clears the fields about received bytes, because the bytes are deleted.
-    mutating func forgetBytes() { (received, resume, isSpliced, isWhole) = (0, nil, false, false) }
+    mutating func forgetBytes() { (received, resume, isSpliced, isWhole, proof) = (0, nil, false, false, nil) }
 
     /// Updates the deadline (option `deadline`). Its time runs from the first start, in waits too, but not while the download is paused.
     fileprivate mutating func runDeadline(at now: WallTime) {

@@ -12,7 +12,7 @@ extension Scheduler {
     func end(_ entry: ScheduledDownload, with copy: CachedCopy, now: WallTime) {
         change(entry) { record in
             (record.path, record.fileName, record.mediaType) = (copy.path, copy.name, copy.mediaType ?? record.mediaType)
-            (record.total, record.retriesUsed, record.lastFailure) = (copy.stamp.size, 0, nil)
+            (record.total, record.retriesUsed, record.lastFailure, record.proof) = (copy.stamp.size, 0, nil, copy.proof)
         }
         output.append(.save(.keepCopy(copy)))
         applyOwn(.unchanged, to: entry, now: now)

@@ -106,6 +106,7 @@ struct ShowCommand: ParsableCommand {
         lines.append((catalog.text("State"), state))
         if let error = download.error { lines.append((catalog.text("Error"), "\(catalog.explanation(error)) (\(error.name))")) }
         if let path = download.path { lines.append((catalog.text("Path"), path)) }
+        if let proof = download.provedBy { lines.append((catalog.text("Proved by"), catalog.proof(proof))) }
         var received = catalog.size(download.received, of: download.total)
         if let fraction = download.fraction { received += " (\(catalog.percent(Int(clamping: fraction * 100))))" }
         lines.append((catalog.text("Received"), received))

@@ -47,6 +47,16 @@ extension Catalog {
         }
     }
 
+    /// The text of the property `ProvedBy`.
+    func proof(_ word: String) -> String {
+        switch FileProof(rawValue: word) {
+        case .checksum: text("checksum")
+        case .reprDigest: text("repr-digest")
+        case .length: text("length")
+        case nil: word
+        }
+    }
+
     /// The text of an error. The service's messages are English and have the details, so in another language they follow the translated
     /// reason.
     func explanation(_ error: ClientError) -> String {

@@ -52,6 +52,23 @@ import Testing
     }
 }
 
+@Suite struct `The proof of a file` {
+    @Test func `is shown, as text and as JSON`() async throws {
+        let stated = "sha-256=:\(base64(await digest(of: Array("x".utf8)))):"
+        let server = ScriptedServer { request, reply in
+            reply.respond(200, request.path == "/a" ? ["Repr-Digest": stated] : [:], text: "x")
+        }
+        let desk = await Desk()
+        for name in ["a", "b"] { #expect(await desk.run("get", "--quiet", server.url("/\(name)")).status == 0) }
+        for (number, word) in [("1", "repr-digest"), ("2", "length")] {
+            #expect(await desk.run("show", number).output.contains("\nProved by:   \(word)\n"))
+            #expect(JSON(await desk.run("show", "--json", number).output)?["proved-by"]?.string == word)
+        }
+        let all = JSON(await desk.run("list", "--all", "--json").output)?.array ?? []
+        #expect(Set(all.compactMap { $0["proved-by"]?.string }) == ["repr-digest", "length"])
+    }
+}
+
 @Suite struct `The queue’s order` {
     @Test func `is changed by places and priorities`() async throws {
         let desk = await Desk()

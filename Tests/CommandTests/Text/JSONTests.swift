@@ -37,6 +37,7 @@ import Testing
         "Url": .string("https://example.org/a.iso"), "App": .string("org.example.App"), "Tag": .string("t"), "State": .string("waiting"),
         "WaitReason": .string("retry"), "WaitUntil": .uint64(5_000_000), "Received": .uint64(50), "Total": .int64(200), "Speed": .uint64(7),
         "Fraction": .double(0.25), "FileName": .string("a.iso"), "MediaType": .string("x/y"), "Path": .string(""),
+        "ProvedBy": .string("repr-digest"),
         "Error": EndError(
             name: "org.todoku.Error.HttpStatus", message: "no", details: ["http-status": .uint32(404), "retryable": .bool(true)]
         ).variant,
@@ -52,7 +53,7 @@ import Testing
         #expect((description.received, description.total) == (50, 200))
         #expect(description.fraction == 0.25)
         #expect(description.fileName == "a.iso")
-        #expect(description.path == nil)
+        #expect(description.path == nil && description.provedBy == "repr-digest")
         #expect(description.error?.httpStatus == 404)
         #expect(description.error?.isRetryable == true)
         #expect((description.attempts, description.connections, description.priority) == (3, 1, -2))

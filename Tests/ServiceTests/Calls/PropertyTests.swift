@@ -100,7 +100,7 @@ internal import Testing
             ]
             let byResume = [
                 "", "State", "WaitReason", "WaitUntil", "Error", "FileName", "MediaType", "Path", "Attempts", "Connections", "StartedAt",
-                "EndedAt", "Extracted",
+                "EndedAt", "Extracted", "ProvedBy",
             ]
             let resume: Change = { try await client.resume(path) }
             return (changes[name] ?? (byResume.contains(name) ? resume : nil)).map { (path, $0) }

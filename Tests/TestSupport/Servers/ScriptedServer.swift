@@ -166,9 +166,10 @@ public final class Reply: Sendable {
     /// Serves `file` as a good server does: HEAD, Range of one range, If-Range, 416.
     public func serve(
         _ file: [UInt8], for request: ScriptedServer.Request, entityTag: String? = nil, lastModified: String? = nil,
-        type: String = "application/octet-stream"
+        type: String = "application/octet-stream", fields: KeyValuePairs<String, String> = [:]
     ) {
         var text = "Content-Type: \(type)\r\nAccept-Ranges: bytes\r\n"
+        for (name, value) in fields { text += "\(name): \(value)\r\n" }
         if let entityTag { text += "ETag: \(entityTag)\r\n" }
         if let lastModified { text += "Last-Modified: \(lastModified)\r\nDate: Fri, 20 Nov 2026 12:00:00 GMT\r\n" }
         var range = 0..<file.count

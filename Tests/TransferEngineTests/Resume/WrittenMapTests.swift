@@ -77,8 +77,18 @@ import Testing
     let identity = FileIdentity(device: 7, inode: 8, mount: 9, boot: "b")
     var path: String { folder("map") }
 
-    private func header(_ validator: Validator? = .entityTag("\"v1\""), total: ByteCount? = 5_000_000) -> MapHeader {
-        MapHeader(identity: identity, total: total, validator: validator)
+    private func header(
+        _ validator: Validator? = .entityTag("\"v1\""), total: ByteCount? = 5_000_000, digest: Checksum? = nil
+    ) -> MapHeader {
+        MapHeader(identity: identity, total: total, validator: validator, digest: digest)
+    }
+
+    @Test func `says the digest that the server stated`() throws {
+        for algorithm in [.sha256, .sha512] as [Checksum.Algorithm] {
+            let digest = Checksum(algorithm, digest: [UInt8](repeating: 9, count: algorithm.length))
+            _ = try #require(WrittenMap(path, header(digest: digest), ByteRanges(prefix: 1_500_000)))
+            #expect(WrittenMap.read(path, of: identity)?.header == header(digest: digest))
+        }
     }
 
     @Test(arguments: [.entityTag("\"v1\""), .lastModified("Fri, 20 Nov 2026 12:00:00 GMT"), nil] as [Validator?])

@@ -87,7 +87,9 @@ extension Downloader {
         guard let held = descriptors[entry.number] else { return decide(.descriptorLost(entry)) }
         DiskPool.shared.perform(at: .descriptor(held.number), takesLong: true) {
             CrashMarks.working(on: record.number.value) {
-                Commit.verify(held, size: record.received, checksum: record.options.checksum, expectedSize: record.options.size)
+                Commit.verify(
+                    held, size: record.received, checksum: record.options.checksum, digest: record.resume?.digest,
+                    expectedSize: record.options.size)
             }
         } then: { [self] in
             verified(entry, $0)

@@ -53,7 +53,7 @@ extension Downloader {
         guard record.keepsCopy, let stamp, let name = path.pathComponents.last.map(String.init) else { return nil }
         return CachedCopy(
             key: record.copyKey, name: name, stamp: stamp, validators: list.download(entry.number)?.validators, mediaType: record.mediaType,
-            checksum: record.options.checksum)
+            checksum: record.options.checksum, proof: record.proof)
     }
 
     /// `copy` with the validators that the server now sends for the same bytes.
@@ -62,6 +62,9 @@ extension Downloader {
         copy.validators = list.download(entry.number)?.validators
         copy.mediaType = entry.record.mediaType
         copy.checksum = entry.record.options.checksum ?? copy.checksum
+        // The bytes are equal, so both prove them.
+        let proofs = [copy.proof, entry.record.proofOfVerification]
+        copy.proof = FileProof.allCases.first { proofs.contains($0) }
         return copy
     }
 }
