@@ -25,7 +25,7 @@ extension `The fault campaign` {
     let place = Place()
     var verdict = Verdict(row: test.stage.rawValue, name: test.misbehaviour.name)
     let gate = Gate()
-    let server = test.server(gate)
+    let server = await test.server(gate)
     defer { gate.open() }
     guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict }
     var options: [String: Variant] = [

@@ -20,6 +20,8 @@ struct Misbehaviour: Sendable {
         let first: Int
         /// How many requests got a wrong answer before this one.
         let turn: Int
+        /// The field line with the digest of the first version; none unless `hasDigest`.
+        let stated: [String]
         var isRange: Bool { request.range != nil }
 
         /// Sends a head and a body, which may contradict each other.
@@ -35,6 +37,8 @@ struct Misbehaviour: Sendable {
     /// Whether good answers after the wrong ones have a new version.
     var isReplaced = false
     var hasChecksum = false
+    /// Whether the server states the digest of the first version, whatever it sends.
+    var hasDigest = false
     var expected = Expected.right
     /// How many requests get a wrong answer.
     var times = 1
@@ -43,6 +47,8 @@ struct Misbehaviour: Sendable {
     static let old = Array(Bodies.large[..<1_300_000])
     static let new = Array(Bodies.large[1_200_000...])
     static let size = old.count
+    /// As long as `old`.
+    private static let changed = old.map { $0 ^ 1 }
 
     /// "Content-Range: bytes first-last/total", "Content-Length: …", "ETag: …".
     private static func range(_ first: Int, _ last: Int = size - 1, of total: Int = size) -> String {
@@ -115,6 +121,14 @@ struct Misbehaviour: Sendable {
         Misbehaviour(name: "other bytes without a validator, with a checksum", tag: nil, hasChecksum: true, expected: .either) {
             guard $0.isRange else { return $0.send(200, [length(new.count)], new) }
             $0.send(206, [range($0.first, of: new.count), length(new.count - $0.first)], new[$0.first...])
+        },
+        Misbehaviour(name: "other bytes under the same strong tag, with a digest", hasDigest: true, expected: .either) {
+            guard $0.isRange else { return $0.send(200, [tag1, length(size)] + $0.stated, changed) }
+            $0.send(206, [tag1, range($0.first), length(size - $0.first)] + $0.stated, changed[$0.first...])
+        },
+        Misbehaviour(name: "other bytes without a validator, with a digest", tag: nil, hasDigest: true, expected: .either) {
+            guard $0.isRange else { return $0.send(200, [length(size)] + $0.stated, changed) }
+            $0.send(206, [range($0.first), length(size - $0.first)] + $0.stated, changed[$0.first...])
         },
         Misbehaviour(name: "a login page with status 200, with a checksum", hasChecksum: true, expected: .either) {
             $0.send(200, ["Content-Type: text/html", length(6)], "log in".utf8)

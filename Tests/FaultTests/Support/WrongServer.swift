@@ -9,20 +9,26 @@ struct ServerCase: Sendable, CustomStringConvertible {
     var description: String { "\(misbehaviour.name), \(stage.rawValue)" }
 
     /// Serves the file's beginning (unless fresh), then wrong answers, then good ones. After the beginning, the server waits for `gate`.
-    func server(_ gate: Gate) -> ScriptedServer {
+    func server(_ gate: Gate) async -> ScriptedServer {
         let (test, stage, turns) = (misbehaviour, stage, Turns())
+        let field = test.hasDigest ? "sha-256=:\(base64(await digest(of: Misbehaviour.old))):" : ""
+        let stated = test.hasDigest ? ["Repr-Digest: \(field)"] : []
         return ScriptedServer { request, reply in
             if stage != .fresh, request.number == 0 {
-                reply.send("HTTP/1.1 200 OK\r\n\(test.tag.map { "ETag: \($0)\r\n" } ?? "")Content-Length: \(Misbehaviour.size)\r\n\r\n")
+                let fields = stated + (test.tag.map { ["ETag: \($0)"] } ?? []) + ["Content-Length: \(Misbehaviour.size)", "\r\n"]
+                reply.send("HTTP/1.1 200 OK\r\n" + fields.joined(separator: "\r\n"))
                 reply.send(Misbehaviour.old[..<1_100_000])
                 if stage != .resume { gate.wait() }
                 return reply.close()
             }
             guard let turn = turns.next(most: test.times) else {
                 let tag = test.tag == "\"v1\"" && test.isReplaced ? "\"v2\"" : test.tag
-                return reply.serve(test.isReplaced ? Misbehaviour.new : Misbehaviour.old, for: request, entityTag: tag)
+                let file = test.isReplaced ? Misbehaviour.new : Misbehaviour.old
+                return reply.serve(file, for: request, entityTag: tag, fields: test.hasDigest ? ["Repr-Digest": field] : [:])
             }
-            test.answer(Misbehaviour.Scene(request: request, reply: reply, first: request.range?.first ?? 0, turn: turn))
+            test.answer(
+                Misbehaviour.Scene(
+                    request: request, reply: reply, first: request.range?.first ?? 0, turn: turn, stated: stated))
         }
     }
 }
