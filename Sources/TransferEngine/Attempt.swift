@@ -25,6 +25,10 @@ final class Attempt: BodySink {
         case unchanged(CachedCopy)
         case failed(DownloadFailure)
         case taken(path: String)
+        /// The response to a further segment's request brings none of its bytes. nil: the server ignores the range, or has another file.
+        case declined(DownloadFailure?)
+        /// The response to a further segment's request brings bytes that another segment has fetched meanwhile.
+        case late
     }
 
     let url: DownloadURL
@@ -44,6 +48,8 @@ final class Attempt: BodySink {
     private var unwanted = 0
     /// When the head of a redirect was complete.
     private var redirected: SuspendingClock.Instant?
+    /// Whether the response was accepted as one that brings bytes of the file.
+    private(set) var hasBody = false
     /// Undoes the content coding of the body; nil: no coding, or the file is stored in its coding.
     var decoder: ContentDecoder?
     /// Body bytes that were accepted before a pause. libcurl delivers these bytes again after the pause.
@@ -67,7 +73,8 @@ final class Attempt: BodySink {
         switch verdict {
         case .body:
             let fresh = bytes[min(ahead, bytes.count)...]
-            let count = segment.pace.take(fresh.count)
+            let room = segment.room(for: fresh.count)
+            let count = segment.pace.take(room)
             if count > 0 {
                 segment.liveness.count(count)
                 let taken = UnsafeRawBufferPointer(rebasing: fresh.prefix(count))
@@ -81,16 +88,18 @@ final class Attempt: BodySink {
                     return .abort
                 }
             }
+            // The next bytes are another segment's.
+            if count == room, room < fresh.count { return .abort }
             guard count == fresh.count else {
                 ahead += count
                 return .pause
             }
             ahead -= bytes.count - count
             return .accepted
-        case .redirect, .failed, .whole, .unchanged:
+        case .redirect, .failed, .whole, .unchanged, .declined:
             unwanted +|= bytes.count
             return unwanted <= Self.unwantedLimit && !refusesBody ? .accepted : .abort
-        case .undecided, .restart, .taken: return .abort
+        case .undecided, .restart, .taken, .late: return .abort
         }
     }
 
@@ -129,6 +138,7 @@ final class Attempt: BodySink {
         guard case .undecided = verdict else { return }
         verdict = segment.transfer.judge(self)
         if case .redirect = verdict { redirected = .now }
+        if case .body = verdict { hasBody = true }
         segment.liveness.restart()
     }
 
@@ -145,8 +155,8 @@ final class Attempt: BodySink {
     /// Whether to end the connection rather than read the rest of the body.
     private var refusesBody: Bool {
         switch verdict {
-        case .failed: head.status < 300
-        case .restart, .taken: true
+        case .failed, .declined: head.status < 300
+        case .restart, .taken, .late: true
         // Further bytes would be taken for the next response on this connection, so the connection ends here.
         case .unchanged: head.announcesBody
         case .redirect:

@@ -40,6 +40,8 @@ public actor Engine {
     /// How often the desktop has been asked for a proxy.
     private var lookups: UInt64 = 0
     private var lastTick = SuspendingClock.now
+    /// The transfers that were fetching at the last tick.
+    private var fetched: Set<DownloadNumber> = []
     private let pace = SharedPace()
     private var shutDownDone: (@BusActor @Sendable () -> Void)?
 
@@ -74,6 +76,10 @@ public actor Engine {
     ///
     /// - Parameter tellsSent: whether to report `.sent`.
     public nonisolated func permit(_ id: RequestID, tellsSent: Bool) { command { $0.goOn(id, tellsSent: tellsSent) } }
+
+    /// Ends a further request of a transfer, because another download needs its place at the host. The transfer goes on, and reports
+    /// `over`. Has no effect on the only request of a transfer.
+    public nonisolated func withdraw(_ id: RequestID) { command { $0.takeBack(id) } }
 
     /// Sets the limit of a transfer in bytes per second; nil: no limit.
     public nonisolated func setSpeedLimit(_ number: DownloadNumber, _ limit: Speed?) { command { $0.limit(number, limit) } }
@@ -148,11 +154,15 @@ public actor Engine {
         pace.deal(totalLimit, as: ObjectIdentifier(self), seconds: seconds, to: segments.map(\.pace))
         var snapshot: [TransferProgress] = []
         let mayReport = !isProgressUnderWay.load(ordering: .acquiring)
+        measureConnections(of: fetching, seconds)
         for transfer in fetching {
             let received = transfer.received
             transfer.meter.add(received -| transfer.receivedAtTick, seconds: seconds)
             transfer.receivedAtTick = received
-            let progress = TransferProgress(number: transfer.request.number, received: received, speed: transfer.meter.bytesPerSecond)
+            for segment in transfer.segments { segment.measure(seconds: seconds) }
+            let progress = TransferProgress(
+                number: transfer.request.number, received: received, speed: transfer.meter.bytesPerSecond,
+                connections: UInt32(clamping: transfer.segments.count { $0.exchange != nil }))
             if mayReport, transfer.facts != nil, transfer.reported != progress {
                 transfer.reported = progress
                 snapshot.append(progress)
@@ -160,12 +170,18 @@ public actor Engine {
             if transfer.isCheckpointDue(now: now) { sync(transfer) }
         }
         for segment in segments { look(at: segment, now) }
-        for transfer in fetching where transfer.isFetching { for segment in transfer.segments { checkSilence(segment, now) } }
+        for transfer in fetching where transfer.isFetching {
+            for segment in transfer.segments { checkSilence(segment, now) }
+            grow(transfer, now)
+            // So that each connection in turn is the first to use what a limit allows.
+            if transfer.hasSeveral { transfer.segments.append(transfer.segments.removeFirst()) }
+        }
         reportEvents()
         if !snapshot.isEmpty { send(snapshot) }
     }
 
     private func look(at segment: Segment, _ now: SuspendingClock.Instant) {
+        guard segment.exchange != nil else { return }
         let isHolding = segment.pace.isHolding
         if segment.pace.release() { resume(segment) }
         if let attempt = segment.attempt, attempt.drags(now) { return follow(segment, attempt) }
@@ -183,7 +199,7 @@ public actor Engine {
 
     private func checkSilence(_ segment: Segment, _ now: SuspendingClock.Instant) {
         let isStalled = now - segment.lastHeard >= Self.silence
-        guard isStalled != segment.isStalled else { return }
+        guard segment.exchange != nil, isStalled != segment.isStalled else { return }
         segment.isStalled = isStalled
         segment.transfer.events.append(.stalled(segment.id, isStalled))
     }
@@ -192,10 +208,10 @@ public actor Engine {
         let (transfer, timeout) = (segment.transfer, segment.transfer.request.stallTimeout)
         guard segment.exchange != nil, segment.liveness.isStalled(now, timeout: timeout, isHolding: isHolding) else { return }
         // A failure that the response has stated counts more than the missing end of its body.
-        if case .failed(let failure)? = segment.attempt?.verdict { return conclude(transfer, .failed(failure), by: segment.id) }
+        if case .failed(let failure)? = segment.attempt?.verdict { return fail(segment, failure) }
         let failure = FailureMapping.timeout(
             host: segment.url.host, after: timeout, madeProgress: transfer.facts != nil, trickle: segment.liveness.bytes)
-        conclude(transfer, .failed(failure), by: segment.id)
+        fail(segment, failure)
     }
 
     private func reportEvents() {
@@ -249,7 +265,7 @@ public actor Engine {
     ///
     /// - Parameter isFresh: whether kept connections must not be used.
     private func fetch(_ segment: Segment, isFresh: Bool = false) {
-        guard !segment.isNamedAway else { return conclude(segment.transfer, .failed(segment.keptAway)) }
+        guard !segment.isNamedAway else { return fail(segment, segment.keptAway, by: nil) }
         if let choice = configuration.proxies.choice(for: segment.url) { return connect(segment, choice, isFresh: isFresh) }
         guard let resolve = configuration.desktopProxy, !isLoopbackAddress(segment.url.host) else {
             return connect(segment, .direct, isFresh: isFresh)
@@ -279,13 +295,13 @@ public actor Engine {
         case .unknown(let reason):
             let host = segment.url.host
             let text = "Nothing was sent to \(host), because the desktop’s proxy for it is not known: \(reason)."
-            conclude(segment.transfer, .failed(DownloadFailure(.network, text, host: host, isRetryable: true, wait: .retry)))
+            fail(segment, DownloadFailure(.network, text, host: host, isRetryable: true, wait: .retry), by: nil)
         }
     }
 
     private func connect(_ segment: Segment, through proxy: String?, isFresh: Bool) {
         let request = segment.transfer.request
-        segment.aim()
+        guard segment.aim() else { return drop(segment) }
         let attempt = Attempt(segment, isProxied: proxy != nil)
         var options = ExchangeOptions(
             url: segment.url.text, userAgent: request.userAgent ?? configuration.userAgent,
@@ -295,6 +311,7 @@ public actor Engine {
             (options.username, options.password) = (request.username, request.password)
             options.referrer = request.referrer.flatMap { Referrer.sent($0, to: segment.url) }
         }
+        options.ownsConnection = segment.transfer.isDivided(besides: segment)
         options.proxy = proxy ?? ""
         (options.certificateFile, options.certificateFolder) = (configuration.certificateFile, configuration.certificateFolder)
         segment.heard(.now)
@@ -303,7 +320,7 @@ public actor Engine {
             self.multi = multi
             segment.exchange = try Exchange(options, sink: attempt, multi: multi)
         } catch {
-            conclude(segment.transfer, .failed(DownloadFailure(.network, "libcurl cannot be used: \(error.text).")))
+            fail(segment, DownloadFailure(.network, "libcurl cannot be used: \(error.text)."), by: nil)
         }
     }
 
@@ -326,36 +343,115 @@ public actor Engine {
         if error == nil { attempt.decide() }
         if exchange.needsNewConnection(error, heardAnswer: attempt.verdict != .undecided, closes: attempt.head.endsConnection) {
             staging?.flush()
-            if error == nil, attempt.verdict == .body { transfer.distrust() }
-            segment.exchange = nil
+            if error == nil, attempt.verdict == .body { distrust(transfer, keeping: segment) }
+            segment.endExchange()
             guard exchange.hasAsked else { return fetch(segment, isFresh: true) }
             // A request has gone out already, so this request is a further one.
             segment.needsFreshConnection = true
             return ask(segment)
         }
+        if let failure = transfer.diskFailure, attempt.verdict == .body { return endTransfer(.failed(failure)) }
         switch attempt.verdict {
-        case .failed(let failure): endTransfer(.failed(failure))
+        // Bytes of the body were refused: they would be wrong for the whole file.
+        case .failed(let failure) where attempt.hasBody: endTransfer(.failed(failure))
+        case .failed(let failure): fail(segment, failure)
+        case .declined(let failure):
+            transfer.takesRanges = false
+            transfer.isDivided(besides: segment) ? drop(segment, failure) : restart(segment)
+        case .late: goOn(segment)
         case .taken(let path): endTransfer(.whole(.nameTaken(path: path)))
         case .unchanged(let copy): endTransfer(.whole(.unchanged(copy)))
-        case .restart: restart(segment)
+        case .restart:
+            if transfer.hasSeveral { distrust(transfer, keeping: segment) }
+            restart(segment)
         case .redirect: follow(segment, attempt)
         case .whole,
-            .body where error == nil:
+            .body where error == nil || segment.isFilled:
             if case .body = attempt.verdict, let failure = attempt.codingFailure { return endTransfer(.failed(failure)) }
             switch transfer.complete(attempt) {
             case .success(let end): endTransfer(.whole(end))
-            case .failure where segment.gotPiece(attempt): restart(segment)
-            case .failure(let failure): endTransfer(.failed(failure))
+            case .failure where segment.gotPiece(attempt): goOn(segment)
+            case .failure(let failure) where transfer.isWhole: endTransfer(.failed(failure))
+            case .failure(let failure): fail(segment, failure)
             }
-        case .undecided where attempt.isKeptAway && error?.kind == .connect: endTransfer(.failed(segment.keptAway))
+        case .undecided where attempt.isKeptAway && error?.kind == .connect: fail(segment, segment.keptAway)
         case .undecided, .body:
             let error = error ?? CurlError(.other, "no answer")
-            endTransfer(
-                .failed(
-                    FailureMapping.failure(
-                        error, host: segment.url.host, proxy: attempt.isProxied, stallTimeout: transfer.request.stallTimeout,
-                        madeProgress: transfer.facts != nil)))
+            fail(
+                segment,
+                FailureMapping.failure(
+                    error, host: segment.url.host, proxy: attempt.isProxied, stallTimeout: transfer.request.stallTimeout,
+                    madeProgress: transfer.facts != nil))
         }
+    }
+
+    // MARK: Several segments
+
+    /// Measures whether more connections make automatic transfers faster. One transfer tries at a time.
+    private func measureConnections(of fetching: [Transfer], _ seconds: Double) {
+        guard seconds > 0 else { return }
+        let numbers = Set(fetching.map(\.request.number))
+        if numbers != fetched { for transfer in fetching { transfer.trial.reset() } }
+        fetched = numbers
+        let whole = fetching.reduce(0 as ByteCount) { $0 +| ($1.received -| $1.receivedAtTick) }
+        var isTrying = fetching.contains { $0.trial.isTrying }
+        for transfer in fetching {
+            let own = transfer.received -| transfer.receivedAtTick
+            transfer.measureConnections(seconds: seconds, own: own, whole: whole, mayTry: !isTrying)
+            isTrying = isTrying || transfer.trial.isTrying
+        }
+    }
+
+    /// Adds the segments that the transfer should have now.
+    private func grow(_ transfer: Transfer, _ now: SuspendingClock.Instant) {
+        while transfer.hasSeveral, let segment = transfer.surplusSegment { drop(segment) }
+        for segment in transfer.segments where transfer.hasSeveral && segment.isTakenOver(now) {
+            transfer.noteLoss()
+            drop(segment)
+        }
+        while let segment = transfer.furtherSegment(now) { ask(segment) }
+    }
+
+    /// A segment has its stretch: it fetches another one, or ends.
+    private func goOn(_ segment: Segment) {
+        let transfer = segment.transfer
+        segment.startOver()
+        guard transfer.isDivided(besides: segment), !transfer.hasStretch(for: segment) else { return ask(segment) }
+        drop(segment)
+    }
+
+    /// The request of a segment failed. Without another segment that brings bytes, the transfer fails. Otherwise other segments fetch the
+    /// bytes that it leaves.
+    ///
+    /// - Parameter id: the request that failed; nil: it did not go out.
+    private func fail(_ segment: Segment, _ failure: DownloadFailure, by id: RequestID?) {
+        let transfer = segment.transfer
+        guard transfer.hasSeveral, transfer.isCarried(without: segment) else { return conclude(transfer, .failed(failure), by: id) }
+        transfer.noteLoss()
+        drop(segment, failure)
+    }
+
+    private func fail(_ segment: Segment, _ failure: DownloadFailure) { fail(segment, failure, by: segment.id) }
+
+    /// Ends a segment of several.
+    private func drop(_ segment: Segment, _ failure: DownloadFailure? = nil) {
+        let transfer = segment.transfer
+        transfer.drop(segment, failure)
+        reportEvents(of: transfer)
+    }
+
+    /// The bytes of a response may be wrong: one segment fetches the whole file.
+    private func distrust(_ transfer: Transfer, keeping segment: Segment) {
+        for other in transfer.segments where other !== segment { drop(other) }
+        transfer.distrust()
+    }
+
+    private func takeBack(_ id: RequestID) {
+        guard let transfer = transfers[id.download], transfer.conclusion == nil, transfer.hasSeveral,
+            let segment = transfer.segments.first(where: { $0.id == id })
+        else { return }
+        drop(segment)
+        transfer.growsAfter = .now + .seconds(1)
     }
 
     /// Starts over from the first URL, as `Transfer.ask` says.
@@ -382,30 +478,29 @@ public actor Engine {
     }
 
     private func follow(_ segment: Segment, _ attempt: Attempt) {
-        let (transfer, host) = (segment.transfer, segment.url.host)
-        segment.exchange = nil
+        let host = segment.url.host
+        segment.endExchange()
         segment.hops += 1
         guard segment.hops <= Self.hopLimit else {
-            return conclude(
-                transfer,
-                .failed(DownloadFailure(.tooManyRedirects, "The server \(host) redirected more than \(Self.hopLimit) times.", host: host)))
+            return fail(
+                segment,
+                DownloadFailure(.tooManyRedirects, "The server \(host) redirected more than \(Self.hopLimit) times.", host: host), by: nil)
         }
         let url: DownloadURL
         do throws(Refusal) {
             url = try DownloadURL(location: attempt.head.bytes("location") ?? [], from: segment.url)
         } catch {
-            return conclude(transfer, .failed(FailureMapping.redirect(error, host: host)))
+            return fail(segment, FailureMapping.redirect(error, host: host), by: nil)
         }
         guard segment.mayFollow(to: url) else {
-            return conclude(
-                transfer,
-                .failed(
-                    DownloadFailure(
-                        .unsafeRedirect,
-                        """
-                        The server \(host) redirected from https to http, where anyone on the way can read and change the file; give a checksum, or \
-                        allow it (option allow-downgrade).
-                        """, host: host)))
+            return fail(
+                segment,
+                DownloadFailure(
+                    .unsafeRedirect,
+                    """
+                    The server \(host) redirected from https to http, where anyone on the way can read and change the file; give a checksum, or \
+                    allow it (option allow-downgrade).
+                    """, host: host), by: nil)
         }
         segment.url = url
         ask(segment)

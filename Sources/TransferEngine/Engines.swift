@@ -95,6 +95,8 @@ internal import Transport
 
     public func permit(_ id: RequestID, tellsSent: Bool) { runs[id.download]?.engine.permit(id, tellsSent: tellsSent) }
 
+    public func withdraw(_ id: RequestID) { runs[id.download]?.engine.withdraw(id) }
+
     public func setSpeedLimit(_ number: DownloadNumber, _ limit: Speed?) { runs[number]?.engine.setSpeedLimit(number, limit) }
 
     public func setTotalSpeedLimit(_ limit: Speed?) { self.limit.set(limit ?? 0) }
@@ -175,7 +177,7 @@ internal import Transport
             // While the disk blocks the engine, `look` reports that the transfer is stalled.
             if isHeard(id.download), runs[id.download]?.isStalled == false || isStalled { report(event) }
         case .diskStalled: break  // our own
-        case .asks(let id, _), .sent(let id, _): if isHeard(id.download) { report(event) }
+        case .asks(let id, _), .sent(let id, _), .joined(let id), .over(let id, _): if isHeard(id.download) { report(event) }
         case .began(let id, _): if isHeard(id.download) { report(event) }
         }
     }

@@ -2,46 +2,36 @@ internal import DownloadModel
 internal import PartFiles
 internal import Transport
 
-/// Keeps a transfer within its own speed limit, and within its share of the service's limit.
-///
-/// Bytes count when they are accepted from libcurl, because libcurl's own limit does not hold back bytes in the socket's buffer. A pause
-/// takes effect at once, and bytes can be accepted in part. So even tiny limits are kept to the byte. Use on the engine's thread only.
-final class Pace {
-    /// How much unused allowance may gather, in seconds of a limit.
-    static let burst = 0.1
-
-    private let shared: SharedPace
+/// What a transfer may accept now: by its own speed limit, and by its share of the service's limit. All its connections share the
+/// allowance.
+private final class Allowance {
+    let shared: SharedPace
     /// The transfer's own limit in bytes per second; 0: none.
     var limit: UInt64 {
         didSet { earned = min(earned, mostEarned) }
     }
     /// Bytes that the transfer's own limit allows now.
-    private var earned: Double
+    var earned: Double
     /// Bytes of the service's limit that are reserved for this transfer until the next deal.
-    fileprivate(set) var share = 0.0
+    var share = 0.0
     /// Bytes accepted since the last deal.
-    private var taken = 0.0
-    /// Whether bytes were refused, and wait to be delivered again.
-    private(set) var isHolding = false
+    var taken = 0.0
+    /// The number of connections that hold back bytes.
+    var holding = 0
 
     init(_ shared: SharedPace, limit: UInt64) {
         (self.shared, self.limit) = (shared, limit)
-        earned = max(1, Double(limit) * Self.burst)
+        earned = max(1, Double(limit) * Pace.burst)
     }
 
-    private var mostEarned: Double { max(1, Double(limit) * Self.burst) }
-    private var hasLimit: Bool { limit > 0 || shared.limit > 0 }
+    private var mostEarned: Double { max(1, Double(limit) * Pace.burst) }
+    var hasLimit: Bool { limit > 0 || shared.limit > 0 }
 
     /// How many bytes may be accepted now.
-    private var available: Double {
-        min(limit > 0 ? earned : .infinity, shared.limit > 0 ? share + shared.spare : .infinity)
-    }
+    var available: Double { min(limit > 0 ? earned : .infinity, shared.limit > 0 ? share + shared.spare : .infinity) }
 
-    /// The number of the `count` arrived bytes that may be accepted now. Counts these bytes, and holds back the rest.
     func take(_ count: Int) -> Int {
-        guard hasLimit else { return count }
         let taking = available >= Double(count) ? count : max(0, Int(clamping: available))
-        isHolding = taking < count
         taken += Double(taking)
         if limit > 0 { earned -= Double(taking) }
         guard shared.limit > 0 else { return taking }
@@ -53,29 +43,73 @@ final class Pace {
         return taking
     }
 
-    /// Whether held bytes may be delivered now. If so, the hold ends.
-    func release() -> Bool {
-        guard isHolding, !hasLimit || available >= 1 else { return false }
-        isHolding = false
-        return true
-    }
-
     /// Adds the bytes that the transfer's own limit allows in `seconds`.
-    fileprivate func earn(seconds: Double) {
+    func earn(seconds: Double) {
         if limit > 0 { earned = min(earned, mostEarned) + Double(limit) * seconds }
     }
 
     /// The bytes that the transfer would accept now. If bytes wait: as many as its limit allows. Otherwise: a little more than in the last
     /// tick.
-    fileprivate func demand() -> Double {
+    func demand() -> Double {
         defer { taken = 0 }
-        return min(isHolding ? .infinity : 1.5 * taken, limit > 0 ? earned : .infinity)
+        return min(holding > 0 ? .infinity : 1.5 * taken, limit > 0 ? earned : .infinity)
+    }
+}
+
+/// Keeps a connection within the speed limit of its transfer, and within the transfer's share of the service's limit. The connections of a
+/// transfer have one allowance.
+///
+/// Bytes count when they are accepted from libcurl, because libcurl's own limit does not hold back bytes in the socket's buffer. A pause
+/// takes effect at once, and bytes can be accepted in part. So even tiny limits are kept to the byte. Use on the engine's thread only.
+final class Pace {
+    /// How much unused allowance may gather, in seconds of a limit.
+    static let burst = 0.1
+
+    fileprivate let allowance: Allowance
+    /// Whether bytes were refused, and wait to be delivered again.
+    private(set) var isHolding = false {
+        didSet { allowance.holding += (isHolding ? 1 : 0) - (oldValue ? 1 : 0) }
     }
 
-    /// Ends the transfer, and gives its share to the others.
+    init(_ shared: SharedPace, limit: UInt64) { allowance = Allowance(shared, limit: limit) }
+
+    /// The pace of a further connection of the same transfer.
+    init(with other: Pace) { allowance = other.allowance }
+
+    deinit { if isHolding { allowance.holding -= 1 } }
+
+    /// The limit of the transfer in bytes per second; 0: none.
+    var limit: UInt64 {
+        get { allowance.limit }
+        set { allowance.limit = newValue }
+    }
+
+    /// Whether any connection of the transfer holds back bytes: the limit decides how fast it is, and not its servers.
+    var isLimiting: Bool { allowance.holding > 0 }
+
+    /// The number of the `count` arrived bytes that may be accepted now. Counts these bytes, and holds back the rest.
+    func take(_ count: Int) -> Int {
+        guard allowance.hasLimit else { return count }
+        let taking = allowance.take(count)
+        isHolding = taking < count
+        return taking
+    }
+
+    /// Whether held bytes may be delivered now. If so, the hold ends.
+    func release() -> Bool {
+        guard isHolding, !allowance.hasLimit || allowance.available >= 1 else { return false }
+        isHolding = false
+        return true
+    }
+
+    /// The connection ends.
+    func endHold() { isHolding = false }
+
+    /// The transfer ends: gives its share to the others.
     func end() {
-        shared.spare += share
-        share = 0
+        endHold()
+        allowance.shared.spare += allowance.share
+        allowance.share = 0
     }
 }
 
@@ -97,7 +131,9 @@ final class SharedPace {
 
     /// Earns the bytes of `seconds`, and deals them with the bytes left.
     ///
-    /// - Parameter limit: the limit from now on.
+    /// - Parameters:
+    ///   - limit: the limit from now on.
+    ///   - paces: the paces of one transfer follow each other.
     func deal(_ limit: UInt64, seconds: Double, to paces: [Pace]) { deal(seconds: seconds, to: paces) { _ in limit } }
 
     /// Earns and deals the bytes of `seconds`, with a limit that `engine` shares with others.
@@ -106,6 +142,8 @@ final class SharedPace {
     }
 
     private func deal(seconds: Double, to paces: [Pace], _ limit: ([Double]) -> UInt64) {
+        // The connections of one transfer follow each other.
+        let paces = paces.indices.filter { $0 == 0 || paces[$0].allowance !== paces[$0 - 1].allowance }.map { paces[$0].allowance }
         for pace in paces { pace.earn(seconds: seconds) }
         let demands = paces.map { $0.demand() }
         let limit = limit(demands)

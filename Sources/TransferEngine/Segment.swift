@@ -34,12 +34,19 @@ final class Segment {
     /// The next request must use no kept connection.
     var needsFreshConnection = false
 
-    /// The bytes of the file that the current request fetches; the end is `.max` if that is the end of the file.
+    /// The bytes of the file that the current request asks for; the end is `.max` if that is the end of the file.
     private(set) var range: Range<ByteCount> = 0..<(.max)
+    /// The end of the stretch that the segment fetches now; nil: it has none, because it waits for a permit. Another segment may have taken
+    /// over the bytes behind this end since the request.
+    private(set) var end: ByteCount?
+    /// Whether bytes behind `end` are another segment's, so that the segment must not write them.
+    private(set) var isBounded = false
     /// The end, in the file, of the bytes taken from the response, whether written, staged or dropped.
     private var taken: ByteCount = 0
     /// Where the next bytes are written.
     private var place: ByteCount = 0
+    /// Where the first bytes of the current body were written.
+    private var bodyStart: ByteCount = 0
     /// The end, in the file, of the piece that the response announces; nil: the piece is the whole rest.
     private var pieceEnd: ByteCount?
     /// How many bytes at the front of the current body are held already.
@@ -54,27 +61,107 @@ final class Segment {
     /// Whether the last reported event says that the server is silent.
     var isStalled = false
 
+    /// When the body began, and the bytes of it since.
+    private(set) var began: SuspendingClock.Instant?
+    private var meter = SpeedMeter()
+    private var takenAtTick: ByteCount = 0
+
     init(of transfer: Transfer, id: RequestID, pace: Pace) {
         (self.transfer, self.id, self.pace) = (transfer, id, pace)
         (request, url, tellsSent) = (transfer.request, transfer.request.url, transfer.request.tellsSent)
         isPaced = tellsSent
     }
 
+    /// A further segment of the same transfer, which must ask for its first request.
+    init(beside other: Segment, id: RequestID) {
+        (transfer, self.id, pace) = (other.transfer, id, Pace(with: other.pace))
+        (request, url, tellsSent, isPaced) = (other.request, other.request.url, false, false)
+        isFirstPrivate = other.isFirstPrivate
+    }
+
     // MARK: Before a request
 
-    /// Chooses the bytes that the next request fetches.
-    func aim() { range = transfer.nextStretch }
+    /// Chooses the bytes that the next request fetches. Returns false if no bytes are left that are worth a request.
+    func aim() -> Bool {
+        release()
+        guard let stretch = transfer.nextStretch(for: self) else { return false }
+        (range, end, isBounded) = (stretch, stretch.upperBound, transfer.hasSeveral)
+        return true
+    }
+
+    /// Gives up the stretch: other segments may fetch its bytes.
+    private func release() { (end, began, isBounded) = (nil, nil, false) }
 
     /// Back to the first URL.
     func startOver() {
-        exchange = nil
+        endExchange()
         (url, hops) = (request.url, 0)
     }
 
-    /// Ends the exchange.
-    func stop() {
+    /// Ends the exchange. The segment keeps no stretch.
+    func endExchange() {
         exchange = nil
+        pace.endHold()
+        release()
+    }
+
+    /// Ends the exchange, and the transfer with it.
+    func stop() {
+        endExchange()
         pace.end()
+    }
+
+    // MARK: The stretch
+
+    /// Whether the body of a response comes in.
+    var isReceiving: Bool { exchange != nil && began != nil }
+
+    /// The bytes that the segment still has to write; empty if it has no stretch.
+    var remaining: Range<ByteCount> {
+        let start = began == nil ? range.lowerBound : place
+        return start..<max(start, end ?? start)
+    }
+
+    /// Bytes of the body a second; nil: too little is known yet.
+    func speed(_ now: SuspendingClock.Instant) -> Double? {
+        guard let began, now - began >= .seconds(1) else { return nil }
+        return isSilent(now) ? 0 : Double(meter.bytesPerSecond)
+    }
+
+    /// Whether the segment has a request, and has heard nothing for `Transfer.takeOverAfter`.
+    func isSilent(_ now: SuspendingClock.Instant) -> Bool {
+        exchange != nil && !pace.isHolding && now - lastHeard >= Transfer.takeOverAfter
+    }
+
+    /// Whether another segment has taken over the whole stretch.
+    func isTakenOver(_ now: SuspendingClock.Instant) -> Bool { end != nil && remaining.isEmpty && isSilent(now) }
+
+    func measure(seconds: Double) {
+        guard began != nil, seconds > 0 else { return }
+        meter.add(taken -| takenAtTick, seconds: seconds)
+        takenAtTick = taken
+    }
+
+    /// From now on other segments may fetch the bytes behind the stretch.
+    func bound() { isBounded = end != nil }
+
+    /// From now on another segment fetches the bytes from `place` on.
+    func cut(at place: ByteCount) { (end, isBounded) = (place, true) }
+
+    /// How many of `count` arrived bytes belong to the segment's stretch, which grows if nobody else fetches the bytes behind it.
+    func room(for count: Int) -> Int {
+        guard isBounded, let end, skip == 0, taken +| ByteCount(count) > end, pieceEnd != end, end < transfer.part?.total ?? .max else {
+            return count
+        }
+        let next = max(end, min(transfer.nextClaim(from: end, besides: self), pieceEnd ?? .max))
+        self.end = next
+        return next == pieceEnd || next >= transfer.part?.total ?? .max ? count : Int(clamping: min(ByteCount(count), next -| taken))
+    }
+
+    /// Whether the segment has all bytes of its stretch although the response goes on.
+    var isFilled: Bool {
+        guard isBounded, let end, began != nil, end < transfer.part?.total ?? .max else { return false }
+        return taken >= end && pieceEnd != end
     }
 
     /// The first byte of the requested range; nil: the request is for the whole file.
@@ -171,6 +258,8 @@ final class Segment {
     /// The body begins at `start` of the file. Its first `held` bytes are held already. It ends at `end`, if the response says so.
     func bodyBegins(at start: ByteCount, end: ByteCount?, skipping held: ByteCount = 0) {
         (taken, place, skip, pieceEnd) = (start, start +| held, held, end)
+        bodyStart = place
+        (began, meter, takenAtTick) = (.now, SpeedMeter(), start)
     }
 
     /// Whether `count` more bytes exceed the piece in the response's `Content-Range`. Such a response proves nothing.
@@ -200,15 +289,19 @@ final class Segment {
         place +|= ByteCount(bytes.count)
     }
 
-    /// Whether `attempt`, which ended well, brought the whole piece of its `Content-Range`, and further pieces are missing. They may be
-    /// behind the piece, because a server may send less than was asked for (RFC 9110 §15.3.7), or elsewhere in the file.
+    /// Whether `attempt`, which ended well, brought all bytes of the stretch, or of the piece in its `Content-Range`, and further bytes of
+    /// the file are missing. They may be behind the piece, because a server may send less than was asked for (RFC 9110 §15.3.7), or
+    /// elsewhere in the file.
     func gotPiece(_ attempt: Attempt) -> Bool {
-        guard attempt.head.status == 206, transfer.diskFailure == nil, transfer.candidate == nil, let part = transfer.part,
-            part.isResumable,
-            let start = attempt.rangeStart, place > start, let total = part.total, part.written < total, !isSkipping,
-            attempt.head.text("content-range").flatMap(Range<UInt64>.fromContentRange)?.range.upperBound == place
+        guard transfer.diskFailure == nil, transfer.candidate == nil, let part = transfer.part, part.isResumable,
+            place > bodyStart, let total = part.total, part.written < total, !isSkipping
         else { return false }
+        let isWholePiece =
+            attempt.head.status == 206
+            && attempt.head.text("content-range").flatMap(Range<UInt64>.fromContentRange)?.range.upperBound == place
+        guard isFilled || isWholePiece else { return false }
         transfer.isFurtherPiece = true
+        transfer.losses = 0
         return true
     }
 }

@@ -22,8 +22,18 @@ final class Transfer {
     private(set) var candidate: PartFile?
     private var replaceError: DiskError?
 
-    /// The plan: the segment for each stretch of the file. Today a plan has one segment.
-    private(set) var segments: [Segment] = []
+    /// The plan: the segments that fetch the file, each a stretch of it (`Plan.swift`).
+    var segments: [Segment] = []
+    /// The number of segments that the transfer has had.
+    var segmentCount: UInt32 = 1
+    /// Whether the server may be asked for further ranges at the same time: until one of its responses speaks against it.
+    var takesRanges = true
+    /// How many connections an automatic transfer uses.
+    var trial = ConnectionTrial()
+    /// How often in a row a segment has lost its connection.
+    var losses = 0
+    /// No segment is added before this instant.
+    var growsAfter = SuspendingClock.now
     var ask = Ask.conditional
     /// The cached copy that may answer this request. It was unmodified when the transfer began.
     private var copy: CachedCopy?
@@ -78,9 +88,6 @@ final class Transfer {
 
     // MARK: The plan
 
-    /// The bytes that the next request of a segment fetches: the first missing bytes.
-    var nextStretch: Range<ByteCount> { ask == .whole ? 0..<(.max) : part?.ranges.firstGap ?? 0..<(.max) }
-
     var isFetching: Bool { segments.contains { $0.exchange != nil } }
 
     /// Ends all exchanges.
@@ -88,7 +95,7 @@ final class Transfer {
 
     /// Sets the limit of all segments together, in bytes per second; 0: no limit.
     func setLimit(_ limit: Speed) {
-        for segment in segments { segment.pace.limit = limit == 0 ? 0 : max(1, limit / Speed(segments.count)) }
+        for segment in segments { segment.pace.limit = limit }
     }
 
     // MARK: Before the first request
@@ -325,6 +332,9 @@ final class Transfer {
     }
 
     // MARK: The end
+
+    /// Whether no byte of the file is missing.
+    var isWhole: Bool { part.map { $0.written == $0.total } ?? false }
 
     /// Checks the file after `attempt`, whose body ended without an error.
     func complete(_ attempt: Attempt) -> Result<TransferEnd, DownloadFailure> {

@@ -6,7 +6,7 @@ public import Transport
 /// The instructions for one transfer. The engine decides nothing beyond these.
 public struct TransferRequest: Sendable {
     public var number: DownloadNumber
-    /// Distinguishes its requests from those of an earlier transfer.
+    /// The ordinal of the first request. Further requests of the transfer have the next ones; fewer than 2^16.
     public var ordinal: UInt32 = 0
     /// The URL of the first hop. A user and password inside it are ignored.
     public var url: DownloadURL
@@ -42,6 +42,8 @@ public struct TransferRequest: Sendable {
     public var checksum: Checksum?
     /// Bytes per second; nil: no limit.
     public var speedLimit: Speed?
+    /// The most connections at a time; 0: automatic.
+    public var connections: UInt32 = 1
     /// The longest time for connecting, and again for a whole response head. A body must bring one byte a second on average, in each
     /// stretch of this length. Otherwise the transfer fails with `Timeout`.
     public var stallTimeout: Duration = .seconds(30)
@@ -104,9 +106,11 @@ public struct TransferProgress: Equatable, Sendable {
     public var received: ByteCount
     /// Bytes per second, smoothed over about 3 s.
     public var speed: Speed
+    /// The number of connections that fetch now.
+    public var connections: UInt32
 
-    public init(number: DownloadNumber, received: ByteCount, speed: Speed) {
-        (self.number, self.received, self.speed) = (number, received, speed)
+    public init(number: DownloadNumber, received: ByteCount, speed: Speed, connections: UInt32 = 1) {
+        (self.number, self.received, self.speed, self.connections) = (number, received, speed, connections)
     }
 }
 
@@ -144,8 +148,13 @@ public enum TransferEnd: Equatable, Sendable {
 }
 
 public enum TransferEvent: Equatable, Sendable {
-    /// The transfer needs a further request, to this URL: after a redirect, or to start over. It waits for `Engine.permit`.
+    /// The transfer needs a further request, to this URL: after a redirect, to start over, or (an id not seen before) to fetch another part
+    /// of the file at the same time. The request waits for `Engine.permit`.
     case asks(RequestID, DownloadURL)
+    /// The response to a further request brings a part of the file: bytes of several responses are mixed.
+    case joined(RequestID)
+    /// A request of several has ended, and the transfer goes on without it. The failure says why the request brought no bytes.
+    case over(RequestID, DownloadFailure?)
     /// A request goes out now; reported if `tellsSent` asked for it.
     case sent(RequestID, at: WallTime)
     /// The server of a request has sent nothing for `Engine.silence` (true), or sends again (false).
@@ -166,7 +175,7 @@ extension TransferEvent {
     /// The transfer of the event; nil: several.
     public var number: DownloadNumber? {
         switch self {
-        case .asks(let id, _), .sent(let id, _), .stalled(let id, _), .began(let id, _): id.download
+        case .asks(let id, _), .sent(let id, _), .stalled(let id, _), .began(let id, _), .joined(let id), .over(let id, _): id.download
         case .diskStalled(let number, _), .checkpoint(let number, _), .ended(let number, _, _): number
         case .progress: nil
         }

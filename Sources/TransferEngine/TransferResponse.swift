@@ -6,6 +6,7 @@ internal import Transport
 extension Transfer {
     /// Judges a response, and prepares the part file if the response brings the file.
     func judge(_ attempt: Attempt) -> Attempt.Verdict {
+        if isDivided(besides: attempt.segment) { return judgeFurther(attempt) }
         if [200, 203, 206].contains(attempt.head.status), let failure = settleCoding(attempt) { return .failed(failure) }
         let head = attempt.head
         switch head.status {
@@ -21,6 +22,26 @@ extension Transfer {
         case 304 where attempt.rangeStart != nil, 412 where attempt.rangeStart != nil: return askAgain(.whole)
         case 416 where attempt.rangeStart != nil: return isWhole(attempt) ? .whole : askAgain(.whole, distrusting: true)
         default: return .failed(FailureMapping.status(head, host: attempt.url.host, now: wallTime()))
+        }
+    }
+
+    /// Judges a response to one of several segments. It brings the bytes that were asked for, or none: the other segments go on, and the
+    /// bytes that they have brought stay.
+    private func judgeFurther(_ attempt: Attempt) -> Attempt.Verdict {
+        let (head, host) = (attempt.head, attempt.url.host)
+        switch head.status {
+        case 206 where attempt.rangeStart != nil:
+            if let failure = settleCoding(attempt) { return .declined(failure) }
+            guard let part, case .success(let piece) = piece(attempt, part) else { return .declined(nil) }
+            guard claimStretch(of: attempt.segment) else { return .late }
+            attempt.segment.bodyBegins(at: piece.range.lowerBound, end: piece.range.upperBound)
+            events.append(.joined(attempt.segment.id))
+            return .body
+        // The server ignores ranges, or the file has changed.
+        case 200...299, 304, 412, 416: return .declined(nil)
+        case 301, 302, 303, 307, 308:
+            return head.bytes("location")?.isEmpty ?? true ? .declined(FailureMapping.status(head, host: host, now: wallTime())) : .redirect
+        default: return .declined(FailureMapping.status(head, host: host, now: wallTime()))
         }
     }
 
@@ -93,11 +114,15 @@ extension Transfer {
         let discarded = part != nil || isDistrusted
         let (validator, digest) = (head.isCoded ? nil : head.validator, statedDigests(head).preferred)
         let isResumable = !head.isCoded && (validator != nil || digest != nil || request.hasChecksum)
+        let hasChanged = ask == .conditional && part?.validator != nil && validator != nil
         do throws(DiskError) {
             try openWhole(for: attempt.segment, total, validator: validator, digest: digest, isResumable: isResumable)
         } catch {
             return .failed(failure(error))
         }
+        // After a 200 to a range, unless its condition has failed, and after `Accept-Ranges: none` (RFC 9110, section 14.3), the server is
+        // asked for no further ranges.
+        takesRanges = (attempt.rangeStart == nil || hasChanged) && head.text("accept-ranges")?.lowercased() != "none"
         begin(attempt, name, mediaType: head.mediaType, total: total, discarded: discarded, isResumable: isResumable)
         // The record may describe a file that is gone, whose inode the new file may get. Report this before bytes arrive.
         if discarded || request.resume != nil, candidate == nil, checkpoint == nil { reportStart() }
@@ -132,27 +157,47 @@ extension Transfer {
 
     /// A 206: the missing bytes that were asked for, if the head says so and nothing contradicts it.
     private func goOn(_ attempt: Attempt) -> Attempt.Verdict {
+        guard let part else { return askAgain(.whole, distrusting: true) }
+        switch piece(attempt, part) {
+        case .success(let piece): return goOn(attempt, part, piece.total, isWhole: false, end: piece.range.upperBound)
+        case .failure(.unproved): return askAgain(.whole)
+        case .failure(.contradiction): return askAgain(.whole, distrusting: true)
+        case .failure(.failed(let failure)): return .failed(failure)
+        }
+    }
+
+    /// Why a 206 does not bring the bytes that were asked for.
+    private enum Objection: Error {
+        /// The response does not prove that its bytes are of the held representation.
+        case unproved
+        /// The response contradicts what was asked for, or what is known of the file.
+        case contradiction
+        case failed(DownloadFailure)
+    }
+
+    /// The bytes that a 206 brings, and the size of the file, if nothing contradicts that they are the bytes asked for.
+    private func piece(_ attempt: Attempt, _ part: PartFile) -> Result<(range: Range<ByteCount>, total: ByteCount), Objection> {
         let head = attempt.head
-        guard let part, !head.isCoded, let field = head.text("content-range"), let (range, length) = Range<UInt64>.fromContentRange(field),
+        guard !head.isCoded, let field = head.text("content-range"), let (range, length) = Range<UInt64>.fromContentRange(field),
             range.lowerBound == attempt.rangeStart,
             part.validator?.matches(entityTag: head.text("etag"), lastModified: head.text("last-modified")) ?? true,
             !statedDigests(head).contradict(part.digest)
-        else { return askAgain(.whole, distrusting: true) }
+        else { return .failure(.contradiction) }
         switch head.contentLength {
-        case .known(let count) where count != range.byteCount: return askAgain(.whole, distrusting: true)
-        case .contradictory: return .failed(contradiction(attempt))
+        case .known(let count) where count != range.byteCount: return .failure(.contradiction)
+        case .contradictory: return .failure(.failed(contradiction(attempt)))
         default: break
         }
-        if let known = part.total, let length, known != length { return askAgain(.whole, distrusting: true) }
+        if let known = part.total, let length, known != length { return .failure(.contradiction) }
         // Without the condition `If-Range`, the response itself must prove its representation.
-        if ask == .bare, part.validator != nil, head.validator != part.validator { return askAgain(.whole) }
+        if ask == .bare, part.validator != nil, head.validator != part.validator { return .failure(.unproved) }
         // A piece may be less than the rest. Without a known total, a missing piece would go unnoticed.
-        guard let total = length ?? part.total else { return askAgain(.whole) }
-        guard range.upperBound <= total else { return askAgain(.whole, distrusting: true) }
-        if let failure = sizeFailure(total, host: attempt.url.host) { return .failed(failure) }
+        guard let total = length ?? part.total else { return .failure(.unproved) }
+        guard range.upperBound <= total else { return .failure(.contradiction) }
+        if let failure = sizeFailure(total, host: attempt.url.host) { return .failure(.failed(failure)) }
         // RFC 9110 §15.3.7: a 206 to If-Range should omit fields that the first response had. `Content-Type` is such a field.
-        if head.text("content-type") != nil, let failure = typeFailure(attempt) { return .failed(failure) }
-        return goOn(attempt, part, total, isWhole: false, end: range.upperBound)
+        if head.text("content-type") != nil, let failure = typeFailure(attempt) { return .failure(.failed(failure)) }
+        return .success((range, total))
     }
 
     private func goOn(
@@ -171,6 +216,7 @@ extension Transfer {
             return .failed(failure(error))
         }
         if isWhole {
+            takesRanges = false
             attempt.segment.bodyBegins(at: 0, end: nil, skipping: part.ranges.prefixEnd)
         } else {
             attempt.segment.bodyBegins(at: attempt.rangeStart ?? 0, end: end)

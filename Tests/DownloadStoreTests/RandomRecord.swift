@@ -83,6 +83,7 @@ struct RandomRecords {
         options.start = .random(using: &generator)
         options.priority = [.min, 0, .max].randomElement(using: &generator)!
         options.speedLimit = perhaps { $0.number() }
+        options.connections = .random(in: 0...16, using: &generator)
         options.stallTimeout = .microseconds(Int64.random(in: 0...1 << 50, using: &generator))
         options.retries = [0, 10, .max].randomElement(using: &generator)!
         options.tag = text()
@@ -196,6 +197,7 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
     record.options.start = false
     record.options.priority = -3
     record.options.speedLimit = 4
+    record.options.connections = 3
     record.options.stallTimeout = .milliseconds(1500)
     record.options.retries = 5
     record.options.tag = "tag"

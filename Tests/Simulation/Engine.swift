@@ -60,6 +60,16 @@ extension World {
             return scheduler.settings.hostRules.governing(transfers[other.number]?.host ?? self.host(of: other.record)).name == name
         }
         if limit > 0, there > limit { fail("\(number) goes to \(host), where \(there) of \(limit) are") }
+        if let limit = rule.connections, limit > 0, there + further(at: name) > limit {
+            fail("\(number) goes to \(host), where \(there) and \(further(at: name)) further of \(limit) are")
+        }
+        checkPace(entry, at: origin)
+    }
+
+    /// The rules for the time of a request to `origin`.
+    func checkPace(_ entry: ScheduledDownload, at origin: String) {
+        let (number, host) = (entry.number, DownloadURL.host(of: origin))
+        let (name, rule) = scheduler.settings.hostRules.governing(host)
         // An urgent request is allowed during a pause, and its answer may end the pause for all.
         if !urgent.contains(number) {
             if let floor = originFloors[origin]?[entry.record.options.app], now < floor { fail("\(number) goes to \(origin) in its pause") }
@@ -133,6 +143,7 @@ extension World {
         if transfer.isStopping {
             return stop(entry, transfer, b)
         }
+        if ranges, transfer.hasBegun, makesFurther(entry, transfer, b) { return }
         if transfer.awaits { return }
         guard transfer.hasSent else { return send(entry, transfer) }
         if b % 6 == 5 {
@@ -296,7 +307,7 @@ extension World {
         transfers[number] = begun
     }
 
-    private func refused(_ entry: ScheduledDownload, at origin: String, for pause: Duration) {
+    func refused(_ entry: ScheduledDownload, at origin: String, for pause: Duration) {
         let (app, until) = (entry.record.options.app, now + pause)
         originFloors[origin, default: [:]][app] = max(originFloors[origin]?[app] ?? until, until)
         slowness[origin, default: Slowness()].refused(until: until, by: app, now: now)
@@ -309,7 +320,7 @@ extension World {
 
     /// An answer may end the pauses. The scheduler keeps them if it does not hear of the answer, or if the request was older than the
     /// refusal.
-    private func answered(_ origin: String) {
+    func answered(_ origin: String) {
         originFloors[origin] = nil
         if let since = commonFloors[origin]?.since { commonFloors[origin]?.until = since }
     }

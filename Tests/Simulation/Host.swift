@@ -48,10 +48,19 @@ extension World: TurnHost, CommitGateHost {
 
     func permit(_ id: RequestID, tellsSent: Bool) {
         let number = id.download
+        if let place = transfers[number]?.further.firstIndex(where: { $0.id == id }) {
+            transfers[number]?.further[place].mayGo = true
+            return
+        }
         guard transfers[number]?.id == id, transfers[number]?.isStopping == false else { return }
         if transfers[number]?.awaits != true { fail("\(number) may go on, and did not ask") }
         transfers[number]?.awaits = false
         transfers[number]?.hasSent = false
+    }
+
+    func withdraw(_ id: RequestID) {
+        guard let place = transfers[id.download]?.further.firstIndex(where: { $0.id == id }) else { return }
+        transfers[id.download]?.further[place].isWithdrawn = true
     }
 
     func stopTransfer(_ entry: ScheduledDownload) { transfers[entry.number]?.isStopping = true }
@@ -150,6 +159,8 @@ extension World: TurnHost, CommitGateHost {
             checkStart(entry)
             if isEnteringBatch { fail("\(entry.number) starts before all members of a batch have their places") }
             if afterSave { delayed.insert(entry.number) }
+        case .permit(let id, let afterSave) where transfers[id.download]?.further.contains { $0.id == id } == true:
+            permitFurther(id, afterSave)
         case .permit(let id, let afterSave):
             requestedAt[id.download] = now
             if let entry = scheduler[id.download], let transfer = transfers[id.download] {

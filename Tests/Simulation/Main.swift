@@ -157,8 +157,12 @@ struct Setting {
     let redirects: Bool
     /// One world in eight has assets.
     let assets: Bool
+    /// In one world in eight, transfers make further requests.
+    let ranges: Bool
 
-    init(seed: UInt64, plant: Plant?) { (self.plant, redirects, assets) = (plant, seed % 8 == 0, seed % 8 == 4) }
+    init(seed: UInt64, plant: Plant?) {
+        (self.plant, redirects, assets, ranges) = (plant, seed % 8 == 0, seed % 8 == 4, seed % 16 == 10 || seed % 16 == 14)
+    }
 }
 
 func violation(of steps: [Step], in setting: Setting) -> String? {

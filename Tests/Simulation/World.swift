@@ -29,9 +29,26 @@ enum LoopWork {
     case gate(CommitGateWork)
 }
 
+/// A request for another part of the file, beside the transfer's first one.
+struct FurtherRequest {
+    let id: RequestID
+    let origin: String
+    var host: String { DownloadURL.host(of: origin) }
+    /// The scheduler has permitted the request; and the engine has heard of it.
+    var permittedAt: WallTime?
+    var mayGo = false
+    var hasSent = false
+    var isPaced = false
+    var isStalled = false
+    var isWithdrawn = false
+}
+
 /// A transfer in the engine.
 struct Transfer {
-    let id: RequestID
+    var id: RequestID
+    /// In the order in which they asked.
+    var further: [FurtherRequest] = []
+    var lastOrdinal: UInt32 = 0
     var isStopping = false
     /// The origin of the request; whether the request waits for permission, and whether it has gone out.
     var origin: String
@@ -130,6 +147,8 @@ final class World {
     let plant: Plant?
     /// Servers answer with many redirects, at a host with a request interval. Every application that waits there must get its turn.
     let redirects: Bool
+    /// Transfers make further requests, at a host that takes three requests at a time.
+    let ranges: Bool
     var tells = false
     /// Seeded by each step, so that a step makes the same random choices in a shrunk history.
     var random = Random(7)
@@ -249,7 +268,9 @@ final class World {
     var isEnding = false
 
     init(_ setting: Setting) {
-        (plant, redirects, assetMachine) = (setting.plant, setting.redirects, setting.assets ? AssetMachine() : nil)
+        (plant, redirects, ranges) = (setting.plant, setting.redirects, setting.ranges)
+        assetMachine = setting.assets ? AssetMachine() : nil
+        if ranges { try? saved.settings.hostRules.set("h0", HostRule(connections: 3)) }
         if redirects {
             saved.settings.maxActive = 0
             try? saved.settings.hostRules.set("h0", HostRule(requestInterval: .seconds(1)))

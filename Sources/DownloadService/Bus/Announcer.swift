@@ -49,7 +49,15 @@ internal import TransferEngine
 
     // MARK: Progress
 
-    func progressed(_ downloads: [ManagedDownload]) { for download in downloads { progress(of: download) } }
+    func progressed(_ downloads: [ManagedDownload]) {
+        for download in downloads {
+            progress(of: download)
+            guard download.connections != download.toldConnections, !journal.holdsProgress(of: download.number) else { continue }
+            download.toldConnections = download.connections
+            download.changedProperties.insert(Download.connections.name)
+            schedulePropertiesSoon(download)
+        }
+    }
 
     /// Sends `Progress` if the budget allows it now. Bytes held back are reported by the next `Progress`, or before the next change of
     /// state.

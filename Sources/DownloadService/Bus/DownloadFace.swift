@@ -151,7 +151,7 @@ enum DownloadFace {
             EndError(of: download.record)
         },
         PropertyRow(Download.attempts) { $0.record.attempts },
-        PropertyRow(Download.connections) { $0.state == .active ? 1 : 0 },
+        PropertyRow(Download.connections) { $0.state == .active ? max(1, $0.connections) : 0 },
         PropertyRow(Download.queuedAt) { $0.record.queuedAt.microseconds },
         PropertyRow(Download.startedAt) { $0.record.startedAt?.microseconds ?? 0 },
         PropertyRow(Download.endedAt) { $0.record.endedAt?.microseconds ?? 0 },

@@ -17,6 +17,10 @@ typealias FetchReply = Reply<(String, String)>
     /// The bytes in the part file now. The record has the saved bytes.
     var received: ByteCount
     var speed: Speed = 0
+    /// The number of connections that its transfer uses, as last reported.
+    var connections: UInt32 = 1
+    /// The value of `connections` in the last `PropertiesChanged`.
+    var toldConnections: UInt32 = 1
     /// How much of the archive has been read, 0.0–1.0; nil: none yet, or it is not being unpacked.
     var extracted: Double?
 
@@ -83,7 +87,7 @@ typealias FetchReply = Reply<(String, String)>
     /// Whether a new object made from the scheduler would equal this one.
     var isDispensable: Bool {
         entry.work == .idle && waiting.isEmpty && fetching.isEmpty && (validators == nil || state.hasEnded) && propertiesTimer == nil
-            && changedProperties.isEmpty && speed == 0 && extracted == nil
+            && changedProperties.isEmpty && speed == 0 && connections == 1 && toldConnections == 1 && extracted == nil
             && received == record.received && toldReceived == received && hasToldBytes == (record.fileName != nil)
     }
 

@@ -129,6 +129,7 @@ extension Downloader: TurnHost {
     // MARK: The engine. The pool is in Transfers.swift.
 
     func permit(_ id: RequestID, tellsSent: Bool) { engine.permit(id, tellsSent: tellsSent) }
+    func withdraw(_ id: RequestID) { engine.withdraw(id) }
     func stopTransfer(_ entry: ScheduledDownload) { engine.stop(entry.number) }
 
     // MARK: Observers of changes

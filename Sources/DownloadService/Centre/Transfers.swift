@@ -81,6 +81,10 @@ extension Downloader {
         request.hasChecksum = options.checksum != nil
         request.checksum = options.checksum
         request.speedLimit = options.speedLimit
+        // Bytes of several responses did not have the right checksum: do not mix them again.
+        request.connections = record.hasStartedOver ? 1 : options.connections
+        // By itself, the service adds no connection where bytes cost money: some of those in flight are lost when it ends one.
+        if options.connections == 0, scheduler.conditions.network?.isMetered ?? true { request.connections = 1 }
         request.stallTimeout = options.stallTimeout
         request.refusesPrivate = options.refusesPrivate(scheduler.settings)
         request.allowsDowngrade = options.allowsDowngrade
@@ -109,6 +113,8 @@ extension Downloader {
         switch event {
         case .asks(let id, let url): decide(.asks(id, host: url.host, origin: url.origin))
         case .sent(let id, let time): decide(.sent(id, at: time))
+        case .joined(let id): decide(.joined(id))
+        case .over(let id, let failure): decide(.over(id, failure))
         case .stalled(let id, let isStalled): decide(.stalled(id, isStalled))
         case .diskStalled(let number, let isStalled): decide(.diskStalled(number, isStalled))
         case .began(let id, let facts): began(id, facts)
@@ -118,6 +124,7 @@ extension Downloader {
                 guard let download = list.download(one.number), download.entry.work == .running else { continue }
                 download.received = one.received
                 download.speed = one.speed
+                download.connections = one.connections
                 moved.append(download)
             }
             tell { $0.progressed(moved) }
@@ -143,7 +150,7 @@ extension Downloader {
 
     private func ended(_ number: DownloadNumber, _ end: TransferEnd, by id: RequestID?) {
         if let download = list.download(number) {
-            download.speed = 0
+            (download.speed, download.connections, download.toldConnections) = (0, 1, 1)
             if case .complete(let part) = end, download.state == .active { download.received = part.size }
             tell { $0.stopped(download) }
         }

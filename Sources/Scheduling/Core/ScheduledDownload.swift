@@ -29,10 +29,12 @@ public final class ScheduledDownload {
     /// A caller wants the download at once: until its next transfer ends, no pause or pace of a server delays it. While the download is in
     /// a lane, the lane's flag counts instead.
     var isUrgent = false
-    /// The request of the current or last transfer.
-    public var request: RequestID { RequestID(number, requestCount) }
+    /// The first request of the current or last transfer. Further requests of the transfer have the next ordinals.
+    public var request: RequestID { RequestID(number, transferCount &<< 16) }
     /// Transfers started in this process.
-    var requestCount: UInt32 = 0
+    var transferCount: UInt32 = 0
+    /// Whether `id` is a request of the current or last transfer.
+    func owns(_ id: RequestID) -> Bool { id.ordinal &>> 16 == request.ordinal &>> 16 }
     /// The wait reason last announced for the queued or active download.
     var toldHold: WaitReason?
     /// Announce the state even if the wait reason stays the same, because the state before the change was not compared.

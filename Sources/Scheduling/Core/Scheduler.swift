@@ -17,6 +17,9 @@ public final class Scheduler {
         /// Let the transfer make the next request, which `asks` announced. `afterSave`: wait until all changes so far are on disk, then
         /// permit the request only if the transfer still runs. In this case, the engine must report when the request has gone out (`sent`).
         case permit(RequestID, afterSave: Bool)
+        /// End a further request of a transfer, because another request or download needs its place at the host. `over` follows, unless the
+        /// request is the transfer's only one.
+        case withdraw(RequestID)
         case verify(ScheduledDownload)
         /// Unpack the verified archive, then report `unpacked`, or why it could not be unpacked.
         case unpack(ScheduledDownload)

@@ -42,10 +42,14 @@ extension Scheduler {
         case unsavedBatch(ScheduledBatch, [ScheduledDownload])
 
         // From the engine.
-        /// The next request of a transfer goes to `host`: a redirect, or a repeated request. `Action.permit` follows once the host may take
-        /// the request.
+        /// The next request of a transfer goes to `host`: a redirect, or a repeated request; or, with an id not seen before, a request for
+        /// another part of the file at the same time. `Action.permit` follows once the host may take the request.
         case asks(RequestID, host: String, origin: String?)
         case sent(RequestID, at: WallTime)
+        /// The response to a further request brings a part of the file.
+        case joined(RequestID)
+        /// A request of a transfer that goes on has ended; the failure says why it brought no bytes.
+        case over(RequestID, DownloadFailure?)
         /// The server has stopped sending (true), or sends again (false).
         case stalled(RequestID, Bool)
         /// As `stalled`, for all requests of a transfer, because its disk does not answer.
@@ -189,10 +193,12 @@ extension Scheduler {
         case .unsavedBatch(let batch, let members): undo(batch, members, now: now)
         case .asks(let id, let host, let origin): hop(id, to: host, origin: origin, now: now)
         case .sent(let id, let time): requestSent(id, at: time, now: now)
+        case .joined(let id): joined(id, now: now)
+        case .over(let id, let failure): requestOver(id, failure, now: now)
         case .stalled(let id, let isStalled):
             stalled(id, isStalled, now: now)
         case .diskStalled(let number, let isStalled):
-            if let entry = entries[number] { stalled(entry.request, isStalled, now: now) }
+            for id in gate.slots[number]?.requests ?? [] { stalled(id, isStalled, now: now) }
         case .began(let id, let response): transferBegan(id, response, now: now)
         case .checkpoint(let entry, let resume): checkpoint(entry, resume)
         case .transferEnded(let number, let outcome, let id): transferEnded(number, outcome, by: id, now: now)

@@ -149,6 +149,7 @@ open class TurnExecutor<Host: TurnHost> {
         case .startTransfer(let entry, true): afterCommit { [self] in host.startTransfer(entry) }
         case .permit(let id, false): host.permit(id, tellsSent: false)
         case .permit(let id, true): afterCommit { [self] in host.permit(id, tellsSent: true) }
+        case .withdraw(let id): host.withdraw(id)
         case .stopTransfer(let entry): host.stopTransfer(entry)
         case .verify(let entry): host.verify(entry)
         case .unpack(let entry): host.unpack(entry)
@@ -207,6 +208,7 @@ public protocol TurnHost: AnyObject {
     // The engine. It answers with events.
     func startTransfer(_ entry: ScheduledDownload)
     func permit(_ id: RequestID, tellsSent: Bool)
+    func withdraw(_ id: RequestID)
     func stopTransfer(_ entry: ScheduledDownload)
 
     // The pool. It answers with events.

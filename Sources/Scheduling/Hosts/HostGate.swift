@@ -19,6 +19,10 @@ struct HostGate {
     private(set) var paces = OriginPaces()
     /// The requests of all transfers.
     private(set) var requests: [RequestID: PlacedRequest] = [:]
+    /// The further requests of transfers that have had some.
+    private var further: [DownloadNumber: [RequestID]] = [:]
+    /// Further requests whose place was taken back, until they have left.
+    private var withdrawn: Set<RequestID> = []
     /// The slots of the transfers.
     private(set) var slots = Slots()
     /// The queued downloads that may start, and the applications.
@@ -80,6 +84,20 @@ struct HostGate {
 
     /// The most transfers at a time at `host`; 0: no limit.
     func limit(of host: HostLoad) -> Int { Int(host.rule.connections ?? perHost) }
+
+    /// Whether `host` may take another request of a transfer. Under a host rule, further requests count as well.
+    func hasPlace(at host: HostLoad, _ limit: Int) -> Bool {
+        limit == 0 || host.active + (host.rule.connections == nil ? 0 : host.further) < limit
+    }
+
+    /// Most requests at a host without a rule for its connections, as far as further requests are concerned.
+    static let mostConnections = 16
+
+    /// Whether `host` may take a further request.
+    func hasPlaceForFurther(at host: HostLoad) -> Bool {
+        let most = host.rule.connections == nil ? max(limit(of: host), Self.mostConnections) : limit(of: host)
+        return most == 0 || host.active + host.further < most
+    }
 
     /// As `limit`, but 0 if `maxActive` is always reached first, so that no download ever waits for the host's limit. Silent transfers at
     /// the host take no slot, so they raise that bound.
@@ -223,7 +241,7 @@ struct HostGate {
         (request.phase, request.startedAt) = (.underWay, now)
         request.isPaced = load.interval > .zero || requestInterval > .zero || isSlowed
         put(request, id)
-        load.active += 1
+        if request.isFurther { load.further += 1 } else { load.active += 1 }
         load.turns.took(claim(of: request))
         hosts.touch(load)
         if isSlowed { paces.change(request.origin, now: now) { $0.started(id, at: now) } }
@@ -244,7 +262,7 @@ struct HostGate {
     mutating func wait(_ request: PlacedRequest, _ id: RequestID) {
         let load = load(of: request.host)
         put(request, id)
-        load.hops.append(id)
+        if request.isFurther { load.waitingFurther.append(id) } else { load.hops.append(id) }
         hosts.touch(load)
     }
 
@@ -252,19 +270,79 @@ struct HostGate {
     mutating func leave(_ id: RequestID) {
         guard let request = requests[id], !request.hasLeft else { return }
         set(.left, of: id)
+        withdrawn.remove(id)
         let load = load(of: request.host)
         hosts.touch(load)
-        if let hop = load.hops.firstIndex(of: id) {
-            load.hops.remove(at: hop)
+        if request.isWaiting {
+            load.hops.removeAll { $0 == id }
+            load.waitingFurther.removeAll { $0 == id }
             return
         }
-        load.active -= 1
+        if request.isFurther { load.further -= 1 } else { load.active -= 1 }
         paces.gaveUp(request.origin, id)
         load.gaveUp(id, requestInterval: request.requestInterval)
     }
 
-    /// The transfer of a request has ended.
-    mutating func forget(_ id: RequestID) { put(nil, id) }
+    /// The transfer has ended, of which `id` was the first request.
+    mutating func forget(_ id: RequestID) {
+        put(nil, id)
+        for other in further.removeValue(forKey: id.download) ?? [] { put(nil, other) }
+    }
+
+    // MARK: Further requests
+
+    /// The request of a running transfer that is no further one; nil: it has left.
+    func main(of number: DownloadNumber) -> RequestID? { slots[number]?.requests.first { requests[$0]?.isFurther == false } }
+
+    /// A running transfer wants to fetch another part of its file at the same time. The request waits until nothing else wants the place.
+    mutating func addFurther(_ id: RequestID, to host: String, origin: String, now: WallTime) {
+        guard let first = slots[id.download]?.requests.first, let other = requests[first] else { return }
+        var request = other.next(to: host, origin: origin, now: now)
+        (request.isFurther, request.isUrgent) = (true, false)
+        further[id.download, default: []].append(id)
+        wait(request, id)
+    }
+
+    /// A request of a transfer that goes on has ended.
+    mutating func over(_ id: RequestID) {
+        leave(id)
+        put(nil, id)
+        further[id.download]?.removeAll { $0 == id }
+        guard main(of: id.download) == nil, let rest = slots[id.download]?.requests else { return }
+        // Another one takes the place of the first request.
+        if let next = rest.first(where: { requests[$0]?.isWaiting == false }) ?? rest.first { promote(next) }
+    }
+
+    private mutating func promote(_ id: RequestID) {
+        guard var request = requests[id], request.isFurther else { return }
+        let load = load(of: request.host)
+        request.isFurther = false
+        put(request, id)
+        withdrawn.remove(id)
+        if request.isWaiting {
+            load.waitingFurther.removeAll { $0 == id }
+            load.hops.append(id)
+        } else {
+            load.further -= 1
+            load.active += 1
+        }
+        hosts.touch(load)
+    }
+
+    /// The further request at `host` that gives its place to another request or download; nil: one of them is about to.
+    mutating func withdrawFurther(at host: HostLoad) -> RequestID? {
+        let there = requests.filter { _, request in
+            request.isFurther && !request.isWaiting && !request.hasLeft && rules.governing(request.host).name == host.name
+        }.keys
+        guard there.allSatisfy({ !withdrawn.contains($0) }) else { return nil }
+        // Of the transfer that has the most requests, the latest.
+        let chosen = there.max { a, b in
+            let (left, right) = (slots[a.download]?.requests.count ?? 0, slots[b.download]?.requests.count ?? 0)
+            return (left, a) < (right, b)
+        }
+        if let chosen { withdrawn.insert(chosen) }
+        return chosen
+    }
 
     /// A request that was started while `isPaced` has gone out.
     ///
@@ -304,7 +382,7 @@ struct HostGate {
         requests[id] = request
         slots.note(id, from: before, to: request)
         for (silent, sign) in [(before, -1), (request, 1)] {
-            guard let silent, silent.silentSince != nil else { continue }
+            guard let silent, silent.silentSince != nil, !silent.isFurther else { continue }
             let host = load(of: silent.host)
             host.silent += sign
             hosts.touch(host)
@@ -399,13 +477,19 @@ struct HostGate {
     }
 
     private mutating func count(_ id: RequestID, _ request: PlacedRequest, at host: HostLoad, insteadOf former: HostLoad) {
-        if let hop = former.hops.firstIndex(of: id) {
-            former.hops.remove(at: hop)
-            host.hops.append(id)
+        if request.isWaiting {
+            former.hops.removeAll { $0 == id }
+            former.waitingFurther.removeAll { $0 == id }
+            if request.isFurther { host.waitingFurther.append(id) } else { host.hops.append(id) }
         } else {
-            former.active -= 1
-            host.active += 1
-            if request.silentSince != nil {
+            if request.isFurther {
+                former.further -= 1
+                host.further += 1
+            } else {
+                former.active -= 1
+                host.active += 1
+            }
+            if request.silentSince != nil, !request.isFurther {
                 former.silent -= 1
                 host.silent += 1
             }

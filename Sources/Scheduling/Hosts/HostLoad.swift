@@ -11,6 +11,8 @@ final class HostLoad {
     var active = 0
     /// The number of these transfers whose server sends nothing.
     var silent = 0
+    /// The number of further requests at this host, which `active` does not count.
+    var further = 0
     /// The last requests that kept the host's interval; and, by interval, the last requests that kept an interval of their own.
     var pacing = Pacing()
     var requestIntervals: [Duration: Pacing] = [:]
@@ -19,6 +21,8 @@ final class HostLoad {
     var lanes: [Lane] = []
     /// Requests of running transfers that wait for their turn here.
     var hops: [RequestID] = []
+    /// Further requests that wait for a place here.
+    var waitingFurther: [RequestID] = []
     var turns = HostTurns()
     /// `HostGate.rulesCount` when `rule` was looked up.
     var rulesCount: UInt64 = 0
@@ -171,7 +175,7 @@ final class HostLoad {
 
     /// Whether the host has no facts worth keeping.
     func isIdle(now: WallTime) -> Bool {
-        lanes.isEmpty && active == 0 && hops.isEmpty && opens(now: now).map { $0 <= now } ?? false
+        lanes.isEmpty && active == 0 && further == 0 && hops.isEmpty && waitingFurther.isEmpty && opens(now: now).map { $0 <= now } ?? false
             && requestIntervals.allSatisfy { $0.value.next($0.key, now: now).map { $0 <= now } ?? false }
     }
 }

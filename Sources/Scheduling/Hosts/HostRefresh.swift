@@ -8,6 +8,8 @@ extension HostGate {
         var granted: [(id: RequestID, saves: [StoreChange])] = []
         /// Requests that the host would take, but that get no slot.
         var slotless: [RequestID] = []
+        /// The further request that gives its place to another request or download; nil: none.
+        var withdrawn: RequestID?
     }
 
     /// Permits requests that wait for `host`, offers the downloads that may start there, withdraws the other offers, and sets the next
@@ -25,11 +27,44 @@ extension HostGate {
             let front = next < fronts.endIndex && fronts[next].lane === lane ? fronts[next] : nil
             if front != nil { next += 1 }
             lanes.offer(chosen?.contains(lane.id) ?? true ? front?.download : nil, of: lane)
-            guard front == nil, limit == 0 || host.active < limit else { continue }
+            guard front == nil, hasPlace(at: host, limit) else { continue }
             if let opens = opens(lane, now: now), opens > now { wake = min(wake ?? opens, opens) }
+        }
+        if let opens = grantFurther(host, &opening, now: now) { wake = min(wake ?? opens, opens) }
+        if host.further > 0, !hasPlace(at: host, limit), host.active < limit, isWanted(host, limit, now: now) {
+            opening.withdrawn = withdrawFurther(at: host)
         }
         hosts.endRefresh(host, wake: wake)
         return opening
+    }
+
+    // MARK: Further requests
+
+    /// Permits further requests, after everything else that waits for the same places or intervals.
+    ///
+    /// - Returns: when the next one may start; nil: none waits for an instant.
+    private mutating func grantFurther(_ host: HostLoad, _ opening: inout Opening, now: WallTime) -> WallTime? {
+        var wake: WallTime?
+        for id in host.waitingFurther {
+            guard let request = requests[id], hasPlaceForFurther(at: host) else { break }
+            let isScarce = host.rule.connections ?? 0 > 0 || host.interval > .zero || claim(of: request).isPaced
+            guard !isScarce || host.lanes.isEmpty && host.hops.isEmpty, let opens = opens(host, request, now: now) else { continue }
+            guard opens <= now else {
+                wake = min(wake ?? opens, opens)
+                continue
+            }
+            // While all requests of a transfer are idle, others may use its slot. So a further request does not start then.
+            guard slots[id.download].map({ !$0.isIdle }) ?? false else { continue }
+            host.waitingFurther.removeAll { $0 == id }
+            opening.granted.append((id, begin(request, id, now: now)))
+        }
+        return wake
+    }
+
+    /// Whether a redirect or a queued download would use a place at `host` now.
+    private func isWanted(_ host: HostLoad, _ limit: Int, now: WallTime) -> Bool {
+        let isHopReady = host.hops.contains { id in requests[id].flatMap { opens(host, $0, now: now) }.map { $0 <= now } ?? false }
+        return isHopReady && hasSlotForHop || hasSlot && !fronts(of: host, limit, givingWay: true, now: now).isEmpty
     }
 
     // MARK: Turns
@@ -43,9 +78,11 @@ extension HostGate {
     }
 
     /// In the order of the host's lanes.
-    private func fronts(of host: HostLoad, _ limit: Int, now: WallTime) -> [Front] {
+    ///
+    /// - Parameter givingWay: whether further requests give their places to them.
+    private func fronts(of host: HostLoad, _ limit: Int, givingWay: Bool = false, now: WallTime) -> [Front] {
         // While the network is unknown, only hosts on this machine take requests.
-        guard isNetworkKnown || host.isLocal, limit == 0 || host.active < limit else { return [] }
+        guard isNetworkKnown || host.isLocal, givingWay || hasPlace(at: host, limit) else { return [] }
         return host.lanes.compactMap { lane in
             guard let opens = opens(lane, now: now), opens <= now, let download = lanes.first(of: lane) else { return nil }
             let claim = claim(of: lane)
@@ -132,7 +169,7 @@ extension HostGate {
                 waiting.append((claim, [id]))
             }
         }
-        while limit == 0 || host.active < limit {
+        while hasPlace(at: host, limit) {
             let next = waiting.indices.filter { !waiting[$0].hops.isEmpty }.min {
                 host.turns.last(waiting[$0].claim) < host.turns.last(waiting[$1].claim)
             }

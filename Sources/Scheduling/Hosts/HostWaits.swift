@@ -17,7 +17,7 @@ extension HostGate {
         let host = load(of: request.host)
         let (opens, limit) = (opens(host, request, now: now), limit(of: host))
         if opens.map({ $0 > now }) ?? true { return Hold(reason: .rateLimit, until: opens, ahead: 0) }
-        return limit > 0 && host.active >= limit ? Hold(reason: .hostLimit, until: nil, ahead: 0) : nil
+        return hasPlace(at: host, limit) ? nil : Hold(reason: .hostLimit, until: nil, ahead: 0)
     }
 
     /// The wait of a queued download; nil: no wait except for its turn.

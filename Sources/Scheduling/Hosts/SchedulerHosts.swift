@@ -38,6 +38,7 @@ extension Scheduler {
             output.append(saves)
             output.append(.permit(id, afterSave: isPaced(id)))
         }
+        if let id = opening.withdrawn { output.append(.withdraw(id)) }
         for id in opening.granted.map(\.id) + opening.slotless { if let entry = entries[id.download] { review(entry, now: now) } }
         review(host, now: now)
         if let saves = gate.forgetIfIdle(host, now: now) {
@@ -50,7 +51,7 @@ extension Scheduler {
 
     /// `entry` becomes active, with its first request at its own host.
     func enterSlot(_ entry: ScheduledDownload, now: WallTime) {
-        entry.requestCount &+= 1
+        entry.transferCount &+= 1
         let request = PlacedRequest(
             host: entry.host, origin: entry.origin, app: entry.record.options.app, requestInterval: entry.requestInterval,
             isUrgent: entry.isUrgent, startedAt: now, phase: .underWay)
@@ -58,7 +59,11 @@ extension Scheduler {
     }
 
     /// Whether the active download waits for its next request, and takes no slot.
-    public func isHeld(_ entry: ScheduledDownload) -> Bool { gate.requests[entry.request]?.isWaiting ?? false }
+    public func isHeld(_ entry: ScheduledDownload) -> Bool { gate.requests[mainRequest(of: entry)]?.isWaiting ?? false }
+
+    /// The request of the current or last transfer that is no further one.
+    func mainRequest(of entry: ScheduledDownload) -> RequestID { gate.main(of: entry.number) ?? entry.request }
+
     /// Whether the request keeps an interval: the engine must report when the request has gone out.
     public func isPaced(_ id: RequestID) -> Bool { gate.requests[id]?.isPaced ?? false }
 
@@ -68,16 +73,32 @@ extension Scheduler {
         output.append(gate.sent(id, at: time, now: now))
     }
 
-    /// The next request of a running transfer goes to `host`: a redirect, or a repeated request. `.permit` follows once the host takes the
-    /// request.
+    /// The next request of a running transfer goes to `host`: a redirect, or a repeated request; or a further request (an id that is not
+    /// known). `.permit` follows once the host takes the request.
     ///
     /// - Parameter origin: `DownloadURL.origin` of the request; nil: http, port 80.
     func hop(_ id: RequestID, to host: String, origin: String? = nil, now: WallTime) {
         // The transfer may be stopping.
-        guard let entry = entries[id.download], entry.request == id, entry.work == .running, entry.state == .active else { return }
+        guard let entry = entries[id.download], entry.owns(id), entry.work == .running, entry.state == .active else { return }
+        let origin = origin ?? "http://\(host):80"
+        guard gate.requests[id] != nil else { return gate.addFurther(id, to: host, origin: origin, now: now) }
         gate.answered(id, now: now)
-        gate.redirect(id, to: host, origin: origin ?? "http://\(host):80", now: now)
+        gate.redirect(id, to: host, origin: origin, now: now)
         unannounced.redirected.append(entry)
+    }
+
+    /// A further request brings a part of the file.
+    func joined(_ id: RequestID, now: WallTime) {
+        guard let entry = entries[id.download], entry.owns(id), entry.work == .running else { return }
+        gate.answered(id, now: now)
+        if !entry.record.isSpliced { change(entry) { $0.isSpliced = true } }
+    }
+
+    /// A request of a transfer that goes on has ended.
+    func requestOver(_ id: RequestID, _ failure: DownloadFailure?, now: WallTime) {
+        guard let entry = entries[id.download], entry.owns(id), entry.work == .running, entry.state == .active else { return }
+        if let failure { note(failure, by: id, now: now) }
+        gate.over(id)
     }
 
     /// The server of a request has stopped sending, or sends again.
@@ -101,7 +122,7 @@ extension Scheduler {
     func defyPace(_ entry: ScheduledDownload) {
         let isQueued = entry.state == .queued
         guard isQueued || isHeld(entry), !(entry.lane?.isUrgent ?? entry.isUrgent),
-            gate.paces[isQueued ? entry.origin : gate.origin(of: entry.request)] != nil
+            gate.paces[isQueued ? entry.origin : gate.origin(of: mainRequest(of: entry))] != nil
         else { return }
         // A queued download whose former transfer is still stopping is in `heldBack`, and in no lane yet.
         let isRunnable = entry.lane != nil || heldBack.contains(entry.number)
@@ -109,7 +130,7 @@ extension Scheduler {
         entry.isUrgent = true
         if isRunnable { makeRunnable(entry) }
         if isQueued { unannounced.queued.append(entry) }
-        gate.hurry(entry.request)
+        gate.hurry(mainRequest(of: entry))
     }
 
     /// The origins whose refusals still delay requests, by `DownloadURL.origin`.

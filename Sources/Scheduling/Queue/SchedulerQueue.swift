@@ -84,7 +84,7 @@ extension Scheduler {
     private func makePlace(now: WallTime) -> Bool {
         guard gate.slots.idle > gate.slots.waiting else { return false }
         for (id, request) in gate.placed.sorted(by: { $0.key < $1.key }) {
-            guard let entry = entries[id.download], let since = request.silentSince else { continue }
+            guard let entry = entries[id.download], let since = request.silentSince, !request.isFurther else { continue }
             let host = gate.load(of: request.host)
             guard gate.limit(of: host) > 0, host.active >= gate.limit(of: host) else { continue }
             let waiting = host.lanes.lazy.map(\.app.name) + host.hops.lazy.compactMap { self.gate.requests[$0]?.app }
@@ -102,7 +102,9 @@ extension Scheduler {
 
     /// The number of requests of `app` that `host` counts.
     private func places(of app: String, at host: HostLoad) -> Int {
-        gate.placed.count { _, request in request.app == app && !request.isWaiting && gate.load(of: request.host) === host }
+        gate.placed.count { _, request in
+            request.app == app && !request.isWaiting && !request.isFurther && gate.load(of: request.host) === host
+        }
     }
 
     /// Whether any transfer is active that does not wait for its next request.

@@ -14,7 +14,7 @@ extension Scheduler {
     ///
     /// - Returns: the reason, and the end of the wait as far as it can be computed.
     public func hold(of entry: ScheduledDownload, now: WallTime) -> (reason: WaitReason, until: WallTime?)? {
-        (gate.hold(of: entry.request, now: now) ?? queuedHold(of: entry, now: now)).map { ($0.reason, $0.until) }
+        (gate.hold(of: mainRequest(of: entry), now: now) ?? queuedHold(of: entry, now: now)).map { ($0.reason, $0.until) }
     }
 
     /// The number of downloads ahead of a queued one: at its host if it waits for its host, else among all queued downloads.

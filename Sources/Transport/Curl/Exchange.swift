@@ -16,6 +16,8 @@ package struct ExchangeOptions {
     package var certificateFolder: String?
     /// Whether kept connections must not be used.
     package var isFresh = false
+    /// Whether no other exchange may share the connection, as HTTP/2 allows.
+    package var ownsConnection = false
 
     /// - Parameter connectTimeoutMilliseconds: most time to set up a connection, TLS included.
     package init(url: String, userAgent: String, connectTimeoutMilliseconds: Int) {
@@ -75,7 +77,7 @@ package final class Exchange {
         easy.set(CURLOPT_FOLLOWLOCATION, 0)
         easy.set(CURLOPT_NOSIGNAL, 1)
         easy.set(CURLOPT_QUICK_EXIT, 1)  // a dropped exchange does not wait for its name look-up
-        easy.set(CURLOPT_HTTP_VERSION, Int(CURL_HTTP_VERSION_2TLS))
+        easy.set(CURLOPT_HTTP_VERSION, Int(options.ownsConnection ? CURL_HTTP_VERSION_1_1 : CURL_HTTP_VERSION_2TLS))
         easy.set(CURLOPT_SSLVERSION, todoku_curl_tls_1_2)
         easy.set(CURLOPT_BUFFERSIZE, Exchange.bufferSize)
         easy.set(CURLOPT_CONNECTTIMEOUT_MS, options.connectTimeoutMilliseconds)

@@ -92,6 +92,9 @@ struct RequestArguments: ParsableArguments {
         transform: Amounts.parseSpeed)
     var speedLimit: Speed?
 
+    @Option(help: .option(\.connections, "count"))
+    var connections: UInt32?
+
     @Option(
         help: .option(\.stallTimeout, "time"),
         transform: Amounts.parseDuration)
@@ -214,6 +217,7 @@ struct RequestArguments: ParsableArguments {
         request.set(\.activate, to: activate)
         request.set(\.priority, to: priority)
         request.set(\.speedLimit, to: speedLimit)
+        request.set(\.connections, to: connections)
         request.set(\.stallTimeout, to: stallTimeout)
         request.set(\.retries, to: retries)
         request.set(\.tag, to: tag)

@@ -1,7 +1,7 @@
 internal import Glibc
 internal import TestSupport
 
-enum Stage: String, CaseIterable, Sendable { case fresh, resume, restarted, killed }
+enum Stage: String, CaseIterable, Sendable { case fresh, resume, restarted, killed, ranges }
 
 struct ServerCase: Sendable, CustomStringConvertible {
     let misbehaviour: Misbehaviour
@@ -9,14 +9,23 @@ struct ServerCase: Sendable, CustomStringConvertible {
     var description: String { "\(misbehaviour.name), \(stage.rawValue)" }
 
     /// Serves the file's beginning (unless fresh), then wrong answers, then good ones. After the beginning, the server waits for `gate`.
+    /// `ranges`: the first answer is right, and goes on once another range is requested, or after three seconds.
     func server(_ gate: Gate) async -> ScriptedServer {
         let (test, stage, turns) = (misbehaviour, stage, Turns())
         let field = test.hasDigest ? "sha-256=:\(base64(await digest(of: Misbehaviour.old))):" : ""
         let stated = test.hasDigest ? ["Repr-Digest: \(field)"] : []
+        let first = stated + (test.tag.map { ["ETag: \($0)"] } ?? []) + ["Content-Length: \(Misbehaviour.size)", "\r\n"]
         return ScriptedServer { request, reply in
+            if stage == .ranges, request.number == 0 {
+                reply.send("HTTP/1.1 200 OK\r\n" + first.joined(separator: "\r\n"))
+                reply.send(Misbehaviour.old[..<100_000])
+                for _ in 0..<300 where !gate.isOpen { poll(nil, 0, 10) }
+                reply.send(Misbehaviour.old[100_000...])
+                return reply.close()
+            }
+            if stage == .ranges { gate.open() }
             if stage != .fresh, request.number == 0 {
-                let fields = stated + (test.tag.map { ["ETag: \($0)"] } ?? []) + ["Content-Length: \(Misbehaviour.size)", "\r\n"]
-                reply.send("HTTP/1.1 200 OK\r\n" + fields.joined(separator: "\r\n"))
+                reply.send("HTTP/1.1 200 OK\r\n" + first.joined(separator: "\r\n"))
                 reply.send(Misbehaviour.old[..<1_100_000])
                 if stage != .resume { gate.wait() }
                 return reply.close()

@@ -36,6 +36,37 @@ internal import Testing
         #expect(world.files == ["a.bin"])
     }
 
+    @Test func `killed while eight connections fetch parts of a file it resumes from all parts`() async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        let body = patternBytes(16_000_000)
+        let (joined, gate) = (Gate(), Gate())
+        let server = ScriptedServer { request, reply in
+            if request.number >= 7 { joined.open() }
+            guard request.number < 8 else { return reply.serve(body, for: request, entityTag: "\"v1\"") }
+            let (first, last) = (request.range?.first ?? 0, request.range?.last ?? body.count - 1)
+            let fields: KeyValuePairs = ["ETag": "\"v1\"", "Content-Range": "bytes \(first)-\(last)/\(body.count)"]
+            reply.head(request.number == 0 ? 200 : 206, fields, length: last - first + 1)
+            reply.send(body[first..<first + 100_000])
+            joined.wait()
+            reply.send(body[(first + 100_000)..<(first + 700_000)])
+            gate.wait()
+        }
+        let daemon = await world.start()
+        let path = try await client.download(
+            server.url("/a.bin"), ["directory": .string(world.folder), "notify": .string("never"), "connections": .uint32(8)])
+        #expect(await client.signals.until { $0.contains { $0.progress?.received == 5_600_000 } })
+        #expect(await client.signals.until { $0.contains { $0.path == path.value && $0.changed?["Connections"] == .uint32(8) } })
+        await world.kill(daemon)
+        _ = await world.start()
+        #expect(readFile(try await client.wait(path)) == body)
+        gate.open()
+        #expect(await client.signals.of(path).compactMap(\.resumedAt).map(\.offset) == [5_600_000])
+        let again = server.requests.dropFirst(8)
+        #expect(again.allSatisfy { $0.field("If-Range") == "\"v1\"" && $0.range != nil } && again.count >= 8)
+        #expect(world.files == ["a.bin"])
+    }
+
     @Test func `ended by SIGTERM in the middle it resumes at the next start`() async throws {
         let world = await ServiceWorld()
         let client = try await world.client()

@@ -69,6 +69,8 @@ public struct DownloadOptions: Equatable, Sendable {
     public var priority: Int32 = 0
     /// Most bytes per second over all connections of the download. nil: no limit.
     public var speedLimit: Speed?
+    /// Most connections at a time, at most `mostConnections`; 0: automatic.
+    public var connections: UInt32 = 0
     /// The service ends an attempt that brings less than a byte a second for this long.
     public var stallTimeout: Duration = .milliseconds(30_000)
     /// Retries when a server refuses or cannot be reached. 0: none.
@@ -114,6 +116,9 @@ public struct DownloadOptions: Equatable, Sendable {
 }
 
 extension DownloadOptions {
+    /// The most that `connections` may be.
+    public static let mostConnections: UInt32 = 16
+
     /// Bytes of URL, headers, metadata and other texts that a download of `url` makes the service store. The first KiB is not counted.
     public func heldBytes(with url: String) -> Int { max(0, textBytes + url.utf8.count - 1024) }
 

@@ -128,6 +128,12 @@ extension OptionRow {
             help: "A higher number starts first (default: 0)."),
         OptionRow("speed-limit", \.speedLimit, .uint64, none: .uint64(0), sandbox: .free, help: "Most bytes per second, such as 500K."),
         OptionRow(
+            "connections", \.connections,
+            .uint32.checked {
+                $0 <= DownloadOptions.mostConnections ? nil : "must be a number from 0 (automatic) to \(DownloadOptions.mostConnections)."
+            },
+            sandbox: .free, help: "Most connections at a time, each for a part of the file; at most 16 (default: automatic)."),
+        OptionRow(
             "stall-timeout", \.stallTimeout, .milliseconds.checked { $0 > .zero ? nil : "must be a number of milliseconds above 0." },
             sandbox: .free, help: "End an attempt that brings less than a byte a second for this time (default: 30s)."),
         OptionRow(

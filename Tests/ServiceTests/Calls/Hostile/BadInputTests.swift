@@ -53,6 +53,7 @@ internal import Testing
         ("checksum", .string("md5:" + String(repeating: "g", count: 32))),
         ("size", .uint32(1)), ("size", .int64(1)), ("max-size", .string("1")), ("start", .uint32(0)), ("start", .string("true")),
         ("priority", .uint32(1)), ("priority", .int64(1)), ("speed-limit", .uint32(1)), ("speed-limit", .double(1)),
+        ("connections", .uint32(17)), ("connections", .uint32(.max)), ("connections", .int32(2)), ("connections", .string("2")),
         ("stall-timeout", .uint32(0)), ("stall-timeout", .uint64(1000)), ("retries", .int32(1)), ("retries", .string("1")),
         ("tag", .uint32(1)), ("tag", .string("a\nb")), ("tag", .string(String(repeating: "a", count: 256))),
         ("expect-type", .bool(true)), ("expect-type", .string("")), ("expect-type", .string("image")), ("expect-type", .string("*/*")),

@@ -41,6 +41,7 @@ internal import Testing
             ("size", [.uint64(.max), .uint64(1 << 63)]), ("max-size", [.uint64(.max), .uint64(1 << 63)]),
             ("speed-limit", [.uint64(.max), .uint64(1 << 63)]), ("priority", [.int32(.max), .int32(.min)]),
             ("not-before", [.uint64(.max), .uint64(1 << 63)]), ("deadline", [.uint64(.max), .uint64(1 << 63)]),
+            ("connections", [.uint32(0), .uint32(16)]),
             ("stall-timeout", [.uint32(.max)]), ("retries", [.uint32(.max)]), ("request-interval", [.uint32(.max)]),
             ("notify-delay", [.uint32(.max)]),
         ]

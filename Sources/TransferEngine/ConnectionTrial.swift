@@ -1,0 +1,76 @@
+internal import DownloadModel
+
+/// Finds out how many connections a transfer with automatic `connections` uses: it doubles their number while that makes all transfers
+/// together faster, and takes back the last doubling that did not.
+struct ConnectionTrial {
+    /// The most connections of an automatic transfer.
+    static let most = 8
+    /// No connection is added for fewer missing bytes, or if these take less than this many seconds.
+    static let leastRest: ByteCount = 8 << 20
+    static let leastSeconds = 10.0
+    /// More connections must speed up the transfer by this share, and all transfers together by as many bytes.
+    static let leastGain = 0.25
+    /// Speeds that differ by no more than this share count as steady. While a connection still gets faster by itself, nothing is tried.
+    static let steadiness = 0.2
+
+    private enum Phase {
+        case measuring(last: Double?)
+        /// `from`: the number of connections before; `own` and `whole`: the speeds then. `windows`: how many windows the trial has lasted;
+        /// `full`: how many of them with all connections.
+        case trying(from: Int, own: Double, whole: Double, windows: Int, full: Int)
+        case settled
+    }
+
+    /// How many connections the transfer should have.
+    private(set) var target = 1
+    private var phase = Phase.measuring(last: nil)
+    private var window = (seconds: 0.0, own: 0.0, whole: 0.0)
+
+    var isTrying: Bool { if case .trying = phase { true } else { false } }
+
+    /// Other transfers have begun or ended: what was measured no longer counts.
+    mutating func reset() {
+        switch phase {
+        case .settled: return
+        case .trying(let from, _, _, _, _): target = from
+        case .measuring: break
+        }
+        (phase, window) = (.measuring(last: nil), (0, 0, 0))
+    }
+
+    /// Call at each tick.
+    ///
+    /// - Parameters:
+    ///   - own, whole: the bytes of this transfer, and of all transfers, in the last `seconds`.
+    ///   - receiving: the number of connections that bring bytes now.
+    ///   - rest: the missing bytes.
+    ///   - mayTry: false if a limit decides the speed, the file cannot be divided, or another transfer is trying.
+    mutating func look(seconds: Double, own: ByteCount, whole: ByteCount, receiving: Int, rest: ByteCount, mayTry: Bool) {
+        window = (window.seconds + seconds, window.own + Double(own), window.whole + Double(whole))
+        guard window.seconds >= 1 else { return }
+        let (own, whole) = (window.own / window.seconds, window.whole / window.seconds)
+        window = (0, 0, 0)
+        switch phase {
+        case .settled: break
+        case .measuring(let last):
+            phase = .measuring(last: own)
+            guard mayTry, let last, own > 0, abs(own - last) <= Self.steadiness * last, receiving >= target, rest >= Self.leastRest,
+                Double(rest) >= Self.leastSeconds * own
+            else { return }
+            phase = .trying(from: target, own: max(own, last), whole: whole, windows: 0, full: 0)
+            target = min(2 * target, Self.most)
+        case .trying(let from, let ownBefore, let wholeBefore, let windows, let full):
+            let isFull = receiving >= target
+            let gain = Self.leastGain * ownBefore
+            // In their first second, connections are still slow.
+            if isFull, full > 0, own >= ownBefore + gain, whole >= wholeBefore + gain {
+                phase = target == Self.most ? .settled : .measuring(last: nil)
+            } else if full >= 3 || windows >= 8 {
+                // No gain, or the host has no place for more.
+                (target, phase) = (from, .settled)
+            } else {
+                phase = .trying(from: from, own: ownBefore, whole: wholeBefore, windows: windows + 1, full: full + (isFull ? 1 : 0))
+            }
+        }
+    }
+}

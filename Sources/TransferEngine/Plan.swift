@@ -1,0 +1,193 @@
+internal import DownloadModel
+internal import EventLoop
+internal import PartFiles
+internal import Transport
+
+/// The plan of a transfer: which segment fetches which stretch of the file.
+///
+/// A segment that waits for a permit has no stretch. It gets one when its request is made: bytes that nobody fetches, or a part of the
+/// stretch of the segment that would end last. So no bytes wait for a request that may never be permitted. That other segment gives up this
+/// part only when the response to the request has proved that it brings the bytes.
+extension Transfer {
+    /// The most connections of a transfer.
+    static let mostConnections = Int(clamping: DownloadOptions.mostConnections)
+    /// A part of a stretch has at least this many bytes. A request costs a round trip, and the bytes in flight when another response is
+    /// cut.
+    static let leastPart: ByteCount = 1 << 20
+    /// As `leastPart`, for a stretch that takes longer than `longStretch`.
+    static let leastSlowPart: ByteCount = 64 << 10
+    static let longStretch = 4.0
+    /// A segment that hears nothing for this long loses its whole stretch to another segment that has none.
+    static let takeOverAfter: Duration = .seconds(3)
+    /// After so many lost connections in a row, no segment is added.
+    static let mostLosses = 10
+    /// So many ids follow the first one of a transfer (`TransferRequest.ordinal`).
+    static let mostSegments: UInt32 = 1 << 16
+
+    /// Whether the plan has several segments, though all but one may wait for their permits.
+    var hasSeveral: Bool { segments.count > 1 }
+
+    /// Whether other segments fetch parts of the file, too.
+    func isDivided(besides segment: Segment) -> Bool { segments.contains { $0 !== segment && $0.end != nil } }
+
+    /// Whether further segments may fetch parts of the file: their responses can be proved to be of the held representation, and the server
+    /// sends ranges.
+    var isDivisible: Bool {
+        guard takesRanges, losses < Self.mostLosses, ask != .whole, !isDistrusted, conclusion == nil, candidate == nil, let part,
+            part.isResumable, part.error == nil, let total = part.total
+        else { return false }
+        return part.written < total
+    }
+
+    // MARK: Stretches
+
+    /// The bytes that the next request of `segment` fetches; nil: none are worth a request.
+    func nextStretch(for segment: Segment) -> Range<ByteCount>? {
+        guard isDivided(besides: segment) else { return ask == .whole ? 0..<(.max) : part?.ranges.firstGap ?? 0..<(.max) }
+        staging.flush()
+        guard isDivisible else { return nil }
+        return free(besides: segment) ?? division(for: segment, waiting: waitingCount(with: segment))
+    }
+
+    /// The response to `segment` brings its stretch: other segments give up these bytes.
+    ///
+    /// - Returns: false if another segment has come as far meanwhile, so that the response is of no use.
+    func claimStretch(of segment: Segment) -> Bool {
+        staging.flush()
+        let start = segment.range.lowerBound
+        guard let part, part.ranges.range(around: start) == nil else { return false }
+        for other in segments where other !== segment && other.remaining.contains(start) { other.cut(at: start) }
+        return true
+    }
+
+    /// Whether a segment without a stretch would get one now. nil: a further segment.
+    func hasStretch(for segment: Segment?) -> Bool {
+        guard isDivisible else { return false }
+        return free(besides: segment) != nil || division(for: segment, waiting: waitingCount(with: segment)) != nil
+    }
+
+    /// How many segments want a stretch: `segment`, and those that wait for their permits.
+    private func waitingCount(with segment: Segment?) -> Int { 1 +| segments.count { $0 !== segment && $0.end == nil } }
+
+    /// The first missing bytes that no segment fetches.
+    private func free(besides segment: Segment?) -> Range<ByteCount>? {
+        guard let part, let total = part.total else { return nil }
+        var claimed = part.ranges
+        for other in segments where other !== segment { claimed.insert(other.remaining) }
+        return claimed.gaps(in: 0..<total).first
+    }
+
+    /// The first byte from `place` on that is written, or that the response to another segment brings; `.max`: none.
+    func nextClaim(from place: ByteCount, besides segment: Segment) -> ByteCount {
+        staging.flush()
+        let claims = [part?.ranges.ranges ?? [], segments.filter { $0 !== segment && $0.isReceiving }.map(\.remaining)].joined()
+        return claims.lazy.filter { !$0.isEmpty && $0.upperBound > place }.map { max($0.lowerBound, place) }.min() ?? .max
+    }
+
+    /// The part of another segment's stretch that a segment without a stretch would fetch; nil: no part is worth a request.
+    ///
+    /// - Parameter waiting: the number of segments that want a part, this one included.
+    private func division(for segment: Segment?, waiting: Int) -> Range<ByteCount>? {
+        guard let total = part?.total, !(segments.first?.pace.isLimiting ?? false) else { return nil }
+        let now = SuspendingClock.now
+        let known = segments.compactMap { $0 === segment ? nil : $0.speed(now) }.filter { $0 > 0 }
+        let usual = known.isEmpty ? nil : known.reduce(0, +) / Double(known.count)
+        let others = segments.lazy.filter { $0 !== segment }.map { ($0, $0.remaining.clamped(to: 0..<total)) }.filter { !$0.1.isEmpty }
+        var last: (part: Range<ByteCount>, seconds: Double)?
+        for (other, stretch) in others {
+            // Without the bytes that a later segment has asked for.
+            let next = others.filter { ($0.1.lowerBound, $0.0.id) > (stretch.lowerBound, other.id) }.map(\.1.lowerBound).min() ?? .max
+            let rest = stretch.clamped(to: 0..<max(stretch.lowerBound, next))
+            guard !rest.isEmpty, let part = part(of: rest, of: other, usual, waiting, now) else { continue }
+            // Without a measured speed, the longest stretch counts as the one that ends last.
+            let seconds = Double(rest.byteCount) / max(other.speed(now) ?? usual ?? 1, 0.001)
+            if seconds > last?.seconds ?? -1 { last = (part, seconds) }
+        }
+        return last?.part
+    }
+
+    /// The back part of `rest`, the bytes that `other` still has to fetch, for one of `waiting` segments; nil: it is not worth a request.
+    ///
+    /// - Parameter usual: the usual speed of the transfer's connections; nil: not known yet.
+    private func part(
+        of rest: Range<ByteCount>, of other: Segment, _ usual: Double?, _ waiting: Int, _ now: SuspendingClock.Instant
+    ) -> Range<ByteCount>? {
+        if other.isSilent(now) { return rest }
+        guard other.isReceiving else { return nil }
+        let count = Double(rest.byteCount)
+        guard let speed = other.speed(now), let usual else {
+            let part = ByteCount(clamping: count / Double(waiting +| 1))
+            return part < Self.leastPart ? nil : rest.last(part)
+        }
+        // So that all end at the same time.
+        let front = count * speed / (speed + usual * Double(waiting))
+        let part = ByteCount(clamping: (count - front) / Double(waiting))
+        let isLong = count > Self.longStretch * max(speed, 0.001)
+        return part < (isLong ? Self.leastSlowPart : Self.leastPart) ? nil : rest.last(part)
+    }
+
+    // MARK: Segments
+
+    /// Whether another segment brings bytes, so that the transfer goes on without `segment`.
+    func isCarried(without segment: Segment) -> Bool {
+        let now = SuspendingClock.now
+        return segments.contains { $0 !== segment && $0.exchange != nil && !$0.isSilent(now) }
+    }
+
+    /// The segment to add now; nil: none.
+    func furtherSegment(_ now: SuspendingClock.Instant) -> Segment? {
+        guard segments.count < wantedConnections, segmentCount < Self.mostSegments, now >= growsAfter,
+            let other = segments.first(where: \.isReceiving), hasStretch(for: nil)
+        else { return nil }
+        let segment = Segment(beside: other, id: RequestID(request.number, request.ordinal &+ segmentCount))
+        segmentCount +|= 1
+        for other in segments { other.bound() }
+        segments.append(segment)
+        return segment
+    }
+
+    private var isAutomatic: Bool { request.connections == 0 }
+
+    /// How many connections the transfer should have.
+    private var wantedConnections: Int { isAutomatic ? trial.target : min(Int(clamping: request.connections), Self.mostConnections) }
+
+    /// The segment to end now, because a further connection has gained nothing; nil: none.
+    var surplusSegment: Segment? {
+        guard isAutomatic, segments.count > max(1, trial.target) else { return nil }
+        // The last one that was added. Those that receive nothing go first.
+        return segments.max { ($0.isReceiving ? 0 : 1, $0.id) < ($1.isReceiving ? 0 : 1, $1.id) }
+    }
+
+    /// Measures whether more connections make the transfer faster.
+    ///
+    /// - Parameters:
+    ///   - own, whole: the bytes of this transfer, and of all transfers, in the last `seconds`.
+    ///   - mayTry: whether no other transfer is trying.
+    func measureConnections(seconds: Double, own: ByteCount, whole: ByteCount, mayTry: Bool) {
+        guard isAutomatic, let part, let total = part.total else { return }
+        trial.look(
+            seconds: seconds, own: own, whole: whole, receiving: segments.count(where: \.isReceiving), rest: total -| part.written,
+            mayTry: mayTry && isDivisible && !(segments.first?.pace.isLimiting ?? true))
+    }
+
+    /// Ends a segment of several. Other segments fetch the rest of its stretch.
+    ///
+    /// - Parameter failure: why its request brought no bytes; nil: it did, or nothing is left for it.
+    func drop(_ segment: Segment, _ failure: DownloadFailure? = nil) {
+        staging.flush()
+        segment.endExchange()
+        segments.removeAll { $0 === segment }
+        events.append(.over(segment.id, failure))
+    }
+
+    /// A segment has lost its connection.
+    func noteLoss() {
+        losses +|= 1
+        growsAfter = .now + .seconds(1 << min(losses -| 1, 6))
+    }
+}
+
+extension Range<ByteCount> {
+    /// The last `count` bytes.
+    fileprivate func last(_ count: ByteCount) -> Self { max(lowerBound, upperBound -| count)..<upperBound }
+}

@@ -1,0 +1,290 @@
+import DownloadModel
+import EventLoop
+import Glibc
+import TestSupport
+import Testing
+
+@testable internal import PartFiles
+@testable internal import TransferEngine
+
+/// A server whose first response goes on only once further requests have arrived. So several connections fetch the file at the same time,
+/// however fast the machine is.
+private func parallelServer(
+    _ file: [UInt8], waitsFor count: Int = 3, entityTag: String? = "\"v1\"",
+    further: @escaping @Sendable (ScriptedServer.Request, Reply) -> Void
+) -> ScriptedServer {
+    let joined = Gate()
+    return ScriptedServer { request, reply in
+        if request.number >= count { joined.open() }
+        guard request.number == 0 else { return further(request, reply) }
+        if let entityTag {
+            reply.head(200, ["ETag": entityTag, "Accept-Ranges": "bytes"], length: file.count)
+        } else {
+            reply.head(200, length: file.count)
+        }
+        reply.send(file[..<100_000])
+        joined.wait()
+        reply.send(file[100_000...])
+    }
+}
+
+@Suite(.timeLimit(.minutes(3))) struct `Several connections of one transfer` {
+    static let file = patternBytes(8_000_000)
+
+    private func ranges(_ server: ScriptedServer) -> [String?] { server.requests.map { $0.field("Range") } }
+
+    @Test func `each fetch a part of the file, by a bounded range with the validator`() async throws {
+        let server = parallelServer(Self.file) { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(server.url("/file.bin")) { $0.connections = 4 }
+        #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file)
+        // The first bytes have come, and the rest is divided into equal parts.
+        let further = server.requests.dropFirst()
+        #expect(further.count >= 3 && further.allSatisfy { $0.range?.last != nil && $0.field("If-Range") == "\"v1\"" })
+        #expect(further.contains { $0.range?.last == 7_999_999 })
+        let facts = await fixture.log.facts()
+        #expect(facts.map(\.offset) == [0], "the beginning is reported once")
+        let joined = await fixture.log.events.count { if case .joined = $0 { true } else { false } }
+        #expect(joined >= 3)
+        // Each id is new, and follows the first.
+        let asked = await fixture.log.asked
+        #expect(Set(asked.map(\.ordinal)).isSuperset(of: [1, 2, 3]) && !asked.contains { $0.ordinal == 0 })
+    }
+
+    @Test func `are faster than one if the server limits each`() async throws {
+        let nginx = await Nginx(limitRate: "1m")
+        nginx.put("file.bin", Self.file)
+        let fixture = await EngineFixture()
+        func seconds(_ number: UInt64, _ connections: UInt32) async throws -> Double {
+            let start = ContinuousClock.now
+            let end = try await fixture.run(nginx.url("/file.bin"), number: number) { $0.connections = connections }
+            #expect(end.complete?.size == 8_000_000 && fixture.part(number) == Self.file)
+            return (ContinuousClock.now - start) / .seconds(1)
+        }
+        let (one, eight) = (try await seconds(1, 1), try await seconds(2, 8))
+        #expect(eight < one / 2, "\(eight) s and \(one) s")
+        #expect(nginx.log.count { $0.contains("bytes=") } >= 5)
+    }
+
+    @Test(arguments: [0, 1, 4] as [UInt32]) func `are one without a strong validator or a checksum`(connections: UInt32) async throws {
+        let server = ScriptedServer { request, reply in reply.serve(Self.file, for: request, entityTag: "W/\"v1\"") }
+        let fixture = await EngineFixture()
+        #expect(try await fixture.run(server.url("/file.bin")) { $0.connections = connections }.complete?.size == 8_000_000)
+        #expect(ranges(server) == [nil] && fixture.part == Self.file)
+    }
+
+    @Test func `need no validator under a checksum`() async throws {
+        let server = parallelServer(Self.file, entityTag: nil) { request, reply in reply.serve(Self.file, for: request) }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(server.url("/file.bin")) { ($0.connections, $0.hasChecksum) = (4, true) }
+        #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file)
+        #expect(server.requests.count >= 4 && server.requests.allSatisfy { $0.field("If-Range") == nil })
+    }
+
+    /// What a server may do wrong with a further range. The first response brings the whole file all the same.
+    enum Answer: CaseIterable, Sendable {
+        case whole, changedWhole, changedPart, wrongStart, wrongTotal, tooLong, notFound, unavailable, unsatisfied, failedCondition, closed
+    }
+
+    @Test(arguments: Answer.allCases) func `lose nothing if the server gives a wrong answer to a range`(answer: Answer) async throws {
+        let file = Self.file
+        let server = parallelServer(file, waitsFor: 1) { request, reply in
+            let (first, last) = (request.range?.first ?? 0, request.range?.last ?? file.count - 1)
+            let piece = file[first...last]
+            let wrong = [UInt8](repeating: 0xEE, count: piece.count)
+            func part(_ tag: String, _ range: String, _ body: [UInt8]) {
+                reply.respond(206, ["ETag": tag, "Content-Range": "bytes \(range)"], body: body)
+            }
+            switch answer {
+            case .whole: reply.respond(200, ["ETag": "\"v1\""], body: file)
+            case .changedWhole: reply.respond(200, ["ETag": "\"v2\""], body: [UInt8](repeating: 0xEE, count: file.count))
+            case .changedPart: part("\"v2\"", "\(first)-\(last)/\(file.count)", wrong)
+            case .wrongStart: part("\"v1\"", "\(first - 1)-\(last - 1)/\(file.count)", wrong)
+            case .wrongTotal: part("\"v1\"", "\(first)-\(last)/\(file.count + 1)", wrong)
+            case .tooLong: part("\"v1\"", "\(first)-\(last)/\(file.count)", wrong + [1])
+            case .notFound: reply.respond(404)
+            case .unavailable: reply.respond(503, ["Retry-After": "1"])
+            case .unsatisfied: reply.respond(416, ["Content-Range": "bytes */10"])
+            case .failedCondition: reply.respond(412)
+            case .closed: reply.reset()
+            }
+        }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(server.url("/file.bin")) { $0.connections = 4 }
+        #expect(end.complete?.size == 8_000_000 && fixture.part == file)
+        #expect(server.requests.count { $0.field("Range") == nil } == 1, "the first response goes on")
+        // Every answer but a lost connection ends the division for this transfer.
+        if answer != .closed { #expect(server.requests.count <= 4) }
+        let over = await fixture.log.events.compactMap { if case .over(_, let failure?) = $0 { failure } else { nil } }
+        if answer == .unavailable { #expect(over.contains { $0.httpStatus == 503 && $0.retryAfter == .seconds(1) }) }
+    }
+
+    @Test func `go on when one of them is cut, and fetch its bytes again`() async throws {
+        let again = Gate()
+        let server = parallelServer(Self.file) { request, reply in
+            if request.number >= 4 { again.open() }
+            guard 2...3 ~= request.number, let range = request.range, let last = range.last else {
+                return reply.serve(Self.file, for: request, entityTag: "\"v1\"")
+            }
+            reply.head(
+                206, ["ETag": "\"v1\"", "Content-Range": "bytes \(range.first)-\(last)/8000000"], length: last - range.first + 1)
+            reply.send(Self.file[range.first..<range.first + 300_000])
+            if request.number == 2 { return reply.reset() }
+            // This one brings bytes as long as the lost ones are missing.
+            for place in stride(from: range.first + 300_000, through: last, by: 1000) {
+                if !again.isOpen { poll(nil, 0, 20) }
+                guard reply.send(Self.file[place...min(last, place + 999)]) else { return }
+            }
+        }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(server.url("/file.bin")) { $0.connections = 4 }
+        #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file)
+    }
+
+    @Test func `go on when the first of them is cut`() async throws {
+        let joined = Gate()
+        let server = ScriptedServer { request, reply in
+            if request.number >= 3 { joined.open() }
+            guard request.number == 0 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+            reply.head(200, ["ETag": "\"v1\""], length: 8_000_000)
+            reply.send(Self.file[..<300_000])
+            joined.wait()
+            reply.reset()
+        }
+        let fixture = await EngineFixture()
+        let first = try await fixture.run(server.url("/file.bin")) { $0.connections = 4 }
+        // If the others have ended before, the transfer ends as ever, and the next one fetches only the missing bytes.
+        let end =
+            first.complete == nil
+            ? try await fixture.run(server.url("/file.bin")) { ($0.connections, $0.resume) = (4, first.resume) } : first
+        #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file)
+        #expect(server.requests.count { $0.field("Range") == nil } == 1)
+    }
+
+    @Test(.timeLimit(.minutes(1))) func `take over the bytes of one that stalls`() async throws {
+        let gate = Gate()
+        let server = parallelServer(Self.file) { request, reply in
+            guard request.number == 2, let range = request.range, let last = range.last else {
+                return reply.serve(Self.file, for: request, entityTag: "\"v1\"")
+            }
+            reply.head(
+                206, ["ETag": "\"v1\"", "Content-Range": "bytes \(range.first)-\(last)/8000000"], length: last - range.first + 1)
+            reply.send(Self.file[range.first..<range.first + 10_000])
+            gate.wait()
+        }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(server.url("/file.bin")) { $0.connections = 4 }
+        #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file)
+        gate.open()
+    }
+
+    @Test func `resume from every range that they have written`() async throws {
+        let (gate, joined) = (Gate(), Gate())
+        let server = ScriptedServer { request, reply in
+            if request.number >= 3 { joined.open() }
+            guard request.number < 4 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+            let (first, last) = (request.range?.first ?? 0, request.range?.last ?? 7_999_999)
+            let fields: KeyValuePairs = ["ETag": "\"v1\"", "Content-Range": "bytes \(first)-\(last)/8000000"]
+            reply.head(request.number == 0 ? 200 : 206, fields, length: last - first + 1)
+            reply.send(Self.file[first..<first + 400_000])
+            joined.wait()
+            gate.wait()
+        }
+        let fixture = await EngineFixture()
+        var request = try fixture.request(server.url("/file.bin")) { $0.connections = 4 }
+        fixture.engine.start(request)
+        await fixture.log.received(1_600_000)
+        fixture.engine.stop(request.number)
+        let stopped = await fixture.log.end(of: request.number)
+        #expect(stopped.resume?.ranges.ranges.count == 4 && stopped.resume?.written == 1_600_000)
+        gate.open()
+        request.resume = stopped.resume
+        #expect(await fixture.run(request).complete?.size == 8_000_000)
+        #expect(fixture.part == Self.file)
+        let again = server.requests.dropFirst(4)
+        #expect(again.count >= 4 && again.allSatisfy { $0.range?.last != nil || $0.range.map { $0.first >= 6_000_000 } ?? false })
+    }
+
+    @Test func `give a place back when it is wanted, and keep what they have brought`() async throws {
+        let gate = Gate()
+        let server = parallelServer(Self.file, waitsFor: 1) { request, reply in
+            guard request.number == 1, let range = request.range, let last = range.last else {
+                return reply.serve(Self.file, for: request, entityTag: "\"v1\"")
+            }
+            reply.head(
+                206, ["ETag": "\"v1\"", "Content-Range": "bytes \(range.first)-\(last)/8000000"], length: last - range.first + 1)
+            reply.send(Self.file[range.first..<range.first + 10_000])
+            gate.wait()
+        }
+        let fixture = await EngineFixture()
+        let request = try fixture.request(server.url("/file.bin")) { $0.connections = 2 }
+        fixture.engine.start(request)
+        await fixture.log.wait { $0.contains { if case .joined = $0 { true } else { false } } }
+        let id = try #require(await fixture.log.asked.first)
+        fixture.engine.withdraw(id)
+        let end = await fixture.log.end(of: request.number)
+        #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file)
+        let events = await fixture.log.events
+        #expect(events.contains { if case .over(id, nil) = $0 { true } else { false } })
+        gate.open()
+    }
+
+    @Test func `keep the limit of their transfer together`() async throws {
+        let server = parallelServer(Self.file) { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+        let fixture = await EngineFixture()
+        let start = ContinuousClock.now
+        let end = try await fixture.run(server.url("/file.bin")) { ($0.connections, $0.speedLimit) = (4, 2_000_000) }
+        let seconds = (ContinuousClock.now - start) / .seconds(1)
+        #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file)
+        #expect(seconds > 3.7, "8 MB at 2 MB/s took \(seconds) s")
+    }
+
+    @Test func `write into a caller's file, too`() async throws {
+        let server = parallelServer(Self.file) { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+        let fixture = await EngineFixture()
+        let path = fixture.folder("mine")
+        let held = HeldDescriptor(adopting: open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600))
+        let end = try await fixture.run(server.url("/file.bin")) {
+            ($0.connections, $0.descriptor, $0.directory, $0.partName, $0.mapPath) = (4, held, "", "", nil)
+        }
+        #expect(end.complete?.size == 8_000_000 && readFile(path) == Self.file && server.requests.count >= 4)
+    }
+}
+
+@Suite struct `Connections that share an allowance` {
+    @Test func `keep the limit together, and each gets its part in turn`() {
+        let shared = SharedPace()
+        shared.wake(0, idle: 0)
+        let first = Pace(shared, limit: 1000)
+        var paces = [first, Pace(with: first), Pace(with: first)]
+        var taken = [0, 0, 0]
+        for _ in 0..<300 {
+            for (index, pace) in paces.enumerated() where !pace.isHolding { taken[index] += pace.take(1000) }
+            shared.deal(0, seconds: 0.1, to: paces)
+            #expect(first.isLimiting)
+            for pace in paces { _ = pace.release() }
+            paces.append(paces.removeFirst())
+            taken.append(taken.removeFirst())
+        }
+        #expect(abs(taken.reduce(0, +) - 30_000) <= 200, "30 s at 1000 bytes a second")
+        #expect(taken.allSatisfy { $0 > 8000 }, "\(taken)")
+    }
+
+    @Test func `count as one when the service's limit is shared`() {
+        let shared = SharedPace()
+        shared.wake(3000, idle: 0)
+        let (first, other) = (Pace(shared, limit: 0), Pace(shared, limit: 0))
+        var paces = [first, Pace(with: first), Pace(with: first), other]
+        var (own, others) = (0, 0)
+        for _ in 0..<300 {
+            for pace in paces where !pace.isHolding {
+                let count = pace.take(1000)
+                if pace === other { others += count } else { own += count }
+            }
+            shared.deal(3000, seconds: 0.1, to: paces)
+            for pace in paces { _ = pace.release() }
+            paces = [paces[1], paces[2], paces[0], other]
+        }
+        #expect(abs(own - others) < 5000, "\(own) and \(others)")
+    }
+}

@@ -1,0 +1,96 @@
+import DownloadModel
+import Testing
+
+@testable internal import TransferEngine
+
+/// A transfer whose servers and link are numbers.
+private struct Line {
+    var trial = ConnectionTrial()
+    var connections = 1
+    var rest: ByteCount = 1 << 30
+    var speeds: [Int] = []
+    /// Bytes a second with so many connections.
+    let speed: (Int) -> Double
+
+    init(_ speed: @escaping (Int) -> Double) { self.speed = speed }
+
+    mutating func run(_ seconds: Int, mayTry: Bool = true, others: Double = 0, most: Int = .max) {
+        for _ in 0..<seconds * 10 {
+            let bytes = ByteCount(speed(connections) / 10)
+            rest -|= bytes
+            trial.look(
+                seconds: 0.1, own: bytes, whole: bytes +| ByteCount(others / 10), receiving: connections, rest: rest, mayTry: mayTry)
+            connections = min(trial.target, most)
+            if speeds.last != connections { speeds.append(connections) }
+        }
+    }
+}
+
+@Suite struct `Automatic connections` {
+    @Test func `are doubled while each doubling gains, up to eight`() {
+        var line = Line { 100_000 * Double($0) }
+        line.run(40)
+        #expect(line.speeds == [1, 2, 4, 8])
+    }
+
+    @Test func `are one where the link is full, after one trial`() {
+        var line = Line { _ in 1_000_000 }
+        line.run(60)
+        #expect(line.speeds == [1, 2, 1])
+    }
+
+    @Test func `are as many as gain`() {
+        var line = Line { min(100_000 * Double($0), 260_000) }
+        line.run(60)
+        #expect(line.speeds == [1, 2, 4, 8, 4], "four bring 260 kB/s, as eight do")
+    }
+
+    @Test func `are not tried while a connection still gets faster by itself`() {
+        var speed = 10_000.0
+        var trial = ConnectionTrial()
+        for _ in 0..<80 {
+            trial.look(
+                seconds: 0.1, own: ByteCount(speed / 10), whole: ByteCount(speed / 10), receiving: 1, rest: 1 << 40, mayTry: true)
+            speed *= 1.05
+        }
+        #expect(trial.target == 1)
+    }
+
+    @Test func `are one for a small or a short rest, under a limit, and where nothing comes`() {
+        var small = Line { _ in 1000 }
+        small.rest = 8 << 20 - 1
+        small.run(20)
+        var short = Line { _ in 10_000_000 }
+        short.rest = 90_000_000
+        short.run(5)
+        var limited = Line { 1000 * Double($0) }
+        limited.run(20, mayTry: false)
+        var silent = Line { _ in 0 }
+        silent.run(20)
+        for line in [small, short, limited, silent] { #expect(line.speeds == [1]) }
+    }
+
+    @Test func `go back if the host gives no place`() {
+        var line = Line { 100_000 * Double($0) }
+        line.run(30, most: 1)
+        #expect(line.trial.target == 1 && !line.trial.isTrying)
+    }
+
+    @Test func `do not count what other transfers lose`() {
+        // The transfer doubles its speed at the cost of another one.
+        var trial = ConnectionTrial()
+        for _ in 0..<200 {
+            let own: ByteCount = trial.target == 1 ? 100_000 : 150_000
+            trial.look(seconds: 0.1, own: own, whole: 300_000, receiving: trial.target, rest: 1 << 40, mayTry: true)
+        }
+        #expect(trial.target == 1)
+    }
+
+    @Test func `are measured anew when other transfers come`() {
+        var line = Line { 100_000 * Double($0) }
+        line.run(3)
+        #expect(line.trial.isTrying)
+        line.trial.reset()
+        #expect(line.trial.target == 1 && !line.trial.isTrying)
+    }
+}
