@@ -7,7 +7,7 @@ struct ConnectionTrial {
     static let most = 8
     /// No connection is added for fewer missing bytes, or if these take less than this many seconds.
     static let leastRest: ByteCount = 8 << 20
-    static let leastSeconds = 10.0
+    static let leastSeconds = 3.0
     /// More connections must speed up the transfer by this share, and all transfers together by as many bytes.
     static let leastGain = 0.25
     /// Speeds that differ by no more than this share count as steady. While a connection still gets faster by itself, nothing is tried.
@@ -54,17 +54,15 @@ struct ConnectionTrial {
         case .settled: break
         case .measuring(let last):
             phase = .measuring(last: own)
-            guard mayTry, let last, own > 0, abs(own - last) <= Self.steadiness * last, receiving >= target, rest >= Self.leastRest,
-                Double(rest) >= Self.leastSeconds * own
-            else { return }
-            phase = .trying(from: target, own: max(own, last), whole: whole, windows: 0, full: 0)
-            target = min(2 * target, Self.most)
+            guard mayTry, let last, own > 0, abs(own - last) <= Self.steadiness * last, receiving >= target else { return }
+            double(own: max(own, last), whole: whole, rest: rest)
         case .trying(let from, let ownBefore, let wholeBefore, let windows, let full):
             let isFull = receiving >= target
             let gain = Self.leastGain * ownBefore
             // In their first second, connections are still slow.
             if isFull, full > 0, own >= ownBefore + gain, whole >= wholeBefore + gain {
-                phase = target == Self.most ? .settled : .measuring(last: nil)
+                phase = target == Self.most ? .settled : .measuring(last: own)
+                if mayTry, target < Self.most { double(own: own, whole: whole, rest: rest) }
             } else if full >= 3 || windows >= 8 {
                 // No gain, or the host has no place for more.
                 (target, phase) = (from, .settled)
@@ -72,5 +70,12 @@ struct ConnectionTrial {
                 phase = .trying(from: from, own: ownBefore, whole: wholeBefore, windows: windows + 1, full: full + (isFull ? 1 : 0))
             }
         }
+    }
+
+    /// Tries twice as many connections, if enough bytes are missing.
+    private mutating func double(own: Double, whole: Double, rest: ByteCount) {
+        guard rest >= Self.leastRest, Double(rest) >= Self.leastSeconds * own else { return }
+        phase = .trying(from: target, own: own, whole: whole, windows: 0, full: 0)
+        target = min(2 * target, Self.most)
     }
 }

@@ -394,11 +394,11 @@ public actor Engine {
         if numbers != fetched { for transfer in fetching { transfer.trial.reset() } }
         fetched = numbers
         let whole = fetching.reduce(0 as ByteCount) { $0 +| ($1.received -| $1.receivedAtTick) }
-        var isTrying = fetching.contains { $0.trial.isTrying }
+        var trying = fetching.first { $0.trial.isTrying }
         for transfer in fetching {
             let own = transfer.received -| transfer.receivedAtTick
-            transfer.measureConnections(seconds: seconds, own: own, whole: whole, mayTry: !isTrying)
-            isTrying = isTrying || transfer.trial.isTrying
+            transfer.measureConnections(seconds: seconds, own: own, whole: whole, mayTry: trying.map { $0 === transfer } ?? true)
+            if trying == nil || trying === transfer { trying = transfer.trial.isTrying ? transfer : nil }
         }
     }
 

@@ -8,7 +8,7 @@ extension HostGate {
         var granted: [(id: RequestID, saves: [StoreChange])] = []
         /// Requests that the host would take, but that get no slot.
         var slotless: [RequestID] = []
-        /// The further request that gives its place to another request or download; nil: none.
+        /// The further request that must end: the host’s rule has changed, or another request or download needs the place. nil: none.
         var withdrawn: RequestID?
     }
 
@@ -31,7 +31,9 @@ extension HostGate {
             if let opens = opens(lane, now: now), opens > now { wake = min(wake ?? opens, opens) }
         }
         if let opens = grantFurther(host, &opening, now: now) { wake = min(wake ?? opens, opens) }
-        if host.further > 0, !hasPlace(at: host, limit), host.active < limit, isWanted(host, limit, now: now) {
+        if host.rule.connections != nil, host.further > 0, !hasPlace(at: host, limit),
+            host.active +| host.further > limit || host.active < limit && isWanted(host, limit, now: now)
+        {
             opening.withdrawn = withdrawFurther(at: host)
         }
         hosts.endRefresh(host, wake: wake)

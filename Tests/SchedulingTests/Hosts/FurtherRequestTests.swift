@@ -93,6 +93,24 @@ extension Desk {
         #expect(desk.news().permitted == [again])
     }
 
+    @Test func `end one by one when a new rule has fewer places`() {
+        let desk = desk()
+        desk.add(1)
+        let ids = (1...3).map { desk.wantsFurther(1, UInt32($0)) }
+        #expect(desk.news().permitted == ids)
+        desk.set { try? $0.hostRules.set("h", HostRule(connections: 2)) }
+        #expect(desk.news().withdrawn == [ids[2]])
+        desk.over(ids[2])
+        #expect(desk.news().withdrawn == [ids[1]])
+        desk.over(ids[1])
+        #expect(desk.news().withdrawn.isEmpty)
+        desk.set { try? $0.hostRules.set("h", HostRule(connections: 1)) }
+        #expect(desk.news().withdrawn == [ids[0]])
+        desk.over(ids[0])
+        desk.set { try? $0.hostRules.set("h", HostRule(connections: 2)) }
+        #expect(desk.news().withdrawn.isEmpty && desk.state(1) == .active)
+    }
+
     @Test func `keep their places while all slots are taken`() {
         let desk = desk(HostRule(connections: 2), maxActive: 1)
         desk.add(1)

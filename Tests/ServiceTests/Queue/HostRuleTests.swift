@@ -322,3 +322,34 @@ private let tolerance: Duration = .milliseconds(50)
         _ = try await running.client.wait(silent)
     }
 }
+
+@Suite struct `A host with a limit of connections` {
+    @Test func `serves a waiting download before a further part of another one`() async throws {
+        let body = patternBytes(8_000_000)
+        let (joined, other) = (Gate(), Gate())
+        let server = ScriptedServer { request, reply in
+            if request.path == "/small" {
+                other.open()
+                return reply.respond(200, text: "x")
+            }
+            guard request.number < 2 else { return reply.serve(body, for: request, entityTag: "\"v1\"") }
+            if request.number == 1 { joined.open() }
+            let (first, last) = (request.range?.first ?? 0, request.range?.last ?? body.count - 1)
+            let fields: KeyValuePairs = ["ETag": "\"v1\"", "Content-Range": "bytes \(first)-\(last)/\(body.count)"]
+            reply.head(request.number == 0 ? 200 : 206, fields, length: last - first + 1)
+            reply.send(body[first..<first + 200_000])
+            joined.wait()
+            other.wait()
+            reply.send(body[(first + 200_000)...last])
+        }
+        let running = try await Running.start()
+        try await running.client.call(Manager.setHostRule, ("127.0.0.1", ["connections": .uint32(2)]))
+        let large = try await running.download(server.url("/large"), ["connections": .uint32(8)])
+        #expect(await server.waitForRequests(2))
+        // Both connections are in use. The small file gets one of them.
+        let small = try await running.download(server.url("/small"))
+        #expect(readFile(try await running.client.wait(small)) == Array("x".utf8))
+        #expect(server.requests.prefix(3).map(\.path) == ["/large", "/large", "/small"])
+        #expect(readFile(try await running.client.wait(large)) == body)
+    }
+}

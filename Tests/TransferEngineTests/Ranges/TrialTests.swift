@@ -61,7 +61,7 @@ private struct Line {
         small.rest = 8 << 20 - 1
         small.run(20)
         var short = Line { _ in 10_000_000 }
-        short.rest = 90_000_000
+        short.rest = 45_000_000
         short.run(5)
         var limited = Line { 1000 * Double($0) }
         limited.run(20, mayTry: false)

@@ -109,7 +109,7 @@ internal import Testing
     /// Options of the contract that this version does not have, and unknown ones.
     @Test(
         arguments: [
-            "mirrors", "connections", "unknown", "Directory", "",
+            "mirrors", "unknown", "Directory", "",
         ])
     func `with an option that is not built is refused, not ignored`(key: String) async throws {
         let running = try await Running.start()
