@@ -99,6 +99,7 @@ extension Scheduler {
         guard let entry = entries[id.download], entry.owns(id), entry.work == .running, entry.state == .active else { return }
         if let failure { note(failure, by: id, now: now) }
         gate.over(id)
+        unannounced.redirected.append(entry)
     }
 
     /// The server of a request has stopped sending, or sends again.

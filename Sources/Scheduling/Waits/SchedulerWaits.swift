@@ -14,7 +14,13 @@ extension Scheduler {
     ///
     /// - Returns: the reason, and the end of the wait as far as it can be computed.
     public func hold(of entry: ScheduledDownload, now: WallTime) -> (reason: WaitReason, until: WallTime?)? {
-        (gate.hold(of: mainRequest(of: entry), now: now) ?? queuedHold(of: entry, now: now)).map { ($0.reason, $0.until) }
+        (activeHold(of: entry, now: now) ?? queuedHold(of: entry, now: now)).map { ($0.reason, $0.until) }
+    }
+
+    private func activeHold(of entry: ScheduledDownload, now: WallTime) -> HostGate.Hold? {
+        // While another request of the transfer brings bytes, the download does not wait.
+        guard let slot = gate.slots[entry.number], slot.isWaiting else { return nil }
+        return gate.hold(of: mainRequest(of: entry), now: now)
     }
 
     /// The number of downloads ahead of a queued one: at its host if it waits for its host, else among all queued downloads.

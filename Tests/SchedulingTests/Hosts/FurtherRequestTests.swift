@@ -146,6 +146,19 @@ extension Desk {
         #expect(desk.scheduler.gate.requests.keys.allSatisfy { $0.download.value != 1 })
     }
 
+    @Test func `keep a download active while its first request waits for its turn`() throws {
+        let desk = desk(HostRule(connections: 1))
+        desk.add(1, "http://other/1")
+        let further = desk.wantsFurther(1, 1, at: "other")
+        desk.add(2)
+        desk.hop(desk[1], to: "h")
+        #expect(desk.hold(1) == nil, "the further request brings bytes")
+        desk.over(further)
+        #expect(desk.hold(1) == .hostLimit)
+        desk.finish(2)
+        #expect(desk.hold(1) == nil)
+    }
+
     @Test func `keep the host's interval, after the downloads`() {
         let desk = desk(HostRule(requestInterval: .seconds(1)))
         desk.add(1)
