@@ -10,8 +10,8 @@ struct ConnectionTrial {
     static let leastSeconds = 3.0
     /// More connections must speed up the transfer by this share, and all transfers together by as many bytes.
     static let leastGain = 0.25
-    /// Speeds that differ by no more than this share count as steady. While a connection still gets faster by itself, nothing is tried.
-    static let steadiness = 0.2
+    /// A connection whose speed grew by more than this share still gets faster by itself, so nothing is tried.
+    static let ownGrowth = 0.2
 
     private enum Phase {
         case measuring(last: Double?)
@@ -54,7 +54,7 @@ struct ConnectionTrial {
         case .settled: break
         case .measuring(let last):
             phase = .measuring(last: own)
-            guard mayTry, let last, own > 0, abs(own - last) <= Self.steadiness * last, receiving >= target else { return }
+            guard mayTry, let last, own > 0, own <= (1 + Self.ownGrowth) * last, receiving >= target else { return }
             double(own: max(own, last), whole: whole, rest: rest)
         case .trying(let from, let ownBefore, let wholeBefore, let windows, let full):
             let isFull = receiving >= target

@@ -45,6 +45,15 @@ private struct Line {
         #expect(line.speeds == [1, 2, 4, 8, 4], "four bring 260 kB/s, as eight do")
     }
 
+    @Test func `are found although a server sends in bursts`() {
+        var trial = ConnectionTrial()
+        for tick in 0..<400 {
+            let bytes = ByteCount([60_000, 140_000][tick / 10 % 2]) * ByteCount(trial.target)
+            trial.look(seconds: 0.1, own: bytes, whole: bytes, receiving: trial.target, rest: 1 << 40, mayTry: true)
+        }
+        #expect(trial.target > 1)
+    }
+
     @Test func `are not tried while a connection still gets faster by itself`() {
         var speed = 10_000.0
         var trial = ConnectionTrial()
