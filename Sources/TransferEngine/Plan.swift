@@ -17,6 +17,8 @@ extension Transfer {
     /// As `leastPart`, for a stretch that takes longer than `longStretch`.
     static let leastSlowPart: ByteCount = 64 << 10
     static let longStretch = 4.0
+    /// A stretch that ends within so many seconds is not divided: the bytes in flight when its response is cut cost more than that brings.
+    static let shortStretch = 2.0
     /// A segment that hears nothing for this long loses its whole stretch to another segment that has none.
     static let takeOverAfter: Duration = .seconds(3)
     /// After so many lost connections in a row, no segment is added.
@@ -119,6 +121,7 @@ extension Transfer {
             let part = ByteCount(clamping: count / Double(waiting +| 1))
             return part < Self.leastPart ? nil : rest.last(part)
         }
+        if count < Self.shortStretch * speed { return nil }
         // So that all end at the same time.
         let front = count * speed / (speed + usual * Double(waiting))
         let part = ByteCount(clamping: (count - front) / Double(waiting))

@@ -124,7 +124,7 @@ final class Segment {
 
     /// Bytes of the body a second; nil: too little is known yet.
     func speed(_ now: SuspendingClock.Instant) -> Double? {
-        guard let began, now - began >= .seconds(1) else { return nil }
+        guard let began, now - began >= .milliseconds(300) else { return nil }
         return isSilent(now) ? 0 : Double(meter.bytesPerSecond)
     }
 
