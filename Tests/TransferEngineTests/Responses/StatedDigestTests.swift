@@ -161,6 +161,31 @@ import Testing
         #expect(fixture.part == Self.changed && server.requests.map { $0.range?.first } == [nil, 1_200_000, nil])
     }
 
+    @Test(arguments: [true, false]) func `lets several connections fetch the file, and a response with another digest brings nothing`(
+        agrees: Bool
+    ) async throws {
+        let (file, changed) = (patternBytes(8_000_000), patternBytes(8_000_000, seed: 9))
+        let (stated, other) = (await field(file), await field(changed))
+        let asked = Gate()
+        let server = ScriptedServer { request, reply in
+            if request.number > 0 {
+                asked.open()
+                return reply.serve(agrees ? file : changed, for: request, fields: ["Repr-Digest": agrees ? stated : other])
+            }
+            reply.head(200, ["Repr-Digest": stated, "Accept-Ranges": "bytes"], length: file.count)
+            reply.send(file[..<100_000])
+            asked.wait()
+            reply.send(file[100_000...])
+        }
+        let fixture = await EngineFixture()
+        let part = try #require(try await fixture.run(server.url("/file.bin")) { $0.connections = 4 }.complete)
+        let expected = try await checksum(file)
+        #expect(part.resume?.digest == expected && fixture.part == file)
+        #expect(server.requests.dropFirst().allSatisfy { $0.range != nil && $0.field("If-Range") == nil })
+        let joined = await fixture.log.events.count { if case .joined = $0 { true } else { false } }
+        #expect(agrees || joined == 0)
+    }
+
     @Test func `is in the written map of a killed process`() async throws {
         let stated = await field(Self.file)
         let server = ScriptedServer { request, reply in
