@@ -142,7 +142,7 @@ let package = Package(
         suite("DownloadModelTests", ["DownloadModel"]),
         suite("SchedulingTests", ["DownloadModel", "Scheduling"]),
         suite("AssetsTests", ["Assets", "DownloadModel"]),
-        suite("PartFilesTests", ["PartFiles", "DownloadModel", "EventLoop", "CSystem"]),
+        suite("PartFilesTests", ["PartFiles", "DownloadModel", "EventLoop"]),
         suite("TransferEngineTests", ["TransferEngine", "PartFiles", "Transport", "DownloadModel", "EventLoop"]),
         suite("ExtractionTests", ["Extraction", "PartFiles", "DownloadModel", "EventLoop", "CArchive", "todoku-unpack"]),
         suite("PackingTests", ["Packing", "DownloadModel", "EventLoop"]),

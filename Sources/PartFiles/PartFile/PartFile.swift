@@ -287,10 +287,9 @@ package final class PartFile {
 
     /// Reserves disk space for `total` bytes, if known. A file system without reservations is no error; a full one is.
     ///
-    /// Not in a caller's file: if that is in memory, the length that a server claims would use up the memory at once. Not on a tmpfs: there
-    /// fallocate(2) clears every page before the first byte arrives (2 GiB: 390 ms), and each write would have cleared its own pages.
+    /// Not in a caller's file: if that is in memory, the length that a server claims would use up the memory at once.
     package func reserve() throws(DiskError) {
-        guard let total, total > written, held == nil, !todoku_is_memory(descriptor) else { return }
+        guard let total, total > written, held == nil else { return }
         let start = ranges.prefixEnd
         let code = todoku_fallocate_keep_size(descriptor, off_t(clamping: start), off_t(clamping: total -| start))
         if code == 0 { reservedEnd = total }
