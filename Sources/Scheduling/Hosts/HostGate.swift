@@ -283,7 +283,7 @@ struct HostGate {
         load.gaveUp(id, requestInterval: request.requestInterval)
     }
 
-    /// The transfer has ended, of which `id` was the first request.
+    /// The transfer whose first request was `id` has ended.
     mutating func forget(_ id: RequestID) {
         put(nil, id)
         for other in further.removeValue(forKey: id.download) ?? [] { put(nil, other) }

@@ -251,9 +251,12 @@ internal import Testing
             await server.forget()
             await server.behave(.answers)
             try await server.come()
-            expect(await reports.contains(.shown(DownloadNumber(2))), is: true)
+            // On a busy machine the first may learn only after the second that its server is gone.
+            for number in 1...2 as ClosedRange<UInt64> {
+                expect(await reports.contains(.shown(DownloadNumber(number))), is: true)
+            }
             expect(await server.received.map(\.replaces), is: [0, 0])
-            expect(await reports.events, is: [.shown(DownloadNumber(1)), .shown(DownloadNumber(2))])
+            expect(await reports.events.count, is: 2)
             // No toast is left for a server that appears now.
             await server.vanish()
             expect(await reports.contains(.closed(DownloadNumber(2))), is: true)
