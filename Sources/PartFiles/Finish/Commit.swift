@@ -94,7 +94,8 @@ public enum Commit {
             return .failed(DownloadFailure(.writeFailed, "The \(expected[0].algorithm.rawValue) checksum cannot be computed: \(reason)."))
         }
         let wrong = zip(expected, found).first { $0 != $1 }
-        guard let (stated, own) = wrong, let own else { return .proved(identity) }
+        guard let (stated, computed) = wrong else { return .proved(identity) }
+        let own = computed?.description ?? "another digest"
         if stated == checksum {
             return .failed(DownloadFailure(.checksumMismatch, "The downloaded file is not the expected one: it has \(own), not \(stated)."))
         }
