@@ -173,6 +173,12 @@ enum Schema {
         ALTER TABLE course ADD COLUMN proof TEXT;
         ALTER TABLE copy ADD COLUMN proof TEXT;
         """,
+        // Adds what is known of the sources (`SourceRecord`), and the mirror that the bytes in the part file belong to. NULL: nothing; the
+        // URL of the download. The mirrors themselves are in the options.
+        """
+        ALTER TABLE course ADD COLUMN sources TEXT;
+        ALTER TABLE course ADD COLUMN resume_mirror INTEGER;
+        """,
     ]
 }
 
@@ -192,8 +198,8 @@ enum CourseColumn: Int32, TableColumn {
     case startedAt, endedAt, attempts, retriesUsed, retryAt, expiresAt, timeLeft, awaitsUrl, isSpliced, hasStartedOver, isWhole
     case isUnchanged, isToDescriptor, isAcknowledged, activations, activateAt, owesToast
     case resumeWritten, resumeFurther, resumeTotal, resumeEntityTag, resumeLastModified, resumeDevice, resumeInode, resumeMount, resumeBoot,
-        resumeBorn, resumeDigest
-    case fileName, mediaType, path, source, proof
+        resumeBorn, resumeDigest, resumeMirror
+    case fileName, mediaType, path, source, proof, sources
 }
 
 extension TableColumn {

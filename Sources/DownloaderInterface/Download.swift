@@ -44,6 +44,7 @@ public enum Download {
     public static let error = PropertyOf(interface, "Error", EndError.self)
     public static let attempts = PropertyOf(interface, "Attempts", UInt32.self)
     public static let connections = PropertyOf(interface, "Connections", UInt32.self)
+    public static let sources = PropertyOf(interface, "Sources", SourceList.self)
     public static let queuedAt = PropertyOf(interface, "QueuedAt", UInt64.self, change: .constant)
     public static let startedAt = PropertyOf(interface, "StartedAt", UInt64.self)
     public static let endedAt = PropertyOf(interface, "EndedAt", UInt64.self)
@@ -82,6 +83,53 @@ public struct EndError: DBusBasic, Equatable {
             let details = values[2].vardict
         else { return nil }
         (self.name, self.message, self.details) = (name, message, details)
+    }
+}
+
+/// A source of a download on the bus: `a{sv}` with `url` `s`, `received` `t`, `speed` `t`; `left` `s` if the source is not used any more.
+public struct SourceStatus: Equatable, Sendable {
+    /// Without credentials and query.
+    public var url: String
+    /// Bytes of the file that it has brought.
+    public var received: ByteCount
+    /// Bytes per second.
+    public var speed: Speed
+    /// Why the source is not used any more, such as `http-status`; nil: it is in use, or may be.
+    public var left: String?
+
+    public init(_ source: SourceRecord, speed: Speed) {
+        (url, received, self.speed, left) = ((try? DownloadURL(source.url).redacted) ?? "", source.received, speed, source.left?.rawValue)
+    }
+
+    fileprivate var fields: [String: Variant] {
+        var fields: [String: Variant] = ["url": .string(url), "received": .uint64(received), "speed": .uint64(speed)]
+        if let left { fields["left"] = .string(left) }
+        return fields
+    }
+
+    fileprivate init?(_ fields: [String: Variant]) {
+        guard let url = fields["url"]?.string, let received = fields["received"]?.uint64, let speed = fields["speed"]?.uint64 else {
+            return nil
+        }
+        (self.url, self.received, self.speed, left) = (url, received, speed, fields["left"]?.string)
+    }
+}
+
+/// The sources of a download on the bus: `aa{sv}`.
+public struct SourceList: DBusBasic, Equatable {
+    public var sources: [SourceStatus]
+
+    public init(_ sources: [SourceStatus]) { self.sources = sources }
+
+    public static var signature: String { "aa{sv}" }
+    public func write(to writer: inout Writer) { sources.map(\.fields).write(to: &writer) }
+    public init(from reader: inout Reader) throws(DBusError) {
+        sources = try [[String: Variant]](from: &reader).compactMap { SourceStatus($0) }
+    }
+    public var variant: Variant { .array(of: "a{sv}", sources.map { .dictionary($0.fields) }) }
+    public init?(_ variant: Variant) {
+        guard case .array("a{sv}", let values) = variant else { return nil }
+        sources = values.compactMap { $0.vardict.flatMap { SourceStatus($0) } }
     }
 }
 

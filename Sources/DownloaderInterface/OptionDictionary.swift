@@ -57,6 +57,7 @@ extension OptionValue {
         case .int32(let number): self = .int32(number)
         case .uint32(let number): self = .uint32(number)
         case .uint64(let number): self = .uint64(number)
+        case .array("s", _): self = .texts(variant.strings ?? [])
         default:
             if let pairs = variant.stringPairs {
                 self = .fields(pairs.map { HeaderField(name: $0, value: $1) })
@@ -77,6 +78,7 @@ extension Variant {
         case .int32(let number): self = .int32(number)
         case .uint32(let number): self = .uint32(number)
         case .uint64(let number): self = .uint64(number)
+        case .texts(let texts): self = .strings(texts)
         case .fields(let fields): self = .dictionary(fields.map { ($0.name, $0.value) })
         case .dictionary(let bytes): self = .dictionary(Message.value([String: Variant].self, from: bytes) ?? [:])
         }

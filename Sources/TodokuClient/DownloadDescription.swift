@@ -35,6 +35,8 @@ public struct DownloadDescription: Equatable, Sendable {
     public internal(set) var error: DownloadError?
     public internal(set) var attempts: UInt32 = 0
     public internal(set) var connections: UInt32 = 0
+    /// The URL and each mirror, in the order of preference; empty if the download has no mirrors.
+    public internal(set) var sources: [Source] = []
     public internal(set) var queuedAt: WallTime?
     public internal(set) var startedAt: WallTime?
     public internal(set) var endedAt: WallTime?
@@ -91,6 +93,7 @@ public struct DownloadDescription: Equatable, Sendable {
         error = value(Download.error).map(DownloadError.init) ?? error
         attempts = value(Download.attempts) ?? attempts
         connections = value(Download.connections) ?? connections
+        sources = value(Download.sources)?.sources.map(Source.init) ?? sources
         queuedAt = instant(Download.queuedAt) ?? queuedAt
         startedAt = instant(Download.startedAt) ?? startedAt
         endedAt = instant(Download.endedAt) ?? endedAt
@@ -127,6 +130,22 @@ extension DownloadDescription {
         }
 
         public var hasEnded: Bool { self == .finished || self == .failed || self == .cancelled }
+    }
+}
+
+extension DownloadDescription {
+    /// A URL that the download may use.
+    public struct Source: Equatable, Sendable {
+        /// Without credentials and query.
+        public let url: String
+        /// Bytes of the file that it has brought.
+        public let received: ByteCount
+        /// Bytes per second.
+        public let speed: Speed
+        /// Why it is not used any more, in the contract's words; nil: it is in use, or may be.
+        public let left: String?
+
+        init(_ status: SourceStatus) { (url, received, speed, left) = (status.url, status.received, status.speed, status.left) }
     }
 }
 

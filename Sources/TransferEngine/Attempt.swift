@@ -25,8 +25,11 @@ final class Attempt: BodySink {
         case unchanged(CachedCopy)
         case failed(DownloadFailure)
         case taken(path: String)
-        /// The response to a further segment's request brings none of its bytes. nil: the server ignores the range, or has another file.
-        case declined(DownloadFailure?)
+        /// The response to a further segment's request brings none of its bytes: the server ignores the range, or has another file (the
+        /// fault says which), or has failed.
+        case declined(DownloadFailure?, SourceFault?)
+        /// The response contradicts the bytes of other sources, or does not bring the rest of them.
+        case left(SourceFault)
         /// The response to a further segment's request brings bytes that another segment has fetched meanwhile.
         case late
     }
@@ -99,7 +102,7 @@ final class Attempt: BodySink {
         case .redirect, .failed, .whole, .unchanged, .declined:
             unwanted +|= bytes.count
             return unwanted <= Self.unwantedLimit && !refusesBody ? .accepted : .abort
-        case .undecided, .restart, .taken, .late: return .abort
+        case .undecided, .restart, .taken, .late, .left: return .abort
         }
     }
 
@@ -156,7 +159,7 @@ final class Attempt: BodySink {
     private var refusesBody: Bool {
         switch verdict {
         case .failed, .declined: head.status < 300
-        case .restart, .taken, .late: true
+        case .restart, .taken, .late, .left: true
         // Further bytes would be taken for the next response on this connection, so the connection ends here.
         case .unchanged: head.announcesBody
         case .redirect:

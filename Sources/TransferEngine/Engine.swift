@@ -32,16 +32,16 @@ public actor Engine {
     private nonisolated let isMultiStale = Atomic<Bool>(false)
 
     private var multi: MultiHandle?
-    private var staging: StagingBuffer?
+    var staging: StagingBuffer?
     private lazy var boot = bootIdentity()
-    private var transfers: [DownloadNumber: Transfer] = [:]
+    var transfers: [DownloadNumber: Transfer] = [:]
     /// Transfers started again before the end of their predecessor. A stopped transfer stays here, because its end must still be reported.
     private var heldBack: [DownloadNumber: (request: TransferRequest, isStopped: Bool)] = [:]
     /// How often the desktop has been asked for a proxy.
     private var lookups: UInt64 = 0
     private var lastTick = SuspendingClock.now
     /// The transfers that were fetching at the last tick.
-    private var fetched: Set<DownloadNumber> = []
+    var fetched: Set<DownloadNumber> = []
     private let pace = SharedPace()
     private var shutDownDone: (@BusActor @Sendable () -> Void)?
 
@@ -159,10 +159,12 @@ public actor Engine {
             let received = transfer.received
             transfer.meter.add(received -| transfer.receivedAtTick, seconds: seconds)
             transfer.receivedAtTick = received
+            if transfer.hasMirrors { for source in transfer.sources { source.measure(seconds: seconds) } }
             for segment in transfer.segments { segment.measure(seconds: seconds) }
-            let progress = TransferProgress(
+            var progress = TransferProgress(
                 number: transfer.request.number, received: received, speed: transfer.meter.bytesPerSecond,
                 connections: UInt32(clamping: transfer.segments.count { $0.exchange != nil }))
+            if transfer.hasMirrors { progress.sources = transfer.sources.map { SourceProgress($0.record, speed: $0.speed) } }
             if mayReport, transfer.facts != nil, transfer.reported != progress {
                 transfer.reported = progress
                 snapshot.append(progress)
@@ -218,7 +220,7 @@ public actor Engine {
         for transfer in transfers.values where !transfer.events.isEmpty { reportEvents(of: transfer) }
     }
 
-    private func reportEvents(of transfer: Transfer) {
+    func reportEvents(of transfer: Transfer) {
         for event in transfer.events { BusActor.spawn { [self] in report(event) } }
         transfer.events.removeAll()
     }
@@ -258,13 +260,13 @@ public actor Engine {
         transfers[number] = transfer
         CrashMarks.transferBegan(number.value)
         if let end = CrashMarks.working(on: number.value, { transfer.prepare() }) { return finish(transfer, end) }
-        for segment in transfer.segments { fetch(segment) }
+        for segment in transfer.segments { if transfer.turnToHolder(segment) { ask(segment, isAnswered: false) } else { fetch(segment) } }
     }
 
     /// Makes the request of the current hop.
     ///
     /// - Parameter isFresh: whether kept connections must not be used.
-    private func fetch(_ segment: Segment, isFresh: Bool = false) {
+    func fetch(_ segment: Segment, isFresh: Bool = false) {
         guard !segment.isNamedAway else { return fail(segment, segment.keptAway, by: nil) }
         if let choice = configuration.proxies.choice(for: segment.url) { return connect(segment, choice, isFresh: isFresh) }
         guard let resolve = configuration.desktopProxy, !isLoopbackAddress(segment.url.host) else {
@@ -302,6 +304,7 @@ public actor Engine {
     private func connect(_ segment: Segment, through proxy: String?, isFresh: Bool) {
         let request = segment.transfer.request
         guard segment.aim() else { return drop(segment) }
+        segment.writtenBefore = segment.transfer.part?.written ?? 0
         let attempt = Attempt(segment, isProxied: proxy != nil)
         var options = ExchangeOptions(
             url: segment.url.text, userAgent: request.userAgent ?? configuration.userAgent,
@@ -353,11 +356,10 @@ public actor Engine {
         if let failure = transfer.diskFailure, attempt.verdict == .body { return endTransfer(.failed(failure)) }
         switch attempt.verdict {
         // Bytes of the body were refused: they would be wrong for the whole file.
-        case .failed(let failure) where attempt.hasBody: endTransfer(.failed(failure))
+        case .failed(let failure) where attempt.hasBody: failWhole(segment, failure)
         case .failed(let failure): fail(segment, failure)
-        case .declined(let failure):
-            transfer.takesRanges = false
-            transfer.isDivided(besides: segment) ? drop(segment, failure) : restart(segment)
+        case .declined(let failure, let fault): decline(segment, failure, fault)
+        case .left(let fault): leave(segment, fault)
         case .late: goOn(segment)
         case .taken(let path): endTransfer(.whole(.nameTaken(path: path)))
         case .unchanged(let copy): endTransfer(.whole(.unchanged(copy)))
@@ -367,11 +369,11 @@ public actor Engine {
         case .redirect: follow(segment, attempt)
         case .whole,
             .body where error == nil || segment.isFilled:
-            if case .body = attempt.verdict, let failure = attempt.codingFailure { return endTransfer(.failed(failure)) }
+            if case .body = attempt.verdict, let failure = attempt.codingFailure { return failWhole(segment, failure) }
             switch transfer.complete(attempt) {
             case .success(let end): endTransfer(.whole(end))
             case .failure where segment.gotPiece(attempt): goOn(segment)
-            case .failure(let failure) where transfer.isWhole: endTransfer(.failed(failure))
+            case .failure(let failure) where transfer.isWhole: failWhole(segment, failure)
             case .failure(let failure): fail(segment, failure)
             }
         case .undecided where attempt.isKeptAway && error?.kind == .connect: fail(segment, segment.keptAway)
@@ -385,126 +387,7 @@ public actor Engine {
         }
     }
 
-    // MARK: Several segments
-
-    /// Measures whether more connections make automatic transfers faster. One transfer tries at a time.
-    private func measureConnections(of fetching: [Transfer], _ seconds: Double) {
-        guard seconds > 0 else { return }
-        let numbers = Set(fetching.map(\.request.number))
-        if numbers != fetched { for transfer in fetching { transfer.trial.reset() } }
-        fetched = numbers
-        let whole = fetching.reduce(0 as ByteCount) { $0 +| ($1.received -| $1.receivedAtTick) }
-        var trying = fetching.first { $0.trial.isTrying }
-        for transfer in fetching {
-            let own = transfer.received -| transfer.receivedAtTick
-            transfer.measureConnections(seconds: seconds, own: own, whole: whole, mayTry: trying.map { $0 === transfer } ?? true)
-            if trying == nil || trying === transfer { trying = transfer.trial.isTrying ? transfer : nil }
-        }
-    }
-
-    /// Adds the segments that the transfer should have now.
-    private func grow(_ transfer: Transfer, _ now: SuspendingClock.Instant) {
-        while transfer.hasSeveral, let segment = transfer.surplusSegment { drop(segment) }
-        for segment in transfer.segments where transfer.hasSeveral && segment.isTakenOver(now) {
-            transfer.noteLoss()
-            drop(segment)
-        }
-        while let segment = transfer.furtherSegment(now) { ask(segment) }
-    }
-
-    /// A segment has its stretch: it fetches another one, or ends.
-    private func goOn(_ segment: Segment) {
-        let transfer = segment.transfer
-        segment.startOver()
-        guard transfer.isDivided(besides: segment), !transfer.hasStretch(for: segment) else { return ask(segment) }
-        drop(segment)
-    }
-
-    /// The request of a segment failed. Without another segment that brings bytes, the transfer fails. Otherwise other segments fetch the
-    /// bytes that it leaves.
-    ///
-    /// - Parameter id: the request that failed; nil: it did not go out.
-    private func fail(_ segment: Segment, _ failure: DownloadFailure, by id: RequestID?) {
-        let transfer = segment.transfer
-        guard transfer.hasSeveral, transfer.isCarried(without: segment) else { return conclude(transfer, .failed(failure), by: id) }
-        transfer.noteLoss()
-        drop(segment, failure)
-    }
-
-    private func fail(_ segment: Segment, _ failure: DownloadFailure) { fail(segment, failure, by: segment.id) }
-
-    /// Ends a segment of several.
-    private func drop(_ segment: Segment, _ failure: DownloadFailure? = nil) {
-        let transfer = segment.transfer
-        transfer.drop(segment, failure)
-        reportEvents(of: transfer)
-    }
-
-    /// The bytes of a response may be wrong: one segment fetches the whole file.
-    private func distrust(_ transfer: Transfer, keeping segment: Segment) {
-        for other in transfer.segments where other !== segment { drop(other) }
-        transfer.distrust()
-    }
-
-    private func takeBack(_ id: RequestID) {
-        guard let transfer = transfers[id.download], transfer.conclusion == nil, transfer.hasSeveral,
-            let segment = transfer.segments.first(where: { $0.id == id })
-        else { return }
-        drop(segment)
-        transfer.growsAfter = .now + .seconds(1)
-    }
-
-    /// Starts over from the first URL, as `Transfer.ask` says.
-    private func restart(_ segment: Segment) {
-        segment.startOver()
-        ask(segment)
-    }
-
-    /// Asks for permission for a further request, because this request must obey the host's rule too.
-    private func ask(_ segment: Segment) {
-        segment.awaitsPermit = true
-        segment.transfer.events.append(.asks(segment.id, segment.url))
-        reportEvents(of: segment.transfer)
-    }
-
-    private func goOn(_ id: RequestID, tellsSent: Bool) {
-        guard let transfer = transfers[id.download], transfer.conclusion == nil,
-            let segment = transfer.segments.first(where: { $0.id == id && $0.awaitsPermit })
-        else { return }
-        (segment.awaitsPermit, segment.tellsSent, segment.isPaced) = (false, tellsSent, tellsSent)
-        let isFresh = segment.needsFreshConnection
-        segment.needsFreshConnection = false
-        fetch(segment, isFresh: isFresh)
-    }
-
-    private func follow(_ segment: Segment, _ attempt: Attempt) {
-        let host = segment.url.host
-        segment.endExchange()
-        segment.hops += 1
-        guard segment.hops <= Self.hopLimit else {
-            return fail(
-                segment,
-                DownloadFailure(.tooManyRedirects, "The server \(host) redirected more than \(Self.hopLimit) times.", host: host), by: nil)
-        }
-        let url: DownloadURL
-        do throws(Refusal) {
-            url = try DownloadURL(location: attempt.head.bytes("location") ?? [], from: segment.url)
-        } catch {
-            return fail(segment, FailureMapping.redirect(error, host: host), by: nil)
-        }
-        guard segment.mayFollow(to: url) else {
-            return fail(
-                segment,
-                DownloadFailure(
-                    .unsafeRedirect,
-                    """
-                    The server \(host) redirected from https to http, where anyone on the way can read and change the file; give a checksum, or \
-                    allow it (option allow-downgrade).
-                    """, host: host), by: nil)
-        }
-        segment.url = url
-        ask(segment)
-    }
+    // MARK: Stops
 
     private func halt(_ number: DownloadNumber) {
         heldBack[number]?.isStopped = true
@@ -516,7 +399,7 @@ public actor Engine {
     /// Stops fetching. Reports the end once the bytes that count are on disk.
     ///
     /// - Parameter id: the request that brought the conclusion; nil: no request did.
-    private func conclude(_ transfer: Transfer, _ conclusion: Transfer.Conclusion, by id: RequestID? = nil) {
+    func conclude(_ transfer: Transfer, _ conclusion: Transfer.Conclusion, by id: RequestID? = nil) {
         guard transfer.conclusion == nil else { return }
         (transfer.conclusion, transfer.concludedBy) = (conclusion, id)
         transfer.stop()
@@ -586,6 +469,7 @@ public actor Engine {
         let number = transfer.request.number
         transfer.stop()
         staging?.discard(transfer)
+        transfer.reportSources()
         reportEvents(of: transfer)
         transfers[number] = nil
         CrashMarks.transferEnded(number.value)

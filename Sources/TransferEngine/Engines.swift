@@ -177,7 +177,9 @@ internal import Transport
             // While the disk blocks the engine, `look` reports that the transfer is stalled.
             if isHeard(id.download), runs[id.download]?.isStalled == false || isStalled { report(event) }
         case .diskStalled: break  // our own
-        case .asks(let id, _), .sent(let id, _), .joined(let id), .over(let id, _): if isHeard(id.download) { report(event) }
+        case .asks(let id, _, _), .sent(let id, _), .joined(let id), .over(let id, _), .moved(let id, _):
+            if isHeard(id.download) { report(event) }
+        case .sources(let number, _): if isHeard(number) { report(event) }
         case .began(let id, _): if isHeard(id.download) { report(event) }
         }
     }

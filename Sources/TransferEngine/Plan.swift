@@ -35,19 +35,21 @@ extension Transfer {
     /// Whether further segments may fetch parts of the file: their responses can be proved to be of the held representation, and the server
     /// sends ranges.
     var isDivisible: Bool {
-        guard takesRanges, losses < Self.mostLosses, ask != .whole, !isDistrusted, conclusion == nil, candidate == nil, let part,
+        guard losses < Self.mostLosses, !isDistrusted, conclusion == nil, candidate == nil, let part,
             part.isResumable, part.error == nil, let total = part.total
         else { return false }
-        return part.written < total
+        return part.written < total && sources.contains(where: serves)
     }
 
     // MARK: Stretches
 
     /// The bytes that the next request of `segment` fetches; nil: none are worth a request.
     func nextStretch(for segment: Segment) -> Range<ByteCount>? {
-        guard isDivided(besides: segment) else { return ask == .whole ? 0..<(.max) : part?.ranges.firstGap ?? 0..<(.max) }
+        guard isDivided(besides: segment) else {
+            return ask(of: segment.source) == .whole ? 0..<(.max) : part?.ranges.firstGap ?? 0..<(.max)
+        }
         staging.flush()
-        guard isDivisible else { return nil }
+        guard isDivisible, serves(segment.source) else { return nil }
         return free(besides: segment) ?? division(for: segment, waiting: waitingCount(with: segment))
     }
 
@@ -64,7 +66,7 @@ extension Transfer {
 
     /// Whether a segment without a stretch would get one now. nil: a further segment.
     func hasStretch(for segment: Segment?) -> Bool {
-        guard isDivisible else { return false }
+        guard isDivisible, segment.map({ serves($0.source) }) ?? true else { return false }
         return free(besides: segment) != nil || division(for: segment, waiting: waitingCount(with: segment)) != nil
     }
 
@@ -140,9 +142,9 @@ extension Transfer {
     /// The segment to add now; nil: none.
     func furtherSegment(_ now: SuspendingClock.Instant) -> Segment? {
         guard segments.count < wantedConnections, segmentCount < Self.mostSegments, now >= growsAfter,
-            let other = segments.first(where: \.isReceiving), hasStretch(for: nil)
+            let other = segments.first(where: \.isReceiving), hasStretch(for: nil), let source = furtherSource()
         else { return nil }
-        let segment = Segment(beside: other, id: RequestID(request.number, request.ordinal &+ segmentCount))
+        let segment = Segment(beside: other, id: RequestID(request.number, request.ordinal &+ segmentCount), at: source)
         segmentCount +|= 1
         for other in segments { other.bound() }
         segments.append(segment)

@@ -18,11 +18,13 @@ final class Segment {
     var exchange: Exchange?
     var attempt: Attempt? { exchange?.sink as? Attempt }
 
+    /// The source that its requests ask.
+    private(set) var source: Source
+    /// The bytes that the transfer had when the current request was made.
+    var writtenBefore: ByteCount = 0
     /// The URL of the current hop.
     var url: DownloadURL
     var hops = 0
-    /// Whether the first hop went to a private address; nil: not known yet.
-    private var isFirstPrivate: Bool?
     /// The number of the proxy look-up that the next request waits for.
     var lookup: UInt64?
     /// Whether the next request waits for `Engine.permit`.
@@ -66,17 +68,16 @@ final class Segment {
     private var meter = SpeedMeter()
     private var takenAtTick: ByteCount = 0
 
-    init(of transfer: Transfer, id: RequestID, pace: Pace) {
-        (self.transfer, self.id, self.pace) = (transfer, id, pace)
-        (request, url, tellsSent) = (transfer.request, transfer.request.url, transfer.request.tellsSent)
+    init(of transfer: Transfer, id: RequestID, pace: Pace, at source: Source) {
+        (self.transfer, self.id, self.pace, self.source) = (transfer, id, pace, source)
+        (request, url, tellsSent) = (transfer.request, source.url, transfer.request.tellsSent)
         isPaced = tellsSent
     }
 
     /// A further segment of the same transfer, which must ask for its first request.
-    init(beside other: Segment, id: RequestID) {
-        (transfer, self.id, pace) = (other.transfer, id, Pace(with: other.pace))
-        (request, url, tellsSent, isPaced) = (other.request, other.request.url, false, false)
-        isFirstPrivate = other.isFirstPrivate
+    init(beside other: Segment, id: RequestID, at source: Source) {
+        (transfer, self.id, pace, self.source) = (other.transfer, id, Pace(with: other.pace), source)
+        (request, url, tellsSent, isPaced) = (other.request, source.url, false, false)
     }
 
     // MARK: Before a request
@@ -92,10 +93,16 @@ final class Segment {
     /// Gives up the stretch: other segments may fetch its bytes.
     private func release() { (end, began, isBounded) = (nil, nil, false) }
 
-    /// Back to the first URL.
+    /// Back to the URL of the source.
     func startOver() {
         endExchange()
-        (url, hops) = (request.url, 0)
+        (url, hops) = (source.url, 0)
+    }
+
+    /// From now on the segment asks `source`.
+    func move(to source: Source) {
+        self.source = source
+        startOver()
     }
 
     /// Ends the exchange. The segment keeps no stretch.
@@ -165,17 +172,19 @@ final class Segment {
     }
 
     /// The first byte of the requested range; nil: the request is for the whole file.
-    var rangeStart: ByteCount? { transfer.ask == .whole || transfer.part == nil ? nil : range.lowerBound }
+    var rangeStart: ByteCount? { transfer.part == nil || transfer.ask(of: source) == .whole ? nil : range.lowerBound }
 
     /// The conditions with which the current hop asks only for a file newer than the cached copy; nil: no conditions.
-    var copyValidators: CopyValidators? { transfer.copyValidators(for: url) }
+    var copyValidators: CopyValidators? { transfer.copyValidators(for: url, of: source) }
 
     /// Our header lines for the current hop.
     var headerLines: [String] {
         var lines: [String] = []
         if rangeStart != nil {
             lines.append("Range: \(range.rangeHeader)")
-            if transfer.ask == .conditional, let validator = transfer.part?.validator { lines.append("If-Range: \(validator.ifRange)") }
+            if transfer.ask(of: source) == .conditional, let validator = transfer.part?.validator {
+                lines.append("If-Range: \(validator.ifRange)")
+            }
         }
         if let validators = copyValidators {
             if let tag = validators.entityTag { lines.append("If-None-Match: \(tag)") }
@@ -212,7 +221,7 @@ final class Segment {
     func mayConnect(to address: String, for attempt: Attempt) -> Bool {
         if attempt.isProxied { return true }
         if request.refusesPrivate { return !isPrivateAddress(address) && !isOwnAddress(address) }
-        return isFirstPrivate != false || !isPrivateAddress(address)
+        return source.isFirstPrivate != false || !isPrivateAddress(address)
     }
 
     /// A public server may not redirect us into a private network; the caller itself may name a private host. Called before each request,
@@ -220,8 +229,8 @@ final class Segment {
     func mayTalk(to address: String, for attempt: Attempt) -> Bool {
         guard attempt.isProxied || !request.refusesPrivate || !isPrivateAddress(address) && !isOwnAddress(address) else { return false }
         let isPrivate = attempt.isProxied ? attempt.url.isHostLiteralPrivate : isPrivateAddress(address)
-        guard let isFirstPrivate else {
-            isFirstPrivate = isPrivate
+        guard let isFirstPrivate = source.isFirstPrivate else {
+            source.isFirstPrivate = isPrivate
             return true
         }
         return isFirstPrivate || !isPrivate
@@ -287,6 +296,7 @@ final class Segment {
     func write(_ bytes: UnsafeRawBufferPointer) {
         CrashMarks.working(on: id.download.value) { transfer.write(bytes, at: place) }
         place +|= ByteCount(bytes.count)
+        source.received +|= ByteCount(bytes.count)
     }
 
     /// Whether `attempt`, which ended well, brought all bytes of the stretch, or of the piece in its `Content-Range`, and further bytes of

@@ -12,6 +12,10 @@ final class Transfer {
     static let checkpointInterval: Duration = .seconds(10)
 
     let request: TransferRequest
+    /// In the order of preference, the URL of the download first.
+    let sources: [Source]
+    /// As last reported.
+    var reportedSources: [SourceRecord] = []
     let boot: String
     let staging: StagingBuffer
     /// Set by `prepare`.
@@ -26,15 +30,12 @@ final class Transfer {
     var segments: [Segment] = []
     /// The number of segments that the transfer has had.
     var segmentCount: UInt32 = 1
-    /// Whether the server may be asked for further ranges at the same time: until one of its responses speaks against it.
-    var takesRanges = true
     /// How many connections an automatic transfer uses.
     var trial = ConnectionTrial()
     /// How often in a row a segment has lost its connection.
     var losses = 0
     /// No segment is added before this instant.
     var growsAfter = SuspendingClock.now
-    var ask = Ask.conditional
     /// The cached copy that may answer this request. It was unmodified when the transfer began.
     private var copy: CachedCopy?
     /// The validators of the representation being received.
@@ -65,7 +66,7 @@ final class Transfer {
     /// The request by which the transfer came to its conclusion; nil: no request did.
     var concludedBy: RequestID?
 
-    /// How the next request asks, if bytes are held. A transfer moves only down this list.
+    /// How the next request to a source asks, if bytes are held. A source moves only down this list.
     enum Ask {
         /// For the rest, if the validator still matches (`If-Range`).
         case conditional
@@ -83,7 +84,10 @@ final class Transfer {
 
     init(_ request: TransferRequest, boot: String, staging: StagingBuffer, pace: SharedPace) {
         (self.request, self.boot, self.staging) = (request, boot, staging)
-        segments = [Segment(of: self, id: request.id, pace: Pace(pace, limit: request.speedLimit ?? 0))]
+        let given = request.sources.isEmpty ? [TransferSource(request.url)] : request.sources
+        sources = given.map { Source($0) }
+        let first = sources[min(request.firstSource, sources.count - 1)]
+        segments = [Segment(of: self, id: request.id, pace: Pace(pace, limit: request.speedLimit ?? 0), at: first)]
     }
 
     // MARK: The plan
@@ -146,7 +150,7 @@ final class Transfer {
     /// Whether the resume data, and not only the written map, describes the opened part file.
     private func sameRepresentation(_ part: PartFile) -> Bool {
         guard let resume = request.resume else { return false }
-        return resume.identity.inode == part.identity.inode && resume.validator == part.validator
+        return resume.identity.inode == part.identity.inode && resume.validator == part.validator && resume.mirror == part.mirror
             && (resume.digest == nil || part.digest == nil || resume.digest == part.digest)
     }
 
@@ -193,8 +197,10 @@ final class Transfer {
 
     /// The conditions with which a request to `url` asks only for a file newer than the copy; nil: it asks for the file. While newer bytes
     /// are held, it must ask for the file. A validator belongs to the URL that sent it.
-    func copyValidators(for url: DownloadURL) -> CopyValidators? {
-        guard part == nil, ask == .conditional, let validators = copy?.validators, validators.source == url.text else { return nil }
+    func copyValidators(for url: DownloadURL, of source: Source) -> CopyValidators? {
+        guard part == nil, ask(of: source) == .conditional, let validators = copy?.validators, validators.source == url.text else {
+            return nil
+        }
         return validators
     }
 
@@ -219,7 +225,7 @@ final class Transfer {
     }
 
     /// The bytes taken may be of another representation: from now on, only a whole body counts.
-    func distrust() { (ask, isDistrusted) = (.whole, true) }
+    func distrust() { isDistrusted = true }
 
     var diskFailure: DownloadFailure? {
         let file = candidate ?? part
@@ -247,7 +253,7 @@ final class Transfer {
         let name = held == nil ? request.partName : PartFile.candidateName(request.partName)
         let fresh = try PartFile.create(in: folder, name: name, mapPath: held == nil ? request.mapPath : nil, boot: boot)
         (fresh.validator, fresh.digest, fresh.total, fresh.isResumable) = (validator, digest, total, isResumable)
-        fresh.diskReserve = request.diskReserve
+        (fresh.mirror, fresh.diskReserve) = (segment.source.mirror, request.diskReserve)
         do {
             try fresh.makeRoom(beside: held)
             if let held, fresh.isCramped {
@@ -275,7 +281,7 @@ final class Transfer {
     ) throws(DiskError) {
         let fresh = try PartFile.create(in: descriptor, boot: boot)
         (fresh.validator, fresh.digest, fresh.total, fresh.isResumable) = (validator, digest, total, isResumable)
-        fresh.diskReserve = request.diskReserve
+        (fresh.mirror, fresh.diskReserve) = (segment.source.mirror, request.diskReserve)
         (part, checkpoint) = (fresh, nil)
         segment.bodyBegins(at: 0, end: nil)
         receivedAtTick = 0
@@ -308,7 +314,10 @@ final class Transfer {
     /// Reports that the bytes in the record are gone.
     func reportStart() {
         guard let part, candidate == nil else { return }
-        report(ResumeData(written: 0, total: part.total, validator: part.validator, identity: part.identity, digest: part.digest))
+        report(
+            ResumeData(
+                written: 0, total: part.total, validator: part.validator, identity: part.identity, digest: part.digest, mirror: part.mirror)
+        )
     }
 
     /// Deletes the candidate, which is neither complete nor longer than the held bytes.
@@ -321,6 +330,7 @@ final class Transfer {
 
     func report(_ data: ResumeData) {
         checkpoint = data
+        reportSources()
         events.append(.checkpoint(request.number, data))
     }
 
@@ -357,7 +367,7 @@ final class Transfer {
         var complete = CompletePart(
             facts: facts, size: part.written, identity: part.identity, host: host, httpStatus: attempt.head.status,
             resume: part.resumeData(checkpoint?.ranges ?? ByteRanges()))
-        complete.validators = validators
+        (complete.validators, complete.mirror) = (validators, part.mirror)
         return .success(.complete(complete))
     }
 }

@@ -16,6 +16,12 @@ public struct TransferRequest: Sendable {
     public var allowsHiddenFolders = false
     /// Bare name of the part file.
     public var partName: String
+    /// All sources in the order of preference, the URL of the download first. Empty: `url` is the only one.
+    public var sources: [TransferSource] = []
+    /// The place in `sources` of the source that the first request asks.
+    public var firstSource = 0
+    /// Whether bytes of different origins may be joined. Something proves the whole file then.
+    public var mixesSources = false
     /// Sent to the first origin only, in this order. Fields in `RequestHeaders.ownFields` are left out.
     public var headers: [HeaderField] = []
     /// nil: the engine's user agent.
@@ -76,6 +82,30 @@ public struct TransferRequest: Sendable {
     }
 }
 
+/// A URL that may bring the bytes of a transfer.
+public struct TransferSource: Equatable, Sendable {
+    public var url: DownloadURL
+    /// Its place in `DownloadOptions.mirrors`; nil: the URL of the download.
+    public var mirror: UInt32?
+    /// The bytes that it has brought in earlier transfers.
+    public var received: ByteCount
+    /// Whether a whole file from it was wrong. Then it is not asked.
+    public var hasWrongBytes: Bool
+
+    public init(_ url: DownloadURL, mirror: UInt32? = nil, received: ByteCount = 0, hasWrongBytes: Bool = false) {
+        (self.url, self.mirror, self.received, self.hasWrongBytes) = (url, mirror, received, hasWrongBytes)
+    }
+}
+
+/// A source's state at a tick.
+public struct SourceProgress: Equatable, Sendable {
+    public var source: SourceRecord
+    /// Bytes per second, smoothed over about 3 s.
+    public var speed: Speed
+
+    public init(_ source: SourceRecord, speed: Speed) { (self.source, self.speed) = (source, speed) }
+}
+
 /// The facts of an accepted response.
 public struct TransferFacts: Equatable, Sendable {
     /// Safe bare name; not yet made unique.
@@ -108,6 +138,8 @@ public struct TransferProgress: Equatable, Sendable {
     public var speed: Speed
     /// The number of connections that fetch now.
     public var connections: UInt32
+    /// Each source, in the order of the request. Empty if there is one only.
+    public var sources: [SourceProgress] = []
 
     public init(number: DownloadNumber, received: ByteCount, speed: Speed, connections: UInt32 = 1) {
         (self.number, self.received, self.speed, self.connections) = (number, received, speed, connections)
@@ -129,6 +161,8 @@ public struct CompletePart: Equatable, Sendable {
     public var resume: ResumeData?
     /// For later conditional requests.
     public var validators: CopyValidators?
+    /// The mirror that the file belongs to, as in `ResumeData`.
+    public var mirror: UInt32?
 
     public init(facts: TransferFacts, size: ByteCount, identity: FileIdentity, host: String, httpStatus: UInt32, resume: ResumeData?) {
         (self.facts, self.size, self.identity) = (facts, size, identity)
@@ -148,9 +182,14 @@ public enum TransferEnd: Equatable, Sendable {
 }
 
 public enum TransferEvent: Equatable, Sendable {
-    /// The transfer needs a further request, to this URL: after a redirect, to start over, or (an id not seen before) to fetch another part
-    /// of the file at the same time. The request waits for `Engine.permit`.
-    case asks(RequestID, DownloadURL)
+    /// The transfer needs a further request, to this URL: after a redirect, to start over, at another source, or (an id not seen before) to
+    /// fetch another part of the file at the same time. The request waits for `Engine.permit`. `isAnswered`: the server of the request
+    /// before has answered it.
+    case asks(RequestID, DownloadURL, isAnswered: Bool = true)
+    /// A request has failed, and the transfer asks another source (`asks` follows) or ends.
+    case moved(RequestID, DownloadFailure)
+    /// What is known of the sources has changed.
+    case sources(DownloadNumber, [SourceRecord])
     /// The response to a further request brings a part of the file: bytes of several responses are mixed.
     case joined(RequestID)
     /// A request of several has ended, and the transfer goes on without it. The failure says why the request brought no bytes.
@@ -175,8 +214,10 @@ extension TransferEvent {
     /// The transfer of the event; nil: several.
     public var number: DownloadNumber? {
         switch self {
-        case .asks(let id, _), .sent(let id, _), .stalled(let id, _), .began(let id, _), .joined(let id), .over(let id, _): id.download
-        case .diskStalled(let number, _), .checkpoint(let number, _), .ended(let number, _, _): number
+        case .asks(let id, _, _), .sent(let id, _), .stalled(let id, _), .began(let id, _), .joined(let id), .over(let id, _),
+            .moved(let id, _):
+            id.download
+        case .diskStalled(let number, _), .checkpoint(let number, _), .ended(let number, _, _), .sources(let number, _): number
         case .progress: nil
         }
     }

@@ -9,19 +9,42 @@ extension Transfer {
         if isDivided(besides: attempt.segment) { return judgeFurther(attempt) }
         if [200, 203, 206].contains(attempt.head.status), let failure = settleCoding(attempt) { return .failed(failure) }
         let head = attempt.head
+        if attempt.rangeStart != nil, joins(attempt.segment.source), let fault = fault(of: attempt) { return .left(fault) }
         switch head.status {
         case 200, 203: return beginWhole(attempt)
         case 206 where attempt.rangeStart != nil: return goOn(attempt)
         case 304 where attempt.asksIfChanged:
             // The 304 cannot be about the copy, or the copy has changed meanwhile: ask again, for the whole.
-            return unchangedCopy(head).map { .unchanged($0) } ?? askAgain(.whole)
+            return unchangedCopy(head).map { .unchanged($0) } ?? askAgain(attempt, .whole)
         case 301, 302, 303, 307, 308:
             return head.bytes("location")?.isEmpty ?? true
                 ? .failed(FailureMapping.status(head, host: attempt.url.host, now: wallTime())) : .redirect
         // Bytes were asked for, so the condition may just have failed: ask again, for the whole.
-        case 304 where attempt.rangeStart != nil, 412 where attempt.rangeStart != nil: return askAgain(.whole)
-        case 416 where attempt.rangeStart != nil: return isWhole(attempt) ? .whole : askAgain(.whole, distrusting: true)
+        case 304 where attempt.rangeStart != nil, 412 where attempt.rangeStart != nil: return askAgain(attempt, .whole)
+        case 416 where attempt.rangeStart != nil:
+            guard isWhole(attempt), let part else { return askAgain(attempt, .whole, distrusting: true) }
+            begin(
+                attempt, continuedName(attempt), mediaType: request.knownType, total: part.ranges.prefixEnd, offset: part.written)
+            return .whole
         default: return .failed(FailureMapping.status(head, host: attempt.url.host, now: wallTime()))
+        }
+    }
+
+    /// Why a response does not bring the rest of the bytes that other sources have brought; nil: the response may bring it, or has failed.
+    private func fault(of attempt: Attempt) -> SourceFault? {
+        let head = attempt.head
+        switch head.status {
+        case 200, 203:
+            let total = if case .known(let length) = head.contentLength { length } else { ByteCount?.none }
+            if let total, let known = part?.total, total != known { return .wrongSize }
+            // Its first bytes can be dropped. But another source need not send them.
+            return total == nil || hasAlternative(to: attempt.segment.source) ? .noRanges : nil
+        case 206:
+            guard let part, case .failure(.contradiction(let fault)) = piece(attempt, part) else { return nil }
+            return fault
+        case 304, 412: return .changed
+        case 416: return isWhole(attempt) ? nil : .wrongSize
+        default: return nil
         }
     }
 
@@ -31,29 +54,38 @@ extension Transfer {
         let (head, host) = (attempt.head, attempt.url.host)
         switch head.status {
         case 206 where attempt.rangeStart != nil:
-            if let failure = settleCoding(attempt) { return .declined(failure) }
-            guard let part, case .success(let piece) = piece(attempt, part) else { return .declined(nil) }
+            if let failure = settleCoding(attempt) { return .declined(failure, SourceFault(failure)) }
+            guard let part else { return .declined(nil, nil) }
+            let piece: (range: Range<ByteCount>, total: ByteCount)
+            switch self.piece(attempt, part) {
+            case .success(let found): piece = found
+            case .failure(.contradiction(let fault)): return .declined(nil, fault)
+            case .failure(.unproved): return .declined(nil, .changed)
+            case .failure(.failed(let failure)): return .declined(nil, SourceFault(failure))
+            }
             guard claimStretch(of: attempt.segment) else { return .late }
             attempt.segment.bodyBegins(at: piece.range.lowerBound, end: piece.range.upperBound)
             events.append(.joined(attempt.segment.id))
             return .body
         // The server ignores ranges, or the file has changed.
-        case 200...299, 304, 412, 416: return .declined(nil)
+        case 200...299: return .declined(nil, .noRanges)
+        case 304, 412: return .declined(nil, .changed)
+        case 416: return .declined(nil, .wrongSize)
         case 301, 302, 303, 307, 308:
-            return head.bytes("location")?.isEmpty ?? true ? .declined(FailureMapping.status(head, host: host, now: wallTime())) : .redirect
-        default: return .declined(FailureMapping.status(head, host: host, now: wallTime()))
+            guard head.bytes("location")?.isEmpty ?? true else { return .redirect }
+            return .declined(FailureMapping.status(head, host: host, now: wallTime()), .httpStatus)
+        default: return .declined(FailureMapping.status(head, host: host, now: wallTime()), .httpStatus)
         }
     }
 
     /// Whether a 416 proves that the part file is whole, without contradicting its validator.
     private func isWhole(_ attempt: Attempt) -> Bool {
-        let head = attempt.head
+        let (head, source) = (attempt.head, attempt.segment.source)
         guard let part, let length = head.text("content-range").flatMap(Range<UInt64>.unsatisfiedLength), length == part.ranges.prefixEnd,
-            part.total.map({ $0 == length }) ?? true, request.expectedSize.map({ $0 == length }) ?? true,
-            part.validator?.matches(entityTag: head.text("etag"), lastModified: head.text("last-modified")) ?? true,
-            ask == .conditional || part.validator == nil || head.validator == part.validator
+            part.total.map({ $0 == length }) ?? !joins(source), request.expectedSize.map({ $0 == length }) ?? true,
+            joins(source) || part.validator?.matches(entityTag: head.text("etag"), lastModified: head.text("last-modified")) ?? true,
+            joins(source) || ask(of: source) == .conditional || part.validator == nil || head.validator == part.validator
         else { return false }
-        begin(attempt, continuedName(attempt), mediaType: request.knownType, total: length, offset: part.written)
         return true
     }
 
@@ -61,11 +93,14 @@ extension Transfer {
         if let name = request.fileName { return name }
         // With `replace`, the server must not choose which file is overwritten, neither by a header nor by a redirect.
         if request.ifExists == .replace { return FileName.chosen(contentDisposition: nil, url: request.url, decode: iconvDecoder) }
-        return FileName.chosen(contentDisposition: attempt.head.bytes("content-disposition"), url: attempt.url, decode: iconvDecoder)
+        // The caller has chosen the URL of the download, and a mirror may name its copies in other ways.
+        let url = attempt.segment.source.mirror == nil ? attempt.url : request.url
+        return FileName.chosen(contentDisposition: attempt.head.bytes("content-disposition"), url: url, decode: iconvDecoder)
     }
 
     /// The file name for a response that continues held bytes.
     private func continuedName(_ attempt: Attempt) -> String {
+        if joins(attempt.segment.source), let name = request.fileName ?? facts?.fileName ?? request.knownName { return name }
         guard attempt.head.bytes("content-disposition") == nil, request.ifExists != .replace else { return fileName(attempt) }
         return request.fileName ?? request.knownName ?? fileName(attempt)
     }
@@ -91,9 +126,9 @@ extension Transfer {
         return attempt.decoder == nil ? failure("a body in the coding \(coding), whose library is not installed here") : nil
     }
 
-    /// Asks again, by a later case of `Ask`.
-    private func askAgain(_ ask: Ask, distrusting: Bool = false) -> Attempt.Verdict {
-        self.ask = ask
+    /// Asks the source again, by a later case of `Ask`.
+    private func askAgain(_ attempt: Attempt, _ ask: Ask, distrusting: Bool = false) -> Attempt.Verdict {
+        attempt.segment.source.ask = ask
         if distrusting { isDistrusted = true }
         return .restart
     }
@@ -108,13 +143,17 @@ extension Transfer {
         case .contradictory: return .failed(contradiction(attempt))
         }
         if let failure = sizeFailure(total, host: attempt.url.host) ?? typeFailure(attempt) { return .failed(failure) }
-        if let part, isSame(part, head, total) { return goOnWithin(attempt, part, total) }
+        let source = attempt.segment.source
+        if let part, !isDistrusted, joins(source), !source.takesRanges || attempt.rangeStart != nil, let total, total == part.total {
+            return goOn(attempt, part, total, isWhole: true)
+        }
+        if let part, isSame(part, of: source, head, total) { return goOnWithin(attempt, part, total) }
         let name = fileName(attempt)
         if let path = takenPath(name) { return .taken(path: path) }
         let discarded = part != nil || isDistrusted
         let (validator, digest) = (head.isCoded ? nil : head.validator, statedDigests(head).preferred)
         let isResumable = !head.isCoded && (validator != nil || digest != nil || request.hasChecksum)
-        let hasChanged = ask == .conditional && part?.validator != nil && validator != nil
+        let hasChanged = ask(of: source) == .conditional && part?.validator != nil && validator != nil
         do throws(DiskError) {
             try openWhole(for: attempt.segment, total, validator: validator, digest: digest, isResumable: isResumable)
         } catch {
@@ -122,7 +161,7 @@ extension Transfer {
         }
         // After a 200 to a range, unless its condition has failed, and after `Accept-Ranges: none` (RFC 9110, section 14.3), the server is
         // asked for no further ranges.
-        takesRanges = (attempt.rangeStart == nil || hasChanged) && head.text("accept-ranges")?.lowercased() != "none"
+        source.takesRanges = (attempt.rangeStart == nil || hasChanged) && head.text("accept-ranges")?.lowercased() != "none"
         begin(attempt, name, mediaType: head.mediaType, total: total, discarded: discarded, isResumable: isResumable)
         // The record may describe a file that is gone, whose inode the new file may get. Report this before bytes arrive.
         if discarded || request.resume != nil, candidate == nil, checkpoint == nil { reportStart() }
@@ -135,8 +174,9 @@ extension Transfer {
     }
 
     /// Whether a 200 is of the held representation, by its strong validator.
-    private func isSame(_ part: PartFile, _ head: ResponseHead, _ total: ByteCount?) -> Bool {
-        guard !isDistrusted, !head.isCoded, let validator = part.validator, head.validator == validator,
+    private func isSame(_ part: PartFile, of source: Source, _ head: ResponseHead, _ total: ByteCount?) -> Bool {
+        guard !isDistrusted, part.mirror == source.mirror || ask(of: source) != .whole && !joins(source), !head.isCoded,
+            let validator = part.validator, head.validator == validator,
             !statedDigests(head).contradict(part.digest)
         else { return false }
         guard let total else { return true }
@@ -147,7 +187,9 @@ extension Transfer {
     private func goOnWithin(_ attempt: Attempt, _ part: PartFile, _ total: ByteCount?) -> Attempt.Verdict {
         let total = total ?? part.total
         learnDigest(of: part, from: attempt.head)
-        if ask == .conditional, attempt.head.text("accept-ranges")?.lowercased() != "none" { return askAgain(.bare) }
+        if ask(of: attempt.segment.source) == .conditional, attempt.head.text("accept-ranges")?.lowercased() != "none" {
+            return askAgain(attempt, .bare)
+        }
         if total == part.ranges.prefixEnd {
             begin(attempt, continuedName(attempt), mediaType: attempt.head.mediaType, total: total, offset: part.written)
             return .whole
@@ -157,11 +199,11 @@ extension Transfer {
 
     /// A 206: the missing bytes that were asked for, if the head says so and nothing contradicts it.
     private func goOn(_ attempt: Attempt) -> Attempt.Verdict {
-        guard let part else { return askAgain(.whole, distrusting: true) }
+        guard let part else { return askAgain(attempt, .whole, distrusting: true) }
         switch piece(attempt, part) {
         case .success(let piece): return goOn(attempt, part, piece.total, isWhole: false, end: piece.range.upperBound)
-        case .failure(.unproved): return askAgain(.whole)
-        case .failure(.contradiction): return askAgain(.whole, distrusting: true)
+        case .failure(.unproved): return askAgain(attempt, .whole)
+        case .failure(.contradiction): return askAgain(attempt, .whole, distrusting: true)
         case .failure(.failed(let failure)): return .failed(failure)
         }
     }
@@ -171,29 +213,32 @@ extension Transfer {
         /// The response does not prove that its bytes are of the held representation.
         case unproved
         /// The response contradicts what was asked for, or what is known of the file.
-        case contradiction
+        case contradiction(SourceFault)
         case failed(DownloadFailure)
     }
 
     /// The bytes that a 206 brings, and the size of the file, if nothing contradicts that they are the bytes asked for.
     private func piece(_ attempt: Attempt, _ part: PartFile) -> Result<(range: Range<ByteCount>, total: ByteCount), Objection> {
-        let head = attempt.head
+        let (head, source) = (attempt.head, attempt.segment.source)
+        let joins = joins(source)
         guard !head.isCoded, let field = head.text("content-range"), let (range, length) = Range<UInt64>.fromContentRange(field),
             range.lowerBound == attempt.rangeStart,
-            part.validator?.matches(entityTag: head.text("etag"), lastModified: head.text("last-modified")) ?? true,
-            !statedDigests(head).contradict(part.digest)
-        else { return .failure(.contradiction) }
+            joins || part.validator?.matches(entityTag: head.text("etag"), lastModified: head.text("last-modified")) ?? true
+        else { return .failure(.contradiction(.changed)) }
+        if statedDigests(head).contradict(part.digest) { return .failure(.contradiction(.wrongDigest)) }
         switch head.contentLength {
-        case .known(let count) where count != range.byteCount: return .failure(.contradiction)
+        case .known(let count) where count != range.byteCount: return .failure(.contradiction(.changed))
         case .contradictory: return .failure(.failed(contradiction(attempt)))
         default: break
         }
-        if let known = part.total, let length, known != length { return .failure(.contradiction) }
+        if let known = part.total, let length, known != length { return .failure(.contradiction(.wrongSize)) }
+        // Of another source, only the size is known to be the same.
+        if joins, part.total == nil || length == nil { return .failure(.contradiction(.wrongSize)) }
         // Without the condition `If-Range`, the response itself must prove its representation.
-        if ask == .bare, part.validator != nil, head.validator != part.validator { return .failure(.unproved) }
+        if !joins, ask(of: source) == .bare, part.validator != nil, head.validator != part.validator { return .failure(.unproved) }
         // A piece may be less than the rest. Without a known total, a missing piece would go unnoticed.
         guard let total = length ?? part.total else { return .failure(.unproved) }
-        guard range.upperBound <= total else { return .failure(.contradiction) }
+        guard range.upperBound <= total else { return .failure(.contradiction(.wrongSize)) }
         if let failure = sizeFailure(total, host: attempt.url.host) { return .failure(.failed(failure)) }
         // RFC 9110 §15.3.7: a 206 to If-Range should omit fields that the first response had. `Content-Type` is such a field.
         if head.text("content-type") != nil, let failure = typeFailure(attempt) { return .failure(.failed(failure)) }
@@ -205,7 +250,7 @@ extension Transfer {
     ) -> Attempt.Verdict {
         let name = continuedName(attempt)
         if let path = takenPath(name) { return .taken(path: path) }
-        learnDigest(of: part, from: attempt.head)
+        if !joins(attempt.segment.source) { learnDigest(of: part, from: attempt.head) }
         if part.total == nil {
             part.total = total
             checkpoint?.total = total
@@ -216,7 +261,7 @@ extension Transfer {
             return .failed(failure(error))
         }
         if isWhole {
-            takesRanges = false
+            attempt.segment.source.takesRanges = false
             attempt.segment.bodyBegins(at: 0, end: nil, skipping: part.ranges.prefixEnd)
         } else {
             attempt.segment.bodyBegins(at: attempt.rangeStart ?? 0, end: end)
@@ -238,10 +283,13 @@ extension Transfer {
     ) {
         var facts = TransferFacts(
             fileName: name, mediaType: mediaType, total: total, offset: offset, discarded: discarded, isResumable: isResumable)
-        if attempt.segment.hops > 0 { facts.source = attempt.url.redacted }
+        if attempt.segment.hops > 0 || attempt.segment.source.mirror != nil { facts.source = attempt.url.redacted }
         let isTold = isFurtherPiece && self.facts?.fileName.isSameBytes(as: name) == true && self.facts?.total == total && offset > 0
         isFurtherPiece = false
         if !isTold { self.facts = facts }
+        if !isTold { events.append(.began(attempt.segment.id, facts)) }
+        // The validators of the held bytes are of another URL.
+        if offset > 0, joins(attempt.segment.source) { return }
         // For held bytes, only the validator that ties the pieces together is proved.
         validators =
             offset > 0
@@ -249,7 +297,6 @@ extension Transfer {
             : CopyValidators(
                 entityTag: attempt.head.text("etag"), lastModified: attempt.head.text("last-modified"), date: attempt.head.text("date"),
                 vary: attempt.head.text("vary"), source: attempt.url.text)
-        if !isTold { events.append(.began(attempt.segment.id, facts)) }
     }
 
     /// The failure if the media type is not the expected one.

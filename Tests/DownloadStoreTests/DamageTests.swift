@@ -369,13 +369,14 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
             ALTER TABLE course DROP COLUMN resume_born; ALTER TABLE copy DROP COLUMN born; ALTER TABLE course DROP COLUMN source;
             ALTER TABLE course DROP COLUMN failure_origin; ALTER TABLE course DROP COLUMN resume_further;
             ALTER TABLE course DROP COLUMN resume_digest; ALTER TABLE course DROP COLUMN proof;
+            ALTER TABLE course DROP COLUMN sources; ALTER TABLE course DROP COLUMN resume_mirror;
             ALTER TABLE copy DROP COLUMN proof; DROP TABLE asset; PRAGMA user_version = 3
             """)
         var known = fullRecord(1)
         known.resume?.identity.born = nil
         known.resume?.ranges = ByteRanges(prefix: 17)
-        known.resume?.digest = nil
-        known.proof = nil
+        (known.resume?.digest, known.resume?.mirror) = (nil, nil)
+        (known.proof, known.sources) = (nil, [])
         known.source = nil
         known.state = known.state.withoutOrigin
         let state = try await reopened(folder.path)
@@ -391,12 +392,13 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
             """
             ALTER TABLE course DROP COLUMN source; ALTER TABLE course DROP COLUMN failure_origin;
             ALTER TABLE course DROP COLUMN resume_further; ALTER TABLE course DROP COLUMN resume_digest; ALTER TABLE course DROP COLUMN proof;
+            ALTER TABLE course DROP COLUMN sources; ALTER TABLE course DROP COLUMN resume_mirror;
             ALTER TABLE copy DROP COLUMN proof; DROP TABLE asset; PRAGMA user_version = 4
             """)
         var known = fullRecord(1)
         known.resume?.ranges = ByteRanges(prefix: 17)
-        known.resume?.digest = nil
-        known.proof = nil
+        (known.resume?.digest, known.resume?.mirror) = (nil, nil)
+        (known.proof, known.sources) = (nil, [])
         known.source = nil
         known.state = known.state.withoutOrigin
         let state = try await reopened(folder.path)
@@ -409,13 +411,14 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
             folder.path,
             """
             ALTER TABLE course DROP COLUMN failure_origin; ALTER TABLE course DROP COLUMN resume_further; ALTER TABLE course DROP COLUMN resume_digest; ALTER TABLE course DROP COLUMN proof;
+            ALTER TABLE course DROP COLUMN sources; ALTER TABLE course DROP COLUMN resume_mirror;
             ALTER TABLE copy DROP COLUMN proof; DROP TABLE asset;
             PRAGMA user_version = 5
             """)
         var known = fullRecord(1)
         known.resume?.ranges = ByteRanges(prefix: 17)
-        known.resume?.digest = nil
-        known.proof = nil
+        (known.resume?.digest, known.resume?.mirror) = (nil, nil)
+        (known.proof, known.sources) = (nil, [])
         known.state = known.state.withoutOrigin
         let state = try await reopened(folder.path)
         #expect(state.records == [known, plainRecord(2)] && state.setAside == nil)
@@ -491,6 +494,26 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         #expect(try await reopened(folder.path).records == state.records.map { $0.number == known.number ? known : $0 })
     }
 
+    @Test func `of version 11, as its program left it, keeps all its contents, and takes sources`() async throws {
+        let text = try #require(readFile("\(repository)/Tests/Fixtures/queue-version-11.sql"))
+        writeFile(folder("todoku.db"), [])
+        try tamper(folder.path, String(decoding: text, as: UTF8.self))
+        let state = try await reopened(folder.path)
+        #expect(state.setAside == nil && state.salvaged == nil && state.nextNumber == DownloadNumber(6))
+        #expect(state.records.map(\.state.name) == ["finished", "finished", "failed", "active", "paused"])
+        #expect(state.records.map(\.proof) == [.reprDigest, .checksum, nil, .length, nil])
+        #expect(state.records[3].resume?.ranges == ByteRanges(prefix: 5_000_000) && state.records[3].resume?.digest != nil)
+        #expect(state.records.allSatisfy { $0.sources == [] && $0.resume?.mirror == nil && $0.options.mirrors == [] })
+        var changed = state.records[3]
+        changed.options.mirrors = ["https://m.example.org/big.bin", "https://n.example.org/big.bin"]
+        changed.resume?.mirror = 1
+        changed.sources = [SourceRecord(url: changed.url, received: 7, left: .wrongBytes)]
+        let known = changed
+        try await withStore(folder.path) { store, _ in try await store.commit([.put(known)], nextNumber: DownloadNumber(6)) }
+        #expect(try await reopened(folder.path).records == state.records.map { $0.number == known.number ? known : $0 })
+        #expect(known.firstURL == "https://n.example.org/big.bin")
+    }
+
     @Test func `whose copies are of version 10 knows that a checksum has proved them`() async throws {
         let key = CopyKey(app: "", url: "http://h/a", directory: "/d", wantedName: nil)
         let stamp = FileStamp(identity: FileIdentity(device: 1, inode: 2, mount: 3, boot: "b"), size: 4, modified: 5)
@@ -502,7 +525,8 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         try tamper(
             folder.path,
             """
-            ALTER TABLE course DROP COLUMN resume_digest; ALTER TABLE course DROP COLUMN proof; ALTER TABLE copy DROP COLUMN proof;
+            ALTER TABLE course DROP COLUMN resume_digest; ALTER TABLE course DROP COLUMN proof;
+            ALTER TABLE course DROP COLUMN sources; ALTER TABLE course DROP COLUMN resume_mirror; ALTER TABLE copy DROP COLUMN proof;
             PRAGMA user_version = 10
             """)
         try await withStore(folder.path) { store, _ in #expect(await store.copy(for: key)?.proof == .checksum) }
@@ -510,11 +534,11 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
 
     @Test func `of a newer version is refused and left as it is`() async throws {
         try await save(folder.path, [plainRecord(1)])
-        try tamper(folder.path, "PRAGMA user_version = 12")
+        try tamper(folder.path, "PRAGMA user_version = 13")
         let bytes = readFile(folder("todoku.db"))
         let error = await storeError { _ = try await reopened(folder.path) }
         #expect(error?.reason == .newerVersion)
-        #expect(error?.message.contains("(version 12; this one reads up to 11)") == true)
+        #expect(error?.message.contains("(version 13; this one reads up to 12)") == true)
         #expect(readFile(folder("todoku.db")) == bytes)
         #expect(!listFolder(folder.path).contains { $0.contains("corrupt") })
     }

@@ -77,6 +77,14 @@ internal import Testing
         #expect(try await read("resume_digest = '\(text)'") == [known])
     }
 
+    @Test func `is kept without the sources that nobody can read`() async throws {
+        var known = fullRecord(1)
+        known.sources = []
+        #expect(try await read("sources = 'x'") == [known])
+        known.sources = [SourceRecord(url: "u", received: 1)]
+        #expect(try await read("sources = '1 hope u' || char(10) || '1 - u' || char(10) || '-1 - u' || char(10) || '1 -'") == [known])
+    }
+
     @Test func `is kept without the proof`() async throws {
         var known = fullRecord(1)
         known.proof = nil

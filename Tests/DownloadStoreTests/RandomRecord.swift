@@ -66,6 +66,7 @@ struct RandomRecords {
         options.referrer = perhaps { $0.text() }
         options.username = perhaps { $0.text() }
         options.password = perhaps { $0.text() }
+        options.mirrors = (0..<Int.random(in: 0...3, using: &generator)).map { "https://m\($0).example.org/\(number())" }
         options.checksum = perhaps { $0.checksum() }
         options.size = perhaps { $0.number() }
         options.maxSize = perhaps { $0.number() }
@@ -114,7 +115,7 @@ struct RandomRecords {
             ranges: ranges, total: perhaps { $0.number() }, validator: validators.randomElement(using: &generator)!,
             identity: FileIdentity(
                 device: number(), inode: number(), mount: number(), boot: text(), born: perhaps { Int64(truncatingIfNeeded: $0.number()) }),
-            digest: perhaps { $0.checksum() })
+            digest: perhaps { $0.checksum() }, mirror: perhaps { .random(in: 0 ... .max, using: &$0.generator) })
     }
 
     mutating func record(_ value: UInt64) -> DownloadRecord {
@@ -133,6 +134,9 @@ struct RandomRecords {
         record.mediaType = perhaps { $0.text() }
         record.source = perhaps { $0.text() }
         record.path = perhaps { $0.text() }
+        record.sources = record.options.mirrors.map {
+            SourceRecord(url: $0, received: number(), left: perhaps { SourceFault.allCases.randomElement(using: &$0.generator)! })
+        }
         record.resume = perhaps { $0.resume() }
         record.retryAt = perhaps { $0.time() }
         record.expiresAt = perhaps { $0.time() }
@@ -183,6 +187,7 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
     record.options.referrer = "https://example.org/"
     record.options.username = "user"
     record.options.password = "pass: word"
+    record.options.mirrors = ["https://m.example.org/a?b", "http://n.example.org/"]
     record.options.checksum = Checksum(.sha512, digest: [UInt8](repeating: 0xA5, count: 64))
     record.options.size = 1
     record.options.maxSize = 2
@@ -228,6 +233,7 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
     record.resume = ResumeData(
         ranges: ByteRanges([0..<17, 100..<200, 300..<301]), total: 18, validator: .entityTag("\"abc\""),
         identity: FileIdentity(device: 19, inode: 20, mount: .max, boot: "b-o-o-t", born: -21),
-        digest: Checksum(.sha256, digest: [UInt8](repeating: 0x5A, count: 32)))
+        digest: Checksum(.sha256, digest: [UInt8](repeating: 0x5A, count: 32)), mirror: 1)
+    record.sources = [SourceRecord(url: record.url, received: 30, left: .httpStatus), SourceRecord(url: record.options.mirrors[1])]
     return record
 }

@@ -75,7 +75,7 @@ final class EngineFixture: Sendable {
     func permit(_ body: @escaping (RequestID) -> Void) { permit = body }
 
     func take(_ event: TransferEvent) {
-        if case .asks(let id, _) = event {
+        if case .asks(let id, _, _) = event {
             asked.append(id)
             return permit(id)
         }

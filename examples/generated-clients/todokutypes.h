@@ -13,6 +13,7 @@
 using TodokuHostRules = QMap<QString, QVariantMap>;  // a{sa{sv}}
 using TodokuStrings = QMap<QString, QString>;        // a{ss}
 using TodokuPushRegistrations = QList<QVariantMap>;  // aa{sv}
+using TodokuSources = QList<QVariantMap>;            // aa{sv}
 
 struct TodokuItem { QString url; QVariantMap options; };  // (sa{sv})
 using TodokuItems = QList<TodokuItem>;
@@ -68,4 +69,5 @@ inline void registerTodokuTypes()
     qRegisterMetaType<TodokuDescriptions>("TodokuDescriptions");
     qRegisterMetaType<TodokuAssetUpdates>("TodokuAssetUpdates");
     qRegisterMetaType<TodokuPushRegistrations>("TodokuPushRegistrations");
+    qRegisterMetaType<TodokuSources>("TodokuSources");
 }

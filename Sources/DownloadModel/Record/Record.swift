@@ -136,6 +136,11 @@ public struct DownloadRecord: Equatable, Sendable {
         get { course?.value.reminders ?? OwnerReminders() }
         set { if newValue != reminders { change { $0.reminders = newValue } } }
     }
+    /// What is known of the sources. Empty: nothing yet, or the download has no mirrors.
+    public var sources: [SourceRecord] {
+        get { course?.value.sources ?? [] }
+        set { if newValue != sources { change { $0.sources = newValue } } }
+    }
     /// The completion toast is not yet known to be shown or not needed.
     public var owesToast: Bool {
         get { course?.value.owesToast ?? false }
@@ -210,6 +215,7 @@ public struct DownloadRecord: Equatable, Sendable {
         var isToDescriptor: Bool = false
         var reminders = OwnerReminders()
         var owesToast: Bool = false
+        var sources: [SourceRecord] = []
     }
 
     /// The name of the final file, as chosen from the response. A row without that name falls back to a name that needs no response.
@@ -247,19 +253,28 @@ public struct ResumeData: Equatable, Sendable {
     public var validator: Validator?
     /// The digest that the server stated of the representation; nil: it stated none.
     public var digest: Checksum?
+    /// The mirror that the representation belongs to, by its place in `DownloadOptions.mirrors`; nil: the URL of the download. Validator
+    /// and digest are of this source.
+    public var mirror: UInt32?
     /// The part file's identity, and the boot in which it was written. The written map is trusted only if all these values still match.
     public var identity: FileIdentity
 
     /// The number of bytes in `ranges`.
     public var written: ByteCount { ranges.byteCount }
 
-    public init(ranges: ByteRanges, total: ByteCount?, validator: Validator?, identity: FileIdentity, digest: Checksum? = nil) {
+    public init(
+        ranges: ByteRanges, total: ByteCount?, validator: Validator?, identity: FileIdentity, digest: Checksum? = nil, mirror: UInt32? = nil
+    ) {
         (self.ranges, self.total, self.validator, self.identity, self.digest) = (ranges, total, validator, identity, digest)
+        self.mirror = mirror
     }
 
     /// The first `written` bytes are on disk.
-    public init(written: ByteCount, total: ByteCount?, validator: Validator?, identity: FileIdentity, digest: Checksum? = nil) {
-        self.init(ranges: ByteRanges(prefix: written), total: total, validator: validator, identity: identity, digest: digest)
+    public init(
+        written: ByteCount, total: ByteCount?, validator: Validator?, identity: FileIdentity, digest: Checksum? = nil, mirror: UInt32? = nil
+    ) {
+        self.init(
+            ranges: ByteRanges(prefix: written), total: total, validator: validator, identity: identity, digest: digest, mirror: mirror)
     }
 }
 

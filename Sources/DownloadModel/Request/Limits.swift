@@ -10,6 +10,8 @@ public enum Limits {
     public static let batchItems = 10_000
     public static let urlBytes = 8 * 1024
     public static let headerBytes = 64 * 1024
+    /// Most mirrors of one download.
+    public static let mirrors = 32
     public static let metadataBytes = 64 * 1024
     /// In milliseconds: a hundred years. A longer deadline is cut to this.
     public static let longestDeadline: UInt64 = 100 * 366 * 24 * 3600 * 1000

@@ -52,9 +52,13 @@ internal import TransferEngine
     func progressed(_ downloads: [ManagedDownload]) {
         for download in downloads {
             progress(of: download)
-            guard download.connections != download.toldConnections, !journal.holdsProgress(of: download.number) else { continue }
-            download.toldConnections = download.connections
-            download.changedProperties.insert(Download.connections.name)
+            let (hasNewSources, hasOtherCount) = (
+                download.sources != download.toldSources, download.connections != download.toldConnections
+            )
+            guard hasNewSources || hasOtherCount, !journal.holdsProgress(of: download.number) else { continue }
+            (download.toldConnections, download.toldSources) = (download.connections, download.sources)
+            if hasOtherCount { download.changedProperties.insert(Download.connections.name) }
+            if hasNewSources { download.changedProperties.insert(Download.sources.name) }
             schedulePropertiesSoon(download)
         }
     }

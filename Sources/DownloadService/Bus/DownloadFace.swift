@@ -152,6 +152,7 @@ enum DownloadFace {
         },
         PropertyRow(Download.attempts) { $0.record.attempts },
         PropertyRow(Download.connections) { $0.state == .active ? max(1, $0.connections) : 0 },
+        PropertyRow(Download.sources) { SourceList($0.shownSources.map { SourceStatus($0.source, speed: $0.speed) }) },
         PropertyRow(Download.queuedAt) { $0.record.queuedAt.microseconds },
         PropertyRow(Download.startedAt) { $0.record.startedAt?.microseconds ?? 0 },
         PropertyRow(Download.endedAt) { $0.record.endedAt?.microseconds ?? 0 },

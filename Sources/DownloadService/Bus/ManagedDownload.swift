@@ -3,6 +3,7 @@ internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
 internal import Scheduling
+internal import TransferEngine
 
 typealias FetchReply = Reply<(String, String)>
 
@@ -21,6 +22,10 @@ typealias FetchReply = Reply<(String, String)>
     var connections: UInt32 = 1
     /// The value of `connections` in the last `PropertiesChanged`.
     var toldConnections: UInt32 = 1
+    /// The sources as last reported by the running transfer; empty: the record knows them.
+    var sources: [SourceProgress] = []
+    /// The value of `sources` in the last `PropertiesChanged`.
+    var toldSources: [SourceProgress] = []
     /// How much of the archive has been read, 0.0–1.0; nil: none yet, or it is not being unpacked.
     var extracted: Double?
 
@@ -84,10 +89,16 @@ typealias FetchReply = Reply<(String, String)>
     /// The complete size; nil while unknown. Before the end, the size that the caller expects counts as known.
     var total: ByteCount? { record.total ?? (state.hasEnded ? nil : record.options.size) }
 
+    /// What is known of each source, with its speed. Empty if the download has no mirrors.
+    var shownSources: [SourceProgress] {
+        guard sources.isEmpty else { return sources }
+        return record.knownSources.map { SourceProgress($0, speed: 0) }
+    }
+
     /// Whether a new object made from the scheduler would equal this one.
     var isDispensable: Bool {
         entry.work == .idle && waiting.isEmpty && fetching.isEmpty && (validators == nil || state.hasEnded) && propertiesTimer == nil
-            && changedProperties.isEmpty && speed == 0 && connections == 1 && toldConnections == 1 && extracted == nil
+            && changedProperties.isEmpty && speed == 0 && connections == 1 && toldConnections == 1 && extracted == nil && sources.isEmpty
             && received == record.received && toldReceived == received && hasToldBytes == (record.fileName != nil)
     }
 

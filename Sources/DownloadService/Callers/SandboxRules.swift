@@ -100,6 +100,12 @@ extension DownloadOptions {
     /// withdraw the permission of sandboxes (`SandboxPrivate`).
     func refusesPrivate(_ settings: Settings) -> Bool { !allowsPrivate || isSandboxed && !settings.allowsPrivateFromSandbox }
 
+    /// - Throws: as `checkAddress`, if a mirror contains a forbidden address.
+    func checkMirrors(_ settings: Settings) throws(Refusal) {
+        guard !mirrors.isEmpty, refusesPrivate(settings) else { return }
+        for mirror in mirrors { if let url = try? DownloadURL(mirror) { try checkAddress(of: url, settings) } }
+    }
+
     /// - Throws: `NotAllowed` if `url` contains a forbidden address literally. Host names are not looked up.
     func checkAddress(of url: DownloadURL, _ settings: Settings) throws(Refusal) {
         guard url.isHostLiteralPrivate, refusesPrivate(settings) else { return }

@@ -67,6 +67,8 @@ extension Downloader {
         var request = TransferRequest(
             number: record.number, url: url, directory: record.directory, partName: partNames.name(of: record.number))
         request.allowsHiddenFolders = allowsHidden(in: record.directory)
+        (request.sources, request.mixesSources) = (sources(of: record, url), record.mixesSources)
+        request.firstSource = request.sources.firstIndex { $0.url.text == record.firstURL } ?? 0
         request.headers = options.headers
         request.userAgent = options.userAgent
         request.referrer = options.referrer
@@ -103,6 +105,16 @@ extension Downloader {
         engine.start(request, on: disk)
     }
 
+    /// The URL and the mirrors; empty if there are no mirrors. A mirror that cannot be read was checked when it was added: only a damaged
+    /// database has it.
+    private func sources(of record: DownloadRecord, _ url: DownloadURL) -> [TransferSource] {
+        record.knownSources.enumerated().compactMap { place, source in
+            let mirror = place == 0 ? nil : record.options.mirrors.firstIndex(of: source.url).map { UInt32(clamping: $0) }
+            guard let sourceURL = place == 0 ? url : try? DownloadURL(source.url) else { return nil }
+            return TransferSource(sourceURL, mirror: mirror, received: source.received, hasWrongBytes: source.left == .wrongBytes)
+        }
+    }
+
     private func mapPath(of number: DownloadNumber) -> String { "\(mapFolder)/\(number)" }
 
     // MARK: From the engine
@@ -111,7 +123,12 @@ extension Downloader {
 
     private func carryOut(_ event: TransferEvent) {
         switch event {
-        case .asks(let id, let url): decide(.asks(id, host: url.host, origin: url.origin))
+        case .asks(let id, let url, let isAnswered): decide(.asks(id, host: url.host, origin: url.origin, isAnswered: isAnswered))
+        case .moved(let id, let failure): decide(.moved(id, failure))
+        case .sources(let number, let sources):
+            guard let download = list.download(number) else { return }
+            decide(.sources(download.entry, sources))
+            tell { $0.progressed([download]) }
         case .sent(let id, let time): decide(.sent(id, at: time))
         case .joined(let id): decide(.joined(id))
         case .over(let id, let failure): decide(.over(id, failure))
@@ -125,6 +142,7 @@ extension Downloader {
                 download.received = one.received
                 download.speed = one.speed
                 download.connections = one.connections
+                download.sources = one.sources
                 moved.append(download)
             }
             tell { $0.progressed(moved) }
@@ -150,7 +168,7 @@ extension Downloader {
 
     private func ended(_ number: DownloadNumber, _ end: TransferEnd, by id: RequestID?) {
         if let download = list.download(number) {
-            (download.speed, download.connections, download.toldConnections) = (0, 1, 1)
+            (download.speed, download.connections, download.toldConnections, download.sources) = (0, 1, 1, [])
             if case .complete(let part) = end, download.state == .active { download.received = part.size }
             tell { $0.stopped(download) }
         }
@@ -158,7 +176,8 @@ extension Downloader {
         switch end {
         case .complete(let part):
             let resume =
-                part.resume ?? ResumeData(written: part.size, total: part.size, validator: nil, identity: part.identity)
+                part.resume
+                ?? ResumeData(written: part.size, total: part.size, validator: nil, identity: part.identity, mirror: part.mirror)
             outcome = .complete(size: part.size, fileName: part.facts.fileName, resume)
             list.download(number)?.validators = part.validators
         case .failed(let failure, let madeProgress, let resume):

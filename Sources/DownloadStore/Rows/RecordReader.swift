@@ -66,6 +66,7 @@ extension DownloadRecord {
         path = reader.course(.path)
         source = reader.course(.source)
         proof = (reader.course(.proof) as String?).flatMap(FileProof.init)
+        sources = (reader.course(.sources) as String?).map { [SourceRecord](storedText: $0) } ?? []
         resume = reader.resume()
         retryAt = reader.course(.retryAt)
         expiresAt = reader.course(.expiresAt)
@@ -168,7 +169,8 @@ private struct RecordReader {
         return ResumeData(
             ranges: ranges, total: course(.resumeTotal),
             validator: tag ?? (course(.resumeLastModified) as String?).map(Validator.lastModified),
-            identity: FileIdentity(device: device, inode: inode, mount: mount, boot: boot, born: course(.resumeBorn)), digest: digest)
+            identity: FileIdentity(device: device, inode: inode, mount: mount, boot: boot, born: course(.resumeBorn)), digest: digest,
+            mirror: course(.resumeMirror))
     }
 
     mutating func options() -> DownloadOptions {

@@ -37,6 +37,7 @@ extension DownloadRecord {
         try statement.bind(path, CourseColumn.path)
         try statement.bind(source, CourseColumn.source)
         try statement.bind(proof?.rawValue, CourseColumn.proof)
+        if !sources.isEmpty { try statement.bind(sources.storedText, CourseColumn.sources) }
         try statement.bind(retryAt, CourseColumn.retryAt)
         try statement.bind(expiresAt, CourseColumn.expiresAt)
         try statement.bind(timeLeft?.microseconds, CourseColumn.timeLeft)
@@ -102,6 +103,7 @@ extension ResumeData {
         try statement.bind(identity.boot, CourseColumn.resumeBoot)
         try statement.bind(identity.born, CourseColumn.resumeBorn)
         try statement.bind(digest?.description, CourseColumn.resumeDigest)
+        try statement.bind(mirror, CourseColumn.resumeMirror)
     }
 }
 

@@ -20,6 +20,8 @@ package final class PartFile {
     package var digest: Checksum? {
         didSet { if digest != oldValue { map = nil } }  // the next write makes a map with it
     }
+    /// The mirror that the representation belongs to, as in `ResumeData`; nil: the URL of the download.
+    package var mirror: UInt32?
     /// Complete size of the representation; nil while unknown.
     package var total: ByteCount?
     /// Whether a later transfer can resume from these bytes.
@@ -84,6 +86,7 @@ package final class PartFile {
         else { return nil }
         let part = PartFile(in: held, identity: identity, ranges: resume.ranges)
         (part.validator, part.digest, part.total, part.isResumable) = (resume.validator, resume.digest, resume.total, true)
+        part.mirror = resume.mirror
         return part
     }
 
@@ -170,17 +173,19 @@ package final class PartFile {
         let part = PartFile(
             adopting: descriptor, name: name, folder: folder, identity: identity, ranges: best.ranges, mapPath: mapPath)
         (part.validator, part.digest, part.total, part.isResumable) = (best.validator, best.digest, best.total, true)
+        part.mirror = best.mirror
         return part
     }
 
     /// The resume data once `ranges` are on disk; nil if a later transfer could not resume from them.
     package func resumeData(_ ranges: ByteRanges) -> ResumeData? {
-        isResumable ? ResumeData(ranges: ranges, total: total, validator: validator, identity: identity, digest: digest) : nil
+        guard isResumable else { return nil }
+        return ResumeData(ranges: ranges, total: total, validator: validator, identity: identity, digest: digest, mirror: mirror)
     }
 
     // MARK: The written map
 
-    private var mapHeader: MapHeader { MapHeader(identity: identity, total: total, validator: validator, digest: digest) }
+    private var mapHeader: MapHeader { MapHeader(identity: identity, total: total, validator: validator, digest: digest, mirror: mirror) }
 
     private var deservesMap: Bool { isResumable && written >= WrittenMap.threshold }
 

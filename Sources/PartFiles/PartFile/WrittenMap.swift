@@ -117,6 +117,8 @@ package final class WrittenMap {
 /// - boot id and validator, each as length and bytes
 /// - the digest that the server stated, as length and bytes of the form `sha256:<hex>`; the length is 0 if there is none. Earlier programs
 ///   neither write nor read this field.
+/// - the mirror that the bytes belong to, as its place from 1 on; 0 if they belong to the URL of the download. Earlier programs neither
+///   write nor read this field.
 package struct MapHeader: Equatable {
     private static let magic: UInt64 = 0x5041_4D4B_4454  // "TDKMAP", in the low 48 bits; the version is above
     /// The version that is written. Older versions are read, too.
@@ -126,13 +128,14 @@ package struct MapHeader: Equatable {
     var total: ByteCount?
     var validator: Validator?
     var digest: Checksum?
+    var mirror: UInt32?
 
-    init(identity: FileIdentity, total: ByteCount?, validator: Validator?, digest: Checksum? = nil) {
-        (self.identity, self.total, self.validator, self.digest) = (identity, total, validator, digest)
+    init(identity: FileIdentity, total: ByteCount?, validator: Validator?, digest: Checksum? = nil, mirror: UInt32? = nil) {
+        (self.identity, self.total, self.validator, self.digest, self.mirror) = (identity, total, validator, digest, mirror)
     }
 
     func resumeData(_ ranges: ByteRanges) -> ResumeData {
-        ResumeData(ranges: ranges, total: total, validator: validator, identity: identity, digest: digest)
+        ResumeData(ranges: ranges, total: total, validator: validator, identity: identity, digest: digest, mirror: mirror)
     }
 
     /// nil if the total is the value that means "unknown".
@@ -151,6 +154,7 @@ package struct MapHeader: Equatable {
         fields.append(identity.boot)
         fields.append(validator?.ifRange ?? "")
         fields.append(digest?.description ?? "")
+        fields.append(mirror.map { UInt64($0) +| 1 } ?? 0)
         var bytes: [UInt8] = []
         bytes.append(Self.magic | Self.version << 48)
         bytes.append(UInt64(fields.count))
@@ -183,8 +187,11 @@ package struct MapHeader: Equatable {
             guard let stated = try? Checksum(text) else { return nil }
             digest = stated
         }
-        let identity = FileIdentity(device: device, inode: inode, mount: mount, boot: boot)
-        return (MapHeader(identity: identity, total: total == .max ? nil : total, validator: validator, digest: digest), first >> 48)
+        let mirror = reader.number().flatMap { $0 == 0 ? nil : UInt32(clamping: $0 -| 1) }
+        let header = MapHeader(
+            identity: FileIdentity(device: device, inode: inode, mount: mount, boot: boot), total: total == .max ? nil : total,
+            validator: validator, digest: digest, mirror: mirror)
+        return (header, first >> 48)
     }
 
     private static func checksum(_ bytes: ArraySlice<UInt8>) -> UInt64 {

@@ -19,6 +19,6 @@ struct RecordSharing {
 
     /// Makes `entry` share the texts of its host and origin with the last entry, if they are equal.
     mutating func joinHost(of entry: ScheduledDownload) {
-        if let host = authority.host(of: entry.record.url) { (entry.host, entry.origin) = (host, authority.origin) }
+        if let host = authority.host(of: entry.record.firstURL) { (entry.host, entry.origin) = (host, authority.origin) }
     }
 }

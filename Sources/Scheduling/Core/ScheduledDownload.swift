@@ -53,14 +53,23 @@ public final class ScheduledDownload {
     var ending: Int64 = 0
     /// The share of the download in the scheduler's sums.
     var summand: ProgressTally.Summand?
-    /// The host of the URL, for the limit per host.
-    public internal(set) lazy var host = DownloadURL.host(of: record.url)
-    /// `DownloadURL.origin` of the URL. An origin that refuses a request is paused or slowed.
-    lazy var origin = DownloadURL.origin(of: record.url)
+    /// The host of the first request (`DownloadRecord.firstURL`), for the limit per host.
+    public internal(set) lazy var host = DownloadURL.host(of: record.firstURL)
+    /// `DownloadURL.origin` of the first request. An origin that refuses a request is paused or slowed.
+    lazy var origin = DownloadURL.origin(of: record.firstURL)
     /// Whether the host is this machine, which needs no network.
     lazy var isLocal = isLoopbackAddress(host)
 
     init(_ record: DownloadRecord, sums: Sums) { (self.record, self.sums) = (record, sums) }
+
+    /// Another source may be the first now.
+    func findPlace() {
+        guard !record.options.mirrors.isEmpty, case let origin = DownloadURL.origin(of: record.firstURL), origin != self.origin else {
+            return
+        }
+        (self.origin, host) = (origin, DownloadURL.host(of: origin))
+        isLocal = isLoopbackAddress(host)
+    }
 
     public var number: DownloadNumber { record.number }
     public var state: DownloadState { record.state }

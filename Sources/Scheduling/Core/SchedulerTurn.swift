@@ -44,7 +44,12 @@ extension Scheduler {
         // From the engine.
         /// The next request of a transfer goes to `host`: a redirect, or a repeated request; or, with an id not seen before, a request for
         /// another part of the file at the same time. `Action.permit` follows once the host may take the request.
-        case asks(RequestID, host: String, origin: String?)
+        /// `isAnswered`: the server of the transfer's request before has answered it.
+        case asks(RequestID, host: String, origin: String?, isAnswered: Bool = true)
+        /// A request has failed, and the transfer asks another source (`asks` follows) or ends.
+        case moved(RequestID, DownloadFailure)
+        /// What is known of the sources. Saved with the next checkpoint or end.
+        case sources(ScheduledDownload, [SourceRecord])
         case sent(RequestID, at: WallTime)
         /// The response to a further request brings a part of the file.
         case joined(RequestID)
@@ -191,7 +196,9 @@ extension Scheduler {
         case .savedMembers(let batch, let members): enter(members, of: batch, now: now)
         case .unsaved(let entry): undo(entry, now: now)
         case .unsavedBatch(let batch, let members): undo(batch, members, now: now)
-        case .asks(let id, let host, let origin): hop(id, to: host, origin: origin, now: now)
+        case .asks(let id, let host, let origin, let isAnswered): hop(id, to: host, origin: origin, isAnswered: isAnswered, now: now)
+        case .moved(let id, let failure): moved(id, failure, now: now)
+        case .sources(let entry, let sources): keep(sources, of: entry)
         case .sent(let id, let time): requestSent(id, at: time, now: now)
         case .joined(let id): joined(id, now: now)
         case .over(let id, let failure): requestOver(id, failure, now: now)

@@ -55,6 +55,12 @@ extension Scheduler {
         save(entry)
     }
 
+    /// The transfer has learned something about its sources.
+    func keep(_ sources: [SourceRecord], of entry: ScheduledDownload) {
+        guard entry.work != .idle, !entry.isRemoved else { return }
+        change(entry) { $0.sources = sources }
+    }
+
     /// The transfer of `number` has ended. Every `startTransfer` is answered by exactly one such event.
     ///
     /// - Parameter id: the request whose response ended the transfer; nil: no response did.
@@ -173,7 +179,7 @@ extension Scheduler {
         guard leavePool(entry, now: now), entry.state == .verifying else { return }
         entry.record.resume = ResumeData(
             written: entry.record.received, total: entry.record.total, validator: entry.record.resume?.validator, identity: identity,
-            digest: entry.record.resume?.digest)
+            digest: entry.record.resume?.digest, mirror: entry.record.resume?.mirror)
         entry.record.proof = entry.record.proofOfVerification
         applyOwn(entry.record.folderName == nil ? .verified : .unpack, to: entry, now: now)
     }
@@ -195,9 +201,14 @@ extension Scheduler {
     /// The verification, the extraction or the commit failed.
     func endingFailed(_ entry: ScheduledDownload, _ failure: DownloadFailure, now: WallTime) {
         guard leavePool(entry, now: now) else { return }
-        if failure.name == .checksumMismatch, entry.record.isSpliced, !entry.record.hasStartedOver, entry.state == .verifying {
-            applyOwn(.startOver, to: entry, now: now)
-            return
+        if failure.name == .checksumMismatch, entry.state == .verifying {
+            var record = entry.record
+            let mayStartOver = record.learnFromMismatch()
+            change(entry) { $0.sources = record.sources }
+            if mayStartOver {
+                applyOwn(.startOver, to: entry, now: now)
+                return
+            }
         }
         let (verdict, used) =
             failure.wait == nil
@@ -339,6 +350,7 @@ extension Scheduler {
         let isInLane = entry.lane != nil
         leaveLane(entry)
         (entry.host, entry.origin, entry.isLocal) = (url.host, url.origin, isLoopbackAddress(url.host))
+        entry.findPlace()
         if isInLane || entry.state == .queued { makeRunnable(entry) }
         save(entry)
         output.append(.tell(entry))
@@ -371,7 +383,8 @@ extension DownloadRecord {
     mutating func keepWhole(_ part: ResumeData, size: ByteCount) {
         let isSame = resume.map { ($0.identity.device, $0.identity.inode) == (part.identity.device, part.identity.inode) } ?? false
         let durable = isSame ? resume?.ranges.clipped(to: size) ?? ByteRanges() : ByteRanges()
-        resume = ResumeData(ranges: durable, total: size, validator: part.validator, identity: part.identity, digest: part.digest)
+        resume = ResumeData(
+            ranges: durable, total: size, validator: part.validator, identity: part.identity, digest: part.digest, mirror: part.mirror)
         received = size
     }
 }

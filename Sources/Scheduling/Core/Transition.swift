@@ -57,6 +57,7 @@ struct Transition {
         if revives {
             (record.endedAt, record.retriesUsed, record.expiresAt, record.timeLeft, record.hasStartedOver) = (nil, 0, nil, nil, false)
             (record.reminders, record.owesToast) = (OwnerReminders(), false)
+            record.forgiveSources()
         }
         if ends {
             (record.retryAt, record.lastFailure, record.expiresAt, record.timeLeft, record.awaitsUrl) = (nil, nil, nil, nil, false)

@@ -73,18 +73,26 @@ extension Scheduler {
         output.append(gate.sent(id, at: time, now: now))
     }
 
-    /// The next request of a running transfer goes to `host`: a redirect, or a repeated request; or a further request (an id that is not
-    /// known). `.permit` follows once the host takes the request.
+    /// The next request of a running transfer goes to `host`: a redirect, a repeated request, or one to another source; or a further
+    /// request (an id that is not known). `.permit` follows once the host takes the request.
     ///
-    /// - Parameter origin: `DownloadURL.origin` of the request; nil: http, port 80.
-    func hop(_ id: RequestID, to host: String, origin: String? = nil, now: WallTime) {
+    /// - Parameters:
+    ///   - origin: `DownloadURL.origin` of the request; nil: http, port 80.
+    ///   - isAnswered: whether the server of the request before has answered it.
+    func hop(_ id: RequestID, to host: String, origin: String? = nil, isAnswered: Bool = true, now: WallTime) {
         // The transfer may be stopping.
         guard let entry = entries[id.download], entry.owns(id), entry.work == .running, entry.state == .active else { return }
         let origin = origin ?? "http://\(host):80"
         guard gate.requests[id] != nil else { return gate.addFurther(id, to: host, origin: origin, now: now) }
-        gate.answered(id, now: now)
+        if isAnswered { gate.answered(id, now: now) }
         gate.redirect(id, to: host, origin: origin, now: now)
         unannounced.redirected.append(entry)
+    }
+
+    /// A request has failed, and its transfer asks another source, or ends.
+    func moved(_ id: RequestID, _ failure: DownloadFailure, now: WallTime) {
+        guard let entry = entries[id.download], entry.owns(id), entry.work != .idle else { return }
+        note(failure, by: id, now: now)
     }
 
     /// A further request brings a part of the file.

@@ -123,6 +123,7 @@ extension Scheduler {
             heldBack.insert(entry.number)
             return
         }
+        entry.findPlace()
         let lane = lane(of: entry, record)
         (entry.lane, entry.requestInterval) = (lane, lane.requestInterval)
         gate.enqueue(

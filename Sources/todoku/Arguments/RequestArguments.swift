@@ -22,6 +22,9 @@ struct RequestArguments: ParsableArguments {
     @Option(help: .option(\.extract, "folder"), completion: .directory)
     var extract: ExtractArgument?
 
+    @Option(help: .option(\.mirrors, "url"))
+    var mirror: [String] = []
+
     @Option(
         name: [.customShort("H"), .long],
         help: .option(\.headers, "name: value"),
@@ -182,7 +185,7 @@ struct RequestArguments: ParsableArguments {
     private var optionsOfOne: [String] {
         [
             ("output", output != nil), ("filename", filename != nil), ("checksum", checksum != nil), ("size", size != nil),
-            ("token", token != nil), ("extract=FOLDER", extract?.text != nil),
+            ("mirror", !mirror.isEmpty), ("token", token != nil), ("extract=FOLDER", extract?.text != nil),
         ]
         .filter(\.1).map(\.0)
     }
@@ -199,6 +202,7 @@ struct RequestArguments: ParsableArguments {
         request.set(\.password, to: password)
         request.set(\.ifExists, to: ifExists)
         if !header.isEmpty { request.headers = header }
+        if !mirror.isEmpty { request.mirrors = mirror }
         request.set(\.userAgent, to: userAgent)
         request.set(\.referrer, to: referrer)
         request.checksum = checksum

@@ -110,6 +110,8 @@ struct ShowCommand: ParsableCommand {
         var received = catalog.size(download.received, of: download.total)
         if let fraction = download.fraction { received += " (\(catalog.percent(Int(clamping: fraction * 100))))" }
         lines.append((catalog.text("Received"), received))
+        let isActive = download.state == .active
+        for source in download.sources { lines.append((catalog.text("Source"), catalog.source(source, isActive: isActive))) }
         if let percent = download.extractedPercent { lines.append((catalog.text("Unpacked"), catalog.percent(percent))) }
         if download.state == .active { lines.append((catalog.text("Speed"), catalog.speed(download.speed))) }
         if let type = download.mediaType { lines.append((catalog.text("Media type"), type)) }

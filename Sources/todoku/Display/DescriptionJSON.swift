@@ -13,10 +13,17 @@ extension DownloadDescription {
             ("file-name", JSON(fileName)), ("media-type", JSON(mediaType)),
             ("path", JSON(path)), ("error", error.map { $0.json } ?? .null), ("proved-by", JSON(provedBy)),
             ("attempts", .unsigned(UInt64(attempts))),
-            ("connections", .unsigned(UInt64(connections))), ("queued-at", JSON(queuedAt?.microseconds)),
+            ("connections", .unsigned(UInt64(connections))), ("sources", .array(sources.map { .object($0.json) })),
+            ("queued-at", JSON(queuedAt?.microseconds)),
             ("started-at", JSON(startedAt?.microseconds)), ("ended-at", JSON(endedAt?.microseconds)), ("batch", JSON(batch)),
             ("priority", .integer(Int64(priority))), ("speed-limit", JSON(speedLimit)),
         ]
+    }
+}
+
+extension DownloadDescription.Source {
+    var json: [(String, JSON)] {
+        [("url", .string(url)), ("received", .unsigned(received)), ("speed", .unsigned(speed)), ("left", JSON(left))]
     }
 }
 

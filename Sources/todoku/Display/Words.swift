@@ -57,6 +57,32 @@ extension Catalog {
         }
     }
 
+    /// A source of the property `Sources`.
+    func source(_ source: DownloadDescription.Source, isActive: Bool) -> String {
+        let received = size(source.received, of: nil)
+        if let left = source.left { return text("%1$s (%2$s, not used: %3$s)", source.url, received, sourceFault(left)) }
+        return isActive
+            ? text("%1$s (%2$s, %3$s)", source.url, received, speed(source.speed)) : text("%1$s (%2$s)", source.url, received)
+    }
+
+    private func sourceFault(_ word: String) -> String {
+        switch SourceFault(rawValue: word) {
+        case .wrongBytes: text("wrong bytes")
+        case .wrongSize: text("another size")
+        case .wrongDigest: text("another digest")
+        case .changed: text("changed")
+        case .noRanges: text("no ranges")
+        case .wrongType: text("another media type")
+        case .httpStatus: text("refused")
+        case .network: text("not reached")
+        case .timeout: text("no answer in time")
+        case .tls: text("no secure connection")
+        case .redirect: text("redirect not followed")
+        case .notAllowed: text("not allowed")
+        case nil: word
+        }
+    }
+
     /// The text of an error. The service's messages are English and have the details, so in another language they follow the translated
     /// reason.
     func explanation(_ error: ClientError) -> String {

@@ -41,7 +41,14 @@ import Testing
         "Error": EndError(
             name: "org.todoku.Error.HttpStatus", message: "no", details: ["http-status": .uint32(404), "retryable": .bool(true)]
         ).variant,
-        "Attempts": .uint32(3), "Connections": .uint32(1), "QueuedAt": .uint64(1), "StartedAt": .uint64(2), "EndedAt": .uint64(0),
+        "Attempts": .uint32(3), "Connections": .uint32(1),
+        "Sources": .array(
+            of: "a{sv}",
+            [
+                .dictionary([
+                    "url": .string("http://h/a"), "received": .uint64(50), "speed": .uint64(0), "left": .string("http-status"),
+                ])
+            ]), "QueuedAt": .uint64(1), "StartedAt": .uint64(2), "EndedAt": .uint64(0),
         "Batch": .objectPath(ObjectPath("/")), "Priority": .int32(-2), "SpeedLimit": .uint64(0),
     ]
 
@@ -57,6 +64,8 @@ import Testing
         #expect(description.error?.httpStatus == 404)
         #expect(description.error?.isRetryable == true)
         #expect((description.attempts, description.connections, description.priority) == (3, 1, -2))
+        #expect(description.sources.map(\.url) == ["http://h/a"] && description.sources[0].received == 50)
+        #expect(description.sources[0].left == "http-status")
         #expect(description.startedAt == WallTime(microseconds: 2))
         #expect(description.endedAt == nil)
         #expect(description.batch == nil)

@@ -24,7 +24,8 @@ import Testing
             "-H", "X-B:2", "--user-agent", "ua", "--referrer", "http://r/", "--user", "me", "--password-file", folder("secret"),
             "--checksum",
             checksum, "--size", "10", "--max-size", "10M", "--paused", "--priority", "-5", "--speed-limit", "500K", "--stall-timeout", "5s",
-            "--connections", "8", "--retries", "3", "--tag", "t", "--notify", "never", "--title", "T", "--body", "B", "--icon", "i",
+            "--mirror", "https://m/a", "--mirror", "https://n/a", "--connections", "8", "--retries", "3", "--tag", "t", "--notify", "never",
+            "--title", "T", "--body", "B", "--icon", "i",
             "--sound", "",
             "--no-show-progress",
             "--metadata", "k=v=w", "--expect-type", "Image/*", "--not-before", "@1800000000", "--deadline", "90m", "--renewable",
@@ -42,6 +43,7 @@ import Testing
         #expect(read.checksum?.description == checksum.lowercased())
         #expect((read.size, read.maxSize, read.start, read.priority) == (10, 10_485_760, false, -5))
         #expect((read.speedLimit, read.connections, read.stallTimeout, read.retries) == (512_000, 8, .seconds(5), 3))
+        #expect(read.mirrors == ["https://m/a", "https://n/a"])
         #expect((read.tag, read.notify, read.title, read.body, read.icon) == ("t", .never, "T", "B", "i"))
         #expect((read.expectType, read.deadline, read.renewable) == ("image/*", .seconds(5400), true))
         #expect(

@@ -35,6 +35,9 @@ internal import Testing
             "app": .string("org.example.App"), "token": .string("t1"), "directory": .string(world.folder), "filename": .string("n.bin"),
             "if-exists": .string("fail"), "headers": .dictionary([("X-A", "1")]), "user-agent": .string("ua"),
             "referrer": .string("http://example.org/"), "username": .string("u"), "password": .string("p"),
+            "mirrors": .strings([
+                "https://m.example.org/a", "https://m.example.org/a", "http://127.0.0.1:1/a", "HTTP://N.example.org:80/b?c",
+            ]),
             "checksum": .string("SHA256:" + String(repeating: "aB", count: 32)), "size": .uint64(10), "max-size": .uint64(20),
             "start": .bool(false), "expect-type": .string("image/*"), "not-before": .uint64(4_000_000_000_000_000),
             "deadline": .uint64(1000), "renewable": .bool(true), "allow-metered": .bool(false), "allow-private": .bool(true),
@@ -58,6 +61,10 @@ internal import Testing
         #expect(before["State"] == .string("paused"))
         #expect(before["FileName"] == .string("n.bin"))
         #expect(before["Total"] == .int64(10))
+        // Each source once, without its query.
+        let sources = try #require(before["Sources"].flatMap { SourceList($0) }?.sources)
+        #expect(sources.map(\.url) == ["http://127.0.0.1:1/a", "https://m.example.org/a", "http://n.example.org/b"])
+        #expect(sources.allSatisfy { $0.received == 0 && $0.speed == 0 && $0.left == nil })
         #expect(await world.stop(daemon).status == 0)
         _ = await world.start()
         #expect(try await client.all(path) == before)

@@ -92,7 +92,9 @@ internal import Testing
             let isUnpacked = name == "Extracted"
             let path = try await running.download(
                 server.url(isWait ? "/busy" : isUnpacked ? "/archive" : "/file"),
-                paused.merging(isUnpacked ? ["extract": .bool(true)] : [:]) { $1 })
+                paused.merging(
+                    isUnpacked ? ["extract": .bool(true)] : name == "Sources" ? ["mirrors": .strings(["http://127.0.0.1:1/"])] : [:]
+                ) { $1 })
             let changes: Changes = [
                 "Url": { [server] in try await client.call(Download.replaceUrl, at: path, (server.otherURL("/fresh"), [:])) },
                 "Priority": { try await client.set(Download.priority, at: path, 7) },
@@ -100,7 +102,7 @@ internal import Testing
             ]
             let byResume = [
                 "", "State", "WaitReason", "WaitUntil", "Error", "FileName", "MediaType", "Path", "Attempts", "Connections", "StartedAt",
-                "EndedAt", "Extracted", "ProvedBy",
+                "EndedAt", "Extracted", "ProvedBy", "Sources",
             ]
             let resume: Change = { try await client.resume(path) }
             return (changes[name] ?? (byResume.contains(name) ? resume : nil)).map { (path, $0) }

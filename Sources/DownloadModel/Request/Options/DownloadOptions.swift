@@ -56,6 +56,8 @@ public struct DownloadOptions: Equatable, Sendable {
     /// Credentials. Sent to the first origin only.
     public var username: String?
     public var password: String?
+    /// Further URLs of the same bytes (`DownloadURL.text`), in the order of preference, each once; at most `Limits.mirrors`.
+    public var mirrors: [String] = []
     public var checksum: Checksum?
     /// The size the file must have.
     public var size: ByteCount?
@@ -127,7 +129,8 @@ extension DownloadOptions {
         let toast = size(title) + size(body) + size(icon) + size(sound)
         let request = size(referrer) + size(userAgent) + size(username) + size(password)
         let fields = headers.reduce(0) { $0 + size($1.name) + size($1.value) }
-        return toast + request + fields + size(tag) + size(token) + size(fileName) + size(extract?.name) + metadata.count
+        let urls = mirrors.reduce(0) { $0 + $1.utf8.count }
+        return toast + request + fields + urls + size(tag) + size(token) + size(fileName) + size(extract?.name) + metadata.count
     }
 }
 

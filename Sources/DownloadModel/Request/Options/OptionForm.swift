@@ -6,6 +6,7 @@ public enum OptionValue: Equatable, Sendable {
     case uint32(UInt32)
     case uint64(UInt64)
     case fields([HeaderField])
+    case texts([String])
     /// `a{sv}`, marshalled as a D-Bus message.
     case dictionary([UInt8])
 
@@ -18,6 +19,7 @@ public enum OptionValue: Equatable, Sendable {
         case .uint32: "u"
         case .uint64: "t"
         case .fields: "a{ss}"
+        case .texts: "as"
         case .dictionary: "a{sv}"
         }
     }
@@ -284,6 +286,36 @@ extension OptionForm where V == [HeaderField] {
             ""
         } parse: { _ in
             nil
+        }
+    }
+}
+
+extension OptionForm where V == [String] {
+    /// URLs in the form of `DownloadURL.text`, each once. The database has them in one text, between spaces.
+    ///
+    /// - Parameter most: the most URLs of a call.
+    static func urls(most: Int) -> OptionForm {
+        OptionForm(signature: "as") { key, value throws(Refusal) in
+            guard case .texts(let texts) = value else { throw .wrongType(key, "as") }
+            guard texts.count <= most else { throw Refusal(.limitExceeded, "Option \(key) takes at most \(most) URLs.") }
+            var urls: [String] = []
+            for (index, text) in texts.enumerated() {
+                func refusal(_ reason: String) -> Refusal { Refusal(.invalidOption, "Option \(key), item \(index): \(reason)") }
+                let url: DownloadURL
+                do throws(Refusal) { url = try DownloadURL(text) } catch { throw refusal(error.message) }
+                guard url.username == nil, url.password == nil else {
+                    throw refusal("The URL has a user name or a password in it, which is sent to no mirror; leave it out.")
+                }
+                if !urls.contains(url.text) { urls.append(url.text) }
+            }
+            return urls
+        } encode: {
+            .texts($0)
+        } text: {
+            $0.joined(separator: " ")
+        } parse: { text in
+            let urls = text.split(separator: " ").map(String.init)
+            return urls.count <= most && urls.allSatisfy { (try? DownloadURL($0))?.text == $0 } ? urls : nil
         }
     }
 }

@@ -98,6 +98,9 @@ extension OptionRow {
 
     private static let ofRequest: [OptionRow] = [
         OptionRow(
+            "mirrors", \.mirrors, .urls(most: Limits.mirrors), sandbox: .free,
+            help: "Another URL of the same file; may be repeated. Best with --checksum. For one URL."),
+        OptionRow(
             "headers", \.headers, .headers, sandbox: .free, help: "Request header, sent to the first server only; may be repeated."),
         OptionRow("user-agent", \.userAgent, .text(), sandbox: .free, help: "User-Agent to send."),
         OptionRow(

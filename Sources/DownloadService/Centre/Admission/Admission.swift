@@ -199,6 +199,7 @@ internal import TransferEngine
         var options = try DownloadOptions(
             decoding: dictionary, from: call.caller, defaultDirectory: list.defaultDirectory, settings: list.settings)
         try options.checkAddress(of: url, list.settings)
+        try options.checkMirrors(list.settings)
         if case .fetch = answer, options.extract != nil {
             throw Refusal(
                 .invalidOption,

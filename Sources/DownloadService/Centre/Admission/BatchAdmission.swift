@@ -52,6 +52,7 @@ internal import Scheduling
                     decoding: own, over: defaults, from: reply.call.caller, defaultDirectory: defaultDirectory, settings: settings)
             let url = try DownloadURL(text)
             try options.checkAddress(of: url, settings)
+            try options.checkMirrors(settings)
             let item = Admission.Wanted(url: url, options: options)
             bytes += Admission.Load.bytes(of: item, from: reply.call.caller)
             wanted.append(item)

@@ -53,6 +53,10 @@ internal import Testing
         ("checksum", .string("md5:" + String(repeating: "g", count: 32))),
         ("size", .uint32(1)), ("size", .int64(1)), ("max-size", .string("1")), ("start", .uint32(0)), ("start", .string("true")),
         ("priority", .uint32(1)), ("priority", .int64(1)), ("speed-limit", .uint32(1)), ("speed-limit", .double(1)),
+        ("mirrors", .string("http://h/")), ("mirrors", .array(of: "o", [.objectPath(ObjectPath("/"))])),
+        ("mirrors", .strings(["ftp://h/"])),
+        ("mirrors", .strings(["http://h/", ""])), ("mirrors", .strings(["http://u@h/"])), ("mirrors", .strings(["http://u:p@h/"])),
+        ("mirrors", .strings(["http://h/a\nb"])), ("mirrors", .strings(["http:///"])),
         ("connections", .uint32(17)), ("connections", .uint32(.max)), ("connections", .int32(2)), ("connections", .string("2")),
         ("stall-timeout", .uint32(0)), ("stall-timeout", .uint64(1000)), ("retries", .int32(1)), ("retries", .string("1")),
         ("tag", .uint32(1)), ("tag", .string("a\nb")), ("tag", .string(String(repeating: "a", count: 256))),
@@ -109,7 +113,7 @@ internal import Testing
     /// Options of the contract that this version does not have, and unknown ones.
     @Test(
         arguments: [
-            "mirrors", "unknown", "Directory", "",
+            "mirror", "unknown", "Directory", "",
         ])
     func `with an option that is not built is refused, not ignored`(key: String) async throws {
         let running = try await Running.start()

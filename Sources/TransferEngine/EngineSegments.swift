@@ -1,0 +1,115 @@
+internal import DownloadModel
+internal import EventLoop
+internal import Transport
+
+/// The requests of a transfer: one segment or several, permits and redirects.
+extension Engine {
+    /// Measures whether more connections make automatic transfers faster. One transfer tries at a time.
+    func measureConnections(of fetching: [Transfer], _ seconds: Double) {
+        guard seconds > 0 else { return }
+        let numbers = Set(fetching.map(\.request.number))
+        if numbers != fetched { for transfer in fetching { transfer.trial.reset() } }
+        fetched = numbers
+        let whole = fetching.reduce(0 as ByteCount) { $0 +| ($1.received -| $1.receivedAtTick) }
+        var trying = fetching.first { $0.trial.isTrying }
+        for transfer in fetching {
+            let own = transfer.received -| transfer.receivedAtTick
+            transfer.measureConnections(seconds: seconds, own: own, whole: whole, mayTry: trying.map { $0 === transfer } ?? true)
+            if trying == nil || trying === transfer { trying = transfer.trial.isTrying ? transfer : nil }
+        }
+    }
+
+    /// Adds the segments that the transfer should have now.
+    func grow(_ transfer: Transfer, _ now: SuspendingClock.Instant) {
+        while transfer.hasSeveral, let segment = transfer.surplusSegment { drop(segment) }
+        for segment in transfer.segments where transfer.hasSeveral && segment.isTakenOver(now) {
+            segment.source.hasLost = transfer.hasMirrors
+            transfer.noteLoss()
+            drop(segment)
+        }
+        while let segment = transfer.furtherSegment(now) { ask(segment) }
+    }
+
+    /// A segment has its stretch: it fetches another one, or ends.
+    func goOn(_ segment: Segment) {
+        let transfer = segment.transfer
+        segment.startOver()
+        guard transfer.isDivided(besides: segment), !transfer.hasStretch(for: segment) else { return ask(segment) }
+        drop(segment)
+    }
+
+    /// Ends a segment of several.
+    func drop(_ segment: Segment, _ failure: DownloadFailure? = nil) {
+        let transfer = segment.transfer
+        transfer.drop(segment, failure)
+        reportEvents(of: transfer)
+    }
+
+    /// The bytes of a response may be wrong: one segment fetches the whole file.
+    func distrust(_ transfer: Transfer, keeping segment: Segment) {
+        for other in transfer.segments where other !== segment { drop(other) }
+        transfer.distrust()
+    }
+
+    func takeBack(_ id: RequestID) {
+        guard let transfer = transfers[id.download], transfer.conclusion == nil, transfer.hasSeveral,
+            let segment = transfer.segments.first(where: { $0.id == id })
+        else { return }
+        drop(segment)
+        transfer.growsAfter = .now + .seconds(1)
+    }
+
+    /// Starts over from the first URL, as `Transfer.ask` says.
+    func restart(_ segment: Segment) {
+        segment.startOver()
+        ask(segment)
+    }
+
+    /// Asks for permission for a further request, because this request must obey the host's rule too.
+    ///
+    /// - Parameter isAnswered: whether the server of the segment's last request has answered.
+    func ask(_ segment: Segment, isAnswered: Bool = true) {
+        segment.awaitsPermit = true
+        segment.transfer.events.append(.asks(segment.id, segment.url, isAnswered: isAnswered))
+        reportEvents(of: segment.transfer)
+    }
+
+    func goOn(_ id: RequestID, tellsSent: Bool) {
+        guard let transfer = transfers[id.download], transfer.conclusion == nil,
+            let segment = transfer.segments.first(where: { $0.id == id && $0.awaitsPermit })
+        else { return }
+        (segment.awaitsPermit, segment.tellsSent, segment.isPaced) = (false, tellsSent, tellsSent)
+        let isFresh = segment.needsFreshConnection
+        segment.needsFreshConnection = false
+        fetch(segment, isFresh: isFresh)
+    }
+
+    func follow(_ segment: Segment, _ attempt: Attempt) {
+        let host = segment.url.host
+        segment.endExchange()
+        segment.hops += 1
+        guard segment.hops <= Self.hopLimit else {
+            return fail(
+                segment,
+                DownloadFailure(.tooManyRedirects, "The server \(host) redirected more than \(Self.hopLimit) times.", host: host), by: nil)
+        }
+        let url: DownloadURL
+        do throws(Refusal) {
+            url = try DownloadURL(location: attempt.head.bytes("location") ?? [], from: segment.url)
+        } catch {
+            return fail(segment, FailureMapping.redirect(error, host: host), by: nil)
+        }
+        guard segment.mayFollow(to: url) else {
+            return fail(
+                segment,
+                DownloadFailure(
+                    .unsafeRedirect,
+                    """
+                    The server \(host) redirected from https to http, where anyone on the way can read and change the file; give a checksum, or \
+                    allow it (option allow-downgrade).
+                    """, host: host), by: nil)
+        }
+        segment.url = url
+        ask(segment)
+    }
+}

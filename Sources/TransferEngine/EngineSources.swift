@@ -1,0 +1,77 @@
+internal import DownloadModel
+internal import EventLoop
+
+/// Requests that fail: the transfer goes on without them, at another source, or ends.
+extension Engine {
+    /// The request of a segment failed. If another segment brings bytes, other segments fetch the bytes that this one leaves. Otherwise the
+    /// transfer asks another source. It fails if none is left.
+    ///
+    /// - Parameter id: the request that failed; nil: it did not go out.
+    func fail(_ segment: Segment, _ failure: DownloadFailure, by id: RequestID?) {
+        let transfer = segment.transfer
+        if transfer.hasSeveral, transfer.isCarried(without: segment) {
+            staging?.flush()
+            transfer.note(failure, of: segment)
+            return drop(segment, failure)
+        }
+        guard transfer.hasMirrors, transfer.diskFailure == nil, let fault = SourceFault(failure) else {
+            return conclude(transfer, .failed(failure), by: id)
+        }
+        turn(segment, from: failure, fault, by: id)
+    }
+
+    func fail(_ segment: Segment, _ failure: DownloadFailure) { fail(segment, failure, by: segment.id) }
+
+    /// A body was refused, or is not what the options demand. Its bytes may be in the file, so another source is asked for the whole.
+    func failWhole(_ segment: Segment, _ failure: DownloadFailure) {
+        let transfer = segment.transfer
+        guard transfer.hasMirrors, transfer.diskFailure == nil, let fault = SourceFault(failure) else {
+            return conclude(transfer, .failed(failure), by: segment.id)
+        }
+        transfer.distrust()
+        turn(segment, from: failure, fault, by: segment.id)
+    }
+
+    /// The response to one of several requests brings none of the bytes that were asked for. The others go on.
+    func decline(_ segment: Segment, _ failure: DownloadFailure?, _ fault: SourceFault?) {
+        let (transfer, source) = (segment.transfer, segment.source)
+        source.takesRanges = false
+        guard transfer.isDivided(besides: segment) else { return restart(segment) }
+        // The source itself may be one of those that go on.
+        if transfer.hasMirrors, !transfer.segments.contains(where: { $0 !== segment && $0.source === source && $0.isReceiving }) {
+            (source.left, source.failure) = (fault, failure)
+        }
+        drop(segment, failure)
+    }
+
+    /// The response of a source contradicts the bytes of others. It is asked for the whole file if nothing else helps.
+    func leave(_ segment: Segment, _ fault: SourceFault) {
+        let source = segment.source
+        (source.left, source.ask) = (fault, .whole)
+        if fault == .noRanges { source.takesRanges = false }
+        guard let next = segment.transfer.nextSource() else { return restart(segment) }
+        turn(segment, to: next, isAnswered: true)
+    }
+
+    /// The source of the transfer's last request has failed.
+    private func turn(_ segment: Segment, from failure: DownloadFailure, _ fault: SourceFault, by id: RequestID?) {
+        let transfer = segment.transfer
+        staging?.flush()
+        transfer.note(failure, fault, of: segment, isAnswer: id != nil)
+        transfer.dropCandidate()
+        if let id { transfer.events.append(.moved(id, failure)) }
+        guard let next = transfer.nextSource() else {
+            return conclude(transfer, .failed(transfer.mostHopefulFailure(or: failure)))
+        }
+        turn(segment, to: next, isAnswered: false)
+    }
+
+    private func turn(_ segment: Segment, to source: Source, isAnswered: Bool) {
+        let transfer = segment.transfer
+        // Those that only wait for a permit, or hear nothing, must not hold bytes back.
+        for other in transfer.segments where other !== segment { drop(other) }
+        transfer.turn(segment, to: source)
+        transfer.reportSources()
+        ask(segment, isAnswered: isAnswered)
+    }
+}

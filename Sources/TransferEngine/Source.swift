@@ -1,0 +1,160 @@
+internal import DownloadModel
+internal import PartFiles
+
+/// A URL that may bring the bytes of a transfer: the URL of the download, or a mirror. Lives on the engine's thread.
+final class Source {
+    let url: DownloadURL
+    /// Its place in `DownloadOptions.mirrors`; nil: the URL of the download.
+    let mirror: UInt32?
+    /// The bytes of the file that it has brought, in earlier transfers too.
+    var received: ByteCount
+    /// Why it is not used any more; nil: it may be used.
+    var left: SourceFault?
+    /// Whether it may not even be asked when nothing else is left: its own response, and not the held bytes, speaks against it.
+    var isSpent = false
+    /// Whether it has lost a connection after it had brought bytes.
+    var hasLost = false
+    /// Its last failure in this transfer.
+    var failure: DownloadFailure?
+    /// How its next request asks for the rest of its own bytes.
+    var ask = Transfer.Ask.conditional
+    /// Whether it may be asked for further ranges at the same time: until one of its responses speaks against it.
+    var takesRanges = true
+    /// Whether its URL leads to a private address; nil: not known yet.
+    var isFirstPrivate: Bool?
+    private var meter = SpeedMeter()
+    private var receivedAtTick: ByteCount
+
+    init(_ source: TransferSource) {
+        (url, mirror, received, receivedAtTick) = (source.url, source.mirror, source.received, source.received)
+        if source.hasWrongBytes { (left, isSpent) = (.wrongBytes, true) }
+    }
+
+    /// Bytes a second.
+    var speed: Speed { meter.bytesPerSecond }
+
+    func measure(seconds: Double) {
+        meter.add(received -| receivedAtTick, seconds: seconds)
+        receivedAtTick = received
+    }
+
+    var record: SourceRecord { SourceRecord(url: url.text, received: received, left: left) }
+}
+
+/// Which source is asked next.
+extension Transfer {
+    /// A source that loses its connection may be asked again at once if it has brought so many bytes that stay.
+    static let leastKept: ByteCount = 64 << 10
+
+    var hasMirrors: Bool { sources.count > 1 }
+
+    /// How a request to `source` asks.
+    func ask(of source: Source) -> Ask {
+        if isDistrusted { return .whole }
+        guard source.ask != .whole, let part, part.mirror != source.mirror else { return source.ask }
+        return mayFollow(part, source) ? .bare : .whole
+    }
+
+    /// Whether bytes of `source`, which are not of the held representation's source, may follow the held bytes.
+    private func mayFollow(_ part: PartFile, _ source: Source) -> Bool {
+        if request.mixesSources { return true }
+        // The response must have the same strong validator.
+        return part.validator != nil && sources.first { $0.mirror == part.mirror }?.url.origin == source.url.origin
+    }
+
+    /// Whether something else than validators proves that bytes of `source` belong to the held bytes.
+    func joins(_ source: Source) -> Bool { request.mixesSources && part.map { $0.mirror != source.mirror } ?? false }
+
+    /// Whether `source` may fetch a stretch of the file beside other segments.
+    func serves(_ source: Source) -> Bool { source.left == nil && source.takesRanges && ask(of: source) != .whole }
+
+    private var standings: [SourceStanding] {
+        sources.map { source in
+            let own = segments.lazy.filter { $0.source === source }
+            let receiving = own.count(where: \.isReceiving)
+            return SourceStanding(
+                left: source.left, isSpent: source.isSpent, hasLost: source.hasLost, holds: part?.mirror == source.mirror,
+                serves: serves(source), connections: own.count, isWaiting: own.contains(where: \.awaitsPermit),
+                speed: receiving > 0 ? Double(source.speed) / Double(receiving) : nil)
+        }
+    }
+
+    /// The source that the only segment of the transfer asks next; nil: none is left.
+    func nextSource() -> Source? { SourceChoice.next(standings, mixes: request.mixesSources).map { sources[$0] } }
+
+    /// The source for one more segment; nil: none may get one.
+    func furtherSource() -> Source? {
+        guard hasMirrors else { return serves(sources[0]) ? sources[0] : nil }
+        return SourceChoice.further(standings).map { sources[$0] }
+    }
+
+    /// Whether another source could go on from the held bytes before `source` begins from the first byte.
+    func hasAlternative(to source: Source) -> Bool {
+        sources.contains { $0 !== source && $0.left == nil && ask(of: $0) != .whole }
+    }
+
+    /// Whether the current exchange of `segment` has brought bytes that the next request to its source need not fetch again.
+    func keepsBytes(of segment: Segment) -> Bool {
+        guard candidate == nil, let part, part.isResumable, ask(of: segment.source) != .whole else { return false }
+        return part.written >= segment.writtenBefore +| Self.leastKept
+    }
+
+    /// The part file turns out to be of another source than the first request asks: the service was killed before it could record that.
+    ///
+    /// - Returns: whether `segment` now asks that source.
+    func turnToHolder(_ segment: Segment) -> Bool {
+        guard hasMirrors, let part, part.mirror != segment.source.mirror, let holder = sources.first(where: { $0.mirror == part.mirror }),
+            holder.left == nil
+        else { return false }
+        segment.move(to: holder)
+        return true
+    }
+
+    /// Lets `segment`, the only one, go on at `source`.
+    func turn(_ segment: Segment, to source: Source) {
+        if source.left == nil, part?.mirror == source.mirror {
+            source.ask = .conditional  // only its own bytes are held now
+        } else if source.left != nil {
+            // The last resort, once.
+            (source.left, source.isSpent, source.ask) = (nil, true, .whole)
+        }
+        segment.move(to: source)
+    }
+
+    /// A request of several has failed. The others go on.
+    func note(_ failure: DownloadFailure, of segment: Segment) {
+        let source = segment.source
+        guard hasMirrors, let fault = SourceFault(failure), segment.isReceiving == false,
+            !segments.contains(where: { $0 !== segment && $0.source === source && $0.isReceiving })
+        else {
+            source.hasLost = hasMirrors
+            return noteLoss()
+        }
+        (source.left, source.failure) = (fault, failure)
+    }
+
+    /// The last request has failed.
+    ///
+    /// - Parameter isAnswer: whether the request went out.
+    func note(_ failure: DownloadFailure, _ fault: SourceFault, of segment: Segment, isAnswer: Bool) {
+        let source = segment.source
+        var failure = failure
+        if isAnswer, failure.retryAfter != nil { failure.origin = segment.url.origin }
+        source.failure = failure
+        if keepsBytes(of: segment) { source.hasLost = true } else { (source.left, source.isSpent) = (fault, true) }
+    }
+
+    /// Of all sources' failures the one that promises most: one that a retry may cure, and soonest; else that of the first source.
+    func mostHopefulFailure(or failure: DownloadFailure) -> DownloadFailure {
+        let failures = sources.compactMap(\.failure)
+        let retryable = failures.filter(\.isRetryable).min { ($0.retryAfter ?? .zero) < ($1.retryAfter ?? .zero) }
+        return retryable ?? failures.first ?? failure
+    }
+
+    /// Reports what is known of the sources, if that has changed.
+    func reportSources() {
+        guard hasMirrors, case let records = sources.map(\.record), records != reportedSources else { return }
+        reportedSources = records
+        events.append(.sources(request.number, records))
+    }
+}

@@ -1,0 +1,358 @@
+import DownloadModel
+import EventLoop
+import Glibc
+import TestSupport
+import Testing
+
+@testable internal import PartFiles
+@testable internal import TransferEngine
+
+extension TransferRequest {
+    /// - Parameter mixes: whether a checksum proves the whole file.
+    fileprivate mutating func use(_ mirrors: [String], mixes: Bool = false) {
+        sources = [TransferSource(url)]
+        for (place, mirror) in mirrors.compactMap({ try? DownloadURL($0) }).enumerated() {
+            sources.append(TransferSource(mirror, mirror: UInt32(place)))
+        }
+        (hasChecksum, mixesSources) = (mixes, mixes)
+    }
+}
+
+extension EventLog {
+    /// The sources as last reported.
+    fileprivate var sources: [SourceRecord] {
+        events.compactMap { if case .sources(_, let sources) = $0 { sources } else { nil } }.last ?? []
+    }
+    fileprivate var moves: [DownloadFailure] { events.compactMap { if case .moved(_, let failure) = $0 { failure } else { nil } } }
+}
+
+/// A server that sends the first bytes of `file`, then ends the connection. It answers 404 to every later request.
+private func breakingServer(_ file: [UInt8], after count: Int, entityTag: String? = "\"v1\"") -> ScriptedServer {
+    ScriptedServer { request, reply in
+        guard request.number == 0 else { return reply.respond(404) }
+        reply.head(200, ["ETag": entityTag ?? "W/\"weak\"", "Accept-Ranges": "bytes"], length: file.count)
+        reply.send(file[..<count])
+        reply.close()
+    }
+}
+
+@Suite(.timeLimit(.minutes(3))) struct `Sources of a transfer without a checksum` {
+    static let file = patternBytes(2_000_000)
+    static let other = [UInt8](repeating: 0xEE, count: 2_000_000)
+
+    /// Both servers send the same validator, although their files differ: bytes of one must never follow bytes of the other.
+    @Test func `are tried one after another, each from the first byte`() async throws {
+        let main = breakingServer(Self.other, after: 900_000)
+        let mirror = ScriptedServer { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(main.url("/file.bin")) { $0.use([mirror.url("/copy.bin")]) }
+        #expect(end.complete?.size == 2_000_000 && fixture.part == Self.file)
+        // The source that has brought bytes is asked for the rest first.
+        #expect(main.requests.map { $0.range?.first } == [nil, 900_000] && main.requests[1].field("If-Range") == "\"v1\"")
+        #expect(mirror.requests.count == 1 && mirror.requests[0].field("Range") == nil)
+        let facts = await fixture.log.facts()
+        #expect(facts.last?.offset == 0 && facts.last?.source == mirror.url("/copy.bin"))
+        #expect(facts.last?.fileName == "file.bin", "the URL of the download gives the name")
+        let sources = await fixture.log.sources
+        #expect(sources.map(\.received) == [900_000, 2_000_000] && sources.map(\.left) == [.httpStatus, nil])
+    }
+
+    enum Trouble: CaseIterable, Sendable { case closed, notFound, unavailable, tooMany, wrongType, wrongSize, loop, downgrade, silent }
+
+    @Test(arguments: Trouble.allCases) func `give way to the next one at once, whatever fails`(trouble: Trouble) async throws {
+        let gate = Gate()
+        let main = ScriptedServer { request, reply in
+            switch trouble {
+            case .closed: reply.reset()
+            case .notFound: reply.respond(404)
+            case .unavailable: reply.respond(503, ["Retry-After": "3600"])
+            case .tooMany: reply.respond(429)
+            case .wrongType: reply.respond(200, ["Content-Type": "text/html"], text: "log in")
+            case .wrongSize: reply.respond(200, ["Content-Type": "application/octet-stream"], text: "short")
+            case .loop: reply.respond(302, ["Location": "/file.bin"])
+            case .downgrade: reply.respond(302, ["Location": "ftp://127.0.0.1/"])
+            case .silent: gate.wait()
+            }
+        }
+        let mirror = ScriptedServer { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(main.url("/file.bin")) {
+            $0.use([mirror.url("/file.bin")])
+            $0.expectedType = "application/octet-stream"
+            if trouble == .wrongSize { $0.expectedSize = 2_000_000 }
+            if trouble == .silent { $0.stallTimeout = .seconds(1) }
+        }
+        gate.open()
+        #expect(end.complete?.size == 2_000_000 && fixture.part == Self.file)
+        #expect(mirror.requests.count == 1)
+        let (sources, moves) = (await fixture.log.sources, await fixture.log.moves)
+        let left: SourceFault =
+            switch trouble {
+            case .closed: .network
+            case .notFound, .unavailable, .tooMany: .httpStatus
+            case .wrongType: .wrongType
+            case .wrongSize: .wrongSize
+            case .loop, .downgrade: .redirect
+            case .silent: .timeout
+            }
+        #expect(sources.map(\.left) == [left, nil])
+        if trouble == .unavailable { #expect(moves.first?.retryAfter == .seconds(3600), "the scheduler learns of the refusal") }
+    }
+
+    @Test func `that all fail leave the most hopeful failure`() async throws {
+        func server(_ status: Int, _ pause: String? = nil) -> ScriptedServer {
+            ScriptedServer { _, reply in pause.map { reply.respond(status, ["Retry-After": $0]) } ?? reply.respond(status) }
+        }
+        let (gone, missing, busy, later) = (server(410), server(404), server(503, "7"), server(503, "3600"))
+        let fixture = await EngineFixture()
+        let hopeless = try await fixture.run(gone.url()) { $0.use([missing.url()]) }
+        #expect(hopeless.failure?.httpStatus == 410, "the first source’s")
+        let hopeful = try await fixture.run(gone.url()) { $0.use([missing.url(), later.url(), busy.url()]) }
+        #expect(hopeful.failure?.httpStatus == 503 && hopeful.failure?.retryAfter == .seconds(7))
+        #expect(try hopeful.failure?.origin == DownloadURL(busy.url()).origin, "the pause is that server’s")
+        #expect([gone, missing, busy, later].map(\.requests.count) == [2, 2, 1, 1], "each is asked once")
+    }
+
+    @Test func `are not asked after a failure on this side`() async throws {
+        let main = ScriptedServer { request, reply in reply.serve(Self.file, for: request) }
+        let mirror = ScriptedServer { request, reply in reply.serve(Self.file, for: request) }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(main.url()) {
+            $0.use([mirror.url()])
+            $0.maxSize = 1000
+        }
+        #expect(end.failure?.name == .tooLarge && mirror.requests.isEmpty)
+        let folder = try await fixture.run(main.url(), number: 2) {
+            $0.use([mirror.url()])
+            $0.directory = fixture.folder("missing")
+        }
+        #expect(folder.failure?.wait == .destination && mirror.requests.isEmpty)
+    }
+
+    @Test func `get headers, credentials and referrer only at the origin of the URL`() async throws {
+        let main = ScriptedServer { request, reply in
+            if request.field("Authorization") == nil { return reply.respond(401, ["WWW-Authenticate": "Basic realm=\"r\""]) }
+            reply.respond(404)
+        }
+        let mirror = ScriptedServer { request, reply in
+            if request.number == 0 { return reply.respond(401, ["WWW-Authenticate": "Basic realm=\"r\""]) }
+            reply.serve(Self.file, for: request)
+        }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(main.url()) {
+            $0.use([mirror.url(), mirror.url("/second")])
+            $0.headers = [HeaderField(name: "X-Secret", value: "1")]
+            ($0.username, $0.password, $0.referrer) = ("me", "secret", "http://example.org/")
+        }
+        #expect(end.complete != nil && main.requests.count == 2 && main.requests.allSatisfy { $0.field("X-Secret") == "1" })
+        #expect(mirror.requests.map(\.path) == ["/", "/second"])
+        let fields = mirror.requests.flatMap { $0.fields.map { $0.name.lowercased() } }
+        #expect(!fields.contains("x-secret") && !fields.contains("authorization") && !fields.contains("referer"))
+    }
+
+    @Test func `with wrong bytes are not asked`() async throws {
+        let main = ScriptedServer { request, reply in reply.serve(Self.other, for: request) }
+        let mirror = ScriptedServer { request, reply in reply.serve(Self.file, for: request) }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(main.url()) {
+            $0.use([mirror.url()])
+            ($0.sources[0].hasWrongBytes, $0.firstSource) = (true, 1)
+        }
+        #expect(end.complete != nil && main.requests.isEmpty && fixture.part == Self.file)
+        #expect(await fixture.log.sources.map(\.left) == [.wrongBytes, nil])
+    }
+
+    /// As after a restart: by the checkpoint, or only by the written map, as after a kill.
+    @Test(arguments: [true, false]) func `go on with the one whose bytes are held`(hasRow: Bool) async throws {
+        let gate = Gate()
+        let main = ScriptedServer { request, reply in
+            if request.number == 0 { reply.respond(404) } else { reply.serve(Self.other, for: request, entityTag: "\"v1\"") }
+        }
+        let mirror = ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+            reply.head(200, ["ETag": "\"v1\""], length: Self.file.count)
+            reply.send(Self.file[..<900_000])
+            gate.wait()
+        }
+        let fixture = await EngineFixture()
+        var request = try fixture.request(main.url()) { $0.use([mirror.url()]) }
+        fixture.engine.start(request)
+        await fixture.log.received(900_000)
+        fixture.engine.stop(request.number)
+        let stopped = await fixture.log.end(of: request.number)
+        gate.open()
+        #expect(stopped.resume?.mirror == 0)
+        if hasRow { (request.resume, request.firstSource) = (stopped.resume, 1) }
+        #expect(await fixture.run(request).complete != nil && fixture.part == Self.file)
+        #expect(main.requests.count == 1 && mirror.requests.map { $0.range?.first } == [nil, 900_000])
+    }
+}
+
+@Suite(.timeLimit(.minutes(3))) struct `Sources of a transfer with a checksum` {
+    static let file = patternBytes(8_000_000)
+
+    @Test func `go on where another one has stopped`() async throws {
+        let main = breakingServer(Self.file, after: 3_000_000)
+        let mirror = ScriptedServer { request, reply in reply.serve(Self.file, for: request, entityTag: "\"of the mirror\"") }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(main.url("/file.bin")) { $0.use([mirror.url("/file.bin")], mixes: true) }
+        #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file)
+        #expect(main.requests.count == 1 && mirror.requests.map { $0.range?.first } == [3_000_000])
+        #expect(mirror.requests[0].field("If-Range") == nil, "the validator is of another server")
+        let sources = await fixture.log.sources
+        #expect(sources.map(\.received) == [3_000_000, 5_000_000] && sources.map(\.left) == [nil, nil])
+        #expect(await fixture.log.facts().map(\.offset) == [0, 3_000_000])
+        #expect(end.complete?.validators?.source == main.url("/file.bin"), "no validator is taken for one of another URL")
+    }
+
+    enum Contradiction: CaseIterable, Sendable { case size, digest, ranges }
+
+    @Test(arguments: Contradiction.allCases) func `are left if they contradict the bytes of others`(kind: Contradiction) async throws {
+        let digest = "sha-256=:\(String(repeating: "A", count: 43))=:"
+        let main = ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.respond(404) }
+            reply.head(200, ["ETag": "\"v1\"", "Repr-Digest": digest], length: Self.file.count)
+            reply.send(Self.file[..<3_000_000])
+            reply.close()
+        }
+        let wrong = ScriptedServer { request, reply in
+            switch kind {
+            case .size: reply.serve(Self.file + [1], for: request)
+            case .digest:
+                reply.serve(Self.file, for: request, fields: ["Repr-Digest": "sha-256=:\(String(repeating: "B", count: 43))=:"])
+            case .ranges: reply.respond(200, body: Self.file)
+            }
+        }
+        let right = ScriptedServer { request, reply in reply.serve(Self.file, for: request) }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(main.url()) { $0.use([wrong.url(), right.url()], mixes: true) }
+        #expect(end.complete != nil && fixture.part == Self.file)
+        #expect(wrong.requests.count == 1 && right.requests.map { $0.range?.first } == [3_000_000])
+        let fault: SourceFault =
+            switch kind {
+            case .size: .wrongSize
+            case .digest: .wrongDigest
+            case .ranges: .noRanges
+            }
+        #expect(await fixture.log.sources.map(\.left) == [nil, fault, nil])
+    }
+
+    @Test func `without ranges bring the rest if nothing else is left`() async throws {
+        let main = breakingServer(Self.file, after: 3_000_000)
+        let mirror = ScriptedServer { request, reply in reply.respond(200, body: Self.file) }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(main.url()) { $0.use([mirror.url()], mixes: true) }
+        #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file)
+        // The first one is asked once more before, because it may send only the rest.
+        #expect(main.requests.count == 2 && mirror.requests.count == 2)
+        #expect(await fixture.log.sources.map(\.received) == [3_000_000, 5_000_000], "the first bytes are dropped")
+    }
+
+    @Test func `of another size are asked for the whole file if nothing else is left`() async throws {
+        let longer = Self.file + [1, 2, 3]
+        let main = breakingServer(Self.file, after: 3_000_000)
+        let mirror = ScriptedServer { request, reply in reply.serve(longer, for: request) }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(main.url()) { $0.use([mirror.url()], mixes: true) }
+        #expect(end.complete?.size == 8_000_003 && fixture.part == longer)
+        #expect(mirror.requests.map { $0.range?.first } == [3_000_000, nil])
+    }
+
+    @Test func `each fetch a part of the file at the same time`() async throws {
+        let (gate, joined) = (Gate(), Gate())
+        let main = ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+            reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: Self.file.count)
+            reply.send(Self.file[..<100_000])
+            gate.wait()
+            reply.send(Self.file[100_000...])
+        }
+        let mirror = ScriptedServer { request, reply in
+            joined.open()
+            reply.serve(Self.file, for: request, entityTag: "\"of the mirror\"")
+        }
+        let fixture = await EngineFixture()
+        let request = try fixture.request(main.url()) {
+            $0.use([mirror.url()], mixes: true)
+            $0.connections = 2
+        }
+        fixture.engine.start(request)
+        await fixture.log.wait { $0.contains { if case .joined = $0 { true } else { false } } }
+        #expect(main.requests.count == 1 && mirror.requests[0].field("If-Range") == nil && mirror.requests[0].range?.last != nil)
+        gate.open()
+        let end = await fixture.log.end(of: request.number)
+        #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file)
+        #expect(await fixture.log.sources.allSatisfy { $0.received > 0 && $0.left == nil })
+        #expect(end.complete?.validators?.source == main.url())
+    }
+
+    @Test(arguments: [404, 200]) func `that fail at a part are left, and the others bring it`(status: Int) async throws {
+        let gate = Gate()
+        let main = ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+            reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: Self.file.count)
+            reply.send(Self.file[..<100_000])
+            gate.wait()
+            reply.send(Self.file[100_000...])
+        }
+        let bad = ScriptedServer { _, reply in reply.respond(status, text: "no") }
+        let good = ScriptedServer { request, reply in reply.serve(Self.file, for: request) }
+        let fixture = await EngineFixture()
+        let request = try fixture.request(main.url()) {
+            $0.use([bad.url(), good.url()], mixes: true)
+            $0.connections = 2
+        }
+        fixture.engine.start(request)
+        await fixture.log.wait { $0.contains { if case .joined = $0 { true } else { false } } }
+        gate.open()
+        #expect(await fixture.log.end(of: request.number).complete?.size == 8_000_000)
+        #expect(fixture.part == Self.file && bad.requests.count == 1 && !good.requests.isEmpty)
+        #expect(await fixture.log.sources.map(\.left) == [nil, status == 404 ? .httpStatus : .noRanges, nil])
+    }
+
+    @Test func `do not mix once a mixed file was wrong`() async throws {
+        let gate = Gate()
+        let main = ScriptedServer { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+        let mirror = ScriptedServer { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(main.url()) {
+            $0.use([mirror.url()], mixes: true)
+            ($0.mixesSources, $0.connections) = (false, 4)
+        }
+        gate.open()
+        #expect(end.complete?.size == 8_000_000 && mirror.requests.isEmpty)
+    }
+}
+
+@Suite struct `The choice of a source` {
+    private typealias Source = SourceStanding
+
+    @Test func `prefers one that has not failed, then one that lost its connection, then one that contradicts`() {
+        let (fresh, lost, gone) = (Source(), Source(hasLost: true), Source(left: .httpStatus, isSpent: true))
+        let (smaller, spent) = (Source(left: .wrongSize), Source(left: .wrongSize, isSpent: true))
+        #expect(SourceChoice.next([gone, lost, fresh], mixes: true) == 2)
+        #expect(SourceChoice.next([gone, fresh, fresh], mixes: true) == 1)
+        #expect(SourceChoice.next([gone, smaller, lost], mixes: true) == 2)
+        #expect(SourceChoice.next([gone, spent, smaller], mixes: false) == 2)
+        #expect(SourceChoice.next([gone, spent, Source(left: .wrongBytes)], mixes: true) == nil)
+    }
+
+    @Test func `begins nothing anew while the source of the held bytes may go on`() {
+        let sources = [Source(), Source(hasLost: true, holds: true), Source()]
+        #expect(SourceChoice.next(sources, mixes: false) == 1)
+        #expect(SourceChoice.next(sources, mixes: true) == 0)
+    }
+
+    @Test func `gives a further connection to the source with the fewest, then to the fastest`() {
+        #expect(SourceChoice.further([Source(connections: 1), Source(connections: 0), Source()]) == 1)
+        #expect(SourceChoice.further([Source(connections: 1, speed: 10), Source(connections: 1, speed: 20)]) == 1)
+        #expect(SourceChoice.further([Source(connections: 1, speed: 10), Source(connections: 2, speed: 20)]) == 0)
+    }
+
+    @Test func `gives no further connection to a source that waits, has lost one or has no ranges, if another is there`() {
+        #expect(SourceChoice.further([Source(connections: 3), Source(connections: 1, isWaiting: true)]) == 0)
+        #expect(SourceChoice.further([Source(connections: 3), Source(hasLost: true)]) == 0)
+        #expect(SourceChoice.further([Source(serves: false), Source(left: .noRanges)]) == nil)
+        #expect(SourceChoice.further([Source(connections: 1, isWaiting: true)]) == 0)
+    }
+}
