@@ -86,7 +86,7 @@ final class Transfer {
         (self.request, self.boot, self.staging) = (request, boot, staging)
         let given = request.sources.isEmpty ? [TransferSource(request.url)] : request.sources
         sources = given.map { Source($0) }
-        let first = sources[min(request.firstSource, sources.count - 1)]
+        let first = sources[sources.indices.contains(request.firstSource) ? request.firstSource : 0]
         segments = [Segment(of: self, id: request.id, pace: Pace(pace, limit: request.speedLimit ?? 0), at: first)]
     }
 

@@ -375,7 +375,8 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         var known = fullRecord(1)
         known.resume?.identity.born = nil
         known.resume?.ranges = ByteRanges(prefix: 17)
-        (known.resume?.digest, known.resume?.mirror) = (nil, nil)
+        known.resume?.digest = nil
+        known.resume?.mirror = nil
         (known.proof, known.sources) = (nil, [])
         known.source = nil
         known.state = known.state.withoutOrigin
@@ -397,7 +398,8 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
             """)
         var known = fullRecord(1)
         known.resume?.ranges = ByteRanges(prefix: 17)
-        (known.resume?.digest, known.resume?.mirror) = (nil, nil)
+        known.resume?.digest = nil
+        known.resume?.mirror = nil
         (known.proof, known.sources) = (nil, [])
         known.source = nil
         known.state = known.state.withoutOrigin
@@ -417,7 +419,8 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
             """)
         var known = fullRecord(1)
         known.resume?.ranges = ByteRanges(prefix: 17)
-        (known.resume?.digest, known.resume?.mirror) = (nil, nil)
+        known.resume?.digest = nil
+        known.resume?.mirror = nil
         (known.proof, known.sources) = (nil, [])
         known.state = known.state.withoutOrigin
         let state = try await reopened(folder.path)

@@ -154,7 +154,7 @@ package struct MapHeader: Equatable {
         fields.append(identity.boot)
         fields.append(validator?.ifRange ?? "")
         fields.append(digest?.description ?? "")
-        fields.append(mirror.map { UInt64($0) +| 1 } ?? 0)
+        fields.append(mirror.map { UInt64(clamping: $0) +| 1 } ?? 0)
         var bytes: [UInt8] = []
         bytes.append(Self.magic | Self.version << 48)
         bytes.append(UInt64(fields.count))

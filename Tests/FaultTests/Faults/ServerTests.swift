@@ -13,7 +13,8 @@ extension `The fault campaign` {
                 notes: """
                     A file of 1.3 MB. The server is wrong at the first request (fresh), at the one after a cut at 1.1 MB (resume), at the first \
                     one after the daemon was ended by SIGTERM or killed at 1.1 MB, or at the first one for another range while the first \
-                    answer goes on (ranges); then it is good.
+                    answer goes on (ranges); then it is good. Eight connections in the last two columns. With mirrors, there is a checksum, \
+                    one mirror is wrong like the server, and one is right.
                     """)
             let cases = Misbehaviour.all.flatMap { one in Stage.allCases.map { ServerCase(misbehaviour: one, stage: $0) } }
             try await runCases(cases, report, lanes: Length.lanes * 2) { try await misbehave($0, $1) }
@@ -32,9 +33,15 @@ extension `The fault campaign` {
     var options: [String: Variant] = [
         "directory": .string(place.files), "notify": .string("never"), "stall-timeout": .uint32(500), "filename": .string("file"),
     ]
-    // The first answer pauses for longer than 500 ms.
-    if test.stage == .ranges { (options["connections"], options["stall-timeout"]) = (.uint32(8), .uint32(5000)) }
-    if test.misbehaviour.hasChecksum { options["checksum"] = .string("sha256:\(try await Bodies.digest(Misbehaviour.old, place))") }
+    let mirrors = test.stage == .mirrors ? test.mirrors(gate) : []
+    if !mirrors.isEmpty { options["mirrors"] = .strings(mirrors.map { $0.url("/file") }) }
+    if test.stage == .ranges || test.stage == .mirrors {
+        // The first answer pauses for longer than 500 ms.
+        (options["connections"], options["stall-timeout"]) = (.uint32(8), .uint32(5000))
+    }
+    if test.misbehaviour.hasChecksum || test.stage == .mirrors {
+        options["checksum"] = .string("sha256:\(try await Bodies.digest(Misbehaviour.old, place))")
+    }
     let path = try await lane.download(server.url("/file"), options)
     if test.stage == .restarted || test.stage == .killed {
         let came = await eventually { (lane.received[path.value] ?? 0) >= 1_100_000 }
@@ -50,15 +57,17 @@ extension `The fault campaign` {
     }
     let file = readFile("\(place.files)/file")
     if end.state == "finished" {
-        let isNew = test.misbehaviour.isReplaced && file == Misbehaviour.new
+        let isNew = test.misbehaviour.isReplaced && test.stage != .mirrors && file == Misbehaviour.new
         let isRight = isNew || file == Misbehaviour.old
         verdict.expect(isRight, "\(file?.count ?? -1) wrong bytes")
-        if case .error = test.misbehaviour.expected, test.stage != .ranges { verdict.wrong.append("it finished") }
+        if case .error = test.misbehaviour.expected, test.stage != .ranges, test.stage != .mirrors { verdict.wrong.append("it finished") }
         if isRight { verdict.right += 1 }
         await expectNoTraces(of: ["file"], place, lane, &verdict)
     } else {
         verdict.tell(end.error.message, "its owner")
         verdict.expect(file == nil, "it failed, and the file is there")
+        // A mirror has the right file, and a checksum proves it.
+        if test.stage == .mirrors { verdict.wrong.append("it failed: \(end.error.message)") }
         if case .right = test.misbehaviour.expected { verdict.wrong.append("it failed: \(end.error.message)") }
         let names = listFolder(place.files)
         verdict.expect(names.allSatisfy { $0.hasPrefix(".todoku-") }, "left behind: \(names)")

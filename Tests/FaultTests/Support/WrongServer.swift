@@ -1,7 +1,7 @@
 internal import Glibc
 internal import TestSupport
 
-enum Stage: String, CaseIterable, Sendable { case fresh, resume, restarted, killed, ranges }
+enum Stage: String, CaseIterable, Sendable { case fresh, resume, restarted, killed, ranges, mirrors }
 
 struct ServerCase: Sendable, CustomStringConvertible {
     let misbehaviour: Misbehaviour
@@ -9,21 +9,22 @@ struct ServerCase: Sendable, CustomStringConvertible {
     var description: String { "\(misbehaviour.name), \(stage.rawValue)" }
 
     /// Serves the file's beginning (unless fresh), then wrong answers, then good ones. After the beginning, the server waits for `gate`.
-    /// `ranges`: the first answer is right, and goes on once another range is requested, or after three seconds.
+    /// `ranges`: the first answer is right, and goes on once another range is requested, or after three seconds. `mirrors`: the same, and the
+    /// other range may be requested from a mirror, which opens `gate`.
     func server(_ gate: Gate) async -> ScriptedServer {
         let (test, stage, turns) = (misbehaviour, stage, Turns())
         let field = test.hasDigest ? "sha-256=:\(base64(await digest(of: Misbehaviour.old))):" : ""
         let stated = test.hasDigest ? ["Repr-Digest: \(field)"] : []
         let first = stated + (test.tag.map { ["ETag: \($0)"] } ?? []) + ["Content-Length: \(Misbehaviour.size)", "\r\n"]
         return ScriptedServer { request, reply in
-            if stage == .ranges, request.number == 0 {
+            if stage == .ranges || stage == .mirrors, request.number == 0 {
                 reply.send("HTTP/1.1 200 OK\r\n" + first.joined(separator: "\r\n"))
                 reply.send(Misbehaviour.old[..<100_000])
                 for _ in 0..<300 where !gate.isOpen { poll(nil, 0, 10) }
                 reply.send(Misbehaviour.old[100_000...])
                 return reply.close()
             }
-            if stage == .ranges { gate.open() }
+            if stage == .ranges || stage == .mirrors { gate.open() }
             if stage != .fresh, request.number == 0 {
                 reply.send("HTTP/1.1 200 OK\r\n" + first.joined(separator: "\r\n"))
                 reply.send(Misbehaviour.old[..<1_100_000])
@@ -39,6 +40,23 @@ struct ServerCase: Sendable, CustomStringConvertible {
                 Misbehaviour.Scene(
                     request: request, reply: reply, first: request.range?.first ?? 0, turn: turn, stated: stated))
         }
+    }
+}
+
+extension ServerCase {
+    /// A mirror that is wrong in the same way, for its first requests, and one that is always right. Both have the first version.
+    func mirrors(_ gate: Gate) -> [ScriptedServer] {
+        let (test, turns) = (misbehaviour, Turns())
+        let wrong = ScriptedServer { request, reply in
+            gate.open()
+            guard let turn = turns.next(most: test.times) else { return reply.serve(Misbehaviour.old, for: request, entityTag: "\"m\"") }
+            test.answer(Misbehaviour.Scene(request: request, reply: reply, first: request.range?.first ?? 0, turn: turn, stated: []))
+        }
+        let right = ScriptedServer { request, reply in
+            gate.open()
+            reply.serve(Misbehaviour.old, for: request, entityTag: "\"n\"")
+        }
+        return [wrong, right]
     }
 }
 
