@@ -69,6 +69,7 @@ let package = Package(
         .target(name: "CArchive"),
         .target(name: "CConfine"),
         .target(name: "CJSON"),
+        .target(name: "CXML"),
         .target(name: "CEmbedded"),
 
         // Rooms
@@ -76,6 +77,7 @@ let package = Package(
         room("DBus", ["CDBus", "EventLoop"], isTestable: true),
         room("JSON", ["CJSON"]),
         room("DownloadModel", isTestable: true),
+        room("Metalink", ["CXML", "DownloadModel"]),
         room("Scheduling", ["DownloadModel"], isTestable: true),
         room("Assets", ["DownloadModel", "JSON"]),
         room("PartFiles", ["CCrypto", "CSystem", "DownloadModel", "EventLoop"], isTestable: true),
@@ -90,7 +92,8 @@ let package = Package(
         room(
             "DownloadService",
             [
-                "EventLoop", "DBus", "DownloadModel", "Scheduling", "Assets", "Extraction", "PartFiles", "Transport", "TransferEngine",
+                "EventLoop", "DBus", "DownloadModel", "Scheduling", "Assets", "Extraction", "Metalink", "PartFiles", "Transport",
+                "TransferEngine",
                 "DownloadStore",
                 "Desktop", "DownloaderInterface", "Localization", "Sandboxes",
                 .product(name: "Logging", package: "swift-log"),
@@ -139,6 +142,7 @@ let package = Package(
         suite("DBusTests", ["DBus", "EventLoop"]),
         suite("JSONTests", ["JSON"]),
         suite("WebPushTests", ["WebPush"]),
+        suite("MetalinkTests", ["Metalink", "DownloadModel"]),
         suite("DownloadModelTests", ["DownloadModel"]),
         suite("SchedulingTests", ["DownloadModel", "Scheduling"]),
         suite("AssetsTests", ["Assets", "DownloadModel"]),

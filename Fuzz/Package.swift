@@ -33,12 +33,14 @@ let package = Package(
         .target(name: "CArchive"),
         .target(name: "CConfine"),
         .target(name: "CJSON"),
+        .target(name: "CXML"),
         .target(name: "CEmbedded"),
         room("EventLoop", ["CSystem"]),
         room("DBus", ["CDBus", "EventLoop"]),
         room("JSON", ["CJSON"]),
         room("WebPush", ["CCrypto"]),
         room("DownloadModel"),
+        room("Metalink", ["CXML", "DownloadModel"]),
         room("Assets", ["DownloadModel", "JSON"]),
         room("PartFiles", ["CCrypto", "CSystem", "DownloadModel", "EventLoop"], isTestable: true),
         room("Transport", ["CCurl", "CCoding", "CSystem", "DownloadModel", "EventLoop"], isTestable: true),
@@ -51,7 +53,7 @@ let package = Package(
             name: "todoku-fuzz",
             dependencies: [
                 "Assets", "CCoding", "CFuzzer", "CSystem", "DBus", "DownloadModel", "DownloadStore", "DownloaderInterface", "EventLoop",
-                "Extraction", "PartFiles", "PushModel", "Transport", "TransferEngine", "WebPush",
+                "Extraction", "Metalink", "PartFiles", "PushModel", "Transport", "TransferEngine", "WebPush",
             ],
             swiftSettings: settings),
     ]

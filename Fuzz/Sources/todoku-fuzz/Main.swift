@@ -35,6 +35,7 @@ enum Target: String, CaseIterable {
     case messages
     case pushes
     case manifests
+    case metalinks
     case exchanges
 
     var oneInput: @convention(c) (UnsafePointer<UInt8>?, Int) -> Int32 {
@@ -52,6 +53,7 @@ enum Target: String, CaseIterable {
         case .messages: { run(fuzzMessage, $0, $1) }
         case .pushes: { run(fuzzPush, $0, $1) }
         case .manifests: { run(fuzzManifest, $0, $1) }
+        case .metalinks: { run(fuzzMetalink, $0, $1) }
         case .exchanges: { run(fuzzExchanges, $0, $1) }
         }
     }

@@ -8,11 +8,18 @@ public enum Limits {
     public static let heldBytesOfSandboxedApp = 32 << 20
     /// Most downloads that one call queues as a batch.
     public static let batchItems = 10_000
+    /// Most Metalink documents that are read at a time: of one connection (in a sandbox, of one app), and in total.
+    public static let documentsPerCaller = 4
+    public static let documents = 8
+    /// Most bytes of such a document.
+    public static let documentBytes = 16 << 20
     public static let urlBytes = 8 * 1024
     public static let headerBytes = 64 * 1024
     /// Most mirrors of one download.
     public static let mirrors = 32
     public static let metadataBytes = 64 * 1024
+    /// Most bytes of the piece hashes of one download: 32,768 pieces by SHA-256.
+    public static let pieceHashBytes = 1 << 20
     /// In milliseconds: a hundred years. A longer deadline is cut to this.
     public static let longestDeadline: UInt64 = 100 * 366 * 24 * 3600 * 1000
     /// Bounded, because a toast that waits for its time keeps the service running.
