@@ -11,6 +11,8 @@ public enum Manager {
     public static let downloadBatch = MethodOf(
         interface, "DownloadBatch", in: [Structure<String, [String: Variant]>].self, [String: Variant].self, out: ObjectPath.self,
         [ObjectPath].self)
+    public static let downloadMetalink = MethodOf(
+        interface, "DownloadMetalink", in: FileDescriptor.self, [String: Variant].self, out: ObjectPath.self, [ObjectPath].self)
     public static let list = MethodOf(interface, "List", in: [String: Variant].self, out: [ObjectPath].self)
     public static let listBatches = MethodOf(interface, "ListBatches", in: [String: Variant].self, out: [ObjectPath].self)
     public static let describe = MethodOf(

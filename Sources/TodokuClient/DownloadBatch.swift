@@ -89,6 +89,19 @@ extension DownloaderClient {
         return QueuedBatch(reference: BatchReference(batch), downloads: downloads.map(DownloadReference.init))
     }
 
+    /// Queues the files of a Metalink document (version 4, RFC 5854) as one batch: all files or none.
+    ///
+    /// - Parameters:
+    ///   - descriptor: a regular file with the document, open for reading; read from its first byte. The service gets a duplicate; the
+    ///     caller still closes its own.
+    ///   - defaults: options for each file. The document gives `fileName`, `checksum` and `size`.
+    public func downloadMetalink(
+        _ descriptor: Int32, _ defaults: DownloadRequest = DownloadRequest()
+    ) async throws(ClientError) -> QueuedBatch {
+        let (batch, downloads) = try await core.call(Manager.downloadMetalink, (FileDescriptor(descriptor), defaults.options))
+        return QueuedBatch(reference: BatchReference(batch), downloads: downloads.map(DownloadReference.init))
+    }
+
     public func describe(_ batch: BatchReference) async throws(ClientError) -> BatchDescription {
         BatchDescription(batch, try await core.call(Standard.getAll, Batch.interface, at: batch.objectPath, repeatable: true))
     }

@@ -34,6 +34,10 @@ enum ManagerFace {
         Row(
             Manager.downloadBatch,
             reading: { commands, items, options, reply in try commands.admission.admit(items, options: options, reply) }),
+        Row(Manager.downloadMetalink) { commands, arguments, reply in
+            let descriptor = HeldDescriptor(adopting: arguments.0.take())
+            try commands.admission.admit(metalink: descriptor, options: arguments.1, reply)
+        },
         Row(Manager.list) { commands, filter, reply in
             try commands.list(DownloadFilter(decoding: filter), reply)
         },

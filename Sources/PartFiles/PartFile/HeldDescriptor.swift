@@ -4,7 +4,7 @@ internal import EventLoop
 internal import Glibc
 internal import Synchronization
 
-/// A caller's descriptor of a regular file that we write into. Closed with the last reference.
+/// A caller's descriptor of a regular file that we write into, or read. Closed with the last reference.
 public final class HeldDescriptor: Sendable {
     public let number: Int32
     private let found = Mutex<Found>(Found())
@@ -41,14 +41,7 @@ public final class HeldDescriptor: Sendable {
         guard flags >= 0, fstat(number, &status) == 0 else {
             return refused("the descriptor cannot be used (\(String(cString: strerror(errno))))")
         }
-        switch status.st_mode & S_IFMT {
-        case S_IFREG: break
-        case S_IFDIR: return refused("it belongs to a folder")
-        case S_IFIFO: return refused("it belongs to a pipe")
-        case S_IFSOCK: return refused("it belongs to a socket")
-        case S_IFCHR, S_IFBLK: return refused("it belongs to a device")
-        default: return refused("it does not belong to a file")
-        }
+        if let fault = Self.fault(ofMode: status.st_mode) { return refused(fault) }
         if flags & todoku_o_path != 0 { return refused("it was opened with O_PATH, and gives no access") }
         guard flags & O_ACCMODE != O_RDONLY else { return refused("it is open for reading only") }
         if flags & O_APPEND != 0 { return refused("it was opened with O_APPEND, and writes at the end only") }
@@ -63,6 +56,52 @@ public final class HeldDescriptor: Sendable {
         let (isInMemory, identity) = (todoku_is_unbounded_memory(number), try? fileIdentity(of: number, boot: bootIdentity()))
         found.withLock { $0 = Found(isInMemory: isInMemory, identity: identity) }
         return nil
+    }
+
+    /// The whole file. May block: use the pool.
+    ///
+    /// - Parameters:
+    ///   - most: a longer file is `LimitExceeded`.
+    ///   - method: the method of the bus that got the descriptor, for the message of a refusal.
+    public func contents(most: Int, for method: String) -> Result<[UInt8], Refusal> {
+        func refused(_ what: String) -> Result<[UInt8], Refusal> {
+            .failure(
+                Refusal(.invalidOption, "fd: \(what); \(method) takes the descriptor of a regular file that is open for reading."))
+        }
+        func unusable() -> Result<[UInt8], Refusal> { refused("the descriptor cannot be used (\(String(cString: strerror(errno))))") }
+        var status = stat()
+        let flags = fcntl(number, F_GETFL)
+        guard flags >= 0, fstat(number, &status) == 0 else { return unusable() }
+        if let fault = Self.fault(ofMode: status.st_mode) { return refused(fault) }
+        if flags & todoku_o_path != 0 { return refused("it was opened with O_PATH, and gives no access") }
+        guard flags & O_ACCMODE != O_WRONLY else { return refused("it is open for writing only") }
+        if flags & todoku_o_direct != 0 { return refused("it was opened with O_DIRECT") }
+        let tooLong = Refusal(.limitExceeded, "fd: the file is longer than \(HumanText.size(ByteCount(clamping: most))).")
+        guard status.st_size <= most else { return .failure(tooLong) }
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(max(0, Int(clamping: status.st_size)))
+        var buffer = [UInt8](repeating: 0, count: 1 << 16)
+        // The file may change meanwhile.
+        while true {
+            let count = pread(number, &buffer, buffer.count, off_t(clamping: bytes.count))
+            if count < 0, errno == EINTR { continue }
+            guard count >= 0 else { return unusable() }
+            if count == 0 { return .success(bytes) }
+            guard count <= most -| bytes.count else { return .failure(tooLong) }
+            bytes += buffer[..<count]
+        }
+    }
+
+    /// Why a descriptor of this kind of file cannot be used; nil for a regular file.
+    private static func fault(ofMode mode: mode_t) -> String? {
+        switch mode & S_IFMT {
+        case S_IFREG: nil
+        case S_IFDIR: "it belongs to a folder"
+        case S_IFIFO: "it belongs to a pipe"
+        case S_IFSOCK: "it belongs to a socket"
+        case S_IFCHR, S_IFBLK: "it belongs to a device"
+        default: "it does not belong to a file"
+        }
     }
 
     /// Truncates the file to 0 bytes.

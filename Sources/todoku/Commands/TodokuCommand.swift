@@ -24,7 +24,9 @@ struct TodokuCommand: ParsableCommand {
               130  Ctrl-C was pressed; the downloads continue unless it was pressed twice
             """,
         subcommands: [
-            GetCommand.self, AddCommand.self, BatchCommand.self, FetchCommand.self, ListCommand.self, ShowCommand.self, WatchCommand.self,
+            GetCommand.self, AddCommand.self, BatchCommand.self, MetalinkCommand.self, FetchCommand.self, ListCommand.self,
+            ShowCommand.self,
+            WatchCommand.self,
             WaitCommand.self, PauseCommand.self, ResumeCommand.self, CancelCommand.self, RetryCommand.self, RenewCommand.self,
             MoveCommand.self,
             RemoveCommand.self, OpenCommand.self, WhyCommand.self, HostCommand.self, LimitCommand.self, SettingsCommand.self,

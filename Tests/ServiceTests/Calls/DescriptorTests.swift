@@ -33,7 +33,7 @@ final class OwnFile: Sendable {
 }
 
 /// memfd_create(2), which glibc declares only with _GNU_SOURCE.
-private func makeMemoryFile() -> Int32 {
+func makeMemoryFile() -> Int32 {
     typealias Create = @convention(c) (UnsafePointer<CChar>, UInt32) -> Int32
     guard let symbol = dlsym(nil, "memfd_create") else { preconditionFailure("there is no memfd_create") }
     return unsafeBitCast(symbol, to: Create.self)("todoku-test", 1)  // MFD_CLOEXEC

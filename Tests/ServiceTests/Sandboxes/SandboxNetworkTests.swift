@@ -37,6 +37,10 @@ private let app = "org.example.App"
             "exec 3<>/run/own; gdbus call -e -d \(BusName.service) -o \(manager) -m \(Manager.interface).DownloadToFd $0 3 {}"
         let descriptor = await sandbox.run(["sh", "-c", script, url])
         #expect(descriptor.errors.contains("NotAllowed: The sandbox of \(app) has no network"), "\(descriptor)")
+        let metalink =
+            "exec 3<>/run/own; gdbus call -e -d \(BusName.service) -o \(manager) -m \(Manager.interface).DownloadMetalink 3 {}"
+        let document = await sandbox.run(["sh", "-c", metalink])
+        #expect(document.errors.contains("NotAllowed: The sandbox of \(app) has no network"), "\(document)")
         #expect(await sandbox.gdbus(given.value, "\(Download.interface).Cancel").status == 0)
         #expect(server.connections == 0)
         #expect(try await running.client.list().count == 2)

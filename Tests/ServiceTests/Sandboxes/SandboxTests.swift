@@ -305,7 +305,8 @@ private let app = "org.example.App"
     /// If this test fails, the manager has a new member: decide whether sandboxes may use it, and test that above or below.
     @Test func `has a rule for every member of the manager`() {
         let open: Set = [
-            "Download", "DownloadBatch", "List", "ListBatches", "Describe", "Fetch", "DownloadToFd", "WaitAll", "SetForeground",
+            "Download", "DownloadBatch", "DownloadMetalink", "List", "ListBatches", "Describe", "Fetch", "DownloadToFd", "WaitAll",
+            "SetForeground",
             // Of its own assets only (AssetTests).
             "RegisterAsset", "UnregisterAsset", "Assets", "UpdateAssets",
         ]

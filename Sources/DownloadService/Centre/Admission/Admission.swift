@@ -174,6 +174,8 @@ internal import TransferEngine
     /// Batches whose items are being read, in the order of the calls.
     var readings: [BatchReading] = []
     var isReading = false
+    /// The Metalink documents that are being read, for each holder of a descriptor.
+    var documents: [String: Int] = [:]
 
     /// - Parameters:
     ///   - allowsHiddenFolders: whether hidden folders may be destinations (`--allow-hidden-folders`).
@@ -290,11 +292,18 @@ internal import TransferEngine
         _ folders: [ByteText: Bool], bytes: Int, for request: Request, prepare: @escaping ([ByteText: Result<String, Refusal>]) -> Bool,
         then: @escaping ([ByteText: Result<String, Refusal>]) -> Void
     ) {
-        count(request.load, -1)
-        request.load.bytes = bytes
-        count(request.load, 1)
+        var load = request.load
+        load.bytes = bytes
+        setLoad(load, of: request)
         request.awaits(Set(folders.keys), prepare: prepare, then: then)
         look(at: folders, for: request)
+    }
+
+    /// Sets the load of a request of `begin`, which was not known before.
+    func setLoad(_ load: Load, of request: Request) {
+        count(request.load, -1)
+        request.load = load
+        count(load, 1)
     }
 
     /// Takes `request`, whose call has been answered, out of the queue.

@@ -236,16 +236,28 @@ extension Admission {
         guard count <= Limits.batchItems else {
             throw Refusal(.limitExceeded, "A batch has at most \(Limits.batchItems) items.")
         }
+        let defaults = try batchDefaults(dictionary, from: reply.call.caller)
+        // The bytes are counted once all items are read.
+        let load = Load(count, bytes: 0, from: reply.call.caller)
+        try checkRoom(for: load)
+        read(count, next, defaults, begin(load, for: reply.call.sender), reply)
+    }
+
+    /// Decodes the options of a batch.
+    func batchDefaults(_ dictionary: [String: Variant], from caller: CallerIdentity) throws(Refusal) -> DownloadOptions {
         if dictionary["token"] != nil {
             throw Refusal(.invalidOption, "Option token belongs to the items of a batch: it names one download.")
         }
-        let (caller, defaultDirectory, settings) = (reply.call.caller, list.defaultDirectory, list.settings)
-        let defaults = try DownloadOptions(decoding: dictionary, from: caller, defaultDirectory: defaultDirectory, settings: settings)
-        // The bytes are counted once all items are read.
-        let load = Load(count, bytes: 0, from: caller)
-        try checkRoom(for: load)
-        let request = begin(load, for: reply.call.sender)
-        readings.append(BatchReading(next, count, defaults, defaultDirectory, settings, request, reply))
+        return try DownloadOptions(
+            decoding: dictionary, from: caller, defaultDirectory: list.defaultDirectory, settings: list.settings)
+    }
+
+    /// Reads the `count` items of `request`, a batch, in slices.
+    func read(
+        _ count: Int, _ next: @escaping () throws -> (String, [String: Variant])?, _ defaults: DownloadOptions, _ request: Request,
+        _ reply: Reply<(ObjectPath, [ObjectPath])>
+    ) {
+        readings.append(BatchReading(next, count, defaults, list.defaultDirectory, list.settings, request, reply))
         guard !isReading else { return }
         isReading = true
         readSome()

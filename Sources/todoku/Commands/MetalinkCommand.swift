@@ -1,0 +1,153 @@
+internal import ArgumentParser
+internal import DownloadModel
+internal import EventLoop
+internal import Glibc
+internal import Localization
+internal import TodokuClient
+
+struct MetalinkCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "metalink", abstract: "Queue the files of a Metalink document as one batch.",
+        discussion: """
+            The document is a Metalink of version 4 (RFC 5854, .meta4). It names files with their sizes, hashes and URLs. Each file goes to its \
+            best URL, is checked by its strongest hash, and gets the document's name without folders. If one file is refused, nothing is queued. \
+            A URL is fetched first, by the service. The command prints the batch's number and returns. With --wait it shows the progress and \
+            waits for the end.
+
+            The options apply to every file. --title, --body, --icon, --sound and --notify set the one toast at the end of the batch. Headers, \
+            referrer and credentials are for a document in a file, and go to the first URL of each of its files.
+
+            Ctrl-C leaves the batch to the service. A second Ctrl-C within 2 s cancels the batch.
+
+            EXAMPLES:
+              todoku metalink --wait --directory ~/Downloads https://example.org/release.meta4
+              curl -s https://example.org/release.meta4 | todoku metalink -
+            """)
+
+    @Argument(help: ArgumentHelp("The document: a file or a URL; - is standard input.", valueName: "file"), completion: .file())
+    var file: String
+
+    @Flag(name: .shortAndLong, help: "Show the progress and wait for the end.") var wait = false
+    @OptionGroup(title: "Request") var request: RequestArguments
+    @OptionGroup var output: OutputArguments
+    @Flag(name: .shortAndLong, help: "Print errors only.") var quiet = false
+
+    private var isURL: Bool {
+        let name = file.lowercased()
+        return name.hasPrefix("http://") || name.hasPrefix("https://")
+    }
+
+    func validate() throws {
+        try request.checkForList()
+        if file == "-", request.login.passwordFile == "-" {
+            throw ValidationError("Standard input gives the document, so it cannot give the password; use a file for one of them.")
+        }
+        // They would go to all servers that the document names.
+        if isURL, request.login.user != nil || request.referrer != nil || !request.header.isEmpty {
+            throw ValidationError(
+                "Headers, referrer and credentials do not go with the URL of a document; fetch it with todoku get, then give its file.")
+        }
+    }
+
+    func run() throws {
+        let json = output.json
+        let (request, document) = Program.require(json: json) { () throws(CommandFailure) in
+            (try self.request.request(), isURL ? try DocumentFile.empty(for: file) : try DocumentFile(path: file))
+        }
+        SignalSource.block([SIGINT])  // block before the first thread starts
+        Program.run(json: json) { client in
+            if isURL { try await document.fetch(file, request, client) }
+            let batch: QueuedBatch
+            do throws(ClientError) {
+                batch = try await client.downloadMetalink(document.descriptor, request)
+            } catch { throw document.failure(error) }
+            let follower = BatchFollower(client, batch, json: json, isQuiet: quiet)
+            follower.queued()
+            guard wait else { return .success }
+            let interrupt = Interrupt(follower)
+            defer { interrupt.end() }
+            return try await follower.follow()
+        }
+    }
+}
+
+/// A document as a regular file that the service can read.
+struct DocumentFile {
+    let name: String
+    /// Open until the program ends.
+    let descriptor: Int32
+
+    private init(_ name: String, _ descriptor: Int32) { (self.name, self.descriptor) = (name, descriptor) }
+
+    /// - Parameter path: `-` is standard input. What is no regular file is copied into one.
+    init(path: String) throws(CommandFailure) {
+        name = path == "-" ? catalog.text("standard input") : path
+        let source = path == "-" ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC)
+        var status = stat()
+        guard source >= 0, fstat(source, &status) == 0, status.st_mode & S_IFMT != S_IFDIR else { throw Self.unreadable(name) }
+        if status.st_mode & S_IFMT == S_IFREG {
+            descriptor = source
+            return
+        }
+        descriptor = try Self.temporary(for: name)
+        var buffer = [UInt8](repeating: 0, count: 1 << 16)
+        var total = 0
+        // The service refuses a document that is longer than this.
+        while total <= Limits.documentBytes {
+            let count = read(source, &buffer, buffer.count)
+            if count < 0, errno == EINTR { continue }
+            guard count >= 0 else { throw Self.unreadable(name) }
+            if count == 0 { return }
+            guard write(descriptor, buffer, count) == count else { throw Self.unreadable(name) }
+            total += count
+        }
+    }
+
+    /// An empty file for the document at a URL.
+    static func empty(for url: String) throws(CommandFailure) -> DocumentFile { DocumentFile(url, try temporary(for: url)) }
+
+    /// Fetches the document by the service. The download is removed from the list afterwards. Ctrl-C cancels it.
+    @BusActor func fetch(_ url: String, _ request: DownloadRequest, _ client: DownloaderClient) async throws {
+        var own = DownloadRequest()
+        (own.maxSize, own.notify, own.showProgress) = (ByteCount(Limits.documentBytes), .never, false)
+        (own.userAgent, own.allowsPrivate, own.allowsMetered) = (request.userAgent, request.allowsPrivate, request.allowsMetered)
+        if !request.app.isEmpty { own.app = request.app }
+        let download: DownloadReference
+        do throws(ClientError) { download = try await client.download(url, into: descriptor, own) } catch {
+            throw CommandFailure(error, about: url, number: 1, of: 1)
+        }
+        let interrupt = SignalSource([SIGINT]) { _ in
+            BusActor.spawn {
+                try? await client.remove(download)
+                Program.finish(.interrupted)
+            }
+        }
+        defer { withExtendedLifetime(interrupt) {} }
+        do throws(ClientError) { _ = try await client.wait(for: download) } catch {
+            try? await client.remove(download)
+            throw CommandFailure(.ended, catalog.text("%1$s: %2$s", url, catalog.explanation(error)), name: error.name)
+        }
+        try? await client.remove(download)
+    }
+
+    /// The service's refusal, with the name of the document.
+    func failure(_ error: ClientError) -> CommandFailure {
+        let prefix = "The Metalink document: "
+        guard error.cause == .refused, error.message.hasPrefix(prefix) else { return CommandFailure(error) }
+        let reason = catalog.explanation(name: error.name, String(error.message.dropFirst(prefix.count)))
+        return CommandFailure(.refused, catalog.text("%1$s: %2$s", name, reason), name: error.name)
+    }
+
+    /// An open file without a name.
+    private static func temporary(for name: String) throws(CommandFailure) -> Int32 {
+        var path = Array("\(getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp")/todoku-XXXXXX".utf8CString)
+        let descriptor = mkstemp(&path)
+        guard descriptor >= 0 else { throw unreadable(name) }
+        unlink(path)
+        return descriptor
+    }
+
+    private static func unreadable(_ name: String) -> CommandFailure {
+        CommandFailure(.usage, catalog.text("cannot read “%1$s”: %2$s", name, String(cString: strerror(errno == 0 ? EISDIR : errno))))
+    }
+}

@@ -1,0 +1,69 @@
+import DownloadModel
+import Glibc
+import TestSupport
+import Testing
+
+@testable import todoku
+
+private func document(_ files: (name: String, inside: String)...) -> String {
+    let elements = files.map { "<file name=\"\($0.name)\">\($0.inside)</file>" }.joined(separator: "\n")
+    return "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">\n\(elements)\n</metalink>"
+}
+
+@Suite(.serialized) struct `todoku metalink` {
+    private let body = patternBytes(5000)
+
+    @Test func `queues the files of a document in a file, at a URL, or on standard input`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }
+        let sum = hexadecimal(await digest(of: body))
+        let text = document(
+            ("a.bin", "<hash type=\"sha-256\">\(sum)</hash><url>\(server.url("/x"))</url>"), ("b.bin", "<url>\(server.url("/y"))</url>"))
+        writeFile(desk.bus.folder("list.meta4"), text.utf8)
+        let file = await desk.run("metalink", "--wait", "--notify", "never", "list.meta4")
+        #expect(file.status == 0 && file.errors == "" && file.output.hasPrefix("1\n"), "\(file)")
+        #expect(file.output.hasSuffix("1 ended 2 finished\n"), "\(file)")
+        #expect(readFile("\(desk.downloads)/a.bin") == body && readFile("\(desk.downloads)/b.bin") == body)
+        let json = await desk.run("metalink", "--json", "--paused", "list.meta4")
+        #expect(json.status == 0 && JSON(json.output)?["downloads"]?.array?.count == 2, "\(json)")
+        for script in ["cat list.meta4 | \"$0\" metalink --paused -", "\"$0\" metalink --paused - <list.meta4"] {
+            let exit = await Child(["sh", "-c", "cd '\(desk.bus.folder("."))'; \(script)", Desk.command], environment: desk.environment)
+                .wait()
+            #expect(exit.status == 0 && exit.errors == "", "\(script): \(exit)")
+        }
+        let publisher = ScriptedServer { _, reply in reply.respond(200, text: text) }
+        // The document itself does not stay on the list, nor in the folder.
+        let before = JSON(await desk.run("list", "--all", "--json").output)?.array?.count ?? 0
+        let url = await desk.run("metalink", "--wait", "--notify", "never", "--directory", desk.downloads, publisher.url("/release.meta4"))
+        #expect(url.status == 0 && url.output.hasSuffix("ended 2 finished\n"), "\(url)")
+        #expect(JSON(await desk.run("list", "--all", "--json").output)?.array?.count == before + 2)
+        #expect(listFolder(desk.downloads) == ["a (1).bin", "a.bin", "b (1).bin", "b.bin"])
+        await desk.close()
+    }
+
+    @Test func `names the document, its line and the fault, and queues nothing`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { _, reply in reply.respond(404) }
+        writeFile(desk.bus.folder("bad.meta4"), document(("a", "<url>http://127.0.0.1:1/a</url>"), ("b", "")).utf8)
+        let bad = await desk.run("metalink", "bad.meta4")
+        #expect(bad.status == 3 && bad.output == "", "\(bad)")
+        #expect(bad.errors == "todoku: bad.meta4: line 3: the file “b” has no URL of http or https that can be used.\n", "\(bad)")
+        let json = await desk.run("metalink", "--json", "bad.meta4")
+        #expect(json.status == 3 && JSON(json.output)?["error"]?["name"]?.string == "org.todoku.Error.InvalidOption", "\(json)")
+        let missing = await desk.run("metalink", "missing")
+        #expect(missing.status == 2 && missing.errors.contains("cannot read “missing”: No such file"), "\(missing)")
+        let folder = await desk.run("metalink", ".")
+        #expect(folder.status == 2 && folder.errors.contains("cannot read"), "\(folder)")
+        let gone = await desk.run("metalink", server.url("/gone.meta4"))
+        #expect(gone.status == 1 && gone.errors.contains("gone.meta4: ") && gone.errors.contains("404"), "\(gone)")
+        for option in ["--checksum", "--output", "--size", "--token"] {
+            #expect(await desk.run("metalink", option, "1", "bad.meta4").errors.contains("is for one URL"))
+        }
+        for (option, value) in [("--header", "A: b"), ("--user", "me"), ("--referrer", "http://a/")] {
+            let exit = await desk.run("metalink", option, value, server.url("/a"))
+            #expect(exit.status == 2 && exit.errors.contains("do not go with the URL of a document"), "\(exit)")
+        }
+        #expect(JSON(await desk.run("list", "--all", "--json").output)?.array?.isEmpty == true)
+        await desk.close()
+    }
+}

@@ -1,0 +1,176 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+private let manager = BusName.managerPath.value
+
+/// The elements of one file of a document.
+private func element(_ name: String, _ inside: String) -> String { "<file name=\"\(name)\">\(inside)</file>\n" }
+
+private func document(_ files: String) -> String { "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">\n\(files)</metalink>" }
+
+extension Running {
+    /// A file with `text` that the test has open.
+    fileprivate func document(_ text: String, name: String = "list.meta4", _ flags: Int32 = O_RDONLY) -> OwnFile {
+        writeFile(world.bus.folder(name), text.utf8)
+        return OwnFile(world.bus.folder(name), flags)
+    }
+
+    fileprivate func metalink(_ text: String, _ more: [String: Variant] = [:]) async throws -> BatchAnswer {
+        let file = document(text)
+        defer { withExtendedLifetime(file) {} }
+        return try await client.call(Manager.downloadMetalink, (file.wire, options(more)))
+    }
+}
+
+@Suite(.timeLimit(.minutes(3))) struct `A Metalink document on the bus` {
+    private let body = patternBytes(70_000)
+
+    @Test func `queues its files as one batch, with names, sizes and checksums`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }
+        let sum = hexadecimal(await digest(of: body))
+        let text = document(
+            element(
+                "folder/first.bin",
+                """
+                <size>70000</size><hash type="sha-256">\(sum)</hash><url priority="2">\(server.url("/second-choice"))</url>\
+                <url priority="1">\(server.url("/other-name"))</url>
+                """)
+                + element("second.bin", "<url>\(server.url("/b"))</url>"))
+        let (batch, paths) = try await running.metalink(text, ["tag": .string("release"), "title": .string("Release")])
+        #expect(paths.count == 2)
+        #expect(try await running.client.wait(batch: batch) == [2, 0, 0])
+        #expect(running.world.files == ["first.bin", "second.bin"])
+        #expect(readFile(running.file("first.bin")) == body)
+        let first = try await running.client.all(paths[0])
+        #expect(first["ProvedBy"]?.string == "checksum" && first["Tag"]?.string == "release")
+        #expect(try await running.client.get(Batch.title, at: batch) == "Release")
+        #expect(!server.requests.contains { $0.path == "/second-choice" })
+        #expect(openFiles(of: running.daemon.pid, below: running.world.bus.folder("list.meta4")) == 0)
+    }
+
+    @Test func `whose file has other bytes than its hash or its size fails that file alone`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }
+        let wrong = String(repeating: "00", count: 32)
+        let (batch, paths) = try await running.metalink(
+            document(
+                element("a", "<hash type=\"sha-256\">\(wrong)</hash><url>\(server.url("/a"))</url>")
+                    + element("b", "<size>1</size><url>\(server.url("/b"))</url>") + element("c", "<url>\(server.url("/c"))</url>")))
+        #expect(try await running.client.wait(batch: batch) == [1, 2, 0])
+        for (path, name) in zip(paths, ["ChecksumMismatch", "SizeMismatch"]) {
+            #expect(await thrown { try await running.client.wait(path) }?.name == todokuError(name))
+        }
+        #expect(running.world.files == ["c"])
+    }
+
+    @Test func `is queued whole or not at all, and the error names the line`() async throws {
+        let running = try await Running.start()
+        let good = element("good", "<url>http://127.0.0.1:1/good</url>")
+        for (text, name, reason) in [
+            (document(good + element("bad", "<url>ftp://127.0.0.1/a</url>")), "InvalidOption", "line 3: the file “bad” has no URL"),
+            (document(good + element("../bad", "")), "InvalidOption", "line 3: the file name “../bad” leads out of the folder"),
+            ("<!DOCTYPE a [<!ENTITY b \"c\">]>\n" + document(good), "InvalidOption", "line 1: a document type"),
+            ("", "InvalidOption", "no element found"), ("<a/>", "InvalidOption", "line 1: the first element is not “metalink”"),
+            (document(""), "InvalidOption", "the document has no file"),
+            (document(String(repeating: good, count: 10_001)), "LimitExceeded", "has more than 10000 files"),
+        ] {
+            let error = await thrown { try await running.metalink(text, ["start": .bool(false)]) }
+            #expect(error?.name == todokuError(name) && error?.message.hasPrefix("The Metalink document: ") == true, "\(error as Any)")
+            #expect(error?.message.contains(reason) == true, "\(error as Any)")
+        }
+        // The batch refuses what the document could not know.
+        let small = await thrown {
+            try await running.metalink(
+                document(good + element("big", "<size>11</size><url>http://127.0.0.1:1/b</url>")), ["max-size": .uint64(10)])
+        }
+        #expect(small?.name == todokuError("InvalidOption") && small?.message.hasPrefix("Item 1: Option size is larger") == true)
+        let folder = await thrown { try await running.metalink(document(good), ["directory": .string("/no/such")]) }
+        #expect(folder?.name == todokuError("InvalidOption") && folder?.message.contains("does not exist") == true, "\(folder as Any)")
+        #expect(try await running.client.list().isEmpty)
+        #expect(try await running.client.batchNumbers().isEmpty)
+    }
+
+    @Test func `may have 10,000 files`() async throws {
+        let running = try await Running.start()
+        let many = (0..<10_000).map { element("f\($0)", "<url>http://127.0.0.1:1/\($0)</url>") }.joined()
+        let file = running.document(document(many))
+        let (batch, paths) = try await running.client.call(
+            Manager.downloadMetalink, (file.wire, running.options(["start": .bool(false)])))
+        withExtendedLifetime(file) {}
+        #expect(paths.count == 10_000 && Set(paths.map(\.value)).count == 10_000)
+        #expect(try await running.client.counts(batch) == [10_000, 0, 0, 0])
+        #expect(try await running.client.get(Download.url, at: paths[9_999]) == "http://127.0.0.1:1/9999")
+    }
+
+    @Test func `comes by a descriptor of a regular file that can be read`() async throws {
+        let running = try await Running.start()
+        let text = document(element("a", "<url>http://127.0.0.1:1/a</url>"))
+        func refused(_ file: OwnFile, _ name: String, _ why: String) async {
+            await refused(file.descriptor, name, why)
+            withExtendedLifetime(file) {}
+        }
+        func refused(_ descriptor: Int32, _ name: String, _ why: String) async {
+            let error = await thrown {
+                try await running.client.call(Manager.downloadMetalink, (FileDescriptor(descriptor), running.options([:])))
+            }
+            #expect(error?.name == todokuError(name) && error?.message.contains(why) == true, "\(why): \(error as Any)")
+        }
+        writeFile(running.world.bus.folder("x"), text.utf8)
+        let path = running.world.bus.folder("x")
+        await refused(OwnFile(path, O_WRONLY), "InvalidOption", "writing only")
+        await refused(OwnFile(path, Int32(0x200000)), "InvalidOption", "O_PATH")
+        await refused(OwnFile(running.world.folder, O_RDONLY), "InvalidOption", "folder")
+        await refused(OwnFile("/dev/null", O_RDONLY), "InvalidOption", "device")
+        var pipes: [Int32] = [0, 0]
+        #expect(pipe(&pipes) == 0)
+        await refused(pipes[0], "InvalidOption", "pipe")
+        for end in pipes { close(end) }
+        let long = OwnFile(running.world.bus.folder("long"))
+        #expect(ftruncate(long.descriptor, off_t(Limits.documentBytes + 1)) == 0)
+        await refused(long, "LimitExceeded", "longer than 16.0 MiB")
+        let file = OwnFile(path, O_RDONLY)
+        for key in ["filename", "checksum", "token"] {
+            let error = await thrown {
+                try await running.client.call(
+                    Manager.downloadMetalink, (file.wire, [key: .string(key == "checksum" ? "md5:00" : "a")]))
+            }
+            #expect(error?.name == todokuError("InvalidOption") && error?.message.contains("Option \(key)") == true, "\(error as Any)")
+        }
+        // Read from its first byte, wherever the position is; also from a memory file.
+        let memory = OwnFile(adopting: makeMemoryFile())
+        _ = Array(text.utf8).withUnsafeBytes { Glibc.write(memory.descriptor, $0.baseAddress, $0.count) }
+        let (_, paths) = try await running.client.call(
+            Manager.downloadMetalink, (memory.wire, running.options(["start": .bool(false)])))
+        #expect(paths.count == 1)
+        withExtendedLifetime((file, memory)) {}
+        #expect(await eventually { openFiles(of: running.daemon.pid, below: path) == 0 })
+    }
+
+    @Test func `survives kill -9 once the call has answered`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }
+        let text = document(
+            (0..<50).map { element("\($0).bin", "<size>70000</size><url>\(server.url("/\($0)"))</url>") }.joined())
+        let (batch, _) = try await running.metalink(text)
+        await running.world.kill(running.daemon)
+        _ = await running.world.start()
+        #expect(try await running.client.wait(batch: batch) == [50, 0, 0])
+        #expect(running.world.files.count == 50)
+    }
+
+    @Test func `is queued by gdbus, which passes a descriptor by its number`() async throws {
+        let running = try await Running.start()
+        let path = running.world.bus.folder("doc")
+        writeFile(path, document(element("a", "<url>http://127.0.0.1:1/a</url>")).utf8)
+        let script =
+            "exec 3<$0; gdbus call -e -d \(BusName.service) -o \(manager) -m \(Manager.interface).DownloadMetalink 3 \"{'start': <false>}\""
+        let exit = await running.world.run("sh", "-c", script, path)
+        #expect(exit.status == 0 && exit.output.contains("/batch/1"), "\(exit)")
+    }
+}
