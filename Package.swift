@@ -29,8 +29,11 @@ func program(_ name: String, _ dependencies: [Target.Dependency], isTestable: Bo
 let plain: [SwiftSetting] =
     strict + [.unsafeFlags(["-Onone", "-no-emit-module-separately-wmo"], .when(configuration: .release))]
 
+/// The folder of the suites. `meson-helpers/build tests` names a link to it, beside which SwiftPM finds `Tests/AllSuites.swift`.
+let suites = Context.environment["TODOKU_SUITES_FOLDER"] ?? "Tests"
+
 func suite(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
-    .testTarget(name: name, dependencies: dependencies + ["TestSupport"], swiftSettings: plain)
+    .testTarget(name: name, dependencies: dependencies + ["TestSupport"], path: "\(suites)/\(name)", swiftSettings: plain)
 }
 
 /// The suites to build: those that `TODOKU_SUITES` names, comma-separated, or all. A rebuild of one suite takes a fraction of the time of
