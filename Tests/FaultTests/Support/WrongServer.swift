@@ -9,8 +9,8 @@ struct ServerCase: Sendable, CustomStringConvertible {
     var description: String { "\(misbehaviour.name), \(stage.rawValue)" }
 
     /// Serves the file's beginning (unless fresh), then wrong answers, then good ones. After the beginning, the server waits for `gate`.
-    /// `ranges`: the first answer is right, and goes on once another range is requested, or after three seconds. `mirrors`: the same, and the
-    /// other range may be requested from a mirror, which opens `gate`.
+    /// `ranges`: the first answer is right, and goes on once another range is requested, or after three seconds.
+    /// `mirrors`: the same, and the other range may be requested from a mirror, which opens `gate`.
     func server(_ gate: Gate) async -> ScriptedServer {
         let (test, stage, turns) = (misbehaviour, stage, Turns())
         let field = test.hasDigest ? "sha-256=:\(base64(await digest(of: Misbehaviour.old))):" : ""

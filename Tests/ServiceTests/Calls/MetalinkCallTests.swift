@@ -69,6 +69,24 @@ extension Running {
         #expect(running.world.files == ["c"])
     }
 
+    @Test func `gives each file its mirrors`() async throws {
+        let running = try await Running.start()
+        let (good, dead) = (ScriptedServer { [body] request, reply in reply.serve(body, for: request) }, closedPort())
+        let text = document(
+            element(
+                "a.bin",
+                """
+                <hash type="sha-256">\(hexadecimal(await digest(of: body)))</hash>\
+                <url priority="2">\(good.url("/a"))</url><url priority="1">http://127.0.0.1:\(dead)/a</url>
+                """))
+        let (batch, paths) = try await running.metalink(text, ["retries": .uint32(0)])
+        #expect(try await running.client.wait(batch: batch) == [1, 0, 0])
+        #expect(readFile(running.file("a.bin")) == body)
+        let sources = try await running.client.get(Download.sources, at: paths[0]).sources
+        #expect(sources.map(\.url) == ["http://127.0.0.1:\(dead)/a", good.url("/a")])
+        #expect(sources.map(\.left) == ["network", nil])
+    }
+
     @Test func `is queued whole or not at all, and the error names the line`() async throws {
         let running = try await Running.start()
         let good = element("good", "<url>http://127.0.0.1:1/good</url>")
@@ -135,11 +153,11 @@ extension Running {
         #expect(ftruncate(long.descriptor, off_t(Limits.documentBytes + 1)) == 0)
         await refused(long, "LimitExceeded", "longer than 16.0 MiB")
         let file = OwnFile(path, O_RDONLY)
-        for key in ["filename", "checksum", "token"] {
-            let error = await thrown {
-                try await running.client.call(
-                    Manager.downloadMetalink, (file.wire, [key: .string(key == "checksum" ? "md5:00" : "a")]))
-            }
+        for (key, value) in [
+            ("filename", Variant.string("a")), ("checksum", .string("md5:00")), ("token", .string("a")), ("size", .uint64(1)),
+            ("mirrors", .strings(["http://127.0.0.1:1/b"])),
+        ] {
+            let error = await thrown { try await running.client.call(Manager.downloadMetalink, (file.wire, [key: value])) }
             #expect(error?.name == todokuError("InvalidOption") && error?.message.contains("Option \(key)") == true, "\(error as Any)")
         }
         // Read from its first byte, wherever the position is; also from a memory file.

@@ -8,7 +8,7 @@ extension OptionRow {
     public static let ofPlace = [\DownloadOptions.directory, \.fileName, \.ifExists, \.extract, \.onlyIfChanged].compactMap { of($0)?.key }
 
     /// Options that a Metalink document gives for each file.
-    public static let ofDocument = [\DownloadOptions.fileName, \.checksum, \.size].compactMap { of($0)?.key }
+    public static let ofDocument = [\DownloadOptions.fileName, \.checksum, \.size, \.mirrors].compactMap { of($0)?.key }
 
     /// Options of `ReplaceUrl`: those that belong to the replaced URL.
     public static let ofURL = [\DownloadOptions.headers, \.referrer, \.username, \.password].compactMap { of($0)?.key }

@@ -62,7 +62,7 @@ extension MetalinkFile {
         var options: [String: Variant] = ["filename": .string(name)]
         if let size { options["size"] = .uint64(size) }
         if let checksum { options["checksum"] = .string(checksum.description) }
-        if sources.count > 1, OptionRow.byKey["mirrors"] != nil { options["mirrors"] = .strings(Array(sources.dropFirst())) }
+        if sources.count > 1 { options["mirrors"] = .strings(Array(sources.dropFirst())) }
         return (sources.first ?? "", options)
     }
 }
