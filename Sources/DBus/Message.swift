@@ -4,8 +4,10 @@ internal import CDBus
 public final class Message: Sendable {
     public enum Kind: Sendable { case call, reply, error, signal }
 
-    // The pointer never changes, and libdbus' reference count is atomic. A message is written only before it is shared. Its maker writes it
-    // at once; `LongAnswer` keeps it on the bus thread until `send`.
+    // The pointer never changes, and libdbus' reference count is atomic. The message itself is used by one thread at a time, because even
+    // reading changes it: libdbus notes where header fields are, and swaps bytes of the other order. Messages that are sent or received
+    // are used on the bus thread only: `Connection`, all handlers and `LongAnswer` are isolated to `BusActor`. Messages of `bytes(of:)` and
+    // `value(_:from:)` stay in that call.
     nonisolated(unsafe) let raw: OpaquePointer
 
     /// Adopts the caller's reference (+1).

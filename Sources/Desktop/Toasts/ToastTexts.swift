@@ -27,8 +27,8 @@ public struct ToastTexts: Sendable {
         return count + (toast.percent.map { " · " + catalog.percent($0) } ?? "")
     }
 
-    /// "写真.zip — 42 %  12.3 MiB / 29.0 MiB". For several downloads only the bytes; without a total only the received bytes. For an archive
-    /// that is being unpacked only the percentage.
+    /// "写真.zip — 42 %  12.3 MiB / 29.0 MiB". For several downloads only the bytes; without a total only the received bytes. For an
+    /// archive that is being unpacked only the percentage.
     public func progressBody(_ toast: ProgressToast) -> String {
         let received = catalog.size(toast.received)
         let bytes = toast.total.map { "\(received) / \(catalog.size($0))" } ?? received
