@@ -366,7 +366,8 @@ extension Settings {
     /// A row for each setting; numbers are in decimal digits.
     fileprivate var rows: [(String, String)] {
         [
-            ("max-active", String(maxActive)), ("max-per-host", String(maxPerHost)), ("speed-limit", String(speedLimit)),
+            ("max-active", maxActive == Settings.automatic ? Self.automaticText : String(maxActive)),
+            ("max-per-host", String(maxPerHost)), ("speed-limit", String(speedLimit)),
             ("default-directory", defaultDirectory), ("paused", String(paused)), ("host-rules", hostRules.text),
             ("language", language.rawValue), ("badge", badge.rawValue), ("sandbox-private", String(allowsPrivateFromSandbox)),
             ("disk-reserve", String(diskReserve.wire)),
@@ -374,10 +375,15 @@ extension Settings {
         ]
     }
 
+    private static let automaticText = "auto"
+
     fileprivate init(_ values: [String: String]) {
         self.init()
         func read<V: LosslessStringConvertible>(_ key: String, _ value: inout V) { value = values[key].flatMap(V.init) ?? value }
-        read("max-active", &maxActive)
+        // Before the automatic limit, the largest number meant no limit in practice.
+        if let text = values["max-active"], text != Self.automaticText, let number = UInt32(text) {
+            maxActive = number == Settings.automatic ? 0 : number
+        }
         read("max-per-host", &maxPerHost)
         read("speed-limit", &speedLimit)
         read("default-directory", &defaultDirectory)

@@ -45,6 +45,9 @@ public struct ServiceStatus: Equatable, Sendable {
 
 /// Settings that the service keeps over restarts. 0: no limit.
 public struct ServiceSettings: Equatable, Sendable {
+    /// The `maxActive` with which the service decides by the sizes of the files.
+    public static let automaticMaxActive = UInt32.max
+
     public internal(set) var maxActive: UInt32 = 0
     public internal(set) var maxPerHost: UInt32 = 0
     /// Bytes per second over all downloads.

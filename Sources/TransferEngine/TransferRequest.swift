@@ -122,6 +122,8 @@ public struct TransferFacts: Equatable, Sendable {
     public var discarded: Bool
     /// Whether the download can be resumed later.
     public var isResumable: Bool
+    /// The HTTP/2 connection of the response, which other requests may share; nil: no other request can.
+    public var connection: UInt32?
 
     public init(fileName: String, mediaType: String?, total: ByteCount?, offset: ByteCount, discarded: Bool, isResumable: Bool) {
         (self.fileName, self.mediaType, self.total, self.offset) = (fileName, mediaType, total, offset)

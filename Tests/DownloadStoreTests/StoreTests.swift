@@ -123,7 +123,7 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
 
     @Test func `has the settings`() async throws {
         var settings = Settings()
-        settings.maxActive = .max
+        settings.maxActive = .max - 1
         settings.diskReserve = .bytes(5)
         settings.maxPerHost = 0
         settings.speedLimit = .max
@@ -133,6 +133,19 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
             try await store.commit([.set(Settings()), .set(settings)], nextNumber: DownloadNumber(1))
         }
         #expect(try await reopened(folder.path).settings == settings)
+    }
+
+    @Test func `has an automatic MaxActive, and takes the largest number of an earlier version for no limit`() async throws {
+        try await withStore(folder.path) { store, _ in
+            var settings = Settings()
+            settings.paused = true
+            try await store.commit([.set(settings)], nextNumber: DownloadNumber(1))
+        }
+        #expect(try await reopened(folder.path).settings.maxActive == Settings.automatic)
+        try tamper(folder.path, "UPDATE setting SET value = '4294967295' WHERE key = 'max-active'")
+        #expect(try await reopened(folder.path).settings.maxActive == 0)
+        try tamper(folder.path, "UPDATE setting SET value = '4' WHERE key = 'max-active'")
+        #expect(try await reopened(folder.path).settings.maxActive == 4)
     }
 
     @Test func `has the last requests, until nothing can be waiting for them any more`() async throws {

@@ -16,6 +16,7 @@ extension World {
         let limits = scheduler.settings
         let idle = transfers.values.count { ($0.awaits || $0.isStalled) && !$0.isStopping }
         if limits.maxActive > 0, Int(scheduler.counts.active) > Int(limits.maxActive) + idle { fail("\(number) starts beyond MaxActive") }
+        if limits.maxActive == Settings.automatic { checkSizes(entry, idle: idle) }
         checkRequest(entry, at: origin(of: entry.record))
         checkTurn(entry, at: host(of: entry.record))
         if sweeping.contains(number) { fail("\(number) starts while its part file is still to be deleted") }
@@ -24,6 +25,14 @@ extension World {
         if let time = entry.record.options.notBefore, now < time { fail("\(number) starts before its not-before") }
         if isAsleep { fail("\(number) starts while the machine sleeps") }
         if let reason = hindrance(entry) { fail("\(number) starts, and should wait: \(reason)") }
+    }
+
+    /// The rules for the start of a transfer while `MaxActive` is automatic.
+    private func checkSizes(_ entry: ScheduledDownload, idle: Int) {
+        func isLarge(_ other: ScheduledDownload) -> Bool { (other.record.total ?? other.record.options.size ?? 0) >= FileSize.leastLarge }
+        let active = scheduler.entries.values.filter { $0.state == .active }
+        if isLarge(entry), active.count(where: isLarge) > 4 + idle { fail("\(entry.number) is large, and starts beside four large files") }
+        if active.count > 64 + idle { fail("\(entry.number) starts beside 64 files") }
     }
 
     /// The reason why the network hinders `entry`; nil: none.
@@ -171,7 +180,7 @@ extension World {
             if disk.isFull {
                 return lose(number, DownloadFailure(.diskFull, "full", wait: .diskSpace, neededRoom: b % 2 == 0 ? 1000 : nil))
             }
-            grow(number, by: 1 + random.next() % 700)
+            grow(number, by: (1 + random.next() % 700) * max(1, transfer.total / 1000))
         default:
             if disk.isFull { return lose(number, DownloadFailure(.diskFull, "full", wait: .diskSpace)) }
             complete(entry, transfer, name: name(entry))

@@ -337,7 +337,7 @@ extension World {
             for number in transfers.keys { transfers[number]?.isPaced = false }
             unpaced.formUnion(delayed)
             set { try? $0.hostRules.set(host, rule) }
-        case 0: set { $0.maxActive = UInt32(a % 4) }
+        case 0: set { $0.maxActive = a % 5 == 4 ? Settings.automatic : UInt32(a % 5) }
         case 1: set { $0.maxPerHost = UInt32(a % 3) }
         case 2: if let entry = pick(a, { !$0.state.hasEnded }) { move(entry, to: UInt32(b % 5)) }
         default: if let entry = pick(a, { !$0.state.hasEnded }) { decide(.setPriority(entry, Int32(b % 5))) }

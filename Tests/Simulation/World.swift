@@ -276,6 +276,7 @@ final class World {
             try? saved.settings.hostRules.set("h0", HostRule(requestInterval: .seconds(1)))
         }
         for index in resources.indices where index % 3 == 2 { resources[index].hasValidator = false }
+        for index in resources.indices where index % 2 == 1 { resources[index].size = 3 * FileSize.leastLarge }
     }
 
     func fail(_ text: String) { if problem == nil { problem = text } }

@@ -44,8 +44,10 @@ public enum BadgeContent: String, CaseIterable, Sendable {
 
 /// The user's settings for the whole service; kept over restarts.
 public struct Settings: Equatable, Sendable {
+    /// The value of `maxActive` that lets the service decide by the sizes of the files. In two's complement, it is -1.
+    public static let automatic = UInt32.max
     /// Downloads at a time; 0: no limit.
-    public var maxActive: UInt32 = 4
+    public var maxActive = Settings.automatic
     /// Connections to one host at a time; 0: no limit.
     public var maxPerHost: UInt32 = 6
     /// Bytes per second over all downloads; 0: no limit.

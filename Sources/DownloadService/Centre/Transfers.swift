@@ -136,7 +136,7 @@ extension Downloader {
         case .diskStalled(let number, let isStalled): decide(.diskStalled(number, isStalled))
         case .began(let id, let facts): began(id, facts)
         case .progress(let progress):
-            var moved: [ManagedDownload] = []
+            var (moved, grown): ([ManagedDownload], [DownloadNumber]) = ([], [])
             for one in progress {
                 guard let download = list.download(one.number), download.entry.work == .running else { continue }
                 download.received = one.received
@@ -144,8 +144,12 @@ extension Downloader {
                 download.connections = one.connections
                 download.sources = one.sources
                 moved.append(download)
+                if one.received >= FileSize.leastLarge, download.entry.record.total == nil, !download.entry.isKnownLarge {
+                    grown.append(one.number)
+                }
             }
             tell { $0.progressed(moved) }
+            for number in grown { decide(.grewLarge(number)) }
         case .checkpoint(let number, let resume):
             guard let download = list.download(number) else { return }
             decide(.checkpoint(download.entry, resume))
@@ -159,9 +163,10 @@ extension Downloader {
             tell { $0.rewinds(download) }
             download.received = facts.offset
         }
-        let response = Scheduler.Response(
+        var response = Scheduler.Response(
             fileName: facts.fileName, mediaType: facts.mediaType, source: facts.source, total: facts.total, offset: facts.offset,
             isResumable: facts.isResumable)
+        response.connection = facts.connection
         decide(.began(id, response))
         if let download { tell { $0.responded(download, facts) } }
     }

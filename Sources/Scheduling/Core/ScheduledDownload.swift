@@ -43,6 +43,8 @@ public final class ScheduledDownload {
     var defiedReach: Int32?
     /// Attempts in a row that sent nothing, because the desktop did not name the proxy.
     var unsentAttempts: UInt32 = 0
+    /// A transfer of this process has received so much that the file is large, although no response told its size.
+    public internal(set) var isKnownLarge = false
     /// When the download is due without an event.
     var wakeAt: WallTime?
     /// How many of the scheduler's `clockJumps` the entry's instants already include.
@@ -61,6 +63,9 @@ public final class ScheduledDownload {
     lazy var isLocal = isLoopbackAddress(host)
 
     init(_ record: DownloadRecord, sums: Sums) { (self.record, self.sums) = (record, sums) }
+
+    /// - Parameter record: the record of this download.
+    func fileSize(_ record: DownloadRecord) -> FileSize { isKnownLarge ? .large : record.fileSize }
 
     /// Another source may be the first now.
     func findPlace() {

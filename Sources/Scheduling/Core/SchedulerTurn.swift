@@ -61,6 +61,8 @@ extension Scheduler {
         case diskStalled(DownloadNumber, Bool)
         /// The server accepted a request.
         case began(RequestID, Response)
+        /// A transfer has received `FileSize.leastLarge` bytes of a file whose size no response told.
+        case grewLarge(DownloadNumber)
         case checkpoint(ScheduledDownload, ResumeData)
         /// Every `Action.startTransfer` is answered by exactly one `transferEnded`. `by`: the request whose response ended the transfer;
         /// nil: no response did.
@@ -129,6 +131,8 @@ extension Scheduler {
         public var offset: ByteCount
         /// Whether a later transfer can resume from these bytes.
         public var isResumable: Bool
+        /// The HTTP/2 connection of the response, which other requests may share; nil: no other request can.
+        public var connection: UInt32?
 
         public init(
             fileName: String, mediaType: String?, source: String?, total: ByteCount?, offset: ByteCount, isResumable: Bool
@@ -207,6 +211,7 @@ extension Scheduler {
         case .diskStalled(let number, let isStalled):
             for id in gate.slots[number]?.requests ?? [] { stalled(id, isStalled, now: now) }
         case .began(let id, let response): transferBegan(id, response, now: now)
+        case .grewLarge(let number): grewLarge(number, now: now)
         case .checkpoint(let entry, let resume): checkpoint(entry, resume)
         case .transferEnded(let number, let outcome, let id): transferEnded(number, outcome, by: id, now: now)
         case .verified(let entry, let identity): verified(entry, identity: identity, now: now)

@@ -46,6 +46,8 @@ extension Scheduler {
             record.proof = response.total == nil ? nil : .length
             if isRunning { record.awaitsUrl = false }
         }
+        learnSize(of: entry, now: now)
+        if isRunning { gate.answered(id, over: response.connection) }
     }
 
     /// The engine has written bytes to disk.
@@ -110,6 +112,7 @@ extension Scheduler {
         }
         switch outcome {
         case .complete(let size, let name, let resume):
+            gate.finished(size)
             change(entry) { $0.complete(size: size, fileName: name, resume) }
             applyOwn(.bodyComplete, to: entry, now: now)
         case .failed(let failure, let madeProgress, let resume): failed(entry, failure, madeProgress, resume, now: now)

@@ -24,7 +24,9 @@ struct HostGate {
     /// Further requests whose place was taken back, until they have left.
     private var withdrawn: Set<RequestID> = []
     /// The slots of the transfers.
-    private(set) var slots = Slots()
+    var slots = Slots()
+    /// Applies if `maxActive` is automatic.
+    var activeLimit = ActiveLimit()
     /// The queued downloads that may start, and the applications.
     var lanes = Lanes()
     /// Queued downloads that precede a redirect at their host, as found since the last `loseTurns`.
@@ -82,12 +84,12 @@ struct HostGate {
         return host.pacings.map { .requestOver(host: host.name, requestInterval: $0) }
     }
 
-    /// The most transfers at a time at `host`; 0: no limit.
+    /// The most connections of transfers at a time at `host`; 0: no limit.
     func limit(of host: HostLoad) -> Int { Int(host.rule.connections ?? perHost) }
 
-    /// Whether `host` may take another request of a transfer. Under a host rule, further requests count as well.
+    /// Whether `host` may take another connection of a transfer. Under a host rule, further requests count as well.
     func hasPlace(at host: HostLoad, _ limit: Int) -> Bool {
-        limit == 0 || host.active + (host.rule.connections == nil ? 0 : host.further) < limit
+        limit == 0 || host.connections + (host.rule.connections == nil ? 0 : host.further) < limit
     }
 
     /// Most requests at a host without a rule for its connections, as far as further requests are concerned.
@@ -96,14 +98,15 @@ struct HostGate {
     /// Whether `host` may take a further request.
     func hasPlaceForFurther(at host: HostLoad) -> Bool {
         let most = host.rule.connections == nil ? max(limit(of: host), Self.mostConnections) : limit(of: host)
-        return most == 0 || host.active + host.further < most
+        return most == 0 || host.connections + host.further < most
     }
 
     /// As `limit`, but 0 if `maxActive` is always reached first, so that no download ever waits for the host's limit. Silent transfers at
     /// the host take no slot, so they raise that bound.
     func bindingLimit(of host: HostLoad) -> Int {
         let limit = limit(of: host)
-        return maxActive == 0 || limit < Int(maxActive) +| host.silent ? limit : 0
+        let most = maxActive == Settings.automatic ? ActiveLimit.mostLarge + activeLimit.allowance : Int(maxActive)
+        return maxActive == 0 || limit < most +| host.silent ? limit : 0
     }
 
     private mutating func touchOrigin(_ origin: String) {
@@ -144,15 +147,6 @@ struct HostGate {
 
     // MARK: Slots
 
-    /// At most this many silent or waiting transfers take no slot when a download starts.
-    static let mostIdle = 64
-
-    /// Whether another download may start. The slot of a transfer that waits for its host, or for a silent server, is free for others.
-    var hasSlot: Bool { maxActive == 0 || slots.count < Int(maxActive) +| min(slots.idle, Self.mostIdle) }
-
-    /// Whether a transfer that waits may make its next request.
-    var hasSlotForHop: Bool { maxActive == 0 || slots.count < Int(maxActive) +| slots.idle }
-
     /// Since when all requests of a transfer have heard nothing; nil: one of them is not silent.
     func silentSince(_ slot: Slots.Slot) -> WallTime? {
         var latest: WallTime?
@@ -168,11 +162,13 @@ struct HostGate {
     /// The lane for downloads with these properties, as far as their host distinguishes them.
     ///
     /// - Parameter host: the host of the download's URL; empty: no request is needed.
-    mutating func lane(host: String, origin: String, app: String, requestInterval: Duration, isUrgent: Bool) -> Lane {
+    mutating func lane(
+        host: String, origin: String, app: String, requestInterval: Duration, isUrgent: Bool, size: FileSize = .unknown
+    ) -> Lane {
         let load = load(of: host)
         return lanes.lane(
             at: load, app: app, requestInterval: load.told(apart: requestInterval), origin: host.isEmpty ? "" : load.told(apart: origin),
-            isUrgent: isUrgent)
+            isUrgent: isUrgent, size: size)
     }
 
     /// Queues a download, which may start once its host takes it.
@@ -200,8 +196,8 @@ struct HostGate {
     /// A transfer takes a slot, with its first request.
     ///
     /// - Returns: the rows that must be saved before the request goes out.
-    mutating func takeSlot(_ request: PlacedRequest, _ id: RequestID, now: WallTime) -> [StoreChange] {
-        slots.take(id.download, app: request.app, now: now)
+    mutating func takeSlot(_ request: PlacedRequest, _ id: RequestID, size: FileSize = .unknown, now: WallTime) -> [StoreChange] {
+        slots.take(id.download, app: request.app, size: size, now: now)
         lanes.share(of: request.app).begins(now: now)
         return begin(request, id, now: now)
     }
@@ -240,6 +236,9 @@ struct HostGate {
         var (request, saves) = (request, [StoreChange]())
         (request.phase, request.startedAt) = (.underWay, now)
         request.isPaced = load.interval > .zero || requestInterval > .zero || isSlowed
+        request.isPresumedToShare =
+            !request.isFurther && !hasPlace(at: load, limit(of: load))
+            && mayShare(at: load, request.origin, slots[id.download]?.size ?? .unknown)
         put(request, id)
         if request.isFurther { load.further += 1 } else { load.active += 1 }
         load.turns.took(claim(of: request))
@@ -268,12 +267,14 @@ struct HostGate {
 
     /// No host counts this request any more.
     mutating func leave(_ id: RequestID) {
-        guard let request = requests[id], !request.hasLeft else { return }
-        set(.left, of: id)
+        guard var request = requests[id], !request.hasLeft else { return }
+        let wasWaiting = request.isWaiting
+        (request.phase, request.isPresumedToShare, request.connection) = (.left, false, nil)
+        put(request, id)
         withdrawn.remove(id)
         let load = load(of: request.host)
         hosts.touch(load)
-        if request.isWaiting {
+        if wasWaiting {
             load.hops.removeAll { $0 == id }
             load.waitingFurther.removeAll { $0 == id }
             return
@@ -377,10 +378,12 @@ struct HostGate {
     }
 
     /// Stores the state of a request; nil: forgets the request.
-    private mutating func put(_ request: PlacedRequest?, _ id: RequestID) {
+    mutating func put(_ request: PlacedRequest?, _ id: RequestID) {
         let before = requests[id]
         requests[id] = request
         slots.note(id, from: before, to: request)
+        if let before, before.shared != nil || before.isPresumedToShare { load(of: before.host).forgetSharing(of: before) }
+        if let request, request.shared != nil || request.isPresumedToShare { load(of: request.host).noteSharing(of: request) }
         for (silent, sign) in [(before, -1), (request, 1)] {
             guard let silent, silent.silentSince != nil, !silent.isFurther else { continue }
             let host = load(of: silent.host)
@@ -488,6 +491,8 @@ struct HostGate {
             } else {
                 former.active -= 1
                 host.active += 1
+                former.forgetSharing(of: request)
+                host.noteSharing(of: request)
             }
             if request.silentSince != nil, !request.isFurther {
                 former.silent -= 1

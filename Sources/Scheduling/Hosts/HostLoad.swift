@@ -9,6 +9,10 @@ final class HostLoad {
     let isLocal: Bool
     /// The number of transfers whose request is at this host.
     var active = 0
+    /// How many of these requests add no connection, because they share one with another request.
+    private(set) var sharing = 0
+    /// The requests on each HTTP/2 connection.
+    private var shared: [SharedConnection: Int] = [:]
     /// The number of these transfers whose server sends nothing.
     var silent = 0
     /// The number of further requests at this host, which `active` does not count.
@@ -85,6 +89,34 @@ final class HostLoad {
 
         /// The interval is prolonged by 1/`margin`, so that requests do not reach the host closer together than the interval.
         private static let margin = 64
+    }
+
+    /// The connections of the transfers' requests.
+    var connections: Int { active - sharing }
+
+    /// Whether a request to `origin` probably shares a connection.
+    func hasSharedConnection(to origin: String) -> Bool { !shared.isEmpty && shared.keys.contains { $0.origin == origin } }
+
+    /// A request that the host counts has come or changed.
+    func noteSharing(of request: PlacedRequest) {
+        guard let connection = request.shared else {
+            if request.isPresumedToShare { sharing += 1 }
+            return
+        }
+        let others = shared[connection] ?? 0
+        if others > 0 { sharing += 1 }
+        shared[connection] = others + 1
+    }
+
+    /// Undoes `noteSharing`.
+    func forgetSharing(of request: PlacedRequest) {
+        guard let connection = request.shared else {
+            if request.isPresumedToShare { sharing -= 1 }
+            return
+        }
+        let others = (shared[connection] ?? 1) - 1
+        if others > 0 { sharing -= 1 }
+        shared[connection] = others > 0 ? others : nil
     }
 
     init(name: String, rule: HostRule) { (self.name, self.rule, isLocal) = (name, rule, name.isEmpty || isLoopbackAddress(name)) }

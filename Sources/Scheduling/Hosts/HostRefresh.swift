@@ -27,12 +27,12 @@ extension HostGate {
             let front = next < fronts.endIndex && fronts[next].lane === lane ? fronts[next] : nil
             if front != nil { next += 1 }
             lanes.offer(chosen?.contains(lane.id) ?? true ? front?.download : nil, of: lane)
-            guard front == nil, hasPlace(at: host, limit) else { continue }
+            guard front == nil, hasPlace(at: host, limit) || mayShare(of: lane) else { continue }
             if let opens = opens(lane, now: now), opens > now { wake = min(wake ?? opens, opens) }
         }
         if let opens = grantFurther(host, &opening, now: now) { wake = min(wake ?? opens, opens) }
         if host.rule.connections != nil, host.further > 0, !hasPlace(at: host, limit),
-            host.active +| host.further > limit || host.active < limit && isWanted(host, limit, now: now)
+            host.connections +| host.further > limit || host.connections < limit && isWanted(host, limit, now: now)
         {
             opening.withdrawn = withdrawFurther(at: host)
         }
@@ -66,7 +66,8 @@ extension HostGate {
     /// Whether a redirect or a queued download would use a place at `host` now.
     private func isWanted(_ host: HostLoad, _ limit: Int, now: WallTime) -> Bool {
         let isHopReady = host.hops.contains { id in requests[id].flatMap { opens(host, $0, now: now) }.map { $0 <= now } ?? false }
-        return isHopReady && hasSlotForHop || hasSlot && !fronts(of: host, limit, givingWay: true, now: now).isEmpty
+        return isHopReady && hasSlotForHop
+            || fronts(of: host, limit, givingWay: true, now: now).contains { hasSlot(for: $0.lane.size) }
     }
 
     // MARK: Turns
@@ -84,9 +85,11 @@ extension HostGate {
     /// - Parameter givingWay: whether further requests give their places to them.
     private func fronts(of host: HostLoad, _ limit: Int, givingWay: Bool = false, now: WallTime) -> [Front] {
         // While the network is unknown, only hosts on this machine take requests.
-        guard isNetworkKnown || host.isLocal, givingWay || hasPlace(at: host, limit) else { return [] }
+        guard isNetworkKnown || host.isLocal else { return [] }
+        let hasPlace = givingWay || hasPlace(at: host, limit)
         return host.lanes.compactMap { lane in
-            guard let opens = opens(lane, now: now), opens <= now, let download = lanes.first(of: lane) else { return nil }
+            guard hasPlace || mayShare(of: lane), let opens = opens(lane, now: now), opens <= now, let download = lanes.first(of: lane)
+            else { return nil }
             let claim = claim(of: lane)
             return Front(lane: lane, download: download, claim: claim, turn: host.turns.last(claim))
         }
@@ -119,6 +122,9 @@ extension HostGate {
             )
         }
     }
+
+    /// Whether the first download of `lane` needs no place at its host.
+    func mayShare(of lane: Lane) -> Bool { mayShare(at: lane.host, lanes.origin(of: lane), lane.size) }
 
     private func claim(of lane: Lane) -> HostTurns.Claim {
         claim(at: lanes.origin(of: lane), app: lane.app.name, requestInterval: lane.requestInterval, isUrgent: lane.isUrgent)
@@ -182,7 +188,7 @@ extension HostGate {
                 continue
             }
             // While the request waited, other transfers took its slot.
-            guard hasSlotForHop else {
+            guard hasSlotForHop(of: id.download) else {
                 awaitingSlot.insert(host.name)
                 opening.slotless.append(id)
                 continue
@@ -202,8 +208,12 @@ extension HostGate {
     /// with a download queued at the host has waited longer for its turn.
     private func rival(of claim: HostTurns.Claim, at host: HostLoad, _ limit: Int, now: WallTime) -> Awaited? {
         let isScarce = host.interval > .zero || limit > 0
-        guard hasSlot, !host.lanes.isEmpty, isScarce || claim.isPaced else { return nil }
-        let rivals = fronts(of: host, limit, now: now).filter { isScarce || $0.claim.contends(with: claim) }
+        guard !host.lanes.isEmpty, isScarce || claim.isPaced else { return nil }
+        let startable = startable
+        guard !startable.isEmpty else { return nil }
+        let rivals = fronts(of: host, limit, now: now).filter {
+            startable.contains($0.lane.size) && (isScarce || $0.claim.contends(with: claim))
+        }
         let last = host.turns.last(claim)
         guard let first = first(of: rivals) else { return nil }
         // `first` may be of the redirect's own application, by its priority. Applications behind it must not wait for the redirects, too.

@@ -46,7 +46,8 @@ extension HostGate {
             let own = max(opens ?? (hostOpens == nil ? now : now + requestInterval), now) + requestInterval * ownAhead
             return Hold(reason: .rateLimit, until: max(atHost, own), ahead: own > atHost ? ownAhead : ahead)
         }
-        return limit > 0 && host.active + ahead >= limit ? Hold(reason: .hostLimit, until: nil, ahead: ahead) : nil
+        guard limit > 0, !mayShare(at: host, origin, lane.size) else { return nil }
+        return host.connections + ahead >= limit ? Hold(reason: .hostLimit, until: nil, ahead: ahead) : nil
     }
 
     /// The downloads of the counted lanes, and the counted redirects, that go before `number` at its host. Each lane of another application

@@ -17,13 +17,17 @@ struct Lanes {
     /// The lane for downloads with these properties.
     ///
     /// - Parameter requestInterval, origin: as `host` distinguishes them.
-    mutating func lane(at host: HostLoad, app: String, requestInterval: Duration, origin: String?, isUrgent: Bool) -> Lane {
+    mutating func lane(
+        at host: HostLoad, app: String, requestInterval: Duration, origin: String?, isUrgent: Bool, size: FileSize
+    ) -> Lane {
         let known = host.lanes.first { lane in
             lane.app.name == app && lane.requestInterval == requestInterval && lane.origin == origin && lane.isUrgent == isUrgent
+                && lane.size == size
         }
         if let known { return known }
         lastID &+= 1
-        let lane = Lane(id: lastID, host: host, app: share(of: app), requestInterval: requestInterval, origin: origin, isUrgent: isUrgent)
+        let lane = Lane(
+            id: lastID, host: host, app: share(of: app), requestInterval: requestInterval, origin: origin, isUrgent: isUrgent, size: size)
         lane.app.lanes += 1
         host.lanes.append(lane)
         return lane
@@ -72,19 +76,21 @@ struct Lanes {
         withdraw(lane)
         guard let first else { return }
         lane.offered = first.number
-        lane.app.ready.insert(first.number, priority: first.priority, position: first.position)
+        lane.app.ready[lane.size.rawValue].insert(first.number, priority: first.priority, position: first.position)
     }
 
     private func withdraw(_ lane: Lane) {
-        if let number = lane.offered { lane.app.ready.remove(number) }
+        if let number = lane.offered { lane.app.ready[lane.size.rawValue].remove(number) }
         lane.offered = nil
     }
 
     /// The first offered download of the highest priority; among several applications, the one whose turn it is.
-    func next(now: WallTime) -> (download: DownloadQueue.Ranked, app: AppShare)? {
+    ///
+    /// - Parameter sizes: the sizes of the files that may start.
+    func next(now: WallTime, of sizes: [FileSize] = FileSize.allCases) -> (download: DownloadQueue.Ranked, app: AppShare)? {
         var best: (download: DownloadQueue.Ranked, app: AppShare)?
         for app in apps.values {
-            guard let own = app.ready.first else { continue }
+            guard let own = app.first(of: sizes) else { continue }
             app.charge(now: now)
             guard let rival = best else {
                 best = (own, app)
@@ -131,13 +137,17 @@ final class Lane {
     let origin: String?
     /// A caller wants these downloads at once: no pause or pace of an origin delays them.
     var isUrgent: Bool
+    /// The size of the downloads' files. Small files may start when large ones may not.
+    let size: FileSize
     fileprivate(set) var count = 0
     /// The lane's first download while it may start: it is in `app.ready`.
     fileprivate(set) var offered: DownloadNumber?
 
-    fileprivate init(id: UInt32, host: HostLoad, app: AppShare, requestInterval: Duration, origin: String?, isUrgent: Bool) {
+    fileprivate init(
+        id: UInt32, host: HostLoad, app: AppShare, requestInterval: Duration, origin: String?, isUrgent: Bool, size: FileSize
+    ) {
         (self.id, self.host, self.app, self.requestInterval) = (id, host, app, requestInterval)
-        (self.origin, self.isUrgent) = (origin, isUrgent)
+        (self.origin, self.isUrgent, self.size) = (origin, isUrgent, size)
     }
 }
 
@@ -147,8 +157,8 @@ final class AppShare {
     static let start: Duration = .seconds(1)
 
     let name: String
-    /// The first download of each of the application's lanes that may start now.
-    fileprivate(set) var ready = DownloadQueue()
+    /// The first download of each of the application's lanes that may start now, by `FileSize.rawValue`.
+    fileprivate var ready = FileSize.allCases.map { _ in DownloadQueue() }
     fileprivate(set) var lanes = 0
     private(set) var active = 0
     /// The time that its transfers took, up to `chargedAt`, plus `start` for each.
@@ -156,6 +166,12 @@ final class AppShare {
     private var chargedAt = WallTime(microseconds: 0)
 
     fileprivate init(name: String, cost: Duration) { (self.name, self.cost) = (name, cost) }
+
+    fileprivate func first(of sizes: [FileSize]) -> DownloadQueue.Ranked? {
+        sizes.lazy.compactMap { self.ready[$0.rawValue].first }.min { a, b in
+            (b.priority, a.position, a.number) < (a.priority, b.position, b.number)
+        }
+    }
 
     func charge(now: WallTime) {
         if now > chargedAt { cost += (now - chargedAt) * active }

@@ -28,6 +28,16 @@ struct PlacedRequest {
     var isFurther = false
     /// The request keeps an interval: the engine must report when the request has gone out.
     var isPaced = false
+    /// The request was started without a place at its host, because it probably shares an HTTP/2 connection. Its response decides.
+    var isPresumedToShare = false
+    /// The HTTP/2 connection that the request shares with others, as the engine names it.
+    var connection: UInt32?
+
+    /// The connection with its origin, while a host counts the request.
+    var shared: SharedConnection? {
+        guard let connection, !isWaiting, !hasLeft, !isFurther else { return nil }
+        return SharedConnection(origin: origin, connection: connection)
+    }
 
     var isWaiting: Bool { phase == .waiting }
     var hasLeft: Bool { phase == .left }
@@ -41,4 +51,10 @@ struct PlacedRequest {
             host: host, origin: origin, app: app, requestInterval: requestInterval, isUrgent: isUrgent, startedAt: now,
             phase: .waiting, isFurther: isFurther)
     }
+}
+
+/// An HTTP/2 connection, which many requests to its origin share.
+struct SharedConnection: Hashable {
+    let origin: String
+    let connection: UInt32
 }

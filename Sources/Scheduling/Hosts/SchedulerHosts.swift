@@ -55,7 +55,7 @@ extension Scheduler {
         let request = PlacedRequest(
             host: entry.host, origin: entry.origin, app: entry.record.options.app, requestInterval: entry.requestInterval,
             isUrgent: entry.isUrgent, startedAt: now, phase: .underWay)
-        output.append(gate.takeSlot(request, entry.request, now: now))
+        output.append(gate.takeSlot(request, entry.request, size: entry.fileSize(entry.record), now: now))
     }
 
     /// Whether the active download waits for its next request, and takes no slot.
@@ -87,6 +87,21 @@ extension Scheduler {
         if isAnswered { gate.answered(id, now: now) }
         gate.redirect(id, to: host, origin: origin, now: now)
         unannounced.redirected.append(entry)
+    }
+
+    /// The size of the file of an active download may be known now. If more large files are active than may be, this one continues later.
+    func learnSize(of entry: ScheduledDownload, now: WallTime) {
+        guard entry.state == .active, entry.work == .running else { return }
+        if gate.learn(entry.fileSize(entry.record), of: entry.number) { applyOwn(.yield, to: entry, now: now) }
+    }
+
+    /// So much of a file has arrived that it is large, although no response told its size. The transfer stops only if a later one can
+    /// resume from these bytes.
+    func grewLarge(_ number: DownloadNumber, now: WallTime) {
+        guard let entry = entries[number], entry.work == .running, entry.record.total == nil, !entry.isKnownLarge else { return }
+        entry.isKnownLarge = true
+        guard entry.state == .active, gate.learn(.large, of: number), entry.record.resume != nil else { return }
+        applyOwn(.yield, to: entry, now: now)
     }
 
     /// A request has failed, and its transfer asks another source, or ends.

@@ -4,6 +4,8 @@ internal import DownloadModel
 struct Slots {
     struct Slot {
         let app: String
+        /// The size of the file, as far as it is known.
+        fileprivate(set) var size = FileSize.unknown
         /// When the transfer took its slot.
         fileprivate(set) var since: WallTime
         /// The transfer's requests that have not left.
@@ -22,13 +24,24 @@ struct Slots {
     /// The number of slots of idle transfers, and of those whose requests all wait.
     private(set) var idle = 0
     private(set) var waiting = 0
+    /// The slots of transfers that make progress, by the size of their files.
+    private(set) var busy = ActiveLimit.Counts()
 
     var count: Int { slots.count }
     /// By download.
     var all: [DownloadNumber: Slot] { slots }
     subscript(number: DownloadNumber) -> Slot? { slots[number] }
 
-    mutating func take(_ number: DownloadNumber, app: String, now: WallTime) { set(Slot(app: app, since: now), of: number) }
+    mutating func take(_ number: DownloadNumber, app: String, size: FileSize, now: WallTime) {
+        set(Slot(app: app, size: size, since: now), of: number)
+    }
+
+    /// The size of the transfer's file is known now.
+    mutating func note(_ size: FileSize, of number: DownloadNumber) {
+        guard var slot = slots[number], slot.size != size else { return }
+        slot.size = size
+        set(slot, of: number)
+    }
 
     /// - Precondition: its requests have left.
     mutating func release(_ number: DownloadNumber) { set(nil, of: number) }
@@ -49,6 +62,8 @@ struct Slots {
         slots[number] = slot
         idle += (slot?.isIdle ?? false ? 1 : 0) - (before?.isIdle ?? false ? 1 : 0)
         waiting += (slot?.isWaiting ?? false ? 1 : 0) - (before?.isWaiting ?? false ? 1 : 0)
+        if let before, !before.isIdle { busy[before.size] -= 1 }
+        if let slot, !slot.isIdle { busy[slot.size] += 1 }
     }
 
     /// The wall clock was set by `delta`.

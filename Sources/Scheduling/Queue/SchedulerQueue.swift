@@ -18,7 +18,7 @@ extension Scheduler {
         openHosts(now: now)
         var left = sliceSize.starts
         repeat {
-            while gate.hasSlot, let entry = nextInTurn(now: now) {
+            while let entry = nextInTurn(now: now) {
                 guard left > 0 else {
                     // Downloads that precede a redirect keep their turns: the next slice may start them.
                     isCut = true
@@ -47,20 +47,24 @@ extension Scheduler {
     /// Downloads that precede a redirect but got no slot lose their turns.
     private func loseTurns(now: WallTime) { while gate.loseTurns() { refreshHosts(now: now) } }
 
-    private func nextInTurn(now: WallTime) -> ScheduledDownload? { gate.lanes.next(now: now).flatMap { entries[$0.download.number] } }
+    private func nextInTurn(now: WallTime) -> ScheduledDownload? {
+        let sizes = gate.startable
+        guard !sizes.isEmpty else { return nil }
+        return gate.lanes.next(now: now, of: sizes).flatMap { entries[$0.download.number] }
+    }
 
     /// With all slots taken, stops a long-running transfer if another application waits and is owed more than a slice.
     ///
     /// - Returns: whether a slot is free now.
     private func makeRoom(now: WallTime) -> Bool {
-        guard settings.maxActive > 0, !gate.hasSlot, let (next, owed) = gate.lanes.next(now: now), let lane = entries[next.number]?.lane,
-            !gate.hosts.isOutdated(lane.host)
+        guard settings.maxActive > 0, let (next, owed) = gate.lanes.next(now: now), let lane = entries[next.number]?.lane,
+            !gate.hasSlot(for: lane.size), !gate.hosts.isOutdated(lane.host)
         else { return false }
         var candidate: (entry: ScheduledDownload, since: WallTime)?
         var isContended = false
         for (number, slot) in gate.slots.all {
             guard let entry = entries[number], let app = gate.lanes.apps[slot.app], app !== owed, app.active > owed.active,
-                entry.record.options.priority <= next.priority
+                entry.record.options.priority <= next.priority, gate.isInTheWay(slot, of: lane.size)
             else { continue }
             app.charge(now: now)
             isContended = true
@@ -70,7 +74,7 @@ extension Scheduler {
             if let rival = candidate, (rival.since, rival.entry.number) <= (slot.since, number) { continue }
             candidate = (entry, slot.since)
         }
-        if let candidate, applyOwn(.yield, to: candidate.entry, now: now) { return gate.hasSlot }
+        if let candidate, applyOwn(.yield, to: candidate.entry, now: now) { return gate.hasSlot(for: lane.size) }
         if isContended { sliceAt = now + Self.sliceLook }
         return false
     }
@@ -86,7 +90,7 @@ extension Scheduler {
         for (id, request) in gate.placed.sorted(by: { $0.key < $1.key }) {
             guard let entry = entries[id.download], let since = request.silentSince, !request.isFurther else { continue }
             let host = gate.load(of: request.host)
-            guard gate.limit(of: host) > 0, host.active >= gate.limit(of: host) else { continue }
+            guard gate.limit(of: host) > 0, host.connections >= gate.limit(of: host) else { continue }
             let waiting = host.lanes.lazy.map(\.app.name) + host.hops.lazy.compactMap { self.gate.requests[$0]?.app }
             let own = places(of: request.app, at: host)
             guard waiting.contains(where: { $0 != request.app && places(of: $0, at: host) < own }) else { continue }
@@ -140,7 +144,7 @@ extension Scheduler {
     private func lane(of entry: ScheduledDownload, _ record: DownloadRecord) -> Lane {
         // Among 100,000 downloads, most have the lane of the previous one. A lane that has become empty is no longer valid.
         if let recentLane, recentLane.lane.count > 0, recentLane.origin == entry.origin, !record.isWhole, !entry.isUrgent,
-            record.sharesOptions(with: recentLane.record)
+            recentLane.lane.size == entry.fileSize(record), record.sharesOptions(with: recentLane.record)
         {
             return recentLane.lane
         }
@@ -155,7 +159,8 @@ extension Scheduler {
         // A whole part file needs no request.
         return gate.lane(
             host: entry.record.isWhole ? "" : entry.host, origin: entry.origin, app: options.app,
-            requestInterval: options.requestInterval ?? .zero, isUrgent: entry.isUrgent)
+            requestInterval: options.requestInterval ?? .zero, isUrgent: entry.isUrgent,
+            size: entry.record.isWhole ? .small : entry.fileSize(entry.record))
     }
 
     /// Puts queued downloads into lanes once their files are no longer in use.

@@ -50,7 +50,9 @@ extension Scheduler {
             return
         }
         for lane in host.lanes {
-            var left = 1 + max(0, gate.bindingLimit(of: host) - host.active)
+            var left = 1 + max(0, gate.bindingLimit(of: host) - host.connections)
+            // As many may be released without a place of their own.
+            if gate.mayShare(of: lane) { left += ActiveLimit.mostSmall }
             gate.lanes.prefix(of: lane) { number in
                 guard left > 0, let entry = entries[number], entry.toldHold != nil else { return false }
                 left -= 1

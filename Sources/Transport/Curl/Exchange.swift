@@ -124,6 +124,12 @@ package final class Exchange {
         }
     }
 
+    /// The connection of the answer, named by its local port, if other exchanges can share the connection; else nil.
+    package var sharedConnection: UInt32? {
+        guard easy.number(CURLINFO_HTTP_VERSION) >= Int(CURL_HTTP_VERSION_2_0) else { return nil }
+        return UInt32(exactly: easy.number(CURLINFO_LOCAL_PORT)).flatMap { $0 > 0 ? $0 : nil }
+    }
+
     fileprivate func complete(_ error: CurlError) -> CurlError {
         var error = error
         switch error.kind {

@@ -8,12 +8,16 @@ package final class MultiHandle {
     /// Targets with a surplus (`KeptConnections`): no connection to them is used twice.
     private var distrusted: Set<String> = []
     private static let mostDistrusted = 1000
+    /// Most connections, those in use included, beside which an idle one is kept. libcurl's default is four for each exchange of the
+    /// moment: between two small files there is one exchange, and connections that the next files need would be closed.
+    private static let mostKept = 64
 
     /// The first call loads libcurl.
     package init() throws(CurlError) {
         if let text = todoku_curl_load() { throw CurlError(.other, String(cString: text)) }
         guard let raw = CCurl.multi_init() else { throw CurlError(.noMemory, "curl_multi_init failed") }
         self.raw = raw
+        _ = multi_setopt(raw, CURLMOPT_MAXCONNECTS, Self.mostKept)
     }
 
     deinit { _ = multi_cleanup(raw) }

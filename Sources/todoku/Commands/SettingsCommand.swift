@@ -6,7 +6,7 @@ struct SettingsCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "settings", abstract: "Show or change the service's settings.",
         discussion: """
-            max-active         most downloads active at a time; 0: no limit
+            max-active         most downloads active at a time; auto: 4 large ones, and up to 60 small ones beside them; 0: no limit
             max-per-host       most active downloads from one host; 0: no limit
             speed-limit        bytes per second of all downloads together, such as 2MiB; 0 or none: no limit
             default-directory  folder for downloads that name no folder; empty: the session's download folder
@@ -63,6 +63,11 @@ struct SettingsCommand: ParsableCommand {
             if let count = UInt32(value) { return count }
             throw ValidationError("\(name.rawValue) must be a whole number; 0 means no limit.")
         }
+        func mostActive() throws -> UInt32 {
+            if value == automatic { return ServiceSettings.automaticMaxActive }
+            if let count = UInt32(value), count != ServiceSettings.automaticMaxActive { return count }
+            throw ValidationError("max-active must be auto, or a whole number below 4294967295; 0 means no limit.")
+        }
         func choice<C: RawRepresentable & CaseIterable>(_: C.Type) throws -> C where C.RawValue == String {
             if let choice = C(rawValue: value) { return choice }
             throw ValidationError("\(name.rawValue) must be one of \(C.allCases.map(\.rawValue).joined(separator: ", ")).")
@@ -72,14 +77,14 @@ struct SettingsCommand: ParsableCommand {
             throw ValidationError("\(name.rawValue) must be true or false.")
         }
         func reserve() throws -> DiskReserve {
-            if value == "auto" { return .automatic }
+            if value == automatic { return .automatic }
             guard let bytes = value == "none" ? 0 : Amounts.bytes(value) else {
                 throw ValidationError("disk-reserve must be a size such as 500MiB, auto or none.")
             }
             return .bytes(bytes)
         }
         return switch name {
-        case .maxActive: .maxActive(try count())
+        case .maxActive: .maxActive(try mostActive())
         case .maxPerHost: .maxPerHost(try count())
         case .speedLimit: .speedLimit(try Amounts.parseSpeed(value))
         case .defaultDirectory: .defaultDirectory(value.isEmpty ? "" : LocalPath.absolute(value))
@@ -90,9 +95,12 @@ struct SettingsCommand: ParsableCommand {
         }
     }
 
+    /// The word for settings whose value the service chooses.
+    private static let automatic = "auto"
+
     private static func text(_ name: Name, _ settings: ServiceSettings) -> String {
         switch name {
-        case .maxActive: String(settings.maxActive)
+        case .maxActive: settings.maxActive == ServiceSettings.automaticMaxActive ? automatic : String(settings.maxActive)
         case .maxPerHost: String(settings.maxPerHost)
         case .speedLimit: String(settings.speedLimit)
         case .defaultDirectory: settings.defaultDirectory
@@ -105,11 +113,12 @@ struct SettingsCommand: ParsableCommand {
 
     private static func json(_ name: Name, _ settings: ServiceSettings) -> JSON {
         switch name {
-        case .maxActive: .unsigned(UInt64(settings.maxActive))
+        case .maxActive:
+            settings.maxActive == ServiceSettings.automaticMaxActive ? .string(automatic) : .unsigned(UInt64(settings.maxActive))
         case .maxPerHost: .unsigned(UInt64(settings.maxPerHost))
         case .speedLimit: .unsigned(settings.speedLimit)
         case .defaultDirectory: .string(settings.defaultDirectory)
-        case .diskReserve: settings.diskReserve == .automatic ? .string("auto") : .unsigned(UInt64(settings.diskReserve.wire))
+        case .diskReserve: settings.diskReserve == .automatic ? .string(automatic) : .unsigned(UInt64(settings.diskReserve.wire))
         case .language: .string(settings.language.rawValue)
         case .badge: .string(settings.badge.rawValue)
         case .sandboxPrivate: .bool(settings.isPrivateOpenToSandbox)

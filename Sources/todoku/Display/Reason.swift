@@ -56,6 +56,9 @@ struct Reason {
 
     private var queued: String {
         let most = status.settings.maxActive
+        if most == ServiceSettings.automaticMaxActive, status.active > 0 {
+            return withAhead(catalog.text("other downloads are active, as many as their sizes allow at a time"))
+        }
         guard most > 0, status.active >= most else { return withAhead(catalog.text("it starts as soon as its turn comes")) }
         return withAhead(
             most == 1

@@ -113,6 +113,7 @@ import Testing
     @Test func `saves settings`() async throws {
         let desk = await Desk()
         #expect(await desk.run("settings", "speed-limit", "2MiB").status == 0)
+        #expect(await desk.run("settings", "max-active").output == "auto\n")
         #expect(await desk.run("settings", "max-active", "7").status == 0)
         desk.bus.folder.makeFolder("elsewhere")
         #expect(await desk.run("settings", "default-directory", "elsewhere").status == 0)
@@ -120,6 +121,8 @@ import Testing
         let all = try #require(JSON(await desk.run("settings", "--json").output))
         #expect(all["max-active"]?.number == 7)
         #expect(all["default-directory"]?.string == desk.bus.folder("elsewhere"))
+        #expect(await desk.run("settings", "max-active", "auto").status == 0)
+        #expect(JSON(await desk.run("settings", "--json").output)?["max-active"]?.string == "auto")
         let refused = await desk.run("settings", "default-directory", "nowhere")
         #expect(refused.status == 3)
         #expect(refused.errors.hasPrefix("todoku: "))

@@ -106,6 +106,8 @@ import Testing
         #expect(try SettingsCommand.setting(.speedLimit, "2MiB") == .speedLimit(2 << 20))
         #expect(try SettingsCommand.setting(.speedLimit, "none") == .speedLimit(0))
         #expect(try SettingsCommand.setting(.maxActive, "0") == .maxActive(0))
+        #expect(try SettingsCommand.setting(.maxActive, "auto") == .maxActive(.max))
+        #expect(throws: (any Error).self) { try SettingsCommand.setting(.maxActive, "4294967295") }
         #expect(try SettingsCommand.setting(.defaultDirectory, "/a/./b") == .defaultDirectory("/a/b"))
     }
 }

@@ -43,7 +43,8 @@ private struct Queue {
     /// Starts the download whose turn it is; nil: none may start.
     mutating func start() -> DownloadNumber? {
         refresh()
-        guard gate.hasSlot, let number = gate.lanes.next(now: now)?.download.number, let lane = lanes[number] else { return nil }
+        guard gate.hasSlot(for: .unknown), let number = gate.lanes.next(now: now)?.download.number, let lane = lanes[number]
+        else { return nil }
         lanes[number] = nil
         gate.dequeue(number, from: lane)
         let request = PlacedRequest(
@@ -115,11 +116,11 @@ private struct Queue {
         queue.gate.stalled(RequestID(silent, 1), true, now: queue.now)
         #expect(queue.start() == next)
         queue.gate.stalled(RequestID(silent, 1), false, now: queue.now)
-        #expect(!queue.gate.hasSlot)
+        #expect(!queue.gate.hasSlot(for: .unknown))
         queue.end(silent)
-        #expect(!queue.gate.hasSlot)
+        #expect(!queue.gate.hasSlot(for: .unknown))
         queue.end(next)
-        #expect(queue.gate.hasSlot && queue.gate.lanes.apps.isEmpty, "nothing is left of an application without downloads")
+        #expect(queue.gate.hasSlot(for: .unknown) && queue.gate.lanes.apps.isEmpty, "nothing is left of an application without downloads")
     }
 
     @Test func `go before a redirect of an application that had its turn since, if there is a slot for them`() throws {

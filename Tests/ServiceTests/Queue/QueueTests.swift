@@ -64,7 +64,8 @@ internal import Testing
             gate.wait()
             reply.send("2")
         }
-        #expect(try await client.get(Manager.maxActive) == 4)
+        #expect(try await client.get(Manager.maxActive) == .max, "automatic")
+        try await client.set(Manager.maxActive, 4)
         #expect(try await client.get(Manager.maxPerHost) == 6)
         for index in 0..<8 { _ = try await running.download(server.url("/\(index)")) }
         #expect(await server.waitForRequests(4))
@@ -84,6 +85,48 @@ internal import Testing
         #expect(await client.signals.has("AllEnded"))
         #expect(server.requests.count == 9)
         #expect(await client.signals.until { $0.last { $0.changed?["Active"] != nil }?.changed?["Active"] == .uint32(0) })
+    }
+
+    @Test func `has four large files at a time by default, and small ones beside them`() async throws {
+        let running = try await Running.start()
+        let client = running.client
+        let gate = Gate()
+        let server = ScriptedServer { request, reply in
+            let size = request.path.hasPrefix("/large") ? 1 << 20 : 1000
+            reply.head(200, length: size)
+            reply.send("1")
+            gate.wait()
+            reply.send(String(repeating: "2", count: size - 1))
+        }
+        try await client.set(Manager.maxPerHost, 0)
+        for index in 0..<6 { _ = try await running.download(server.url("/large\(index)")) }
+        #expect(await server.waitForRequests(4))
+        for index in 0..<20 { _ = try await running.download(server.url("/small\(index)"), ["size": .uint64(1000)]) }
+        #expect(await server.waitForRequests(24))
+        let unknown = try await running.download(server.url("/unknown"))
+        #expect(try await client.get(Manager.active) == 24)
+        #expect(try await client.get(Manager.queued) == 3, "two large ones, and one that may be large")
+        #expect(try await client.get(Download.state, at: unknown) == "queued")
+        gate.open()
+        #expect(await client.signals.has("AllEnded"))
+        #expect(try await client.list(["state": .string("finished")]).count == 27)
+    }
+
+    @Test func `has more files of unknown size at a time by default, the more small ones have finished`() async throws {
+        let running = try await Running.start()
+        let client = running.client
+        let gate = Gate()
+        let server = ScriptedServer { request, reply in
+            if request.path.hasPrefix("/held") { gate.wait() }
+            reply.respond(200, text: "whole")
+        }
+        try await client.set(Manager.maxPerHost, 0)
+        for index in 0..<10 { _ = try await client.wait(running.download(server.url("/\(index)"))) }
+        for index in 0..<30 { _ = try await running.download(server.url("/held\(index)")) }
+        #expect(await server.waitForRequests(10 + 14))
+        #expect(try await client.get(Manager.active) == 14)
+        gate.open()
+        #expect(await client.signals.has("AllEnded"))
     }
 
     @Test func `is held by PauseAll, later additions and a restart included, until ResumeAll`() async throws {

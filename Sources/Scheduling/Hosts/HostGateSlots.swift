@@ -1,0 +1,76 @@
+internal import DownloadModel
+
+/// Decides which transfers may take a slot, by the sizes of their files, and which requests share a connection at their host.
+extension HostGate {
+    /// At most this many silent or waiting transfers take no slot when a download starts.
+    static let mostIdle = 64
+
+    /// Whether a download with a file of this size may start. The slot of a transfer that waits for its host, or for a silent server, is
+    /// free for others.
+    func hasSlot(for size: FileSize) -> Bool {
+        guard maxActive == Settings.automatic else { return hasSlot(beyond: min(slots.idle, Self.mostIdle)) }
+        return slots.count < ActiveLimit.most +| min(slots.idle, Self.mostIdle) && activeLimit.admits(size, beside: slots.busy)
+    }
+
+    /// The sizes of the files that may start.
+    var startable: [FileSize] { FileSize.allCases.filter { hasSlot(for: $0) } }
+
+    /// Whether any transfer that waits may make its next request.
+    var hasSlotForHop: Bool { maxActive == Settings.automatic ? slots.busy.all < ActiveLimit.most : hasSlot(beyond: slots.idle) }
+
+    /// Whether the transfer `number`, which waits, may make its next request.
+    func hasSlotForHop(of number: DownloadNumber) -> Bool {
+        guard maxActive == Settings.automatic, let slot = slots[number] else { return hasSlotForHop }
+        return !slot.isIdle || activeLimit.admits(slot.size, beside: slots.busy)
+    }
+
+    private func hasSlot(beyond idle: Int) -> Bool { maxActive == 0 || slots.count < Int(maxActive) +| idle }
+
+    /// Whether the end of the transfer in `slot` lets a download with a file of `size` start, for which there is no slot now.
+    func isInTheWay(_ slot: Slots.Slot, of size: FileSize) -> Bool {
+        maxActive != Settings.automatic || size == .small || slot.size != .small || slots.busy.all >= ActiveLimit.most
+    }
+
+    /// The size of the file of an active transfer is known now.
+    ///
+    /// - Returns: whether the transfer must stop, because more large files are active than may be, or at its host.
+    mutating func learn(_ size: FileSize, of number: DownloadNumber) -> Bool {
+        guard let slot = slots[number], slot.size != size else { return false }
+        slots.note(size, of: number)
+        guard size == .large else { return false }
+        activeLimit.fileTurnedLarge()
+        var isTooMany = maxActive == Settings.automatic && slots.busy.large > ActiveLimit.mostLarge
+        for id in slot.requests {
+            guard var request = requests[id], request.isPresumedToShare || request.connection != nil else { continue }
+            (request.isPresumedToShare, request.connection) = (false, nil)
+            put(request, id)
+            let host = load(of: request.host)
+            hosts.touch(host)
+            if case let limit = limit(of: host), limit > 0, host.connections > limit { isTooMany = true }
+        }
+        return isTooMany
+    }
+
+    /// The response to a request came over this HTTP/2 connection; nil: over a connection of its own.
+    mutating func answered(_ id: RequestID, over connection: UInt32?) {
+        guard var request = requests[id], !request.isWaiting, !request.hasLeft, slots[id.download]?.size != .large else { return }
+        guard request.isPresumedToShare || request.connection != connection else { return }
+        (request.isPresumedToShare, request.connection) = (false, connection)
+        put(request, id)
+        hosts.touch(load(of: request.host))
+    }
+
+    /// A file has arrived whole.
+    mutating func finished(_ size: ByteCount) {
+        if FileSize(size) == .small { activeLimit.smallFileFinished() }
+    }
+
+    // MARK: Shared connections
+
+    /// Whether `host` may take a request to `origin` that probably shares an HTTP/2 connection, so that it needs no place. Files of unknown
+    /// size may share as far as small files have finished. Large files keep their places.
+    func mayShare(at host: HostLoad, _ origin: String, _ size: FileSize) -> Bool {
+        guard size != .large, host.sharing < (size == .small ? ActiveLimit.mostSmall : activeLimit.allowance) else { return false }
+        return host.hasSharedConnection(to: origin)
+    }
+}
