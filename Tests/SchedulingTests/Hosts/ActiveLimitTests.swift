@@ -105,6 +105,36 @@ import Testing
         #expect(desk.started == Array(1...10))
     }
 
+    @Test func `gives a large file on a shared connection a place of its own`() {
+        let desk = Desk { $0.maxPerHost = 2 }
+        for number in 1...10 { desk.add(UInt64(number)) }
+        #expect(desk.started == [1, 2])
+        for number in 1...2 {
+            var response = Scheduler.Response(
+                fileName: "f", mediaType: nil, source: nil, total: Self.mebibyte, offset: 0, isResumable: false)
+            response.connection = 5
+            _ = try? desk.turn([.began(desk[UInt64(number)].request, response)])
+        }
+        #expect(desk.started == [1, 2] && desk.state(1) == .active && desk.state(2) == .active)
+    }
+
+    @Test func `stops a file that turns out large on a shared connection, if its host has no place`() {
+        let desk = Desk { $0.maxPerHost = 1 }
+        desk.add(1) { $0.options.size = 1000 }
+        desk.add(2) { $0.options.size = 1000 }
+        desk.add(3) { $0.options.size = 1000 }
+        func respond(_ number: UInt64, _ total: ByteCount) {
+            var response = Scheduler.Response(fileName: "f", mediaType: nil, source: nil, total: total, offset: 0, isResumable: false)
+            response.connection = 5
+            _ = try? desk.turn([.began(desk[number].request, response)])
+        }
+        respond(1, 1000)
+        #expect(desk.started == [1, 2, 3])
+        respond(2, Self.mebibyte)
+        respond(3, 1000)
+        #expect([1, 2, 3].map { desk.state($0) } == [.active, .queued, .active])
+    }
+
     @Test func `counts files over HTTP 1 as one connection each`() {
         let desk = Desk { $0.maxPerHost = 2 }
         for number in 1...10 { desk.add(UInt64(number)) { $0.options.size = 1000 } }

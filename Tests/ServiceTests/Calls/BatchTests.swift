@@ -58,6 +58,36 @@ private let nowhere = "http://127.0.0.1:1"
         #expect((1...8).contains(connections.count), "\(connections.count) connections for 500 files")
     }
 
+    @Test func `of small files over HTTP 2 have many active at a time on one connection, which counts as one at the host`() async throws {
+        let nginx = await Nginx(
+            limitRate: "4k", extra: "access_log connections.log connection;", http: "log_format connection '$connection';")
+        nginx.put("small.bin", patternBytes(16 * 1024))
+        let running = try await Running.start(extra: ["SSL_CERT_FILE": nginx.authority])
+        try await running.client.set(Manager.maxPerHost, 1)
+        let (batch, _) = try await running.client.batch(
+            (1...20).map { (nginx.secureURL("/small.bin?\($0)"), ["size": .uint64(16 * 1024)]) },
+            running.options(["if-exists": .string("rename")]))
+        #expect(await eventually { (try? await running.client.get(Manager.active)) == 20 })
+        #expect(try await running.client.wait(batch: batch) == [20, 0, 0])
+        func connections() -> [Substring] {
+            String(decoding: readFile(nginx.folder("connections.log")) ?? [], as: UTF8.self).split(separator: "\n")
+        }
+        #expect(await eventually { connections().count >= 20 })
+        #expect(Set(connections()).count == 1)
+    }
+
+    @Test func `of large files over HTTP 2 keep to MaxPerHost`() async throws {
+        let nginx = await Nginx(limitRate: "512k")
+        nginx.put("large.bin", patternBytes(1 << 20))
+        let running = try await Running.start(extra: ["SSL_CERT_FILE": nginx.authority])
+        try await running.client.set(Manager.maxPerHost, 2)
+        let (batch, _) = try await running.client.batch(
+            (1...4).map { (nginx.secureURL("/large.bin?\($0)"), [:]) }, running.options(["if-exists": .string("rename")]))
+        #expect(try await running.client.wait(batch: batch) == [4, 0, 0])
+        let seen = await running.client.signals.seen
+        #expect(seen.compactMap { $0.changed?["Active"]?.uint32 }.max() == 2)
+    }
+
     @Test func `are announced when they come and go, and found again`() async throws {
         let running = try await Running.start()
         let client = running.client
