@@ -44,7 +44,7 @@ public enum BadgeContent: String, CaseIterable, Sendable {
 
 /// The user's settings for the whole service; kept over restarts.
 public struct Settings: Equatable, Sendable {
-    /// The value of `maxActive` that lets the service decide by the sizes of the files. In two's complement, it is -1.
+    /// The value of `maxActive` that lets the service decide by the sizes of the files.
     public static let automatic = UInt32.max
     /// Downloads at a time; 0: no limit.
     public var maxActive = Settings.automatic

@@ -38,6 +38,8 @@ struct HostGate {
 
     /// Hosts that would accept the next request of a transfer that has no slot for this request.
     var awaitingSlot: Set<String> = []
+    /// The sizes of the files of these transfers.
+    var awaitingSizes: Set<FileSize> = []
     /// The host looked up last: among 100,000 queued downloads, most have the host of the previous one.
     private var recent: (host: String, load: HostLoad)?
 
@@ -103,10 +105,11 @@ struct HostGate {
 
     /// As `limit`, but 0 if `maxActive` is always reached first, so that no download ever waits for the host's limit. Silent transfers at
     /// the host take no slot, so they raise that bound.
-    func bindingLimit(of host: HostLoad) -> Int {
+    ///
+    /// - Parameter size: the size of the files that wait.
+    func bindingLimit(of host: HostLoad, for size: FileSize = .unknown) -> Int {
         let limit = limit(of: host)
-        let most = maxActive == Settings.automatic ? ActiveLimit.mostLarge + activeLimit.allowance : Int(maxActive)
-        return maxActive == 0 || limit < most +| host.silent ? limit : 0
+        return maxActive == 0 || limit < mostActive(of: size) +| host.silent ? limit : 0
     }
 
     private mutating func touchOrigin(_ origin: String) {
@@ -236,9 +239,7 @@ struct HostGate {
         var (request, saves) = (request, [StoreChange]())
         (request.phase, request.startedAt) = (.underWay, now)
         request.isPaced = load.interval > .zero || requestInterval > .zero || isSlowed
-        request.isPresumedToShare =
-            !request.isFurther && !hasPlace(at: load, limit(of: load))
-            && mayShare(at: load, request.origin, slots[id.download]?.size ?? .unknown)
+        request.isPresumedToShare = !hasPlace(at: load, limit(of: load)) && mayShare(request, of: id, at: load)
         put(request, id)
         if request.isFurther { load.further += 1 } else { load.active += 1 }
         load.turns.took(claim(of: request))

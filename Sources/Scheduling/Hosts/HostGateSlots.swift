@@ -9,26 +9,44 @@ extension HostGate {
     /// free for others.
     func hasSlot(for size: FileSize) -> Bool {
         guard maxActive == Settings.automatic else { return hasSlot(beyond: min(slots.idle, Self.mostIdle)) }
-        return slots.count < ActiveLimit.most +| min(slots.idle, Self.mostIdle) && activeLimit.admits(size, beside: slots.busy)
+        return hasRoom && activeLimit.admits(size, beside: slots.busy)
     }
+
+    /// Whether there is a slot for some file while `maxActive` is automatic, however many transfers are idle.
+    private var hasRoom: Bool { slots.count < ActiveLimit.most +| min(slots.idle, Self.mostIdle) }
 
     /// The sizes of the files that may start.
     var startable: [FileSize] { FileSize.allCases.filter { hasSlot(for: $0) } }
 
-    /// Whether any transfer that waits may make its next request.
-    var hasSlotForHop: Bool { maxActive == Settings.automatic ? slots.busy.all < ActiveLimit.most : hasSlot(beyond: slots.idle) }
-
     /// Whether the transfer `number`, which waits, may make its next request.
     func hasSlotForHop(of number: DownloadNumber) -> Bool {
-        guard maxActive == Settings.automatic, let slot = slots[number] else { return hasSlotForHop }
+        guard maxActive == Settings.automatic, let slot = slots[number] else { return hasSlot(beyond: slots.idle) }
         return !slot.isIdle || activeLimit.admits(slot.size, beside: slots.busy)
+    }
+
+    /// Whether a transfer that got no slot for its next request may get one now.
+    var hasSlotForAwaiting: Bool {
+        guard maxActive == Settings.automatic else { return hasSlot(beyond: slots.idle) }
+        return awaitingSizes.contains { activeLimit.admits($0, beside: slots.busy) }
+    }
+
+    /// Returns the names of the hosts in `awaitingSlot`, and empties it.
+    mutating func takeAwaitingSlot() -> [String] {
+        defer { (awaitingSlot, awaitingSizes) = ([], []) }
+        return awaitingSlot.sorted()
     }
 
     private func hasSlot(beyond idle: Int) -> Bool { maxActive == 0 || slots.count < Int(maxActive) +| idle }
 
-    /// Whether the end of the transfer in `slot` lets a download with a file of `size` start, for which there is no slot now.
-    func isInTheWay(_ slot: Slots.Slot, of size: FileSize) -> Bool {
-        maxActive != Settings.automatic || size == .small || slot.size != .small || slots.busy.all >= ActiveLimit.most
+    /// Most transfers that are active together with one of a file of `size`.
+    func mostActive(of size: FileSize) -> Int {
+        guard maxActive == Settings.automatic else { return Int(maxActive) }
+        return size == .small ? ActiveLimit.most : ActiveLimit.mostLarge + activeLimit.allowance
+    }
+
+    /// Whether the end of the transfer in `slot` could let a download start that has no slot now.
+    func isInTheWay(_ slot: Slots.Slot) -> Bool {
+        maxActive != Settings.automatic || slot.size != .small || slots.busy.all >= ActiveLimit.most || !hasRoom
     }
 
     /// The size of the file of an active transfer is known now.
@@ -72,5 +90,10 @@ extension HostGate {
     func mayShare(at host: HostLoad, _ origin: String, _ size: FileSize) -> Bool {
         guard size != .large, host.sharing < (size == .small ? ActiveLimit.mostSmall : activeLimit.allowance) else { return false }
         return host.hasSharedConnection(to: origin)
+    }
+
+    /// Whether a request that waits for `host` needs no place there.
+    func mayShare(_ request: PlacedRequest, of id: RequestID, at host: HostLoad) -> Bool {
+        !request.isFurther && mayShare(at: host, request.origin, slots[id.download]?.size ?? .unknown)
     }
 }

@@ -65,9 +65,12 @@ extension HostGate {
 
     /// Whether a redirect or a queued download would use a place at `host` now.
     private func isWanted(_ host: HostLoad, _ limit: Int, now: WallTime) -> Bool {
-        let isHopReady = host.hops.contains { id in requests[id].flatMap { opens(host, $0, now: now) }.map { $0 <= now } ?? false }
-        return isHopReady && hasSlotForHop
-            || fronts(of: host, limit, givingWay: true, now: now).contains { hasSlot(for: $0.lane.size) }
+        let isHopReady = host.hops.contains { id in
+            guard hasSlotForHop(of: id.download), let request = requests[id], !mayShare(request, of: id, at: host) else { return false }
+            return opens(host, request, now: now).map { $0 <= now } ?? false
+        }
+        return isHopReady
+            || fronts(of: host, limit, givingWay: true, now: now).contains { hasSlot(for: $0.lane.size) && !mayShare(of: $0.lane) }
     }
 
     // MARK: Turns
@@ -177,11 +180,12 @@ extension HostGate {
                 waiting.append((claim, [id]))
             }
         }
-        while hasPlace(at: host, limit) {
+        while true {
             let next = waiting.indices.filter { !waiting[$0].hops.isEmpty }.min {
                 host.turns.last(waiting[$0].claim) < host.turns.last(waiting[$1].claim)
             }
             guard let next, let id = waiting[next].hops.popFirst(), let request = requests[id] else { break }
+            guard hasPlace(at: host, limit) || mayShare(request, of: id, at: host) else { continue }
             guard let opens = opens(host, request, now: now) else { continue }
             guard opens <= now else {
                 wake = min(wake ?? opens, opens)
@@ -190,6 +194,7 @@ extension HostGate {
             // While the request waited, other transfers took its slot.
             guard hasSlotForHop(of: id.download) else {
                 awaitingSlot.insert(host.name)
+                if let slot = slots[id.download] { awaitingSizes.insert(slot.size) }
                 opening.slotless.append(id)
                 continue
             }

@@ -22,7 +22,7 @@ extension HostGate {
 
     /// The wait of a queued download; nil: no wait except for its turn.
     func hold(of number: DownloadNumber, in lane: Lane, now: WallTime) -> Hold? {
-        let (host, requestInterval, limit) = (lane.host, lane.requestInterval, bindingLimit(of: lane.host))
+        let (host, requestInterval, limit) = (lane.host, lane.requestInterval, bindingLimit(of: lane.host, for: lane.size))
         let (opens, hostOpens) = (opens(lane, now: now), host.opens(now: now))
         let origin = lanes.origin(of: number, in: lane)
         let slowness = lane.isUrgent ? .zero : paces[origin]?.interval ?? .zero

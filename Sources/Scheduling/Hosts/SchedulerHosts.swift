@@ -6,9 +6,8 @@ extension Scheduler {
     func openHosts(now: WallTime) {
         // The rest is due in the next slice.
         if gate.hosts.touchDue(sliceSize.hosts, now: now) { return isCut = true }
-        if !gate.awaitingSlot.isEmpty, gate.hasSlotForHop {
-            for name in gate.awaitingSlot.sorted() { gate.hosts.touch(named: name) }
-            gate.awaitingSlot = []
+        if !gate.awaitingSlot.isEmpty, gate.hasSlotForAwaiting {
+            for name in gate.takeAwaitingSlot() { gate.hosts.touch(named: name) }
         }
         refreshHosts(now: now)
     }

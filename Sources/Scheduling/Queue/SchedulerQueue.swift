@@ -64,7 +64,7 @@ extension Scheduler {
         var isContended = false
         for (number, slot) in gate.slots.all {
             guard let entry = entries[number], let app = gate.lanes.apps[slot.app], app !== owed, app.active > owed.active,
-                entry.record.options.priority <= next.priority, gate.isInTheWay(slot, of: lane.size)
+                entry.record.options.priority <= next.priority, gate.isInTheWay(slot)
             else { continue }
             app.charge(now: now)
             isContended = true

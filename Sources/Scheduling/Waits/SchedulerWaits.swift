@@ -50,7 +50,7 @@ extension Scheduler {
             return
         }
         for lane in host.lanes {
-            var left = 1 + max(0, gate.bindingLimit(of: host) - host.connections)
+            var left = 1 + max(0, gate.bindingLimit(of: host, for: lane.size) - host.connections)
             // As many may be released without a place of their own.
             if gate.mayShare(of: lane) { left += ActiveLimit.mostSmall }
             gate.lanes.prefix(of: lane) { number in

@@ -1,4 +1,5 @@
 import DownloadModel
+import TestSupport
 import Testing
 
 @testable import Scheduling
@@ -95,44 +96,82 @@ import Testing
     }
 
     @Test func `counts small files on one HTTP 2 connection as one at their host`() {
-        let desk = Desk { $0.maxPerHost = 1 }
+        let desk = Desk { $0.maxPerHost = 5 }
         for number in 1...10 { desk.add(UInt64(number)) { $0.options.size = 1000 } }
-        #expect(desk.started == [1])
-        var response = Scheduler.Response(
-            fileName: "f", mediaType: nil, source: nil, total: 1000, offset: 0, isResumable: false)
-        response.connection = 5
-        _ = try? desk.turn([.began(desk[1].request, response)])
+        #expect(desk.started == [1, 2, 3, 4, 5] && desk.hold(6) == .hostLimit, "the host is the reason, not the other downloads")
+        desk.began(desk[1], total: 1000, connection: 5)
         #expect(desk.started == Array(1...10))
+    }
+
+    @Test func `lets a small file share the connection of the host that it is redirected to`() {
+        let desk = Desk { $0.maxPerHost = 1 }
+        desk.add(1) { $0.options.size = 1000 }
+        for number in 2...4 { desk.add(UInt64(number), "http://front\(number)/") { $0.options.size = 1000 } }
+        for number in 2...4 { desk.hop(desk[UInt64(number)], to: "h", origin: "http://h:80") }
+        #expect(desk.permitted.isEmpty && desk.hold(2) == .hostLimit)
+        desk.began(desk[1], total: 1000, connection: 5)
+        #expect(desk.permitted == [2, 3, 4])
     }
 
     @Test func `gives a large file on a shared connection a place of its own`() {
         let desk = Desk { $0.maxPerHost = 2 }
         for number in 1...10 { desk.add(UInt64(number)) }
         #expect(desk.started == [1, 2])
-        for number in 1...2 {
-            var response = Scheduler.Response(
-                fileName: "f", mediaType: nil, source: nil, total: Self.mebibyte, offset: 0, isResumable: false)
-            response.connection = 5
-            _ = try? desk.turn([.began(desk[UInt64(number)].request, response)])
-        }
+        for number in 1...2 { desk.began(desk[UInt64(number)], total: Self.mebibyte, connection: 5) }
         #expect(desk.started == [1, 2] && desk.state(1) == .active && desk.state(2) == .active)
     }
 
     @Test func `stops a file that turns out large on a shared connection, if its host has no place`() {
         let desk = Desk { $0.maxPerHost = 1 }
-        desk.add(1) { $0.options.size = 1000 }
-        desk.add(2) { $0.options.size = 1000 }
-        desk.add(3) { $0.options.size = 1000 }
-        func respond(_ number: UInt64, _ total: ByteCount) {
-            var response = Scheduler.Response(fileName: "f", mediaType: nil, source: nil, total: total, offset: 0, isResumable: false)
-            response.connection = 5
-            _ = try? desk.turn([.began(desk[number].request, response)])
-        }
-        respond(1, 1000)
+        for number in 1...3 { desk.add(UInt64(number)) { $0.options.size = 1000 } }
+        desk.began(desk[1], total: 1000, connection: 5)
         #expect(desk.started == [1, 2, 3])
-        respond(2, Self.mebibyte)
-        respond(3, 1000)
+        desk.began(desk[2], total: Self.mebibyte, connection: 5)
+        desk.began(desk[3], total: 1000, connection: 5)
         #expect([1, 2, 3].map { desk.state($0) } == [.active, .queued, .active])
+    }
+
+    /// Redirects, silences, ends and new rules move requests between hosts and connections.
+    @Test func `counts the connections of each host as a new count does, after any changes`() throws {
+        let hosts = ["a.h", "b.h", "c"]
+        var sharing = 0
+        for seed in 1...20 as ClosedRange<UInt64> {
+            var random = SeededRandom(seed)
+            let desk = Desk { $0.maxPerHost = 3 }
+            for number in 1...60 {
+                desk.add(UInt64(number), "http://\(hosts[number % 3])/\(number)") { $0.options.size = number % 2 == 0 ? 1000 : nil }
+            }
+            for _ in 0..<300 {
+                let active = (1...60).map(UInt64.init).filter { desk.scheduler[DownloadNumber($0)]?.state == .active }
+                guard let number = active.randomElement(using: &random) else { break }
+                switch Int.random(in: 0..<12, using: &random) {
+                case 0: complete(desk, number, 1000)
+                case 1: desk.stalled(desk[number], Bool.random(using: &random))
+                case 2, 3:
+                    let host = hosts.randomElement(using: &random)!
+                    desk.hop(desk[number], to: host, origin: "http://\(host):80")
+                case 4: desk.set { try? $0.hostRules.set("h", Bool.random(using: &random) ? HostRule(connections: 2) : HostRule()) }
+                default:
+                    desk.began(
+                        desk[number], total: [nil, 1000, 1000, Self.mebibyte].randomElement(using: &random)!, isResumable: false,
+                        connection: [nil, 5, 5, 6].randomElement(using: &random)!)
+                }
+                var (own, shared): ([String: Int], [String: Set<SharedConnection>]) = ([:], [:])
+                for (_, request) in desk.scheduler.gate.placed where !request.isWaiting {
+                    let host = desk.scheduler.settings.hostRules.governing(request.host).name
+                    if let connection = request.shared {
+                        if !shared[host, default: []].insert(connection).inserted { sharing += 1 }
+                    } else if !request.isPresumedToShare {
+                        own[host, default: 0] += 1
+                    }
+                }
+                for name in hosts + ["h"] {
+                    let counted = desk.scheduler.gate.hosts[name]?.connections ?? 0
+                    #expect(counted == (own[name] ?? 0) + (shared[name]?.count ?? 0), "\(name), seed \(seed)")
+                }
+            }
+        }
+        #expect(sharing > 1000, "requests that share a connection, over all steps")
     }
 
     @Test func `counts files over HTTP 1 as one connection each`() {

@@ -119,6 +119,18 @@ extension Desk {
         #expect(desk.started == [1] && desk.news().withdrawn.isEmpty)
     }
 
+    @Test func `keep their places while a redirect gets no slot, because four large files are active`() {
+        let desk = desk(HostRule(connections: 2), maxActive: Settings.automatic)
+        desk.add(1) { $0.options.size = 1 << 20 }
+        desk.wantsFurther(1, 1)
+        for number in 2...5 { desk.add(UInt64(number), "http://other\(number)/") { $0.options.size = 1 << 20 } }
+        #expect(desk.started == [1, 2, 3, 4])
+        desk.stalled(desk[2], true)
+        #expect(desk.started == [1, 2, 3, 4, 5])
+        desk.hop(desk[2], to: "h")
+        #expect(desk.hold(2) == .hostLimit && desk.news().withdrawn.isEmpty)
+    }
+
     @Test func `give their places to redirects`() {
         let desk = desk(HostRule(connections: 2))
         desk.add(1)

@@ -192,10 +192,11 @@ final class Desk {
 
     func began(
         _ entry: ScheduledDownload, fileName: String = "f", mediaType: String? = nil, source: String? = nil, total: ByteCount? = nil,
-        offset: ByteCount = 0, isResumable: Bool = true
+        offset: ByteCount = 0, isResumable: Bool = true, connection: UInt32? = nil
     ) {
-        let response = Scheduler.Response(
+        var response = Scheduler.Response(
             fileName: fileName, mediaType: mediaType, source: source, total: total, offset: offset, isResumable: isResumable)
+        response.connection = connection
         happens(.began(entry.request, response))
     }
 
