@@ -29,7 +29,10 @@ extension World {
 
     /// The rules for the start of a transfer while `MaxActive` is automatic.
     private func checkSizes(_ entry: ScheduledDownload, idle: Int) {
-        func isLarge(_ other: ScheduledDownload) -> Bool { (other.record.total ?? other.record.options.size ?? 0) >= FileSize.leastLarge }
+        func isLarge(_ other: ScheduledDownload) -> Bool {
+            let told = transfers[other.number].flatMap { $0.hasBegun && !$0.isUntold ? $0.total : nil }
+            return (told ?? other.record.total ?? other.record.options.size ?? 0) >= FileSize.leastLarge
+        }
         let active = scheduler.entries.values.filter { $0.state == .active }
         if isLarge(entry), active.count(where: isLarge) > 4 + idle { fail("\(entry.number) is large, and starts beside four large files") }
         if active.count > 64 + idle { fail("\(entry.number) starts beside 64 files") }
@@ -64,15 +67,43 @@ extension World {
         let (number, host) = (entry.number, DownloadURL.host(of: origin))
         let (name, rule) = scheduler.settings.hostRules.governing(host)
         let limit = rule.connections ?? scheduler.settings.maxPerHost
-        let there = scheduler.entries.values.count { other in
+        let others = scheduler.entries.values.filter { other in
             guard other.state == .active, !scheduler.isHeld(other) else { return false }
             return scheduler.settings.hostRules.governing(transfers[other.number]?.host ?? self.host(of: other.record)).name == name
         }
-        if limit > 0, there > limit { fail("\(number) goes to \(host), where \(there) of \(limit) are") }
-        if let limit = rule.connections, limit > 0, there + further(at: name) > limit {
+        sharing.remove(number)
+        let there = connections(others)
+        if limit > 0, there > limit, !mayShare(entry, origin) { fail("\(number) goes to \(host), where \(there) of \(limit) are") }
+        if let limit = rule.connections, limit > 0, there + further(at: name) > limit, !mayShare(entry, origin) {
             fail("\(number) goes to \(host), where \(there) and \(further(at: name)) further of \(limit) are")
         }
+        if mayShare(entry, origin) { sharing.insert(number) }
         checkPace(entry, at: origin)
+    }
+
+    /// The number of connections of the downloads. Small files share their HTTP/2 connection.
+    private func connections(_ downloads: [ScheduledDownload]) -> Int {
+        var (own, shared) = (0, Set<[String]>())
+        for entry in downloads where !sharing.contains(entry.number) {
+            let transfer = transfers[entry.number]
+            if let transfer, let connection = transfer.connection, transfer.total < FileSize.leastLarge {
+                shared.insert([transfer.origin, "\(connection)"])
+            } else if transfer.map(\.awaits) ?? true, mayShare(entry, transfer?.origin ?? origin(of: entry.record)) {
+                // The scheduler has decided on this request in the same turn.
+            } else {
+                own += 1
+            }
+        }
+        return own + shared.count
+    }
+
+    /// The HTTP/2 connection to `origin`.
+    private func connectionNumber(of origin: String) -> UInt32 { origin.utf8.reduce(1) { $0 + UInt32($1) } }
+
+    /// Whether a request to `origin` may find a connection that it can share.
+    private func mayShare(_ entry: ScheduledDownload, _ origin: String) -> Bool {
+        (entry.record.total ?? 0) < FileSize.leastLarge
+            && transfers.contains { $0 != entry.number && $1.connection != nil && $1.total < FileSize.leastLarge && $1.origin == origin }
     }
 
     /// The rules for the time of a request to `origin`.
@@ -228,6 +259,7 @@ extension World {
         transfers[number]?.awaits = true
         transfers[number]?.isStalled = false
         transfers[number]?.origin = origin
+        sharing.remove(number)
         tell("\(number) is redirected to \(origin)")
         answered(transfer.origin)
         hearsAnswer(entry, transfer)
@@ -348,9 +380,13 @@ extension World {
         if plant == .nameless, transfer.isStopping { return }
         hearsAnswer(entry, transfer)
         let isResumable = transfer.validator != nil || entry.record.options.checksum != nil || plant == .trusting
-        let response = Scheduler.Response(
-            fileName: name(entry), mediaType: Self.mediaType, source: nil, total: transfer.total, offset: transfer.heldAtStart,
-            isResumable: isResumable)
+        var response = Scheduler.Response(
+            fileName: name(entry), mediaType: Self.mediaType, source: nil, total: plant == .sizeless ? nil : transfer.total,
+            offset: transfer.heldAtStart, isResumable: isResumable)
+        // Sometimes, the server closed the connection that the request would have shared.
+        if crowd == .connections, random.below(6) > 0 { response.connection = connectionNumber(of: transfer.origin) }
+        transfers[entry.number]?.connection = response.connection
+        sharing.remove(entry.number)
         decide(.began(entry.request, response))
     }
 
@@ -388,6 +424,7 @@ extension World {
 
     private func end(_ number: DownloadNumber, _ outcome: TransferOutcome) {
         transfers[number] = nil
+        sharing.remove(number)
         switch outcome {
         case .stopped: break  // urgency outlasts a mere stop
         default:

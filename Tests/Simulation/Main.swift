@@ -139,6 +139,8 @@ enum Plant: String, CaseIterable {
     case ruthless
     /// ClearEnded does not spare the downloads of updates.
     case sweeping
+    /// The engine does not tell the sizes of files.
+    case sizeless
 
     var isOfExecutor: Bool { [.early, .backwards, .eager, .nested, .mute].contains(self) }
 }
@@ -146,8 +148,8 @@ enum Plant: String, CaseIterable {
 /// The history of a seed: its steps, in order.
 func history(seed: UInt64, steps: Int) -> [Step] {
     var random = Random(seed)
-    let assets = Setting(seed: seed, plant: nil).assets
-    return (0..<steps).map { _ in Step(&random, assets: assets) }
+    let setting = Setting(seed: seed, plant: nil)
+    return (0..<steps).map { _ in Step(&random, in: setting) }
 }
 
 /// The circumstances of a history.
@@ -159,9 +161,20 @@ struct Setting {
     let assets: Bool
     /// In one world in eight, transfers make further requests.
     let ranges: Bool
+    /// In one world in sixteen, there are more downloads, most of them large; nil: in this world there are not.
+    let crowd: Crowd?
+
+    /// What limits the downloads of a crowded world.
+    enum Crowd {
+        /// Only the sizes of the files.
+        case sizes
+        /// Two connections to a host, over HTTP/2.
+        case connections
+    }
 
     init(seed: UInt64, plant: Plant?) {
         (self.plant, redirects, assets, ranges) = (plant, seed % 8 == 0, seed % 8 == 4, seed % 16 == 10 || seed % 16 == 14)
+        crowd = seed % 16 == 2 ? (seed % 32 == 2 ? .sizes : .connections) : nil
     }
 }
 

@@ -43,12 +43,15 @@ struct Step {
     ]
     private static let assetTable = assetWeights.flatMap { Array(repeating: $0.0, count: $0.1) }
 
+    private static let crowdedTable =
+        table.filter { ![.setting, .sleep, .kill, .powerCut, .disk, .network].contains($0) } + Array(repeating: .add, count: 60)
+
     let kind: Kind
     let a: Int
     let b: Int
 
-    init(_ random: inout Random, assets: Bool) {
-        let table = assets ? Self.assetTable : Self.table
+    init(_ random: inout Random, in setting: Setting) {
+        let table = setting.assets ? Self.assetTable : setting.crowd == nil ? Self.table : Self.crowdedTable
         kind = table[random.below(table.count)]
         a = Int(random.next() >> 33)
         b = Int(random.next() >> 33)

@@ -66,6 +66,8 @@ struct Transfer {
     var validator: Validator?
     var heldAtStart: ByteCount = 0
     var checkpoint: ResumeData?
+    /// The HTTP/2 connection of the response that the scheduler was told of.
+    var connection: UInt32?
 }
 
 /// The delays that the refusals of one origin may cause.
@@ -149,6 +151,7 @@ final class World {
     let redirects: Bool
     /// Transfers make further requests, at a host that takes three requests at a time.
     let ranges: Bool
+    let crowd: Setting.Crowd?
     var tells = false
     /// Seeded by each step, so that a step makes the same random choices in a shrunk history.
     var random = Random(7)
@@ -230,6 +233,8 @@ final class World {
     var hastened: Set<DownloadNumber> = []
     /// The members of batches whose Resume may not have reached all members yet.
     var resuming: Set<DownloadNumber> = []
+    /// Requests without an answer yet, which may share a connection.
+    var sharing: Set<DownloadNumber> = []
     /// Started before the rules changed: their requests keep the old rules.
     var unpaced: Set<DownloadNumber> = []
     /// The time of the last request that kept the host's interval, or an interval of its own.
@@ -268,7 +273,7 @@ final class World {
     var isEnding = false
 
     init(_ setting: Setting) {
-        (plant, redirects, ranges) = (setting.plant, setting.redirects, setting.ranges)
+        (plant, redirects, ranges, crowd) = (setting.plant, setting.redirects, setting.ranges, setting.crowd)
         assetMachine = setting.assets ? AssetMachine() : nil
         if ranges { try? saved.settings.hostRules.set("h0", HostRule(connections: 3)) }
         if redirects {
@@ -277,6 +282,13 @@ final class World {
         }
         for index in resources.indices where index % 3 == 2 { resources[index].hasValidator = false }
         for index in resources.indices where index % 2 == 1 { resources[index].size = 3 * FileSize.leastLarge }
+        switch crowd {
+        case .sizes:
+            saved.settings.maxPerHost = 0
+            for index in resources.indices where index != 0 { resources[index].size = 3 * FileSize.leastLarge }
+        case .connections: saved.settings.maxPerHost = 2
+        case nil: break
+        }
     }
 
     func fail(_ text: String) { if problem == nil { problem = text } }
@@ -401,7 +413,7 @@ final class World {
             disk.cutPower(&random)
             assetMachine?.cutPower(&random)
         }
-        (inFlight, anew, transfers, pool, delayed, sweeping, asked) = (nil, nil, [:], [], [], [], [])
+        (inFlight, anew, transfers, pool, delayed, sweeping, asked, sharing) = (nil, nil, [:], [], [], [], [], [])
         (toasts, loop, isCommitDue, alarm, stopping) = ([], [], false, nil, [])
         isHeld = false
         (isAnswering, entering, isHanging, owesRecovery) = (false, nil, false, false)
