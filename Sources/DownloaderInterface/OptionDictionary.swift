@@ -20,12 +20,22 @@ extension DownloadOptions {
             try row.take(value, into: &self)
         }
         if token != nil, app.isEmpty { throw Refusal(.invalidOption, "Option token needs the option app.") }
+        if let pieceHashes { try check(pieceHashes) }
         try settleExtraction(isDirectoryGiven: dictionary["directory"] != nil)
         if let size, let maxSize, size > maxSize { throw Refusal(.invalidOption, "Option size is larger than option max-size.") }
     }
 }
 
 extension DownloadOptions {
+    private func check(_ hashes: PieceHashes) throws(Refusal) {
+        guard let size else { throw Refusal(.invalidOption, "Option piece-hashes needs the option size.") }
+        guard hashes.fits(size) else {
+            throw Refusal(
+                .invalidOption,
+                "Option piece-hashes has \(hashes.count) digests of pieces of \(hashes.length) bytes, which do not make \(size) bytes.")
+        }
+    }
+
     /// Divides an absolute path in `extract` into `directory` and a bare name, and checks the options that contradict `extract`.
     ///
     /// - Parameter isDirectoryGiven: the call names a directory, too.

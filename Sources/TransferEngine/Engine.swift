@@ -39,6 +39,8 @@ public actor Engine {
     private var heldBack: [DownloadNumber: (request: TransferRequest, isStopped: Bool)] = [:]
     /// How often the desktop has been asked for a proxy.
     private var lookups: UInt64 = 0
+    /// The checks of pieces so far.
+    var checks: UInt64 = 0
     private var lastTick = SuspendingClock.now
     /// The transfers that were fetching at the last tick.
     var fetched: Set<DownloadNumber> = []
@@ -99,7 +101,7 @@ public actor Engine {
     /// Stops every transfer, reports their ends, calls `done`, and ends the thread. The engine does nothing afterwards.
     public nonisolated func shutDown(_ done: @escaping @BusActor @Sendable () -> Void) { command { $0.close(done) } }
 
-    private nonisolated func command(_ body: @escaping @Sendable (isolated Engine) -> Void) {
+    nonisolated func command(_ body: @escaping @Sendable (isolated Engine) -> Void) {
         thread.start { [self] block in assumeIsolated { $0.turn(block) } }
         Task(executorPreference: thread.loop) { await self.carryOut(body) }
     }
@@ -114,11 +116,11 @@ public actor Engine {
     /// How long the current step has kept the thread: usually a call on its disk.
     nonisolated var busy: Duration { thread.busy }
 
-    /// Reports the transfers that have ended, except for a flush that has lasted longer than `patience`.
-    nonisolated func findFlushes(longerThan patience: Duration, _ told: @escaping @BusActor @Sendable ([DownloadNumber]) -> Void) {
+    /// Reports the transfers that have ended, except for a flush, or a check of pieces, that has lasted longer than `patience`.
+    nonisolated func findLateDisks(longerThan patience: Duration, _ told: @escaping @BusActor @Sendable ([DownloadNumber]) -> Void) {
         command { engine in
             let now = SuspendingClock.now
-            let late = engine.transfers.values.filter { $0.conclusion != nil && $0.isSyncing && now - $0.lastCheckpoint > patience }
+            let late = engine.transfers.values.filter { $0.endWaitsForDisk(longerThan: patience, now) }
             guard !late.isEmpty else { return }
             let numbers = late.map(\.request.number)
             BusActor.spawn { told(numbers) }
@@ -170,6 +172,7 @@ public actor Engine {
                 snapshot.append(progress)
             }
             if transfer.isCheckpointDue(now: now) { sync(transfer) }
+            checkPieces(of: transfer)
         }
         for segment in segments { look(at: segment, now) }
         for transfer in fetching where transfer.isFetching {
@@ -371,7 +374,7 @@ public actor Engine {
             .body where error == nil || segment.isFilled:
             if case .body = attempt.verdict, let failure = attempt.codingFailure { return failWhole(segment, failure) }
             switch transfer.complete(attempt) {
-            case .success(let end): endTransfer(.whole(end))
+            case .success(let end): endWhole(transfer, end, by: segment)
             case .failure where segment.gotPiece(attempt): goOn(segment)
             case .failure(let failure) where transfer.isWhole: failWhole(segment, failure)
             case .failure(let failure): fail(segment, failure)
@@ -460,7 +463,7 @@ public actor Engine {
             tellEnd(transfer, transfer.checkpoint)
         } else {
             transfer.part?.isNameOnDisk = true
-            transfer.report(data)
+            transfer.report(transfer.stillHeld(of: data))
             settle(transfer)
         }
     }

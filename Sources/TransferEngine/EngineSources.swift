@@ -66,7 +66,7 @@ extension Engine {
         turn(segment, to: next, isAnswered: false)
     }
 
-    private func turn(_ segment: Segment, to source: Source, isAnswered: Bool) {
+    func turn(_ segment: Segment, to source: Source, isAnswered: Bool) {
         let transfer = segment.transfer
         // Those that only wait for a permit, or hear nothing, must not hold bytes back.
         for other in transfer.segments where other !== segment { drop(other) }

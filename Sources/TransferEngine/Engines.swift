@@ -214,7 +214,7 @@ internal import Transport
                     report(.diskStalled(number, !run.isStalled))
                 }
             }
-            lane.engine.findFlushes(longerThan: Self.patience) { [weak self] in for number in $0 { self?.lose(number) } }
+            lane.engine.findLateDisks(longerThan: Self.patience) { [weak self] in for number in $0 { self?.lose(number) } }
         }
     }
 

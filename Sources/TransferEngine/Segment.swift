@@ -294,7 +294,7 @@ final class Segment {
 
     /// Called by the staging buffer.
     func write(_ bytes: UnsafeRawBufferPointer) {
-        CrashMarks.working(on: id.download.value) { transfer.write(bytes, at: place) }
+        CrashMarks.working(on: id.download.value) { transfer.write(bytes, at: place, from: source) }
         place +|= ByteCount(bytes.count)
         source.received +|= ByteCount(bytes.count)
     }
@@ -309,7 +309,7 @@ final class Segment {
         let isWholePiece =
             attempt.head.status == 206
             && attempt.head.text("content-range").flatMap(Range<UInt64>.fromContentRange)?.range.upperBound == place
-        guard isFilled || isWholePiece else { return false }
+        guard isFilled || isWholePiece || transfer.pieces?.hasFailed ?? false && place == total else { return false }
         transfer.isFurtherPiece = true
         transfer.losses = 0
         return true

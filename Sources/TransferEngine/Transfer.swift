@@ -24,6 +24,11 @@ final class Transfer {
     private(set) var part: PartFile?
     /// Bytes of another representation than that of `part`, until they are complete or more than the bytes of `part`.
     private(set) var candidate: PartFile?
+    /// What is known of the pieces of `part`, and of those of `candidate`; nil: they have no digests.
+    private(set) var pieces: PieceLedger?
+    private var candidatePieces: PieceLedger?
+    /// The end of the transfer, once all pieces are checked; nil: bytes are missing.
+    var whole: (end: TransferEnd, by: RequestID)?
     private var replaceError: DiskError?
 
     /// The plan: the segments that fetch the file, each a stretch of it (`Plan.swift`).
@@ -134,12 +139,19 @@ final class Transfer {
     /// Makes the held bytes the start of this transfer.
     private func takeStock() -> TransferEnd? {
         guard let part else { return nil }
+        pieces = ledger(of: part)
         part.diskReserve = request.diskReserve
         heldAtStart = part.written
         receivedAtTick = part.written
         let onDisk = sameRepresentation(part) ? request.resume?.ranges.intersection(part.ranges) : nil
         checkpoint = part.resumeData(onDisk ?? ByteRanges())
+        if pieces != nil { disownBytes() }
         return nil
+    }
+
+    private func ledger(of file: PartFile) -> PieceLedger? {
+        guard let hashes = request.pieces, let size = request.expectedSize, hashes.fits(size) else { return nil }
+        return PieceLedger(hashes, size: size, held: file.ranges)
     }
 
     /// The download's failure for an error of the disk.
@@ -183,7 +195,9 @@ final class Transfer {
 
     /// Whether the cached copy satisfies this request, if the server confirms that the copy is current.
     private func serves(_ copy: CachedCopy) -> Bool {
-        guard copy.validators != nil, !request.hasChecksum || copy.checksum == request.checksum else { return false }
+        guard copy.validators != nil, !request.hasChecksum || request.checksum != nil && copy.checksum == request.checksum else {
+            return false
+        }
         if let expected = request.expectedSize, copy.stamp.size != expected { return false }
         if let most = request.maxSize, copy.stamp.size > most { return false }
         guard let expected = request.expectedType else { return true }
@@ -215,7 +229,10 @@ final class Transfer {
     // MARK: Body bytes
 
     /// Writes bytes of a body at `place`. A failure stays in the `error` of the file.
-    func write(_ bytes: UnsafeRawBufferPointer, at place: ByteCount) {
+    func write(_ bytes: UnsafeRawBufferPointer, at place: ByteCount, from source: Source) {
+        if let ledger = candidate == nil ? pieces : candidatePieces, let index = sources.firstIndex(where: { $0 === source }) {
+            ledger.wrote(place..<(place +| ByteCount(bytes.count)), index)
+        }
         guard let candidate else {
             try? part?.write(bytes, at: place)
             return
@@ -268,9 +285,9 @@ final class Transfer {
         segment.bodyBegins(at: 0, end: nil)
         receivedAtTick = 0
         if held == nil {
-            (part, checkpoint) = (fresh, nil)
+            (part, checkpoint, pieces) = (fresh, nil, ledger(of: fresh))
         } else if part !== fresh {
-            candidate = fresh
+            (candidate, candidatePieces) = (fresh, ledger(of: fresh))
         }
     }
 
@@ -282,7 +299,7 @@ final class Transfer {
         let fresh = try PartFile.create(in: descriptor, boot: boot)
         (fresh.validator, fresh.digest, fresh.total, fresh.isResumable) = (validator, digest, total, isResumable)
         (fresh.mirror, fresh.diskReserve) = (segment.source.mirror, request.diskReserve)
-        (part, checkpoint) = (fresh, nil)
+        (part, checkpoint, pieces) = (fresh, nil, ledger(of: fresh))
         segment.bodyBegins(at: 0, end: nil)
         receivedAtTick = 0
         try fresh.makeRoom(beside: nil)
@@ -307,6 +324,7 @@ final class Transfer {
 
     private func replace(_ old: PartFile, by new: PartFile) throws(DiskError) {
         try new.takePlace(of: old)
+        (pieces, candidatePieces) = (candidatePieces ?? ledger(of: new), nil)
         (part, candidate, checkpoint) = (new, nil, nil)
         reportStart()
     }
@@ -323,7 +341,35 @@ final class Transfer {
     /// Deletes the candidate, which is neither complete nor longer than the held bytes.
     func dropCandidate() {
         candidate?.remove()
-        candidate = nil
+        (candidate, candidatePieces) = (nil, nil)
+    }
+
+    /// Whether only a flush, or the check of pieces, delays the end, and has lasted longer than `patience`.
+    func endWaitsForDisk(longerThan patience: Duration, _ now: SuspendingClock.Instant) -> Bool {
+        if conclusion != nil { return isSyncing && now - lastCheckpoint > patience }
+        guard whole != nil, let check = pieces?.check else { return false }
+        return now - check.began > patience
+    }
+
+    // MARK: Pieces
+
+    /// The bytes of a piece are wrong: they are missing again.
+    func forget(_ range: Range<ByteCount>) {
+        guard let part else { return }
+        part.forget(range)
+        guard var data = checkpoint else { return }
+        data.ranges.remove(range)
+        if data != checkpoint { report(data) }
+    }
+
+    /// If the held bytes are of a source that is left for its wrong bytes, they are of another source from now on. What the other states of
+    /// its file contradicts nothing then.
+    func disownBytes() {
+        guard let part, sources.contains(where: { $0.mirror == part.mirror && $0.left == .wrongBytes }),
+            let next = sources.first(where: { $0.left == nil })
+        else { return }
+        part.turn(to: next.mirror)
+        if let data = part.resumeData(checkpoint?.ranges ?? ByteRanges()) { report(data) }
     }
 
     // MARK: Checkpoints
@@ -332,6 +378,12 @@ final class Transfer {
         checkpoint = data
         reportSources()
         events.append(.checkpoint(request.number, data))
+    }
+
+    /// `data` of a flush that has ended, without the bytes that turned out to be wrong meanwhile.
+    func stillHeld(of data: ResumeData) -> ResumeData {
+        guard pieces?.hasFailed ?? false, let part else { return data }
+        return part.resumeData(data.ranges.intersection(part.ranges)) ?? data
     }
 
     /// Whether it is time to flush.

@@ -42,8 +42,11 @@ public struct TransferRequest: Sendable {
     public var maxSize: ByteCount?
     /// The media type that the response must have, in lower case, such as `image/png` or `image/*`; nil: any.
     public var expectedType: String?
-    /// Whether a checksum will prove the whole file. Then a resume needs no validator.
+    /// Whether a checksum, or `pieces`, will prove the whole file. Then a resume needs no validator.
     public var hasChecksum = false
+    /// The digests of the file's pieces. They count if they fit `expectedSize`. The transfer checks the pieces while they arrive, and is
+    /// whole when all of them are right.
+    public var pieces: PieceHashes?
     /// The expected checksum: a cached copy counts only if the same checksum has proved it.
     public var checksum: Checksum?
     /// Bytes per second; nil: no limit.

@@ -44,6 +44,9 @@ import Testing
             #expect(bytes(set.gaps(in: whole)) == whole.filter { !marks.contains($0) })
             #expect(bytes(set.clipped(to: whole.upperBound).ranges) == marks.filter { $0 < whole.upperBound }.sorted())
             #expect(set.contains(whole) == whole.allSatisfy(marks.contains))
+            var less = set
+            less.remove(whole)
+            #expect(bytes(less.ranges) == marks.subtracting(whole).sorted() && less.byteCount == ByteCount(marks.subtracting(whole).count))
             let gap = set.firstGap
             #expect(gap.lowerBound == set.prefixEnd && gap.upperBound == marks.filter { $0 >= gap.lowerBound }.min() ?? .max)
             #expect(ByteRanges(set.description) == set)

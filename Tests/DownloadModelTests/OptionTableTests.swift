@@ -17,6 +17,7 @@ import Testing
         "activate": .text("org.example.App"), "directory": .text("/tmp"), "filename": .text("a.bin"), "if-exists": .text("skip"),
         "extract": .flag(true),
         "checksum": .text("md5:" + String(repeating: "0a", count: 16)), "size": .uint64(.max), "max-size": .uint64(1),
+        "piece-hashes": .text("md5:1:" + String(repeating: "0a", count: 48)),
         "expect-type": .text("image/*"), "only-if-changed": .flag(true), "headers": .fields([HeaderField(name: "A", value: "b: c")]),
         "mirrors": .texts(["https://m.example.org/a?b=c", "http://h/"]), "user-agent": .text(""), "referrer": .text("http://h/"),
         "username": .text("u"), "password": .text("p\\n"),

@@ -53,6 +53,12 @@ struct RandomRecords {
         return Checksum(algorithm, digest: (0..<algorithm.length).map { _ in .random(in: 0 ... .max, using: &generator) })!
     }
 
+    private mutating func pieceHashes() -> PieceHashes {
+        let checksum = checksum()
+        let digests = (0..<Int.random(in: 1...5, using: &generator)).flatMap { _ in checksum.digest }
+        return PieceHashes(checksum.algorithm, length: max(1, number()), digests: digests)!
+    }
+
     private mutating func options() -> DownloadOptions {
         var options = DownloadOptions()
         options.app = text()
@@ -68,6 +74,7 @@ struct RandomRecords {
         options.password = perhaps { $0.text() }
         options.mirrors = (0..<Int.random(in: 0...3, using: &generator)).map { "https://m\($0).example.org/\(number())" }
         options.checksum = perhaps { $0.checksum() }
+        options.pieceHashes = perhaps { $0.pieceHashes() }
         options.size = perhaps { $0.number() }
         options.maxSize = perhaps { $0.number() }
         options.expectType = perhaps { $0.text() }

@@ -239,6 +239,7 @@ extension DownloadRecord {
     /// By what the part file is proved if its verification succeeds. The checksum decides, even if the server states another digest.
     public var proofOfVerification: FileProof? {
         if options.checksum != nil { return .checksum }
+        if options.usablePieceHashes != nil { return .pieces }
         return resume?.digest != nil ? .reprDigest : options.size != nil ? .length : proof
     }
 }

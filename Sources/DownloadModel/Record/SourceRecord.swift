@@ -82,7 +82,7 @@ extension [SourceRecord] {
 extension DownloadRecord {
     /// Whether bytes of different servers may be joined: only something that proves the whole file allows it. Once a joined file was wrong,
     /// each source is tried alone.
-    public var mixesSources: Bool { options.checksum != nil && !hasStartedOver }
+    public var mixesSources: Bool { options.provesFile && !hasStartedOver }
 
     /// The URL, then each mirror that differs from it, in the order of preference.
     public var sourceURLs: [String] { [url] + options.mirrors.filter { $0 != url } }
@@ -94,12 +94,13 @@ extension DownloadRecord {
         return sourceURLs.map { url in known.first { $0.url == url } ?? SourceRecord(url: url) }
     }
 
-    /// The URL of the next transfer's first request: of the source whose bytes are held, else of the first source that is not known to have
+    /// The URL of the next transfer's first request: of the source whose bytes are held, else of the first source; neither is known to have
     /// wrong bytes.
     public var firstURL: String {
         guard !options.mirrors.isEmpty else { return url }
-        if let resume, !resume.ranges.isEmpty { return heldURL }
-        return knownSources.first { $0.left != .wrongBytes }?.url ?? url
+        let right = knownSources.filter { $0.left != .wrongBytes }.map(\.url)
+        if let resume, !resume.ranges.isEmpty, right.isEmpty || right.contains(heldURL) { return heldURL }
+        return right.first ?? url
     }
 
     /// The URL of the source that the bytes in the part file belong to.

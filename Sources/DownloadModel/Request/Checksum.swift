@@ -36,17 +36,18 @@ extension Checksum: CustomStringConvertible {
         guard let algorithm = Algorithm(rawValue: text[..<colon].lowercased()) else {
             throw invalid("Todoku does not know the algorithm; use one of \(names).")
         }
-        let digits = text[text.index(after: colon)...].utf8.map(PercentEncoding.hexadecimal)
-        guard !digits.contains(nil) else { throw invalid("a character after the \":\" is not a hexadecimal digit.") }
-        guard digits.count == algorithm.length * 2 else {
+        let digits = text[text.index(after: colon)...].utf8
+        guard digits.allSatisfy({ PercentEncoding.hexadecimal($0) != nil }) else {
+            throw invalid("a character after the \":\" is not a hexadecimal digit.")
+        }
+        guard digits.count == algorithm.length * 2, let digest = bytes(ofHexadecimal: digits) else {
             throw invalid("\(algorithm.rawValue) has \(algorithm.length * 2) hexadecimal digits, and \(digits.count) were given.")
         }
-        let digest = stride(from: 0, to: digits.count, by: 2).map { digits[$0]! << 4 | digits[$0 + 1]! }
         (self.algorithm, self.digest) = (algorithm, digest)
     }
 
     /// `sha256:<hex>`, lower case.
     public var description: String {
-        "\(algorithm.rawValue):" + digest.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
+        "\(algorithm.rawValue):\(hexadecimal(digest))"
     }
 }

@@ -1,5 +1,5 @@
-/// The expected digests of a file's pieces. Pieces are stretches of one length, one after another from the first byte; the last piece may
-/// be shorter.
+/// The expected digests of a file's pieces (RFC 5854 §4.1.3). Pieces are stretches of one length, one after another from the first byte;
+/// the last piece may be shorter.
 public struct PieceHashes: Hashable, Sendable {
     public let algorithm: Checksum.Algorithm
     /// Bytes of each piece but the last; at least 1.
@@ -34,4 +34,34 @@ public struct PieceHashes: Hashable, Sendable {
         let start = index * algorithm.length
         return Checksum(algorithm, digest: Array(digests[start..<(start + algorithm.length)]))
     }
+}
+
+extension PieceHashes: CustomStringConvertible {
+    /// Reads the option `piece-hashes`: `sha256:<length>:<hex>`, with the hexadecimal digits of all digests one after another, any case.
+    ///
+    /// - Throws: `InvalidOption`, which names the fault.
+    public init(_ text: String) throws(Refusal) {
+        func invalid(_ what: String) -> Refusal { Refusal(.invalidOption, "piece-hashes: \(what)") }
+        let parts = text.utf8.split(separator: UInt8(ascii: ":"), maxSplits: 2, omittingEmptySubsequences: false)
+        guard parts.count == 3 else {
+            throw invalid("write it as in sha256:<bytes of a piece>:<hexadecimal digits of all digests>.")
+        }
+        guard let algorithm = Checksum.Algorithm(rawValue: String(Substring(parts[0])).lowercased()) else {
+            let names = Checksum.Algorithm.allCases.map(\.rawValue).joined(separator: ", ")
+            throw invalid("Todoku does not know the algorithm; use one of \(names).")
+        }
+        guard let length = decimal(parts[1], as: ByteCount.self), length > 0 else {
+            throw invalid("the length of a piece is not a number of bytes above 0.")
+        }
+        guard let digests = bytes(ofHexadecimal: parts[2]), let hashes = PieceHashes(algorithm, length: length, digests: digests) else {
+            throw invalid("the digests are not hexadecimal digits, \(algorithm.length * 2) for each digest of \(algorithm.rawValue).")
+        }
+        guard digests.count <= Limits.pieceHashBytes else {
+            throw Refusal(.limitExceeded, "Option piece-hashes takes at most \(Limits.pieceHashBytes) bytes of digests.")
+        }
+        self = hashes
+    }
+
+    /// As the option has it, in lower case.
+    public var description: String { "\(algorithm.rawValue):\(length):\(hexadecimal(digests))" }
 }

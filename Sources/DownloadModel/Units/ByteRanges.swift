@@ -66,6 +66,12 @@ public struct ByteRanges: Hashable, Sendable {
         byteCount -|= ranges.remove(at: shortest).byteCount
     }
 
+    /// Takes the bytes of `range` out of the set. A set that would have more than `mostRanges` leaves out its shortest one.
+    public mutating func remove(_ range: Range<ByteCount>) {
+        guard ranges.contains(where: { $0.overlaps(range) }) else { return }
+        self = intersection(ByteRanges([0..<range.lowerBound, range.upperBound..<(.max)]))
+    }
+
     /// The bytes in front of `end`.
     public func clipped(to end: ByteCount) -> ByteRanges {
         self.end <= end ? self : ByteRanges(ranges.lazy.filter { $0.lowerBound < end }.map { $0.clamped(to: 0..<end) })

@@ -80,7 +80,8 @@ extension Downloader {
         request.expectedSize = options.size
         request.maxSize = options.maxSize
         request.expectedType = options.expectType
-        request.hasChecksum = options.checksum != nil
+        request.hasChecksum = options.provesFile
+        request.pieces = options.usablePieceHashes
         request.checksum = options.checksum
         request.speedLimit = options.speedLimit
         // Bytes of several responses did not have the right checksum: do not mix them again.

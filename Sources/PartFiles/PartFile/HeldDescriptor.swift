@@ -31,7 +31,7 @@ public final class HeldDescriptor: Sendable {
 
     /// Why the descriptor cannot be written from the first byte of its file; nil if it can. May block: use the pool.
     ///
-    /// - Parameter reading: whether the written bytes must be read again, for a checksum.
+    /// - Parameter reading: whether the written bytes must be read again, for a digest.
     public func obstacle(reading: Bool) -> Refusal? {
         func refused(_ what: String) -> Refusal {
             Refusal(.invalidOption, "fd: \(what); DownloadToFd takes the descriptor of a regular file that is open for writing.")
@@ -47,7 +47,7 @@ public final class HeldDescriptor: Sendable {
         if flags & O_APPEND != 0 { return refused("it was opened with O_APPEND, and writes at the end only") }
         if flags & todoku_o_direct != 0 { return refused("it was opened with O_DIRECT") }
         if reading, flags & O_ACCMODE == O_WRONLY {
-            return Refusal(.invalidOption, "Option checksum: the descriptor must be open for reading as well.")
+            return Refusal(.invalidOption, "Options checksum and piece-hashes: the descriptor must be open for reading as well.")
         }
         let seals = todoku_get_seals(number)
         if seals > 0, seals & (todoku_seal_write | todoku_seal_grow | todoku_seal_shrink) != 0 {

@@ -98,7 +98,7 @@ package final class PartFile {
     /// - Parameter mapPath: the path of the written map, where an older map is removed first; nil: the file has none.
     package static func create(in folder: OpenFolder, name: String, mapPath: String?, boot: String) throws(DiskError) -> PartFile {
         if let mapPath { WrittenMap.remove(mapPath) }
-        let flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC
+        let flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC
         var descriptor = openUninterrupted(folder.descriptor, name, flags, 0o600)
         if descriptor < 0, errno == EEXIST {
             guard let status = folder.status(name), folder.isOurs(status), status.st_nlink == 1 else {
@@ -145,7 +145,7 @@ package final class PartFile {
     package static func reopen(
         in folder: OpenFolder, name: String, resume: ResumeData?, hasChecksum: Bool, mapPath: String?, boot: String
     ) throws(DiskError) -> PartFile? {
-        let descriptor = openUninterrupted(folder.descriptor, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC)
+        let descriptor = openUninterrupted(folder.descriptor, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC)
         guard descriptor >= 0 else {
             if [ENOENT, ELOOP, EISDIR, EACCES, ENXIO].contains(errno) { return nil }  // ENXIO: a FIFO or a socket has the name
             throw DiskError("open the part file")
@@ -193,6 +193,33 @@ package final class PartFile {
     private func saveMap(_ offset: ByteCount) {
         guard let mapPath, deservesMap, let run = ranges.range(around: offset) else { return }
         if map?.save(run) != true { map = WrittenMap(mapPath, mapHeader, ranges) }
+    }
+
+    /// The bytes of `range` turned out to be wrong: they count as missing.
+    package func forget(_ range: Range<ByteCount>) {
+        ranges.remove(range)
+        renewMap()
+    }
+
+    /// The bytes count as those of another source, of whose file nothing else is known.
+    package func turn(to mirror: UInt32?) {
+        (validator, digest, self.mirror) = (nil, nil, mirror)
+        renewMap()
+    }
+
+    /// Replaces the map, which claims what is not true any more.
+    private func renewMap() {
+        guard let mapPath else { return }
+        map = deservesMap ? WrittenMap(mapPath, mapHeader, ranges) : nil
+        if map == nil { WrittenMap.remove(mapPath) }
+    }
+
+    /// A further descriptor of the file, for reading on another thread; nil: there is none left, or the file cannot be read. The caller
+    /// closes it.
+    package func readable() -> Int32? {
+        guard fcntl(descriptor, F_GETFL) & O_ACCMODE == O_RDWR else { return nil }
+        let copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0)
+        return copy >= 0 ? copy : nil
     }
 
     /// Removes the map, and makes no other. A flush failed, so it is no longer known which bytes are written.

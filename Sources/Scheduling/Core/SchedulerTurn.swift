@@ -48,7 +48,7 @@ extension Scheduler {
         case asks(RequestID, host: String, origin: String?, isAnswered: Bool = true)
         /// A request has failed, and the transfer asks another source (`asks` follows) or ends.
         case moved(RequestID, DownloadFailure)
-        /// What is known of the sources. Saved with the next checkpoint or end.
+        /// What is known of the sources. Saved with the next checkpoint or end; at once if a source has sent wrong bytes.
         case sources(ScheduledDownload, [SourceRecord])
         case sent(RequestID, at: WallTime)
         /// The response to a further request brings a part of the file.

@@ -60,7 +60,12 @@ extension Scheduler {
     /// The transfer has learned something about its sources.
     func keep(_ sources: [SourceRecord], of entry: ScheduledDownload) {
         guard entry.work != .idle, !entry.isRemoved else { return }
+        let known = entry.record.sources
         change(entry) { $0.sources = sources }
+        // Wrong bytes are not fetched again after a kill.
+        if sources.contains(where: { source in source.left == .wrongBytes && known.first { $0.url == source.url }?.left != .wrongBytes }) {
+            save(entry)
+        }
     }
 
     /// The transfer of `number` has ended. Every `startTransfer` is answered by exactly one such event.
@@ -198,7 +203,7 @@ extension Scheduler {
     func unpackingFailed(_ entry: ScheduledDownload, _ failure: DownloadFailure, isDamaged: Bool, now: WallTime) {
         guard leavePool(entry, now: now), entry.state == .extracting else { return }
         change(entry) { $0.lastFailure = failure }
-        applyOwn(isDamaged && entry.record.options.checksum == nil ? .spoil(failure) : .fail(failure), to: entry, now: now)
+        applyOwn(isDamaged && !entry.record.options.provesFile ? .spoil(failure) : .fail(failure), to: entry, now: now)
     }
 
     /// The verification, the extraction or the commit failed.

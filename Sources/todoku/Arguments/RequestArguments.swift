@@ -42,6 +42,9 @@ struct RequestArguments: ParsableArguments {
     @Option(help: .option(\.checksum, "checksum"))
     var checksum: String?
 
+    @Option(help: .option(\.pieceHashes, "hashes"), transform: RequestArguments.parsePieceHashes)
+    var pieceHashes: PieceHashes?
+
     @Option(help: .option(\.size), transform: Amounts.parseBytes)
     var size: ByteCount?
 
@@ -206,6 +209,7 @@ struct RequestArguments: ParsableArguments {
         request.set(\.userAgent, to: userAgent)
         request.set(\.referrer, to: referrer)
         request.checksum = checksum
+        request.set(\.pieceHashes, to: pieceHashes)
         request.set(\.size, to: size)
         request.set(\.maxSize, to: maxSize)
         request.set(\.expectType, to: expectType)
@@ -245,6 +249,10 @@ struct RequestArguments: ParsableArguments {
         }
         let value = text[text.index(after: colon)...].drop { $0 == " " || $0 == "\t" }
         return HeaderField(name: String(text[..<colon]), value: String(value))
+    }
+
+    @Sendable static func parsePieceHashes(_ text: String) throws -> PieceHashes {
+        do throws(Refusal) { return try PieceHashes(text) } catch { throw ValidationError(error.message) }
     }
 
     @Sendable static func parseDesktopID(_ text: String) throws -> DesktopID {

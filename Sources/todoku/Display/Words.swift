@@ -51,6 +51,7 @@ extension Catalog {
     func proof(_ word: String) -> String {
         switch FileProof(rawValue: word) {
         case .checksum: text("checksum")
+        case .pieces: text("pieces")
         case .reprDigest: text("repr-digest")
         case .length: text("length")
         case nil: word

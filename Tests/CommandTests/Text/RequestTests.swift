@@ -23,7 +23,8 @@ import Testing
             "X-A: 1",
             "-H", "X-B:2", "--user-agent", "ua", "--referrer", "http://r/", "--user", "me", "--password-file", folder("secret"),
             "--checksum",
-            checksum, "--size", "10", "--max-size", "10M", "--paused", "--priority", "-5", "--speed-limit", "500K", "--stall-timeout", "5s",
+            checksum, "--piece-hashes", "md5:4:" + String(repeating: "0b", count: 48), "--size", "10", "--max-size", "10M", "--paused",
+            "--priority", "-5", "--speed-limit", "500K", "--stall-timeout", "5s",
             "--mirror", "https://m/a", "--mirror", "https://n/a", "--connections", "8", "--retries", "3", "--tag", "t", "--notify", "never",
             "--title", "T", "--body", "B", "--icon", "i",
             "--sound", "",
@@ -40,7 +41,7 @@ import Testing
         #expect(read.ifExists == .replace)
         #expect(read.headers == [HeaderField(name: "X-A", value: "1"), HeaderField(name: "X-B", value: "2")])
         #expect((read.userAgent, read.referrer, read.username, read.password) == ("ua", "http://r/", "me", "pässword"))
-        #expect(read.checksum?.description == checksum.lowercased())
+        #expect(read.checksum?.description == checksum.lowercased() && read.pieceHashes?.count == 3)
         #expect((read.size, read.maxSize, read.start, read.priority) == (10, 10_485_760, false, -5))
         #expect((read.speedLimit, read.connections, read.stallTimeout, read.retries) == (512_000, 8, .seconds(5), 3))
         #expect(read.mirrors == ["https://m/a", "https://n/a"])
@@ -81,7 +82,8 @@ import Testing
     @Test(arguments: [
         ["--token", "x"], ["-o", "/tmp"], ["-o", "x/"], ["-o", "a", "-d", "b"], ["--password-file", "x"],
         ["--user", "a:b", "--password-file", "x"],
-        ["--checksum", "sha256:12"], ["--checksum", "12"], ["-H", "novalue"], ["--size", "big"], ["--priority", "high"],
+        ["--checksum", "sha256:12"], ["--checksum", "12"], ["--piece-hashes", "12"], ["--piece-hashes", "sha256:0:00", "--size", "1"],
+        ["-H", "novalue"], ["--size", "big"], ["--priority", "high"],
         ["--retries", "-1"],
         ["--if-exists", "maybe"], ["--metadata", "x"], ["-o", "a", "http://h/2"], ["--extract=a", "http://h/2"],
         ["--extract=a/b", "-d", "/tmp"], ["--extract=a/b", "-o", "c"], ["--size", "1", "http://h/2"],

@@ -87,6 +87,29 @@ extension Running {
         #expect(sources.map(\.left) == ["network", nil])
     }
 
+    /// The URL of the document has another byte in its second piece.
+    @Test func `gives each file the hashes of its pieces, which find the source with wrong bytes`() async throws {
+        let running = try await Running.start()
+        let bad = Array(body[..<40_000]) + [body[40_000] ^ 1] + Array(body[40_001...])
+        let good = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }
+        let wrong = ScriptedServer { request, reply in reply.serve(bad, for: request) }
+        let option = await pieceHashes(of: body, length: 32_768).split(separator: ":")
+        let digests = stride(from: 0, to: option[2].utf8.count, by: 64).map { option[2].dropFirst($0).prefix(64) }
+        let text = document(
+            element(
+                "a.bin",
+                """
+                <size>70000</size><pieces length="32768" type="sha-256">\(digests.map { "<hash>\($0)</hash>" }.joined())</pieces>\
+                <url priority="1">\(wrong.url("/a"))</url><url priority="2">\(good.url("/a"))</url>
+                """))
+        let (batch, paths) = try await running.metalink(text, ["retries": .uint32(0)])
+        #expect(try await running.client.wait(batch: batch) == [1, 0, 0])
+        #expect(readFile(running.file("a.bin")) == body)
+        #expect(try await running.client.get(Download.provedBy, at: paths[0]) == "pieces")
+        #expect(try await running.client.get(Download.sources, at: paths[0]).sources.map(\.left) == ["wrong-bytes", nil])
+        #expect(good.requests.map { $0.range?.first } == [32_768] && good.requests[0].range?.last == 65_535)
+    }
+
     @Test func `is queued whole or not at all, and the error names the line`() async throws {
         let running = try await Running.start()
         let good = element("good", "<url>http://127.0.0.1:1/good</url>")

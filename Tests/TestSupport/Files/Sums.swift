@@ -6,6 +6,14 @@ public func digest(of bytes: [UInt8], by program: String = "sha256sum") async ->
     return stride(from: 0, to: digits.count, by: 2).compactMap { UInt8(String(digits[$0...($0 + 1)]), radix: 16) }
 }
 
+/// The option `piece-hashes` of a file, by programs of coreutils. At least one byte.
+public func pieceHashes(of bytes: [UInt8], length: Int) async -> String {
+    let folder = TemporaryFolder("todoku-sum")
+    writeFile(folder("bytes"), bytes)
+    let sums = await Child.run(["split", "-b", "\(length)", "--filter", "sha256sum", folder("bytes")]).output
+    return "sha256:\(length):" + sums.split(separator: "\n").map { $0.prefix { $0 != " " } }.joined()
+}
+
 /// Two lower-case digits for each byte.
 public func hexadecimal(_ bytes: [UInt8]) -> String { bytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined() }
 

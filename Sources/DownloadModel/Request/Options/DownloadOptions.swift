@@ -59,6 +59,8 @@ public struct DownloadOptions: Equatable, Sendable {
     /// Further URLs of the same bytes (`DownloadURL.text`), in the order of preference, each once; at most `Limits.mirrors`.
     public var mirrors: [String] = []
     public var checksum: Checksum?
+    /// The digests of the file's pieces, which fit `size`.
+    public var pieceHashes: PieceHashes?
     /// The size the file must have.
     public var size: ByteCount?
     /// The most bytes the file may have, after decoding.
@@ -121,6 +123,12 @@ extension DownloadOptions {
     /// The most that `connections` may be.
     public static let mostConnections: UInt32 = 16
 
+    /// The piece hashes, if they cover a file of `size` bytes. A damaged database may have others.
+    public var usablePieceHashes: PieceHashes? { size.flatMap { size in pieceHashes.flatMap { $0.fits(size) ? $0 : nil } } }
+
+    /// Whether the caller has given something that proves the bytes of the whole file.
+    public var provesFile: Bool { checksum != nil || usablePieceHashes != nil }
+
     /// Bytes of URL, headers, metadata and other texts that a download of `url` makes the service store. The first KiB is not counted.
     public func heldBytes(with url: String) -> Int { max(0, textBytes + url.utf8.count - 1024) }
 
@@ -130,7 +138,8 @@ extension DownloadOptions {
         let request = size(referrer) + size(userAgent) + size(username) + size(password)
         let fields = headers.reduce(0) { $0 + size($1.name) + size($1.value) }
         let urls = mirrors.reduce(0) { $0 + $1.utf8.count }
-        return toast + request + fields + urls + size(tag) + size(token) + size(fileName) + size(extract?.name) + metadata.count
+        let pieces = (pieceHashes?.digests.count ?? 0) *| 2
+        return toast + request + fields + urls + pieces + size(tag) + size(token) + size(fileName) + size(extract?.name) + metadata.count
     }
 }
 

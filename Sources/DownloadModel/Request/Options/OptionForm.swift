@@ -235,6 +235,16 @@ extension OptionForm where V == Checksum {
     }
 }
 
+extension OptionForm where V == PieceHashes {
+    static var pieceHashes: OptionForm {
+        OptionForm<String>.text(most: Limits.pieceHashBytes *| 2 +| 64).written { _, text throws(Refusal) in
+            try PieceHashes(text)
+        } back: {
+            $0.description
+        }
+    }
+}
+
 extension OptionForm where V == DesktopID {
     static var desktopID: OptionForm {
         OptionForm<String>.text(most: 255).written { key, name throws(Refusal) in
@@ -331,13 +341,10 @@ extension OptionForm where V == [UInt8] {
             return bytes
         } encode: {
             .dictionary($0)
-        } text: { bytes in
-            let digits = Array("0123456789abcdef".utf8)
-            return String(decoding: bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self)
-        } parse: { text in
-            let digits = text.utf8.map(PercentEncoding.hexadecimal)
-            guard !digits.contains(nil), digits.count % 2 == 0 else { return nil }
-            return stride(from: 0, to: digits.count, by: 2).map { digits[$0]! << 4 | digits[$0 + 1]! }
+        } text: {
+            hexadecimal($0)
+        } parse: {
+            DownloadModel.bytes(ofHexadecimal: $0.utf8)
         }
     }
 }

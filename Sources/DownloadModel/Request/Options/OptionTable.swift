@@ -8,7 +8,7 @@ extension OptionRow {
     public static let ofPlace = [\DownloadOptions.directory, \.fileName, \.ifExists, \.extract, \.onlyIfChanged].compactMap { of($0)?.key }
 
     /// Options that a Metalink document gives for each file.
-    public static let ofDocument = [\DownloadOptions.fileName, \.checksum, \.size, \.mirrors].compactMap { of($0)?.key }
+    public static let ofDocument = [\DownloadOptions.fileName, \.checksum, \.pieceHashes, \.size, \.mirrors].compactMap { of($0)?.key }
 
     /// Options of `ReplaceUrl`: those that belong to the replaced URL.
     public static let ofURL = [\DownloadOptions.headers, \.referrer, \.username, \.password].compactMap { of($0)?.key }
@@ -86,6 +86,9 @@ extension OptionRow {
         OptionRow(
             "checksum", \.checksum, .checksum, sandbox: .free,
             help: "sha256:<hex>, or sha512, sha1, md5; any other file fails. For one URL."),
+        OptionRow(
+            "piece-hashes", \.pieceHashes, .pieceHashes, sandbox: .free,
+            help: "sha256:BYTES:<hex>, the digests of the file's pieces of BYTES bytes, one after another. Needs --size; for one URL."),
         OptionRow("size", \.size, .uint64, sandbox: .free, help: "Expected size of the file; any other size fails. For one URL."),
         OptionRow("max-size", \.maxSize, .uint64, sandbox: .free, help: "Largest size of the file, such as 10MiB."),
         OptionRow(

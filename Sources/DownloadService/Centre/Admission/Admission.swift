@@ -216,7 +216,7 @@ internal import TransferEngine
         if descriptor != nil { try descriptors.reserve(for: Descriptors.holder(of: call)) }
         let ask = Ask(wanted: wanted, descriptor: descriptor, answer: answer)
         let folders: [ByteText: Bool] = descriptor == nil ? [folder: options.directory == nil] : [:]
-        lookAt(folders, load, for: call.sender, descriptor, reading: options.checksum != nil) { [self] verdicts in
+        lookAt(folders, load, for: call.sender, descriptor, reading: options.provesFile) { [self] verdicts in
             if let verdict = verdicts[folder] { settle(ask, verdict) }
         }
     }

@@ -62,6 +62,7 @@ extension MetalinkFile {
         var options: [String: Variant] = ["filename": .string(name)]
         if let size { options["size"] = .uint64(size) }
         if let checksum { options["checksum"] = .string(checksum.description) }
+        if let pieces { options["piece-hashes"] = .string(pieces.description) }
         if sources.count > 1 { options["mirrors"] = .strings(Array(sources.dropFirst())) }
         return (sources.first ?? "", options)
     }

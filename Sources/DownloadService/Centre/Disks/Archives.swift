@@ -61,7 +61,7 @@ enum Archives {
                 failure.diskFailure(folder: record.directory) ?? DownloadFailure(.extraction, failure.message(folder: record.directory))
             switch failure {
             case .unsupported, .damaged:
-                end.isRetryable = record.options.checksum == nil  // then a retry downloads the archive again
+                end.isRetryable = !record.options.provesFile  // then a retry downloads the archive again
                 return .unusable(end, isDamaged: true)
             case .refused, .excessive: return .unusable(end, isDamaged: false)
             case .stopped:

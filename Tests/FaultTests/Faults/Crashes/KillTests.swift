@@ -164,7 +164,7 @@ private final class PacedFile: Sendable {
 }
 
 /// Starts a daemon that may be killed during the start.
-@BusActor private func startAlive(_ place: Place, _ moment: KillCase.Moment, _ lane: Lane, _ verdict: inout Verdict) async -> Bool {
+@BusActor func startAlive(_ place: Place, _ moment: KillCase.Moment, _ lane: Lane, _ verdict: inout Verdict) async -> Bool {
     guard case .call(let fault) = moment else { return await startInTheEnd(place, nil, lane, &verdict) }
     place.restartCount()
     guard let exit = await lane.start(place, fault) else { return true }

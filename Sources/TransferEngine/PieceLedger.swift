@@ -1,0 +1,120 @@
+internal import DownloadModel
+
+/// What is known of the pieces of one part file: which are right, which are being checked, and which sources have written the others.
+final class PieceLedger {
+    /// Who has written the bytes of a piece.
+    enum Writer: Equatable {
+        case nobody
+        /// The source at this place in `Transfer.sources`, alone.
+        case source(Int)
+        /// Several sources, or an earlier transfer.
+        case several
+    }
+
+    /// A run of pieces that are checked together has at most this many bytes, or is one piece.
+    static let mostBytes: ByteCount = 8 << 20
+    /// A piece that is wrong so often, without one source alone to blame, fails the transfer.
+    static let mostFailures = 4
+
+    let hashes: PieceHashes
+    /// The size of the file.
+    let size: ByteCount
+    private var writers: [Writer]
+    private var isRight: [Bool]
+    private var rightCount = 0
+    /// No piece before this one is missing or unchecked.
+    private var firstOpen = 0
+    private var failures: [Int: Int] = [:]
+    /// The check that is under way; nil: none.
+    private(set) var check: Check?
+
+    struct Check {
+        /// Names the check.
+        let number: UInt64
+        let pieces: Range<Int>
+        let began: SuspendingClock.Instant
+        /// Pieces of which bytes were written since. The check says nothing about these.
+        fileprivate(set) var rewritten: Set<Int> = []
+    }
+
+    /// - Parameter held: bytes of an earlier transfer.
+    init(_ hashes: PieceHashes, size: ByteCount, held: ByteRanges = ByteRanges()) {
+        (self.hashes, self.size) = (hashes, size)
+        writers = Array(repeating: .nobody, count: hashes.count)
+        isRight = Array(repeating: false, count: hashes.count)
+        for range in held.ranges { for index in pieces(of: range) { writers[index] = .several } }
+    }
+
+    /// Whether all pieces are right.
+    var isDone: Bool { rightCount == hashes.count }
+    /// Whether any piece was wrong.
+    var hasFailed: Bool { !failures.isEmpty }
+
+    func range(of index: Int) -> Range<ByteCount> { hashes.range(of: index, size: size) }
+    func writer(of index: Int) -> Writer { writers.indices.contains(index) ? writers[index] : .nobody }
+
+    /// The pieces that have bytes of `range`.
+    private func pieces(of range: Range<ByteCount>) -> Range<Int> {
+        guard !range.isEmpty else { return 0..<0 }
+        let end = Int(clamping: (range.upperBound -| 1) / hashes.length)
+        return min(Int(clamping: range.lowerBound / hashes.length), hashes.count)..<min(end +| 1, hashes.count)
+    }
+
+    /// The source at `place` has written the bytes of `range`. Pieces that were checked before must be checked again.
+    func wrote(_ range: Range<ByteCount>, _ place: Int) {
+        for index in pieces(of: range) {
+            if isRight[index] {
+                isRight[index] = false
+                rightCount -|= 1
+                firstOpen = min(firstOpen, index)
+            }
+            check?.rewritten.insert(index)
+            switch writers[index] {
+            case .nobody: writers[index] = .source(place)
+            case .source(place): break
+            case .source, .several: writers[index] = .several
+            }
+        }
+    }
+
+    /// Begins the check of the next pieces whose bytes are all written; nil: there are none, or a check is under way.
+    ///
+    /// - Parameter number: names the check.
+    func begin(_ number: UInt64, in written: ByteRanges) -> Range<Int>? {
+        guard check == nil else { return nil }
+        while firstOpen < isRight.count, isRight[firstOpen] { firstOpen +|= 1 }
+        for start in firstOpen..<max(firstOpen, isRight.count) where !isRight[start] && written.contains(range(of: start)) {
+            var end = start +| 1
+            let most = range(of: start).lowerBound +| Self.mostBytes
+            while end < isRight.count, !isRight[end], range(of: end).upperBound <= most, written.contains(range(of: end)) { end +|= 1 }
+            check = Check(number: number, pieces: start..<end, began: .now)
+            return start..<end
+        }
+        return nil
+    }
+
+    /// The check has ended.
+    ///
+    /// - Parameter wrong: the pieces that had another digest.
+    /// - Returns: those that are wrong.
+    func end(wrong: [Int]) -> [Int] {
+        defer { check = nil }
+        guard let check else { return [] }
+        let different = Set(wrong)
+        for index in check.pieces where !check.rewritten.contains(index) && !different.contains(index) && !isRight[index] {
+            isRight[index] = true
+            rightCount +|= 1
+        }
+        return wrong.filter { check.pieces.contains($0) && !check.rewritten.contains($0) }
+    }
+
+    /// The bytes of a wrong piece are to be fetched again.
+    ///
+    /// - Returns: how often it has been wrong.
+    func forget(_ index: Int) -> Int {
+        writers[index] = .nobody
+        let times = (failures[index] ?? 0) +| 1
+        failures[index] = times
+        return times
+    }
+}

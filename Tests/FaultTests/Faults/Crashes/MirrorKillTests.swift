@@ -1,0 +1,121 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+extension `The fault campaign` {
+    @Suite struct `kill -9 with eight connections and two mirrors` {
+        @Test func `spoils no file, believes no mirror that is wrong, and costs at most 1 MiB again for each connection`() async throws {
+            let report = await Report(
+                "kill -9 with eight connections and two mirrors",
+                notes: """
+                    One file of 16 MB from three servers, eight connections, the daemon killed at a random call (before it, after it, or with half \
+                    of its bytes written) or at a random time, every third one again while it recovers, then let finish. Half of the cases have a \
+                    checksum. The others have piece hashes, and one mirror whose bytes are wrong in five places.
+                    """)
+            let lane = try await Lane(try await Shim.compiled())
+            let place = Place()
+            let undisturbed = try await killed(KillCase(counting: ()), lane, place)
+            #expect(undisturbed.wrong == [] && place.calls > 0, "without a kill: \(undisturbed.wrong)")
+            var random = SeededRandom(Length.seed)
+            let all = (0..<490).map { KillCase($0, calls: place.calls, &random) }
+            try await runCases(Length.sample(all, 40), report) { try await killed($0, $1) }
+            await report.finish(
+                expecting: ["checksum", "pieces"].flatMap { proof in ["kill", "kill-after", "kill by time"].map { "\(proof), \($0)" } })
+        }
+    }
+}
+
+/// The file of these cases, and a copy that is wrong in five places.
+private enum Mirrored {
+    static let length = 1 << 20
+    static let file = patternBytes(16 << 20, seed: 5)
+    static let wrong: [UInt8] = {
+        var bytes = file
+        for place in [1 << 20, 3_000_000, 7_000_000, 10_000_000, bytes.count - 1] { bytes[place] ^= 0xFF }
+        return bytes
+    }()
+
+    /// Sends 40 kB in 5 ms to each connection.
+    static func server(_ bytes: [UInt8], _ tag: String) -> ScriptedServer {
+        ScriptedServer { request, reply in
+            let start = request.range?.first ?? 0
+            guard start < bytes.count else { return reply.serve(bytes, for: request, entityTag: tag) }
+            let end = min(bytes.count, (request.range?.last ?? bytes.count - 1) + 1)
+            reply.head(
+                request.range == nil ? 200 : 206,
+                ["ETag": tag, "Content-Range": "bytes \(start)-\(end - 1)/\(bytes.count)", "Accept-Ranges": "bytes"], length: end - start)
+            for place in stride(from: start, to: end, by: 40_000) {
+                guard reply.send(bytes[place..<min(end, place + 40_000)]) else { return }
+                poll(nil, 0, 5)
+            }
+        }
+    }
+}
+
+@BusActor private func killed(_ test: KillCase, _ lane: Lane, _ place: Place = Place()) async throws -> Verdict {
+    let hasPieces = test.number / 4 % 2 == 1
+    var verdict = Verdict(row: "\(hasPieces ? "pieces" : "checksum"), \(test.row)", name: "mirrors, \(test)")
+    let servers = [
+        Mirrored.server(Mirrored.file, "\"v1\""), Mirrored.server(hasPieces ? Mirrored.wrong : Mirrored.file, "\"v1\""),
+        Mirrored.server(Mirrored.file, "\"other\""),
+    ]
+    var options: [String: Variant] = [
+        "directory": .string(place.files), "notify": .string("never"), "connections": .uint32(8), "filename": .string("file"),
+        "mirrors": .strings(servers.dropFirst().map { $0.url("/mirror") }), "size": .uint64(UInt64(Mirrored.file.count)),
+    ]
+    if hasPieces {
+        options["piece-hashes"] = .string(await pieceHashes(of: Mirrored.file, length: Mirrored.length))
+    } else {
+        options["checksum"] = .string("sha256:\(try await Bodies.digest(Mirrored.file, place))")
+    }
+    var path: ObjectPath?
+    var kills = 0
+    for moment in test.moments {
+        guard await startAlive(place, moment, lane, &verdict) else { return verdict }
+        let begun = ContinuousClock.now
+        if path == nil { path = try? await lane.download(servers[0].url("/file"), options) }
+        if case .time(let milliseconds) = moment {
+            _ = await eventually(within: .milliseconds(milliseconds)) { ContinuousClock.now - begun >= .milliseconds(milliseconds) }
+            kills += 1
+        } else {
+            // The shim has killed the daemon, or the download ended before that call.
+            let isAlive = (try? await lane.settle([path].compactMap(\.self))) != nil && lane.isRunning
+            if !isAlive { kills += 1 }
+        }
+        await lane.end(SIGKILL)
+    }
+    verdict.wasMet = kills > 0
+    guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict }
+    // A call that was killed before its answer may have left a download unknown to the caller, or none.
+    var known = try await lane.describe()
+    if known.isEmpty {
+        path = try await lane.download(servers[0].url("/file"), options)
+        known = try await lane.describe()
+    }
+    let all = try await lane.settle(known.keys.map { ObjectPath($0) })
+    verdict.expect(path.map { all[$0.value] != nil } ?? true, "the download was acknowledged and is gone")
+    verdict.expect(all.values.allSatisfy { $0.state == "finished" }, "\(all.values.map(\.outcome)) \(all.values.map(\.error.message))")
+    for download in all.values where download.state == "finished" {
+        let isRight = fileHolds(download.path, Mirrored.file)
+        verdict.expect(isRight, "\(download.path) holds wrong bytes")
+        if isRight { verdict.right += 1 }
+    }
+    verdict.expect(all.count <= 1 || path == nil, "\(all.count) downloads")
+    let fetched = servers.reduce(0) { $0 + place.received(from: $1.port) - $1.requests.count * 400 }
+    if !hasPieces {
+        // Also without a kill, some bytes are in flight when a response is cut.
+        let most = Mirrored.file.count + 1 << 19 + kills << 23
+        verdict.expect(fetched <= most, "\(fetched) bytes were fetched for \(Mirrored.file.count), more than \(most)")
+    } else if let url = all.keys.first {
+        let sources = try await lane.connection.call(
+            Standard.get, on: BusName.service, at: ObjectPath(url), (Download.interface, Download.sources.name), timeout: .seconds(60))
+        let left = SourceList(sources)?.sources.map(\.left) ?? []
+        verdict.expect(left.count == 3 && left[0] == nil && left[2] == nil, "these were left: \(left)")
+    }
+    await expectNoTraces(of: all.values.map { String($0.path.split(separator: "/").last ?? "") }, place, lane, &verdict)
+    await lane.end(SIGKILL)
+    return verdict
+}
