@@ -140,8 +140,15 @@ final class Attempt: BodySink {
     func decide() {
         guard case .undecided = verdict else { return }
         verdict = segment.transfer.judge(self)
-        if case .redirect = verdict { redirected = .now }
-        if case .body = verdict { hasBody = true }
+        switch verdict {
+        case .redirect:
+            redirected = .now
+            segment.transfer.learnMirrors(from: self)
+        case .body:
+            hasBody = true
+            segment.transfer.learnMirrors(from: self)
+        default: break
+        }
         segment.liveness.restart()
     }
 

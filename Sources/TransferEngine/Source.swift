@@ -1,5 +1,6 @@
 internal import DownloadModel
 internal import PartFiles
+internal import Transport
 
 /// A URL that may bring the bytes of a transfer: the URL of the download, or a mirror. Lives on the engine's thread.
 final class Source {
@@ -47,6 +48,27 @@ extension Transfer {
     static let leastKept: ByteCount = 64 << 10
 
     var hasMirrors: Bool { sources.count > 1 }
+
+    /// Adds the mirrors that a response names (RFC 6249 §3). Only servers of the URL may name some: the URL's own, and those to which it is
+    /// redirected. A public server names none in a private network, as in a redirect.
+    func learnMirrors(from attempt: Attempt) {
+        let segment = attempt.segment
+        guard request.findsMirrors, request.mixesSources, segment.source.mirror == nil, let field = attempt.head.links else { return }
+        let target = attempt.head.bytes("location").flatMap { try? DownloadURL(location: $0, from: attempt.url) }
+        let known = sources.map(\.url.text) + [attempt.url, target].compactMap { $0?.text }
+        var found: [String] = []
+        for duplicate in LinkField.duplicates(in: field) where nextMirror < UInt32(clamping: Limits.mirrors) {
+            guard let url = try? DownloadURL(location: duplicate.reference, from: attempt.url), url.username == nil, url.password == nil,
+                !known.contains(url.text), !found.contains(url.text)
+            else { continue }
+            let source = Source(TransferSource(url, mirror: nextMirror))
+            source.isFirstPrivate = segment.source.isFirstPrivate ?? false
+            sources.append(source)
+            found.append(url.text)
+            nextMirror +|= 1
+        }
+        reportSources()
+    }
 
     /// How a request to `source` asks.
     func ask(of source: Source) -> Ask {

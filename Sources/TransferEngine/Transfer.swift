@@ -13,7 +13,9 @@ final class Transfer {
 
     let request: TransferRequest
     /// In the order of preference, the URL of the download first.
-    let sources: [Source]
+    var sources: [Source]
+    /// The number of the next mirror that a response names.
+    var nextMirror: UInt32
     /// As last reported.
     var reportedSources: [SourceRecord] = []
     let boot: String
@@ -91,6 +93,7 @@ final class Transfer {
         (self.request, self.boot, self.staging) = (request, boot, staging)
         let given = request.sources.isEmpty ? [TransferSource(request.url)] : request.sources
         sources = given.map { Source($0) }
+        nextMirror = request.mirrorCount
         let first = sources[sources.indices.contains(request.firstSource) ? request.firstSource : 0]
         segments = [Segment(of: self, id: request.id, pace: Pace(pace, limit: request.speedLimit ?? 0), at: first)]
     }

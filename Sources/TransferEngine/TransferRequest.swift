@@ -22,6 +22,10 @@ public struct TransferRequest: Sendable {
     public var firstSource = 0
     /// Whether bytes of different origins may be joined. Something proves the whole file then.
     public var mixesSources = false
+    /// Whether responses of the URL may name further sources (`Link` with `rel=duplicate`, RFC 6249). Needs `mixesSources`.
+    public var findsMirrors = false
+    /// How many mirrors are known. The next one that is found gets this number.
+    public var mirrorCount: UInt32 = 0
     /// Sent to the first origin only, in this order. Fields in `RequestHeaders.ownFields` are left out.
     public var headers: [HeaderField] = []
     /// nil: the engine's user agent.

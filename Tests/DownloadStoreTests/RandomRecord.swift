@@ -73,6 +73,7 @@ struct RandomRecords {
         options.username = perhaps { $0.text() }
         options.password = perhaps { $0.text() }
         options.mirrors = (0..<Int.random(in: 0...3, using: &generator)).map { "https://m\($0).example.org/\(number())" }
+        options.findsMirrors = .random(using: &generator)
         options.checksum = perhaps { $0.checksum() }
         options.pieceHashes = perhaps { $0.pieceHashes() }
         options.size = perhaps { $0.number() }

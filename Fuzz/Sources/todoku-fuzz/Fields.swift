@@ -63,6 +63,24 @@ func fuzzDigests(_ bytes: [UInt8]) {
             reprDigest: lines.first, digest: lines.count > 1 ? lines[1] : nil, contentDigest: lines.count > 2 ? lines[2] : nil))
 }
 
+/// A field `Link`, and a text of the option `piece-hashes`.
+func fuzzLinks(_ bytes: [UInt8]) {
+    let duplicates = LinkField.duplicates(in: bytes)
+    check(duplicates.map(\.priority) == duplicates.map(\.priority).sorted(), "not by priority")
+    check(duplicates.allSatisfy { $0.priority > 0 && $0.reference.count + 2 <= bytes.count }, "more than the field has")
+    if let base = try? DownloadURL("https://example.org/a/b") {
+        for duplicate in duplicates.prefix(100) { _ = try? DownloadURL(location: duplicate.reference, from: base) }
+    }
+    guard let hashes = try? PieceHashes(String(decoding: bytes, as: UTF8.self)) else { return }
+    check((try? PieceHashes(hashes.description)) == hashes, "\(hashes) is read as another")
+    check(hashes.count > 0 && hashes.digests.count <= Limits.pieceHashBytes, "\(hashes.count) digests")
+    for size in [0, 1, hashes.length, .max] as [ByteCount] {
+        guard hashes.fits(size) else { continue }
+        let last = hashes.range(of: hashes.count - 1, size: size)
+        check(!last.isEmpty && last.upperBound == size, "the last piece of \(size) bytes is \(last)")
+    }
+}
+
 private func checkDigests(_ digests: StatedDigests) {
     guard let preferred = digests.preferred else { return }
     check([.sha256, .sha512].contains(preferred.algorithm), "a weak digest: \(preferred)")

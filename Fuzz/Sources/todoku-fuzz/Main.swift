@@ -36,6 +36,7 @@ enum Target: String, CaseIterable {
     case pushes
     case manifests
     case metalinks
+    case links
     case exchanges
 
     var oneInput: @convention(c) (UnsafePointer<UInt8>?, Int) -> Int32 {
@@ -54,6 +55,7 @@ enum Target: String, CaseIterable {
         case .pushes: { run(fuzzPush, $0, $1) }
         case .manifests: { run(fuzzManifest, $0, $1) }
         case .metalinks: { run(fuzzMetalink, $0, $1) }
+        case .links: { run(fuzzLinks, $0, $1) }
         case .exchanges: { run(fuzzExchanges, $0, $1) }
         }
     }

@@ -84,12 +84,19 @@ extension DownloadRecord {
     /// each source is tried alone.
     public var mixesSources: Bool { options.provesFile && !hasStartedOver }
 
+    /// The option `mirrors`, then the mirrors that the server has named.
+    public var mirrors: [String] {
+        guard options.findsMirrors else { return options.mirrors }
+        let found = sources.lazy.map(\.url).filter { $0 != url && !options.mirrors.contains($0) }
+        return options.mirrors + found.prefix(max(0, Limits.mirrors -| options.mirrors.count))
+    }
+
     /// The URL, then each mirror that differs from it, in the order of preference.
-    public var sourceURLs: [String] { [url] + options.mirrors.filter { $0 != url } }
+    public var sourceURLs: [String] { [url] + mirrors.filter { $0 != url } }
 
     /// What is known of each source, in the order of `sourceURLs`. Empty if the download has no mirrors.
     public var knownSources: [SourceRecord] {
-        guard !options.mirrors.isEmpty else { return [] }
+        guard !mirrors.isEmpty else { return [] }
         let known = sources
         return sourceURLs.map { url in known.first { $0.url == url } ?? SourceRecord(url: url) }
     }
@@ -97,7 +104,7 @@ extension DownloadRecord {
     /// The URL of the next transfer's first request: of the source whose bytes are held, else of the first source; neither is known to have
     /// wrong bytes.
     public var firstURL: String {
-        guard !options.mirrors.isEmpty else { return url }
+        guard !mirrors.isEmpty else { return url }
         let right = knownSources.filter { $0.left != .wrongBytes }.map(\.url)
         if let resume, !resume.ranges.isEmpty, right.isEmpty || right.contains(heldURL) { return heldURL }
         return right.first ?? url
@@ -105,8 +112,9 @@ extension DownloadRecord {
 
     /// The URL of the source that the bytes in the part file belong to.
     private var heldURL: String {
-        guard let place = resume?.mirror, place < options.mirrors.count else { return url }
-        return options.mirrors[Int(place)]
+        let mirrors = mirrors
+        guard let place = resume?.mirror, place < mirrors.count else { return url }
+        return mirrors[Int(place)]
     }
 
     /// The bytes in the part file are whole and wrong. Notes which source is to blame, if one alone has brought them.

@@ -82,6 +82,7 @@ extension Downloader {
         request.expectedType = options.expectType
         request.hasChecksum = options.provesFile
         request.pieces = options.usablePieceHashes
+        (request.findsMirrors, request.mirrorCount) = (options.findsMirrors, UInt32(clamping: record.mirrors.count))
         request.checksum = options.checksum
         request.speedLimit = options.speedLimit
         // Bytes of several responses did not have the right checksum: do not mix them again.
@@ -109,8 +110,9 @@ extension Downloader {
     /// The URL and the mirrors; empty if there are no mirrors. A mirror that cannot be read was checked when it was added: only a damaged
     /// database has it.
     private func sources(of record: DownloadRecord, _ url: DownloadURL) -> [TransferSource] {
-        record.knownSources.enumerated().compactMap { place, source in
-            let mirror = place == 0 ? nil : record.options.mirrors.firstIndex(of: source.url).map { UInt32(clamping: $0) }
+        let mirrors = record.mirrors
+        return record.knownSources.enumerated().compactMap { place, source in
+            let mirror = place == 0 ? nil : mirrors.firstIndex(of: source.url).map { UInt32(clamping: $0) }
             guard let sourceURL = place == 0 ? url : try? DownloadURL(source.url) else { return nil }
             return TransferSource(sourceURL, mirror: mirror, received: source.received, hasWrongBytes: source.left == .wrongBytes)
         }

@@ -69,7 +69,7 @@ public final class ScheduledDownload {
 
     /// Another source may be the first now.
     func findPlace() {
-        guard !record.options.mirrors.isEmpty, case let origin = DownloadURL.origin(of: record.firstURL), origin != self.origin else {
+        guard !record.mirrors.isEmpty, case let origin = DownloadURL.origin(of: record.firstURL), origin != self.origin else {
             return
         }
         (self.origin, host) = (origin, DownloadURL.host(of: origin))

@@ -62,8 +62,9 @@ extension Scheduler {
         guard entry.work != .idle, !entry.isRemoved else { return }
         let known = entry.record.sources
         change(entry) { $0.sources = sources }
-        // Wrong bytes are not fetched again after a kill.
-        if sources.contains(where: { source in source.left == .wrongBytes && known.first { $0.url == source.url }?.left != .wrongBytes }) {
+        // Wrong bytes are not fetched again after a kill. Held bytes name their mirror by its place.
+        let hasNew = entry.record.options.findsMirrors && sources.count != known.count
+        if hasNew || sources.contains(where: { one in one.left == .wrongBytes && known.first { $0.url == one.url }?.left != .wrongBytes }) {
             save(entry)
         }
     }
@@ -352,6 +353,7 @@ extension Scheduler {
             link.apply(to: &record.options, from: old)
             record.url = url.text
             record.source = nil
+            if old != url.text { record.sources.removeAll { $0.url == old } }  // it is no mirror
             if isFromSandbox { record.options.isSandboxed = true }
             record.awaitsUrl = false
         }

@@ -144,6 +144,9 @@ package struct ResponseHead {
             reprDigest: joined("repr-digest"), digest: joined("digest"), contentDigest: status == 206 ? nil : joined("content-digest"))
     }
 
+    /// The fields `Link`, as one; nil: there is none.
+    package var links: [UInt8]? { joined("link") }
+
     package var validator: Validator? {
         Validator(entityTag: text("etag"), lastModified: text("last-modified"), date: text("date"))
     }

@@ -25,6 +25,9 @@ struct RequestArguments: ParsableArguments {
     @Option(help: .option(\.mirrors, "url"))
     var mirror: [String] = []
 
+    @Flag(help: .option(\.findsMirrors))
+    var findMirrors = false
+
     @Option(
         name: [.customShort("H"), .long],
         help: .option(\.headers, "name: value"),
@@ -206,6 +209,7 @@ struct RequestArguments: ParsableArguments {
         request.set(\.ifExists, to: ifExists)
         if !header.isEmpty { request.headers = header }
         if !mirror.isEmpty { request.mirrors = mirror }
+        if findMirrors { request.findsMirrors = true }
         request.set(\.userAgent, to: userAgent)
         request.set(\.referrer, to: referrer)
         request.checksum = checksum

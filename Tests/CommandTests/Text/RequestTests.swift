@@ -25,7 +25,8 @@ import Testing
             "--checksum",
             checksum, "--piece-hashes", "md5:4:" + String(repeating: "0b", count: 48), "--size", "10", "--max-size", "10M", "--paused",
             "--priority", "-5", "--speed-limit", "500K", "--stall-timeout", "5s",
-            "--mirror", "https://m/a", "--mirror", "https://n/a", "--connections", "8", "--retries", "3", "--tag", "t", "--notify", "never",
+            "--mirror", "https://m/a", "--mirror", "https://n/a", "--find-mirrors", "--connections", "8", "--retries", "3", "--tag", "t",
+            "--notify", "never",
             "--title", "T", "--body", "B", "--icon", "i",
             "--sound", "",
             "--no-show-progress",
@@ -44,7 +45,7 @@ import Testing
         #expect(read.checksum?.description == checksum.lowercased() && read.pieceHashes?.count == 3)
         #expect((read.size, read.maxSize, read.start, read.priority) == (10, 10_485_760, false, -5))
         #expect((read.speedLimit, read.connections, read.stallTimeout, read.retries) == (512_000, 8, .seconds(5), 3))
-        #expect(read.mirrors == ["https://m/a", "https://n/a"])
+        #expect(read.mirrors == ["https://m/a", "https://n/a"] && read.findsMirrors)
         #expect((read.tag, read.notify, read.title, read.body, read.icon) == ("t", .never, "T", "B", "i"))
         #expect((read.expectType, read.deadline, read.renewable) == ("image/*", .seconds(5400), true))
         #expect(

@@ -39,6 +39,7 @@ internal import Testing
                 "https://m.example.org/a", "https://m.example.org/a", "http://127.0.0.1:1/a", "HTTP://N.example.org:80/b?c",
             ]),
             "checksum": .string("SHA256:" + String(repeating: "aB", count: 32)), "size": .uint64(10), "max-size": .uint64(20),
+            "find-mirrors": .bool(true),
             "piece-hashes": .string("SHA256:5:" + String(repeating: "aB", count: 64)),
             "start": .bool(false), "expect-type": .string("image/*"), "not-before": .uint64(4_000_000_000_000_000),
             "deadline": .uint64(1000), "renewable": .bool(true), "allow-metered": .bool(false), "allow-private": .bool(true),

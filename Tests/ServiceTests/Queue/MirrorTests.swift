@@ -90,6 +90,43 @@ internal import Testing
         #expect(await client.signals.of(path).compactMap(\.resumedAt).map(\.offset) == [1_500_000])
     }
 
+    @Test func `that the server names are used with find-mirrors, and known after kill -9`() async throws {
+        let gate = Gate()
+        let mirror = ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.serve(Self.file, for: request) }
+            gate.wait()
+        }
+        let main = ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.respond(404) }
+            let fields: KeyValuePairs = ["ETag": "\"v1\"", "Link": "<\(mirror.url("/m"))>; rel=duplicate", "Accept-Ranges": "bytes"]
+            reply.head(200, fields, length: Self.file.count)
+            reply.send(Self.file[..<1_500_000])
+            reply.close()
+        }
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        let daemon = await world.start()
+        let path = try await client.download(
+            main.url("/a.bin"),
+            [
+                "directory": .string(world.folder), "notify": .string("never"), "find-mirrors": .bool(true), "connections": .uint32(1),
+                "checksum": await checksum(Self.file),
+            ])
+        // The mirror is asked for the rest, and says nothing.
+        #expect(await eventually { mirror.requests.count == 1 })
+        #expect(await eventually { (try? await sources(path, client).map(\.url)) == [main.url("/a.bin"), mirror.url("/m")] })
+        await world.kill(daemon)
+        _ = await world.start()
+        #expect(try await sources(path, client).map(\.url) == [main.url("/a.bin"), mirror.url("/m")])
+        #expect(readFile(try await client.wait(path)) == Self.file)
+        gate.open()
+        #expect(mirror.requests.map { $0.range?.first } == [1_500_000, 1_500_000])
+        // Without something that proves the file, a server may name what it likes.
+        let plain = try await client.download(
+            main.url("/b.bin"), ["directory": .string(world.folder), "notify": .string("never"), "find-mirrors": .bool(true)])
+        #expect(await thrown { try await client.wait(plain) }?.name == todokuError("HttpStatus"))
+    }
+
     @Test func `begin anew when the source of the held bytes is gone`() async throws {
         let gate = Gate()
         let main = ScriptedServer { request, reply in

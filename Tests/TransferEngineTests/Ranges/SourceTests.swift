@@ -324,6 +324,61 @@ private func breakingServer(_ file: [UInt8], after count: Int, entityTag: String
     }
 }
 
+@Suite(.timeLimit(.minutes(3))) struct `Mirrors that a server names` {
+    static let file = patternBytes(3_000_000)
+
+    /// As MirrorBrain does: the redirect names the mirrors, and leads to the first of them.
+    @Test(arguments: [true, false]) func `are used if the request allows it and something proves the file`(mayFind: Bool) async throws {
+        let third = ScriptedServer { request, reply in reply.serve(Self.file, for: request) }
+        let second = ScriptedServer { _, reply in reply.respond(404) }
+        let first = breakingServer(Self.file, after: 1_000_000)
+        let links = [
+            "<\(third.url("/c"))>; rel=duplicate; pri=3", "<\(second.url("/b"))>; rel=duplicate; pri=2",
+            "<\(first.url("/a"))>; rel=duplicate; pri=1", "<ftp://127.0.0.1/a>; rel=duplicate",
+            "<http://me@127.0.0.1/a>; rel=duplicate",
+            "<\(third.url("/c"))>; rel=duplicate; pri=9", "<index.html>; rel=index",
+        ].joined(separator: ", ")
+        let main = ScriptedServer { _, reply in reply.respond(302, ["Location": first.url("/a"), "Link": links]) }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(main.url("/file.bin")) {
+            ($0.hasChecksum, $0.mixesSources, $0.findsMirrors) = (true, true, mayFind)
+        }
+        guard mayFind else {
+            #expect(end.failure != nil && second.requests.isEmpty && third.requests.isEmpty)
+            return
+        }
+        #expect(end.complete?.size == 3_000_000 && fixture.part == Self.file)
+        let sources = await fixture.log.sources
+        #expect(sources.map(\.url) == [main.url("/file.bin"), second.url("/b"), third.url("/c")], "not the target of the redirect")
+        #expect(sources.map(\.left) == [nil, .httpStatus, nil] && third.requests.map { $0.range?.first } == [1_000_000])
+    }
+
+    @Test func `may be of any response that brings bytes, but no mirror names others`() async throws {
+        let stranger = ScriptedServer { request, reply in reply.serve(Self.file, for: request) }
+        let mirror = ScriptedServer { request, reply in
+            reply.serve(Self.file, for: request, fields: ["Link": "<\(stranger.url())>; rel=duplicate"])
+        }
+        let main = ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.respond(404) }
+            reply.head(
+                200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes", "Link": "<\(mirror.url())>; rel=duplicate"], length: Self.file.count)
+            reply.send(Self.file[..<1_000_000])
+            reply.close()
+        }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(main.url()) {
+            ($0.hasChecksum, $0.mixesSources, $0.findsMirrors, $0.mirrorCount) = (true, true, true, 31)
+        }
+        #expect(end.complete != nil && fixture.part == Self.file && stranger.requests.isEmpty)
+        #expect(await fixture.log.sources.count == 2)
+        // There are 32 mirrors at most.
+        let full = try await fixture.run(main.url(), number: 2) {
+            ($0.hasChecksum, $0.mixesSources, $0.findsMirrors, $0.mirrorCount) = (true, true, true, 32)
+        }
+        #expect(full.failure != nil)
+    }
+}
+
 @Suite struct `The choice of a source` {
     private typealias Source = SourceStanding
 

@@ -58,6 +58,8 @@ public struct DownloadOptions: Equatable, Sendable {
     public var password: String?
     /// Further URLs of the same bytes (`DownloadURL.text`), in the order of preference, each once; at most `Limits.mirrors`.
     public var mirrors: [String] = []
+    /// Whether the servers of the URL may name further mirrors (RFC 6249), if the caller has given something that proves the file.
+    public var findsMirrors = false
     public var checksum: Checksum?
     /// The digests of the file's pieces, which fit `size`.
     public var pieceHashes: PieceHashes?

@@ -107,6 +107,9 @@ extension OptionRow {
             "mirrors", \.mirrors, .urls(most: Limits.mirrors), sandbox: .free,
             help: "Another URL of the same file; may be repeated. Best with --checksum. For one URL."),
         OptionRow(
+            "find-mirrors", \.findsMirrors, .flag, sandbox: .free,
+            help: "Also use the mirrors that the server names; needs --checksum or --piece-hashes."),
+        OptionRow(
             "headers", \.headers, .headers, sandbox: .free, help: "Request header, sent to the first server only; may be repeated."),
         OptionRow("user-agent", \.userAgent, .text(), sandbox: .free, help: "User-Agent to send."),
         OptionRow(

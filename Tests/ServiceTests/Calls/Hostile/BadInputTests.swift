@@ -51,7 +51,7 @@ internal import Testing
         ("checksum", .array(of: "y", [])), ("checksum", .string("")), ("checksum", .string("sha256")), ("checksum", .string("sha256:")),
         ("checksum", .string("sha256:00")), ("checksum", .string("crc32:00000000")),
         ("checksum", .string("md5:" + String(repeating: "g", count: 32))),
-        ("piece-hashes", .string("")), ("piece-hashes", .string("sha256:0:00")), ("piece-hashes", .uint64(1)),
+        ("find-mirrors", .uint32(1)), ("piece-hashes", .string("")), ("piece-hashes", .string("sha256:0:00")), ("piece-hashes", .uint64(1)),
         ("size", .uint32(1)), ("size", .int64(1)), ("max-size", .string("1")), ("start", .uint32(0)), ("start", .string("true")),
         ("priority", .uint32(1)), ("priority", .int64(1)), ("speed-limit", .uint32(1)), ("speed-limit", .double(1)),
         ("mirrors", .string("http://h/")), ("mirrors", .array(of: "o", [.objectPath(ObjectPath("/"))])),
