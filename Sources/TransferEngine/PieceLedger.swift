@@ -24,7 +24,8 @@ final class PieceLedger {
     private var rightCount = 0
     /// No piece before this one is missing or unchecked.
     private var firstOpen = 0
-    private var failures: [Int: Int] = [:]
+    /// How often each piece has been wrong, also in earlier part files of the transfer.
+    private(set) var failures: [Int: Int]
     /// The check that is under way; nil: none.
     private(set) var check: Check?
 
@@ -37,9 +38,11 @@ final class PieceLedger {
         fileprivate(set) var rewritten: Set<Int> = []
     }
 
-    /// - Parameter held: bytes of an earlier transfer.
-    init(_ hashes: PieceHashes, size: ByteCount, held: ByteRanges = ByteRanges()) {
-        (self.hashes, self.size) = (hashes, size)
+    /// - Parameters:
+    ///   - held: bytes of an earlier transfer.
+    ///   - failures: how often each piece was wrong in the part file before.
+    init(_ hashes: PieceHashes, size: ByteCount, held: ByteRanges = ByteRanges(), failures: [Int: Int] = [:]) {
+        (self.hashes, self.size, self.failures) = (hashes, size, failures)
         writers = Array(repeating: .nobody, count: hashes.count)
         isRight = Array(repeating: false, count: hashes.count)
         for range in held.ranges { for index in pieces(of: range) { writers[index] = .several } }

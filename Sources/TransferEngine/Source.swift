@@ -59,8 +59,10 @@ extension Transfer {
         var found: [String] = []
         for duplicate in LinkField.duplicates(in: field) where nextMirror < UInt32(clamping: Limits.mirrors) {
             guard let url = try? DownloadURL(location: duplicate.reference, from: attempt.url), url.username == nil, url.password == nil,
-                !known.contains(url.text), !found.contains(url.text)
+                !known.contains(url.text), !found.contains(url.text),
+                foundMirrorBytes +| url.text.utf8.count <= Limits.foundMirrorBytes
             else { continue }
+            foundMirrorBytes +|= url.text.utf8.count
             let source = Source(TransferSource(url, mirror: nextMirror))
             source.isFirstPrivate = segment.source.isFirstPrivate ?? false
             sources.append(source)

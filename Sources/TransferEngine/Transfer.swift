@@ -16,6 +16,8 @@ final class Transfer {
     var sources: [Source]
     /// The number of the next mirror that a response names.
     var nextMirror: UInt32
+    /// The bytes of the URLs that responses have named.
+    var foundMirrorBytes: Int
     /// As last reported.
     var reportedSources: [SourceRecord] = []
     let boot: String
@@ -93,7 +95,7 @@ final class Transfer {
         (self.request, self.boot, self.staging) = (request, boot, staging)
         let given = request.sources.isEmpty ? [TransferSource(request.url)] : request.sources
         sources = given.map { Source($0) }
-        nextMirror = request.mirrorCount
+        (nextMirror, foundMirrorBytes) = (request.mirrorCount, request.foundMirrorBytes)
         let first = sources[sources.indices.contains(request.firstSource) ? request.firstSource : 0]
         segments = [Segment(of: self, id: request.id, pace: Pace(pace, limit: request.speedLimit ?? 0), at: first)]
     }
@@ -154,7 +156,7 @@ final class Transfer {
 
     private func ledger(of file: PartFile) -> PieceLedger? {
         guard let hashes = request.pieces, let size = request.expectedSize, hashes.fits(size) else { return nil }
-        return PieceLedger(hashes, size: size, held: file.ranges)
+        return PieceLedger(hashes, size: size, held: file.ranges, failures: pieces?.failures ?? [:])
     }
 
     /// The download's failure for an error of the disk.

@@ -26,6 +26,8 @@ public struct TransferRequest: Sendable {
     public var findsMirrors = false
     /// How many mirrors are known. The next one that is found gets this number.
     public var mirrorCount: UInt32 = 0
+    /// The bytes of the URLs that servers have named in earlier transfers.
+    public var foundMirrorBytes = 0
     /// Sent to the first origin only, in this order. Fields in `RequestHeaders.ownFields` are left out.
     public var headers: [HeaderField] = []
     /// nil: the engine's user agent.

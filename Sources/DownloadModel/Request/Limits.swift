@@ -17,6 +17,8 @@ public enum Limits {
     public static let headerBytes = 64 * 1024
     /// Most mirrors of one download.
     public static let mirrors = 32
+    /// Most bytes of the URLs that servers name as mirrors of one download.
+    public static let foundMirrorBytes = 4096
     public static let metadataBytes = 64 * 1024
     /// Most bytes of the piece hashes of one download: 32,768 pieces by SHA-256.
     public static let pieceHashBytes = 1 << 20

@@ -82,7 +82,9 @@ extension Downloader {
         request.expectedType = options.expectType
         request.hasChecksum = options.provesFile
         request.pieces = options.usablePieceHashes
-        (request.findsMirrors, request.mirrorCount) = (options.findsMirrors, UInt32(clamping: record.mirrors.count))
+        let mirrors = record.mirrors
+        (request.findsMirrors, request.mirrorCount) = (options.findsMirrors, UInt32(clamping: mirrors.count))
+        request.foundMirrorBytes = mirrors.dropFirst(options.mirrors.count).reduce(0) { $0 +| $1.utf8.count }
         request.checksum = options.checksum
         request.speedLimit = options.speedLimit
         // Bytes of several responses did not have the right checksum: do not mix them again.

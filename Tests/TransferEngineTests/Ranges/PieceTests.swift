@@ -103,6 +103,16 @@ extension EventLog {
         #expect(server.requests.map { $0.range?.first } == [nil, 786_432])
     }
 
+    /// The whole file comes again, into another part file.
+    @Test func `of the only server, which sends no ranges, fail the transfer the second time`() async throws {
+        let hashes = await pieceHashes(of: Self.file, length: Self.length)
+        let bad = Self.damaged(1_000_000)
+        let server = ScriptedServer { request, reply in reply.respond(200, body: bad) }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(server.url()) { $0.check(hashes, size: Self.file.count) }
+        #expect(end.failure?.name == .checksumMismatch && server.requests.count == 2)
+    }
+
     @Test func `that no source has right fail the transfer, and each source is asked once`() async throws {
         let hashes = await pieceHashes(of: Self.file, length: Self.length)
         let bad = Self.damaged(3_999_999)

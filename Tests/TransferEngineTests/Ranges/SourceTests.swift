@@ -371,11 +371,27 @@ private func breakingServer(_ file: [UInt8], after count: Int, entityTag: String
         }
         #expect(end.complete != nil && fixture.part == Self.file && stranger.requests.isEmpty)
         #expect(await fixture.log.sources.count == 2)
-        // There are 32 mirrors at most.
+        // Their URLs have 4 KiB at most, and there are 32 mirrors at most.
         let full = try await fixture.run(main.url(), number: 2) {
             ($0.hasChecksum, $0.mixesSources, $0.findsMirrors, $0.mirrorCount) = (true, true, true, 32)
         }
         #expect(full.failure != nil)
+    }
+
+    @Test func `are at most 32, with 4 KiB of URLs, whatever the server sends`() async throws {
+        let mirror = ScriptedServer { request, reply in reply.serve(Self.file, for: request) }
+        for (length, expected) in [(1, 33), (500, 1 + 7), (5000, 1)] {
+            let links = (0..<100).map { "<\(mirror.url("/\($0)" + String(repeating: "x", count: length)))>; rel=duplicate" }
+            let main = ScriptedServer { request, reply in
+                reply.serve(Self.file, for: request, fields: ["Link": links[..<min(100, 60_000 / (length + 50))].joined(separator: ", ")])
+            }
+            let fixture = await EngineFixture()
+            let end = try await fixture.run(main.url()) {
+                ($0.hasChecksum, $0.mixesSources, $0.findsMirrors, $0.connections) = (true, true, true, 1)
+            }
+            #expect(end.complete != nil && mirror.requests.isEmpty)
+            #expect(await max(1, fixture.log.sources.count) == expected, "URLs of \(length) bytes more")
+        }
     }
 }
 
