@@ -197,6 +197,8 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
     record.options.password = "pass: word"
     record.options.mirrors = ["https://m.example.org/a?b", "http://n.example.org/"]
     record.options.checksum = Checksum(.sha512, digest: [UInt8](repeating: 0xA5, count: 64))
+    record.options.pieceHashes = PieceHashes(.md5, length: 1, digests: [UInt8](repeating: 0x5A, count: 32))
+    record.options.findsMirrors = true
     record.options.size = 1
     record.options.maxSize = 2
     record.options.expectType = "image/*"

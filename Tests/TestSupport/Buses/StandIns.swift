@@ -442,11 +442,11 @@ extension BusActor {
         try await activate(action, target, of: application)
     }
 
-    /// A click on a button of the newest toast.
-    public func press(_ index: Int) async throws(DBusError) {
-        guard let (application, _, content) = toasts.last, case .array(_, let buttons)? = content["buttons"], index < buttons.count,
-            let button = buttons[index].vardict, let action = button["action"]?.string, let target = button["target"]
-        else { throw .failed("there is no toast with such a button") }
+    /// A click on the first button of the oldest toast, also after the application has removed it: a click can cross the removal.
+    public func pressOnOldest() async throws(DBusError) {
+        guard let (application, _, content) = toasts.first, case .array(_, let buttons)? = content["buttons"],
+            let button = buttons.first?.vardict, let action = button["action"]?.string, let target = button["target"]
+        else { throw .failed("the oldest toast has no button") }
         try await activate(action, target, of: application)
     }
 
