@@ -85,6 +85,18 @@ bool todoku_socket_has_unacknowledged(int descriptor) {
   return getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 && info.tcpi_unacked > 0;
 }
 
+uint64_t todoku_socket_received(int descriptor) {
+  // As in <linux/tcp.h>, whose other names are those of <netinet/tcp.h>.
+  struct {
+    struct tcp_info first;
+    uint64_t pacing_rate, max_pacing_rate, bytes_acked, bytes_received;
+  } info = {0};
+  _Static_assert(sizeof info.first == 104, "the kernel's fields begin here");
+  socklen_t length = sizeof info;
+  if (getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) != 0 || length < sizeof info) return 0;
+  return info.bytes_received;
+}
+
 int todoku_curl_tls_pending(CURL *easy) {
   struct curl_tlssessioninfo *session = NULL;
   if (todoku_curl.easy_getinfo(easy, CURLINFO_TLS_SSL_PTR, &session) != CURLE_OK || !session) return -1;

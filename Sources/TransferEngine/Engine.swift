@@ -347,6 +347,7 @@ public actor Engine {
             ? CurlError(.malformedAnswer, "the header of the response does not end")
             : error ?? (attempt.head.isComplete ? nil : CurlError(.nothingReceived, "no whole head"))
         if error == nil { attempt.decide() }
+        if error == nil, attempt.head.isAlone { exchange.lookBehindHead() }
         if exchange.needsNewConnection(error, heardAnswer: attempt.verdict != .undecided, closes: attempt.head.endsConnection) {
             staging?.flush()
             if error == nil, attempt.verdict == .body { distrust(transfer, keeping: segment) }

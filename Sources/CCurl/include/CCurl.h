@@ -4,6 +4,7 @@
 #include <curl/curl.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define TODOKU_CURL_FUNCTIONS(X) \
   X(global_init) X(easy_init) X(easy_cleanup) X(easy_setopt) X(easy_getinfo) X(easy_pause) X(easy_strerror) X(multi_init) X(multi_cleanup) X(multi_setopt) \
@@ -40,6 +41,9 @@ enum todoku_unread todoku_socket_unread(int descriptor);
 /// Whether the next unread bytes of a socket begin a TLS record with application data (RFC 8446, section 5.1). A closing alert does not
 /// count: TLS 1.3 wraps its 2 bytes in a data record of 19 bytes, which is recognised by its length. Reads nothing, and does not wait.
 bool todoku_socket_has_tls_data(int descriptor);
+
+/// The number of bytes that a TCP socket has received since it was connected (TCP_INFO); 0 if it is none, or the kernel does not tell.
+uint64_t todoku_socket_received(int descriptor);
 
 /// Whether the other side's kernel has not confirmed yet all that was sent (TCP_INFO).
 bool todoku_socket_has_unacknowledged(int descriptor);

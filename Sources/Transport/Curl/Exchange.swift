@@ -48,6 +48,10 @@ package final class Exchange {
     var isSpoilt = false
     /// Whether a surplus came after the answer.
     var isFollowed = false
+    /// The bytes that `socket` had received before the last request.
+    var receivedBefore: UInt64 = 0
+    /// The bytes of all header lines since then.
+    var headBytes: UInt64 = 0
     /// Whether libcurl wanted to repeat a request, and was not allowed to.
     var isRepeated = false
 

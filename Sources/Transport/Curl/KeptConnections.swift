@@ -29,7 +29,10 @@ extension Exchange {
             isSpoilt = true
             return false
         }
-        if let socket { multi.sockets.use(socket, by: self) }
+        if let socket {
+            multi.sockets.use(socket, by: self)
+            (receivedBefore, headBytes) = (todoku_socket_received(socket), 0)
+        }
         requests += 1
         return sink.mayTalk(to: String(cString: remote))
     }
@@ -53,6 +56,7 @@ extension Exchange {
     }
 
     func receiveHeader(_ line: UnsafeRawBufferPointer) -> BodySink.Answer {
+        headBytes += UInt64(line.count)
         if isFirstLine {
             isFirstLine = false
             guard line.starts(with: "HTTP/1".utf8) else { return sink.receiveHeader(line) }
@@ -65,6 +69,16 @@ extension Exchange {
             }
         }
         return sink.receiveHeader(line)
+    }
+
+    /// Call at the end of an answer that is a head alone, such as a redirect. If libcurl has read bytes behind the head, no kept connection
+    /// to the place is used again.
+    ///
+    /// libcurl 7.88 drops such bytes, and keeps the connection. The rest of them may come later, as the next answer. Under TLS, the number
+    /// of bytes that the socket has received does not tell.
+    package func lookBehindHead() {
+        guard !isSecure, let socket, multi.sockets.user(of: socket) === self, multi.sockets.isHTTP1(socket) else { return }
+        if todoku_socket_received(socket) > receivedBefore + headBytes { multi.distrust(place) }
     }
 
     /// Whether the request must be repeated on a new connection. This exchange has ended, and the received bytes may be no answer.

@@ -102,6 +102,9 @@ package struct ResponseHead {
     /// Whether the response declares an empty body.
     package var isEmptyAnnounced: Bool { all("content-length").first == "0" }
 
+    /// Whether the answer has no body: 204, 304, or a length of 0 (RFC 9112 §6.3).
+    package var isAlone: Bool { status == 204 || status == 304 || contentLength == .known(0) }
+
     package enum Length: Equatable { case unknown, known(ByteCount), contradictory }
 
     /// The length of the body as sent; unknown if it is chunked or coded.

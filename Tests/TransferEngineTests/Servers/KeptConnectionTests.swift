@@ -52,6 +52,30 @@ import TransferEngine
         #expect(fixture.part == Array("right".utf8))
     }
 
+    @Test(arguments: [
+        "302 Found\r\nLocation: /next\r\nContent-Length: 0", "304 Not Modified\r\nContent-Length: 5", "200 OK\r\nContent-Length: 0",
+    ])
+    func `with bytes behind a head that has no body is not used again`(head: String) async throws {
+        let server = ScriptedServer { request, reply in
+            if request.number > 0 { return reply.respond(200, text: "right") }
+            reply.send("HTTP/1.1 \(head)\r\n\r\n\(Self.wrong)")
+        }
+        let fixture = await EngineFixture()
+        _ = try await fixture.run(server.url("/first"))
+        #expect(try await fixture.run(server.url("/second"), number: 2).complete?.size == 5)
+        #expect(fixture.part(2) == Array("right".utf8) && server.requests.count == (head.hasPrefix("302") ? 3 : 2))
+        #expect(server.connections == server.requests.count)
+    }
+
+    @Test func `with nothing behind a redirect is used again`() async throws {
+        let server = ScriptedServer { request, reply in
+            if request.number == 0 { reply.respond(302, ["Location": "/next"]) } else { reply.respond(200, text: "right") }
+        }
+        let fixture = await EngineFixture()
+        #expect(try await fixture.run(server.url("/first")).complete?.size == 5)
+        #expect(server.connections == 1 && server.requests.count == 2)
+    }
+
     /// Answers the second request on its first connection by `answer`, closes that connection, and answers all other requests well.
     private func breakingServer(_ answer: String) -> ScriptedServer {
         ScriptedServer { request, reply in
