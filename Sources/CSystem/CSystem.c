@@ -16,6 +16,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/utsname.h>
 #include <sys/vfs.h>
@@ -25,6 +26,17 @@ void todoku_set_thread_name(const char *name) { pthread_setname_np(pthread_self(
 
 int todoku_fallocate_keep_size(int fd, off_t offset, off_t length) {
   return fallocate(fd, FALLOC_FL_KEEP_SIZE, offset, length) == 0 ? 0 : errno;
+}
+
+/// The C library has it from 2.42 on.
+struct open_how;
+extern int openat2(int, const char *, const struct open_how *, size_t) __attribute__((weak));
+
+int todoku_open_folder_without_links(const char *path) {
+  enum { NO_SYMLINKS = 0x04 };  // RESOLVE_NO_SYMLINKS
+  const struct { uint64_t flags, mode, resolve; } how = {O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0, NO_SYMLINKS};
+  if (openat2) return openat2(AT_FDCWD, path, (const struct open_how *)&how, sizeof how);
+  return (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
 }
 
 int todoku_rename_noreplace(int folder, const char *from, int new_folder, const char *to) {
@@ -87,9 +99,11 @@ int todoku_pipe(int descriptors[2]) { return pipe2(descriptors, O_CLOEXEC) == 0 
 
 void todoku_keep_heap_small(void) {
   mallopt(M_ARENA_MAX, 1);
-  mallopt(M_MMAP_THRESHOLD, 128 * 1024);
-  mallopt(M_TRIM_THRESHOLD, 256 * 1024);
+  mallopt(M_MMAP_THRESHOLD, 1024 * 1024);
+  mallopt(M_TRIM_THRESHOLD, 2048 * 1024);
 }
+
+void todoku_trim_heap(void) { malloc_trim(0); }
 
 static bool reaches_out(const struct ifaddrs *i) {
   if (i->ifa_addr == NULL || !(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK)) return false;

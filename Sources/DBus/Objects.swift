@@ -254,8 +254,8 @@ public struct Face<Object: AnyObject & Sendable>: Sendable {
     ) {
         (self.interface, self.xml, self.properties, self.signals) = (interface, xml, properties, signals)
         self.permits = permits
-        told = properties.filter(\.isTold)
         sorted = properties.sorted { $0.name < $1.name }
+        told = sorted.filter(\.isTold)
         self.methods = Dictionary(methods.map { ($0.name, $0) }) { first, _ in first }
     }
 
@@ -294,6 +294,16 @@ public struct Face<Object: AnyObject & Sendable>: Sendable {
                     row.write(object, &entry)
                 }
             }
+        }
+    }
+
+    /// The signal `PropertiesChanged`, with the present values of the announced properties in `names`.
+    @BusActor public func changes(of object: Object, at path: ObjectPath, in names: Set<String>) -> Message {
+        let signal = Standard.propertiesChanged
+        return Message.signal(path: path.value, interface: signal.interface, member: signal.name) { writer in
+            interface.write(to: &writer)
+            write(told.filter { names.contains($0.name) }, of: object, to: &writer)
+            [String]().write(to: &writer)
         }
     }
 

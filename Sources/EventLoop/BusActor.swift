@@ -60,8 +60,11 @@ internal import Glibc
     }
 }
 
-/// Keeps the heap small in a program with few threads. Call first in `main`. Measured: one third of a MiB less at the peak.
+/// Keeps the heap small in a program with few threads. Call first in `main`.
 public func keepHeapSmall() { todoku_keep_heap_small() }
+
+/// Returns unused memory to the kernel. Call when the program begins to rest. Takes some 100 µs.
+public func trimHeap() { todoku_trim_heap() }
 
 /// Lets this process open as many files as the system allows. A connection to the bus breaks when a message brings more descriptors than
 /// the process may open. Call before the first thread starts.

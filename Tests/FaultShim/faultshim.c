@@ -249,6 +249,13 @@ int open(const char *path, int flags, ...) { MODE(flags) return opened(AT_FDCWD,
 int open64(const char *path, int flags, ...) { MODE(flags) return opened(AT_FDCWD, path, flags | O_LARGEFILE, mode); }
 int openat(int folder, const char *path, int flags, ...) { MODE(flags) return opened(folder, path, flags, mode); }
 int openat64(int folder, const char *path, int flags, ...) { MODE(flags) return opened(folder, path, flags | O_LARGEFILE, mode); }
+// glibc has it from 2.42 on. The service uses it to open folders.
+int openat2(int folder, const char *path, const struct open_how *how, size_t size) {
+  char buffer[PATH_MAX];
+  const char *name = full(folder, path, buffer);
+  if (name && failed(befalls("open", 1 << EIO_ | 1 << EINTR_, name))) return -1;
+  return (int)syscall(SYS_openat2, folder, path, how, size);
+}
 int creat(const char *path, mode_t mode) { return opened(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode); }
 int creat64(const char *path, mode_t mode) { return opened(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode); }
 

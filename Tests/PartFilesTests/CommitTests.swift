@@ -97,6 +97,27 @@ import Testing
         }
     }
 
+    /// So one flush brings bytes, mode and origin to disk.
+    @Test func `finds the mode and the origin that the file got before it was flushed`() throws {
+        writeFile(folder(".todoku-1.part"), "new".utf8, mode: 0o600)
+        writeFile(folder("a"), "old".utf8, mode: 0o640)
+        let traits = FileTraits(origin: "http://example.org/a", replaced: "a")
+        let proved = Commit.verify(
+            directory: folder.path, partName: ".todoku-1.part", identity: found(".todoku-1.part"), size: 3, checksum: nil, expectedSize: 3,
+            traits: traits)
+        #expect(proved == .proved(found(".todoku-1.part")))
+        #expect(mode(".todoku-1.part") == 0o640)
+        let opened = try OpenFolder.open(folder.path, allowHidden: false)
+        let part = openUninterrupted(opened.descriptor, ".todoku-1.part", O_RDONLY | O_CLOEXEC)
+        defer { close(part) }
+        #expect(try !traits.give(to: part, in: opened))
+        // Another mode of the replaced file must be flushed once more.
+        #expect(chmod(folder("a"), 0o600) == 0)
+        #expect(try traits.give(to: part, in: opened))
+        #expect(mode(".todoku-1.part") == 0o600)
+        #expect(try !traits.give(to: part, in: opened))
+    }
+
     @Test func `renames no other file than the verified one`() throws {
         writeFile(folder(".todoku-1.part"), "proved".utf8)
         let proved = found(".todoku-1.part")

@@ -17,6 +17,9 @@ internal import TransferEngine
     /// The shortest time between two `PropertiesChanged` of an object, except for changes of its state.
     private static let propertiesInterval: Duration = .milliseconds(250)
 
+    /// In a batch with more members than this, the states before an end are reported as seldom as other properties.
+    private static let fewMembers: UInt32 = 16
+
     /// With more unsent bytes than this, progress is held back, because progress can wait and must not lengthen our queue.
     private static let mostUnsent = 1 << 20
 
@@ -74,7 +77,7 @@ internal import TransferEngine
 
     /// Sends `Progress` for the bytes that no signal has reported yet.
     private func flushProgress(of download: ManagedDownload) {
-        guard download.received > download.toldReceived else { return }
+        guard download.received > download.toldReceived, !download.isBrief else { return }
         let written = download.received -| download.toldReceived
         journal.tell(
             Download.progress.message(from: download.path, (written, download.received, download.total.wireTotal)), of: download.number)
@@ -110,32 +113,60 @@ internal import TransferEngine
         guard let download = list.download(entry.number) else { return }
         // Send the last `Progress` before the state change that ends the transfer.
         if change.shownBefore != nil { flushProgress(of: download) }
-        if entry.work == .idle { download.rewind() }
-        compare(download, with: change)
+        if entry.work == .idle {
+            if download.isBrief { download.skipProgress() }
+            download.rewind()
+        }
+        note(change, of: download)
     }
 
     func told(_ entry: ScheduledDownload) {
-        if let download = list.lively(entry.number) { flushProperties(of: download) }
+        if let download = list.lively(entry.number) { announce(download) }
         if let batch = entry.batch { flushCounts(of: batch) }
+    }
+
+    private func announce(_ download: ManagedDownload) {
+        if isGathered(download.entry) { gather(download) } else { flushProperties(of: download) }
+    }
+
+    /// Whether the state of a download is reported later, because it probably ends soon, together with many others.
+    private func isGathered(_ entry: ScheduledDownload) -> Bool {
+        (entry.batch?.counts.present ?? 0) > Self.fewMembers && (entry.state == .active || entry.state.isEnding)
+    }
+
+    /// Reports the state of `download` with its end, or after `propertiesInterval`.
+    private func gather(_ download: ManagedDownload) {
+        guard download.propertiesTimer == nil else { return }
+        if download.entry.state == .active { download.isBrief = true }
+        schedule(download, at: .now + Self.propertiesInterval)
     }
 
     func toldWait(_ entry: ScheduledDownload) {
         if let batch = entry.batch { flushCounts(of: batch) }
         guard let download = list.download(entry.number) else { return }
         download.changedProperties.formUnion(Self.ofState)
-        flushProperties(of: download)
+        announce(download)
     }
 
-    /// Notes which announced properties of `download` a change of its record has changed.
-    private func compare(_ download: ManagedDownload, with change: Scheduler.Change) {
-        let face = DownloadFace.readable
+    /// Keeps what `compare` needs. The properties are compared only when they are announced, because their values cost time.
+    private func note(_ change: Scheduler.Change, of download: ManagedDownload) {
         let isSameState = change.shownBefore == nil && change.before.state == download.state
-        let before = download.comparedValues ?? face.toldValues(of: ManagedDownload(before: change, in: list.scheduler))
+        if download.comparedValues == nil {
+            download.comparedValues = DownloadFace.readable.toldValues(of: ManagedDownload(download, before: change))
+        }
+        download.changesState = !isSameState || download.changesState ?? false
+        if change.entry.work == .idle { compare(download) }
+    }
+
+    /// Finds the announced properties that have changed since the last call.
+    private func compare(_ download: ManagedDownload) {
+        guard let changesState = download.changesState, let before = download.comparedValues else { return }
+        let face = DownloadFace.readable
         let now = face.toldValues(of: download)
-        download.comparedValues = change.entry.work == .idle ? nil : now
+        (download.changesState, download.comparedValues) = (nil, download.entry.work == .idle ? nil : now)
         for (property, (before, now)) in zip(face.told, zip(before, now)) where !before.isSameBytes(as: now) {
             // The shown state also depends on the host. A change that leaves the state alone is no reason to announce it.
-            if isSameState, Self.ofState.contains(property.name) { continue }
+            if !changesState, Self.ofState.contains(property.name) { continue }
             download.changedProperties.insert(property.name)
         }
     }
@@ -148,6 +179,8 @@ internal import TransferEngine
             Poller.shared.cancel(timer)
             download.propertiesTimer = nil
         }
+        compare(download)
+        download.isBrief = false
         guard !download.changedProperties.isEmpty, !download.isRemoved else { return }
         // An end is announced in full and in order even while commits fail, because there are few more ends than downloads.
         if !download.state.hasEnded, journal.gathers() {
@@ -155,18 +188,25 @@ internal import TransferEngine
             return
         }
         owed.remove(download.number)
-        let values = DownloadFace.readable.values(of: download) { download.changedProperties.contains($0.name) }
+        journal.post(DownloadFace.readable.changes(of: download, at: download.path, in: download.changedProperties))
         download.changedProperties = []
         download.propertiesTold = .now
-        journal.post(Standard.propertiesChanged.message(from: download.path, (Download.interface, values, [])))
     }
 
     /// Sends the changed properties as soon as the rate allows.
     private func schedulePropertiesSoon(_ download: ManagedDownload) {
-        guard !download.changedProperties.isEmpty, download.propertiesTimer == nil else { return }
+        guard !download.changedProperties.isEmpty || download.changesState != nil, download.propertiesTimer == nil else { return }
         guard let told = download.propertiesTold, .now - told < Self.propertiesInterval else { return flushProperties(of: download) }
-        download.propertiesTimer = Poller.shared.schedule(at: told + Self.propertiesInterval) { [self] in
+        schedule(download, at: told + Self.propertiesInterval)
+    }
+
+    private func schedule(_ download: ManagedDownload, at instant: ContinuousClock.Instant) {
+        download.propertiesTimer = Poller.shared.schedule(at: instant) { [self] in
             download.propertiesTimer = nil
+            if download.isBrief {
+                download.isBrief = false
+                flushProgress(of: download)
+            }
             flushProperties(of: download)
         }
     }

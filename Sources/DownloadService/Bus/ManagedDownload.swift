@@ -36,8 +36,12 @@ typealias FetchReply = Reply<(String, String)>
     var progressTold: ContinuousClock.Instant?
     /// The announced properties that changed since the last `PropertiesChanged`, and when that was sent.
     var changedProperties: Set<String> = []
-    /// The announced properties at the last change, while there is work on the download: the next change compares with them.
+    /// The announced properties as last compared, while there is work on the download.
     var comparedValues: [Variant]?
+    /// Whether the state has changed since then; nil: nothing has.
+    var changesState: Bool?
+    /// Whether no signal has reported the running transfer. If the download ends before one does, it reports only the end.
+    var isBrief = false
     var propertiesTold: ContinuousClock.Instant?
     var propertiesTimer: Poller.Token?
 
@@ -52,7 +56,7 @@ typealias FetchReply = Reply<(String, String)>
     }
     private var copyValidators: CopyValidators?
 
-    /// Caches the property `Url` and the URL it was made from, because every change of the record compares the property twice.
+    /// Caches the property `Url` and the URL it was made from, because the property is compared often.
     private var shownUrl = (of: "", text: "")
 
     /// The change before which this object shows the download; nil: the object shows the download as it is.
@@ -60,8 +64,12 @@ typealias FetchReply = Reply<(String, String)>
 
     convenience init(_ entry: ScheduledDownload, in scheduler: Scheduler) { self.init(entry, nil, in: scheduler) }
 
-    /// The download as it was before `change`, for its announced properties only.
-    convenience init(before change: Scheduler.Change, in scheduler: Scheduler) { self.init(change.entry, change, in: scheduler) }
+    /// `download` as it was before `change`, for its announced properties only.
+    convenience init(_ download: ManagedDownload, before change: Scheduler.Change) {
+        self.init(change.entry, change, in: download.scheduler)
+        _ = download.redactedUrl
+        shownUrl = download.shownUrl  // useful unless the change is a fresh link
+    }
 
     private init(_ entry: ScheduledDownload, _ past: Scheduler.Change?, in scheduler: Scheduler) {
         (self.entry, self.past, self.scheduler) = (entry, past, scheduler)
@@ -98,9 +106,13 @@ typealias FetchReply = Reply<(String, String)>
     /// Whether a new object made from the scheduler would equal this one.
     var isDispensable: Bool {
         entry.work == .idle && waiting.isEmpty && fetching.isEmpty && (validators == nil || state.hasEnded) && propertiesTimer == nil
-            && changedProperties.isEmpty && speed == 0 && connections == 1 && toldConnections == 1 && extracted == nil && sources.isEmpty
+            && changedProperties.isEmpty && changesState == nil && speed == 0 && connections == 1 && toldConnections == 1
+            && extracted == nil && sources.isEmpty
             && received == record.received && toldReceived == received && hasToldBytes == (record.fileName != nil)
     }
+
+    /// No `Progress` reports the bytes received so far.
+    func skipProgress() { (toldReceived, hasToldBytes) = (received, true) }
 
     /// Resets the bytes to the saved bytes of the record, because no transfer writes any more.
     func rewind() {

@@ -176,6 +176,7 @@ internal import Scheduling
         owesRest = false
         BusActor.spawn { [self] in
             await store.tidy()
+            if !scheduler.hasWork { trimHeap() }
             let aside = setAside
             guard !aside.isEmpty, await store.isGone(aside), setAside == aside else { return }
             setAside = ""

@@ -215,13 +215,15 @@ extension Downloader {
         let (map, allowHidden, part) = (
             mapPath(of: entry.number), allowsHidden(in: record.directory), partNames.name(of: entry.number)
         )
+        let replaced = record.options.ifExists == .replace ? record.finalName : nil
+        let traits = record.folderName == nil ? FileTraits(origin: origin(of: record), replaced: replaced) : nil
         let watch = watchEnding(of: entry)
         DiskPool.shared.perform(at: .path(record.directory), takesLong: true) {
             CrashMarks.working(on: record.number.value) {
                 let verification = Commit.verify(
                     directory: record.directory, partName: part, identity: expected, size: record.received,
                     checksum: record.options.checksum, digest: record.resume?.digest, expectedSize: record.options.size, mapPath: map,
-                    allowHidden: allowHidden)
+                    allowHidden: allowHidden, traits: traits)
                 guard case .proved = verification, let copy, copy.stamp.size == record.received else { return verification }
                 return Commit.isCopy(directory: record.directory, partName: part, of: copy) ? .unchanged(copy) : verification
             }
@@ -254,8 +256,11 @@ extension Downloader {
         }
     }
 
+    /// Where the bytes come from, as the finished file tells it.
+    private func origin(of record: DownloadRecord) -> String { list.peek(record.number)?.redactedUrl ?? redacted(record.url) }
+
     func commit(_ entry: ScheduledDownload) {
-        let (record, origin, map) = (entry.record, entry.record.source ?? redacted(entry.record.url), mapPath(of: entry.number))
+        let (record, origin, map) = (entry.record, origin(of: entry.record), mapPath(of: entry.number))
         if record.isToDescriptor { return decide(.committed(entry, path: "")) }
         if record.folderName != nil { return nameFolder(of: entry) }
         guard let identity = record.resume?.identity else { return decide(.partLost(entry)) }

@@ -55,9 +55,10 @@ public enum Commit {
     ///   - checksum: what the caller expects. If the file matches it, another `digest` is no failure.
     ///   - digest: what the server stated.
     ///   - mapPath: the written map. It is removed if the flush fails, so that only the record's last checkpoint counts.
+    ///   - traits: what `commit` will give to the file. If the file has them before the flush, `commit` need not flush it once more.
     public static func verify(
         directory: String, partName: String, identity: FileIdentity, size: ByteCount, checksum: Checksum?, digest: Checksum? = nil,
-        expectedSize: ByteCount?, mapPath: String? = nil, allowHidden: Bool = false
+        expectedSize: ByteCount?, mapPath: String? = nil, allowHidden: Bool = false, traits: FileTraits? = nil
     ) -> Verification {
         do throws(DiskError) {
             let part = try OpenPart.open(directory, partName, allowHidden: allowHidden)
@@ -66,6 +67,8 @@ public enum Commit {
             if let expectedSize, part.size != expectedSize {
                 return .failed(DownloadFailure(.sizeMismatch, "The file has \(part.size) bytes instead of \(expectedSize)."))
             }
+            // `commit` tries again, and reports a failure.
+            if let traits { _ = try? traits.give(to: part.descriptor, in: part.folder) }
             guard fsync(part.descriptor) == 0 else {
                 let error = DiskError("save the part file")
                 if let mapPath { WrittenMap.remove(mapPath) }
@@ -131,10 +134,9 @@ public enum Commit {
         do throws(DiskError) {
             let part = try OpenPart.open(directory, partName, allowHidden: allowHidden)
             guard try fileIdentity(of: part.descriptor, boot: bootIdentity()).isSamePart(as: identity) else { return .lost }
-            if let origin { _ = fsetxattr(part.descriptor, "user.xdg.origin.url", origin, origin.utf8.count, 0) }
-            try FileMode.set(part.descriptor, in: part.folder, replacing: policy == .replace ? name : nil)
-            // `verify` flushed the file before its mode and origin were set. Both must be as durable as the name.
-            guard fsync(part.descriptor) == 0 else { throw DiskError("save the part file") }
+            let traits = FileTraits(origin: origin, replaced: policy == .replace ? name : nil)
+            // What `verify` has not flushed must be as durable as the name.
+            if try traits.give(to: part.descriptor, in: part.folder), fsync(part.descriptor) != 0 { throw DiskError("save the part file") }
             let placed = try place(part.folder, partName, name, policy, calls)
             guard let placed else {
                 let path = "\(directory)/\(name)"

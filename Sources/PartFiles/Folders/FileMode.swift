@@ -9,8 +9,10 @@ enum FileMode {
     /// mode and access list (acl(5)) instead. So a private file stays private. Set-user-ID and set-group-ID bits are not copied.
     ///
     /// On a mount that gives our files to another user, the mode cannot be set and stays as it is.
-    static func set(_ part: Int32, in folder: OpenFolder, replacing name: String?) throws(DiskError) {
-        var mode = 0o666 & ~processUmask()
+    ///
+    /// - Returns: whether the part file was changed.
+    static func set(_ part: Int32, in folder: OpenFolder, replacing name: String?) throws(DiskError) -> Bool {
+        var mode = 0o666 & ~processUmask
         var list: [UInt8] = []
         if let name, let replaced = folder.status(name), replaced.isRegular {
             mode = replaced.st_mode & 0o777
@@ -19,9 +21,12 @@ enum FileMode {
             if known == nil { mode &= 0o707 }
             list = known ?? []
         }
+        var status = stat()
+        if list.isEmpty, fstat(part, &status) == 0, status.st_mode & 0o7777 == mode { return false }
         guard fchmod(part, mode) == 0 || isMountsOwn(part, errno) else { throw DiskError("set the mode of the file") }
         // If the list cannot be set, its mask must not become the group's permissions.
         if !list.isEmpty, fsetxattr(part, attribute, list, list.count, 0) != 0 { _ = fchmod(part, mode & 0o707) }
+        return true
     }
 
     private static func isMountsOwn(_ part: Int32, _ code: Int32) -> Bool {
@@ -42,8 +47,8 @@ enum FileMode {
         return errno == ENODATA || errno == EOPNOTSUPP ? [] : nil
     }
 
-    /// This process's umask(2), read without changing it, because other threads create files.
-    private static func processUmask() -> mode_t {
+    /// This process's umask(2), which it never changes. Read without changing it, because other threads create files.
+    private static let processUmask: mode_t = {
         let descriptor = open("/proc/self/status", O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { return 0o077 }
         defer { close(descriptor) }
@@ -51,5 +56,5 @@ enum FileMode {
         let count = read(descriptor, &bytes, bytes.count)
         let line = bytes.prefix(max(0, count)).split(separator: UInt8(ascii: "\n")).first { $0.starts(with: "Umask:".utf8) }
         return line.flatMap { mode_t(String(decoding: $0.dropFirst(6).drop { $0 <= 0x20 }, as: UTF8.self), radix: 8) } ?? 0o077
-    }
+    }()
 }

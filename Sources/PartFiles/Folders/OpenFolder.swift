@@ -5,8 +5,9 @@ internal import Synchronization
 
 /// An open folder, reached without following another user's symbolic link.
 ///
-/// The path is walked component by component. Each component is opened relative to the one before (openat(2) with O_PATH and O_NOFOLLOW).
-/// So the checked folder is the opened one, even if a link or a folder is replaced meanwhile.
+/// A path without symbolic links is opened by one call, openat2(2). Any other path is walked component by component. Each component is
+/// opened relative to the one before (openat(2) with O_PATH and O_NOFOLLOW). So the checked folder is the opened one, even if a link or a
+/// folder is replaced meanwhile.
 package final class OpenFolder {
     /// Most symbolic links on one path; the kernel's limit.
     static let linkLimit = 40
@@ -44,6 +45,7 @@ package final class OpenFolder {
     ///     user are on disk. nil: makes none, and flushes nothing.
     static func walk(_ directory: String, allowHidden: Bool, making mode: UInt32? = nil) throws(Obstacle) -> OpenFolder {
         guard directory.isAbsolutePath else { throw .failed(path: directory, code: ENOENT) }
+        if mode == nil, let folder = openWithoutLinks(directory, allowHidden: allowHidden) { return folder }
         var here = Glibc.open("/", folderFlags)
         guard here >= 0 else { throw .failed(path: "/", code: errno) }
         defer { close(here) }
@@ -95,6 +97,15 @@ package final class OpenFolder {
         let opened = openUninterrupted(here, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard opened >= 0 else { throw .failed(path: directory, code: errno) }
         return OpenFolder(adopting: opened, path: "/" + names.joined(separator: "/"))
+    }
+
+    /// Opens `directory` in one call, if no component of its path is a symbolic link, hidden against the rule, or "..". nil: walk instead,
+    /// which also finds the reason of a failure.
+    private static func openWithoutLinks(_ directory: String, allowHidden: Bool) -> OpenFolder? {
+        let names = directory.pathComponents.filter { $0 != "." }
+        if names.contains("..") || !allowHidden && names.contains(where: { $0.utf8.first == UInt8(ascii: ".") }) { return nil }
+        let opened = todoku_open_folder_without_links(directory)
+        return opened >= 0 ? OpenFolder(adopting: opened, path: "/" + names.joined(separator: "/")) : nil
     }
 
     /// As `walk`, with an obstacle as a `DiskError`.

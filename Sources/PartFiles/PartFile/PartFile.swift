@@ -42,11 +42,15 @@ package final class PartFile {
     package var diskReserve = DiskReserve.bytes(0)
     /// The end of the range that the file system has reserved for this file.
     private var reservedEnd: ByteCount = 0
+    /// The room that this file needs, and that only other part files leave to it, because the file system has reserved none.
+    private var expected: ExpectedRoom?
     /// Bytes that may be written before the free space is checked again.
     private var allowance: ByteCount = 0
     private static let mostAllowance: ByteCount = 8 << 20
     /// Least free space for a download of unknown size.
     private static let roomForUnknown: ByteCount = 16 << 20
+    /// Room is ample if this many times the missing bytes are free.
+    private static let ampleRoom: ByteCount = 4
 
     private init(
         adopting descriptor: Int32, name: String, folder: OpenFolder, identity: FileIdentity, ranges: ByteRanges, mapPath: String?
@@ -278,8 +282,14 @@ package final class PartFile {
     /// How many of the missing bytes do not fit; nil: all fit, or it is unknown.
     private func shortage() -> DiskError.Shortage? {
         guard let total, total > written else { return nil }
+        return shortage(of: total -| written)
+    }
+
+    /// How many of `needed` further bytes do not fit.
+    private func shortage(of needed: ByteCount) -> DiskError.Shortage? {
         guard let room else { return nil }
-        let (needed, there) = (total -| written, (allocated -| written) +| room)
+        let left = room -| (ExpectedRoom.sum(onDiskOf: identity) -| (expected?.bytes ?? 0))
+        let there = (allocated -| written) +| left
         return needed > there ? DiskError.Shortage(missing: needed -| there, room: room) : nil
     }
 
@@ -319,9 +329,15 @@ package final class PartFile {
 
     /// Reserves disk space for `total` bytes, if known. A file system without reservations is no error; a full one is.
     ///
-    /// Not in a caller's file: if that is in memory, the length that a server claims would use up the memory at once.
+    /// Not in a caller's file: if that is in memory, the length that a server claims would use up the memory at once. In memory with ample
+    /// room, only the part files of this process leave room to each other, because there fallocate(2) takes longer than it saves.
     package func reserve() throws(DiskError) {
         guard let total, total > written, held == nil else { return }
+        let missing = total -| written
+        if todoku_is_memory(descriptor), shortage(of: missing *| Self.ampleRoom) == nil {
+            expected = ExpectedRoom(missing, onDiskOf: identity)
+            return
+        }
         let start = ranges.prefixEnd
         let code = todoku_fallocate_keep_size(descriptor, off_t(clamping: start), off_t(clamping: total -| start))
         if code == 0 { reservedEnd = total }
@@ -359,6 +375,7 @@ package final class PartFile {
     private func count(_ range: Range<ByteCount>) {
         guard !range.isEmpty else { return }
         ranges.insert(range)
+        if let total { expected?.bytes = total -| written }
         saveMap(range.lowerBound)
         var (stretch, count) = unstarted ?? (range, 0)
         stretch = min(stretch.lowerBound, range.lowerBound)..<max(stretch.upperBound, range.upperBound)
@@ -404,12 +421,14 @@ package func fileIdentity(of descriptor: Int32, boot: String) throws(DiskError) 
         device: found.device, inode: found.inode, mount: found.mount, boot: boot, born: found.born == 0 ? nil : found.born)
 }
 
-/// `/proc/sys/kernel/random/boot_id`; empty if it cannot be read.
-package func bootIdentity() -> String {
+/// `/proc/sys/kernel/random/boot_id`, as first read; empty if it cannot be read.
+package func bootIdentity() -> String { bootIdentityOnce }
+
+private let bootIdentityOnce: String = {
     let descriptor = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
     guard descriptor >= 0 else { return "" }
     defer { close(descriptor) }
     var bytes = [UInt8](repeating: 0, count: 64)
     let count = read(descriptor, &bytes, bytes.count)
     return String(decoding: bytes.prefix(max(0, count)).prefix { $0 > 0x20 }, as: UTF8.self)
-}
+}()

@@ -58,6 +58,45 @@ private let nowhere = "http://127.0.0.1:1"
         #expect((1...8).contains(connections.count), "\(connections.count) connections for 500 files")
     }
 
+    @Test func `of many members report one that ends at once only with its end, and any other as ever`() async throws {
+        let gate = Gate()
+        let server = ScriptedServer { request, reply in
+            guard request.path == "/slow" else { return reply.respond(200, text: "hello") }
+            reply.head(200, length: 10)
+            reply.send("hello")
+            gate.wait()
+            reply.send("again")
+        }
+        let running = try await Running.start()
+        let signals = await running.client.signals
+        var brief = 0
+        // On a busy machine, each member of a batch may take longer than a quarter of a second.
+        for round in 1...20 where brief == 0 {
+            let (batch, members) = try await running.batch((1...17).map { server.url("/\(round)-\($0)") })
+            #expect(try await running.client.wait(batch: batch) == [17, 0, 0])
+            #expect(await signals.has("Completed", at: batch))
+            for member in members {
+                let (states, progress) = await (signals.states(of: member), signals.of(member).compactMap(\.progress))
+                #expect(states.last == "finished" && states.count { $0 == "finished" } == 1, "\(states)")
+                if states.contains("active") || states.contains("verifying") {
+                    #expect(progress.last?.received == 5, "\(states)")
+                } else if progress.isEmpty {
+                    brief += 1
+                }
+                let rest = await signals.of(member).filter { $0.changed == nil && $0.progress == nil }.map(\.member)
+                #expect(rest == ["Finished", "Completed"])
+            }
+        }
+        #expect(brief > 0)
+        let (batch, members) = try await running.batch((1...17).map { server.url("/\($0)") } + [server.url("/slow")])
+        #expect(await signals.hasBeen("active", members[17]))
+        gate.open()
+        #expect(try await running.client.wait(batch: batch) == [18, 0, 0])
+        #expect(await signals.has("Completed", at: batch))
+        let progress = await signals.of(members[17]).compactMap(\.progress)
+        #expect(progress.last?.received == 10 && progress.reduce(0) { $0 + $1.written } == 10)
+    }
+
     @Test func `of small files over HTTP 2 have many active at a time on one connection, which counts as one at the host`() async throws {
         let nginx = await Nginx(
             limitRate: "4k", extra: "access_log connections.log connection;", http: "log_format connection '$connection';")

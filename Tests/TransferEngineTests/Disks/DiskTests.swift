@@ -96,6 +96,42 @@ struct `A small disk` {
         }
     }
 
+    @Test func `in memory with ample room reserves nothing, and gives the room that a part file expects to no other`() async throws {
+        let (first, gate) = (patternBytes(8 << 20), Gate())
+        let server = ScriptedServer { request, reply in
+            guard request.path == "/first" else {
+                reply.head(200, length: request.path == "/more" ? 59 << 20 : 57 << 20)
+                reply.send("x")
+                return reply.close()
+            }
+            reply.head(200, ["ETag": "\"v1\""], length: first.count)
+            reply.send(first[..<(1 << 20)])
+            gate.wait()
+            reply.send(first[(1 << 20)...])
+        }
+        let fixture = await EngineFixture()
+        try await SmallDisk.withDisk(bytes: 64 << 20) { disk in
+            fixture.engine.start(try fixture.request(server.url("/first")) { $0.directory = disk.path })
+            await fixture.log.received(1 << 20)
+            var (space, status) = (statvfs(), stat())
+            #expect(stat("\(disk.path)/.todoku-1.part", &status) == 0 && status.st_blocks * 512 == 1 << 20)
+            #expect(statvfs(disk.path, &space) == 0 && Int(space.f_bavail) * Int(space.f_frsize) == 63 << 20)
+            // 63 MiB are free, and the first file expects 7 of them.
+            let more = try await fixture.run(server.url("/more"), number: 2) { $0.directory = disk.path }
+            #expect(isWaitForSpace(more) && more.failure?.missingBytes == 3 << 20)
+            // The download waits until this much is free: what it needs, and what the first file expects.
+            #expect(more.failure?.neededRoom == 66 << 20)
+            // Only the cut connection ends a download that does not fit while the first file needs its room, and fits afterwards.
+            let less = try await fixture.run(server.url("/less"), number: 3) { $0.directory = disk.path }
+            #expect(isWaitForSpace(less) && less.failure?.missingBytes == 1 << 20)
+            gate.open()
+            #expect(await fixture.log.end(of: DownloadNumber(1)).complete?.size == 8 << 20)
+            #expect(unlink("\(disk.path)/.todoku-1.part") == 0)
+            let fits = try await fixture.run(server.url("/less"), number: 3) { $0.directory = disk.path }
+            #expect(fits.failure?.name == .truncated, "\(fits)")
+        }
+    }
+
     @Test func `without room for the old bytes and the new ones drops the old`() async throws {
         let new = patternBytes(1_400_000, seed: 5)
         let server = ScriptedServer { request, reply in
