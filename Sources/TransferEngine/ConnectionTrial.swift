@@ -13,6 +13,9 @@ struct ConnectionTrial {
     /// A connection whose speed grew by more than this share still gets faster by itself, so nothing is tried.
     static let ownGrowth = 0.2
 
+    /// A transfer whose sources mix begins with a connection to each, but with no more than this.
+    static let mostSources = 4
+
     private enum Phase {
         case measuring(last: Double?)
         /// `from`: the number of connections before; `own` and `whole`: the speeds then. `windows`: how many windows the trial has lasted;
@@ -25,6 +28,17 @@ struct ConnectionTrial {
     private(set) var target = 1
     private var phase = Phase.measuring(last: nil)
     private var window = (seconds: 0.0, own: 0.0, whole: 0.0)
+
+    private var hasSpread = false
+
+    /// Several sources bring the same file: uses them from the beginning, without a measurement, because they have been named for that.
+    ///
+    /// - Parameter rest: the missing bytes.
+    mutating func spread(over sources: Int, rest: ByteCount) {
+        guard !hasSpread else { return }
+        hasSpread = true
+        if rest >= Self.leastRest { target = max(target, min(sources, Self.mostSources)) }
+    }
 
     var isTrying: Bool { if case .trying = phase { true } else { false } }
 

@@ -31,6 +31,9 @@ public actor Engine {
     /// Whether to drop the connections that libcurl keeps before the next request.
     private nonisolated let isMultiStale = Atomic<Bool>(false)
 
+    /// Whether bytes cost money, so that no transfer adds connections by itself.
+    nonisolated let isMetered = Atomic<Bool>(false)
+
     private var multi: MultiHandle?
     var staging: StagingBuffer?
     private lazy var boot = bootIdentity()
@@ -89,6 +92,12 @@ public actor Engine {
     /// Sets the limit of all transfers together, shared fairly, in bytes per second; nil: no limit. Does not start the thread.
     public nonisolated func setTotalSpeedLimit(_ limit: Speed?) {
         totalLimit.set(limit ?? 0)  // read at every tick
+    }
+
+    /// From now on, bytes cost money (true) or not. Transfers with automatic `connections` then use one connection, because ending one loses
+    /// bytes in flight. Does not start the thread.
+    public nonisolated func setMetered(_ isMetered: Bool) {
+        self.isMetered.store(isMetered, ordering: .relaxed)  // read at every tick
     }
 
     /// Makes the next transfer open new connections, because kept connections are dead after a sleep, and nothing reports that. Does not

@@ -1,5 +1,6 @@
 internal import DownloadModel
 internal import EventLoop
+internal import Synchronization
 internal import Transport
 
 /// The requests of a transfer: one segment or several, permits and redirects.
@@ -7,6 +8,10 @@ extension Engine {
     /// Measures whether more connections make automatic transfers faster. One transfer tries at a time.
     func measureConnections(of fetching: [Transfer], _ seconds: Double) {
         guard seconds > 0 else { return }
+        if isMetered.load(ordering: .relaxed) {
+            for transfer in fetching { transfer.trial = ConnectionTrial() }
+            return
+        }
         let numbers = Set(fetching.map(\.request.number))
         if numbers != fetched { for transfer in fetching { transfer.trial.reset() } }
         fetched = numbers

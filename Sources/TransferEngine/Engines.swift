@@ -47,6 +47,8 @@ internal import Transport
     private let home: String
     private let report: @BusActor @Sendable (TransferEvent) -> Void
     private let limit = TotalLimit()
+    /// Whether bytes cost money, as last set.
+    private var isMetered = false
     private var lanes: [Lane] = []
     /// The transfers between `start` and the end that their engine reports.
     private var runs: [DownloadNumber: Run] = [:]
@@ -101,6 +103,11 @@ internal import Transport
 
     public func setTotalSpeedLimit(_ limit: Speed?) { self.limit.set(limit ?? 0) }
 
+    public func setMetered(_ isMetered: Bool) {
+        self.isMetered = isMetered
+        for lane in lanes { lane.engine.setMetered(isMetered) }
+    }
+
     public func forgetConnections() { for lane in lanes { lane.engine.forgetConnections() } }
 
     /// Stops every transfer. Calls `done` when all ends are reported, or after `lastPatience` if a disk does not answer. Transfers on such
@@ -139,6 +146,7 @@ internal import Transport
 
     private func addLane(of disk: DiskKey?) -> Int {
         let engine = Engine(configuration: configuration, limit: limit) { [weak self] in self?.take($0) }
+        engine.setMetered(isMetered)
         lanes.append(Lane(disk: disk, engine: engine))
         return lanes.count - 1
     }

@@ -170,9 +170,11 @@ extension Transfer {
     ///   - mayTry: whether no other transfer is trying.
     func measureConnections(seconds: Double, own: ByteCount, whole: ByteCount, mayTry: Bool) {
         guard isAutomatic, let part, let total = part.total else { return }
+        let (rest, isUnlimited) = (total -| part.written, isDivisible && !(segments.first?.pace.isLimiting ?? true))
+        if isUnlimited, hasMirrors, request.mixesSources { trial.spread(over: sources.count(where: serves), rest: rest) }
         trial.look(
-            seconds: seconds, own: own, whole: whole, receiving: segments.count(where: \.isReceiving), rest: total -| part.written,
-            mayTry: mayTry && isDivisible && !(segments.first?.pace.isLimiting ?? true))
+            seconds: seconds, own: own, whole: whole, receiving: segments.count(where: \.isReceiving), rest: rest,
+            mayTry: mayTry && isUnlimited)
     }
 
     /// Ends a segment of several. Other segments fetch the rest of its stretch.

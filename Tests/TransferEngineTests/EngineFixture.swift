@@ -110,6 +110,11 @@ final class EngineFixture: Sendable {
         }
     }
 
+    /// The bytes that were last reported as received, of any transfer.
+    var received: ByteCount {
+        events.lazy.reversed().compactMap { if case .progress(let all) = $0 { all.last?.received } else { nil } }.first ?? 0
+    }
+
     /// The facts of all accepted responses, in order.
     func facts(_ number: UInt64 = 1) -> [TransferFacts] {
         events.compactMap { if case .began(let id, let facts) = $0, id.download.value == number { facts } else { nil } }

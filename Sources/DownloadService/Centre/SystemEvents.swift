@@ -30,6 +30,7 @@ internal import TransferEngine
         (self.engine, self.log) = (engine, log)
         network = NetworkState(system: system, session: session, hasRoute: { Engine.hasRoute() }) { condition in
             if let condition { log.info("network", metadata: ["reach": "\(condition.reach)", "metered": "\(condition.isMetered)"]) }
+            engine.setMetered(condition?.isMetered ?? false)
             events.decide(.network(condition))
         }
         awake = Awake(system: system, session: session) { [weak self] in self?.sleeps($0) }

@@ -89,8 +89,6 @@ extension Downloader {
         request.speedLimit = options.speedLimit
         // Bytes of several responses did not have the right checksum: do not mix them again.
         request.connections = record.hasStartedOver ? 1 : options.connections
-        // By itself, the service adds no connection where bytes cost money: some of those in flight are lost when it ends one.
-        if options.connections == 0, scheduler.conditions.network?.isMetered ?? false { request.connections = 1 }
         request.stallTimeout = options.stallTimeout
         request.refusesPrivate = options.refusesPrivate(scheduler.settings)
         request.allowsDowngrade = options.allowsDowngrade

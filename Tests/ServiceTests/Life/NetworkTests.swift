@@ -23,9 +23,13 @@ private struct Online {
     let manager: StandInNetworkManager
 
     init(_ proxy: ScriptedServer, state: UInt32 = 70, connectivity: UInt32 = 4, metered: UInt32 = 4) async throws {
+        try await self.init(proxy: proxy.url(""), state: state, connectivity: connectivity, metered: metered)
+    }
+
+    init(proxy: String, state: UInt32 = 70, connectivity: UInt32 = 4, metered: UInt32 = 4) async throws {
         bus = await PrivateBus()
         manager = try await StandInNetworkManager(on: bus.address, state: state, connectivity: connectivity, metered: metered)
-        running = try await Running.start(extra: ["DBUS_SYSTEM_BUS_ADDRESS": bus.address, "http_proxy": proxy.url("")])
+        running = try await Running.start(extra: ["DBUS_SYSTEM_BUS_ADDRESS": bus.address, "http_proxy": proxy])
     }
 }
 
@@ -64,6 +68,20 @@ private struct Online {
 }
 
 @Suite struct `A metered link` {
+    @Test func `takes back the connections that a download has added by itself`() async throws {
+        let nginx = await Nginx(limitRate: "1m")
+        nginx.put("a", patternBytes(60_000_000))
+        let online = try await Online(proxy: nginx.url(""))
+        let path = try await online.running.download("\(remote)/a")
+        func told(_ seen: [Seen]) -> UInt32? {
+            seen.last { $0.path == path.value && $0.changed?["Connections"] != nil }?.changed?["Connections"]?.uint32
+        }
+        #expect(await online.running.client.signals.until { told($0) ?? 0 >= 2 })
+        await online.manager.set("Metered", 1)
+        #expect(await online.running.client.signals.until { told($0) == 1 })
+        try await online.running.client.cancel(path)
+    }
+
     @Test func `stops downloads that must not use it, which resume over another`() async throws {
         let file = SlowFile()
         let online = try await Online(file.server)

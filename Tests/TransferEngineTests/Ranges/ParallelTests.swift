@@ -85,6 +85,33 @@ private func parallelServer(
         #expect(most ?? 0 >= 2, "\(most ?? 0) connections")
     }
 
+    /// The network is metered from the second connection on. The file is so large that the transfer would add more.
+    @Test func `are one again once the network is metered, and are tried once it is not`() async throws {
+        let nginx = await Nginx(limitRate: "1m")
+        let file = patternBytes(60_000_000)
+        nginx.put("file.bin", file)
+        let fixture = await EngineFixture()
+        let request = try fixture.request(nginx.url("/file.bin")) { $0.connections = 0 }
+        func connections(_ events: [TransferEvent]) -> [UInt32] {
+            events.compactMap { if case .progress(let all) = $0 { all.map(\.connections).max() } else { nil } }
+        }
+        fixture.engine.start(request)
+        await fixture.log.wait { connections($0).last ?? 0 >= 2 }
+        fixture.engine.setMetered(true)
+        await fixture.log.wait { connections($0).last == 1 }
+        let asked = await fixture.log.asked.count
+        let received = await fixture.log.received
+        // A trial begins after two windows of a second each.
+        await fixture.log.received(received + 4_000_000)
+        #expect(await connections(fixture.log.events).last == 1)
+        #expect(await fixture.log.asked.count == asked)
+        fixture.engine.setMetered(false)
+        let seen = await fixture.log.events.count
+        await fixture.log.wait { connections(Array($0[seen...])).last ?? 0 >= 2 }
+        #expect(await fixture.log.end(of: request.number).complete?.size == 60_000_000)
+        #expect(fixture.part == file)
+    }
+
     @Test(arguments: [0, 1, 4] as [UInt32]) func `are one without a strong validator or a checksum`(connections: UInt32) async throws {
         let server = ScriptedServer { request, reply in reply.serve(Self.file, for: request, entityTag: "W/\"v1\"") }
         let fixture = await EngineFixture()

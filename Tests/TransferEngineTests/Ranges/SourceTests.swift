@@ -36,6 +36,44 @@ private func breakingServer(_ file: [UInt8], after count: Int, entityTag: String
     }
 }
 
+@Suite(.timeLimit(.minutes(3))) struct `Automatic connections to sources that mix` {
+    /// Each server sends the rest only once the other one has been asked.
+    @Test func `use each from the beginning`() async throws {
+        let file = patternBytes(12_000_000)
+        let (both, asked) = (Gate(), Gate())
+        let main = ScriptedServer { request, reply in
+            reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: file.count)
+            reply.send(file[..<100_000])
+            both.wait()
+            reply.send(file[100_000...])
+        }
+        let mirror = ScriptedServer { request, reply in
+            both.open()
+            reply.serve(file, for: request, entityTag: "\"other\"")
+            asked.open()
+        }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(main.url("/file.bin")) {
+            $0.use([mirror.url("/copy.bin")], mixes: true)
+            $0.connections = 0
+        }
+        #expect(end.complete?.size == 12_000_000 && fixture.part == file && asked.isOpen)
+        #expect(main.requests.count == 1 && (mirror.requests.first?.range?.first ?? 0) > 100_000)
+        #expect(await fixture.log.sources.allSatisfy { $0.received > 0 })
+    }
+
+    @Test func `are one for a small file`() async throws {
+        let file = patternBytes(1_000_000)
+        let server = ScriptedServer { request, reply in reply.serve(file, for: request, entityTag: "\"v1\"") }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(server.url("/file.bin")) {
+            $0.use([server.url("/copy.bin")], mixes: true)
+            $0.connections = 0
+        }
+        #expect(end.complete?.size == 1_000_000 && server.requests.map(\.path) == ["/file.bin"])
+    }
+}
+
 @Suite(.timeLimit(.minutes(3))) struct `Sources of a transfer without a checksum` {
     static let file = patternBytes(2_000_000)
     static let other = [UInt8](repeating: 0xEE, count: 2_000_000)

@@ -95,6 +95,28 @@ private struct Line {
         #expect(trial.target == 1)
     }
 
+    @Test(arguments: [(1, 1), (2, 2), (3, 3), (9, 4)]) func `begin with one to each source, at most four`(sources: Int, expected: Int) {
+        var line = Line { 100_000 * Double($0) }
+        line.trial.spread(over: sources, rest: 8 << 20)
+        #expect(line.trial.target == expected)
+        line.connections = expected
+        line.run(40)
+        #expect(line.trial.target == 8, "more are tried as ever")
+        line.trial.spread(over: 3, rest: 1 << 30)
+        #expect(line.trial.target == 8, "a transfer begins once")
+    }
+
+    @Test func `begin with one for a small file, and go back to one for each source where more gain nothing`() {
+        var small = Line { _ in 1000 }
+        small.trial.spread(over: 3, rest: 8 << 20 - 1)
+        #expect(small.trial.target == 1)
+        var full = Line { _ in 1_000_000 }
+        full.trial.spread(over: 3, rest: 1 << 30)
+        full.connections = 3
+        full.run(60)
+        #expect(full.speeds == [3, 6, 3])
+    }
+
     @Test func `are measured anew when other transfers come`() {
         var line = Line { 100_000 * Double($0) }
         line.run(3)
