@@ -94,8 +94,8 @@ public actor Engine {
         totalLimit.set(limit ?? 0)  // read at every tick
     }
 
-    /// From now on, bytes cost money (true) or not. Transfers with automatic `connections` then use one connection, because ending one loses
-    /// bytes in flight. Does not start the thread.
+    /// From now on, bytes cost money (true) or not. If they do, transfers with automatic `connections` use one connection, because ending
+    /// a connection loses bytes in flight. Does not start the thread.
     public nonisolated func setMetered(_ isMetered: Bool) {
         self.isMetered.store(isMetered, ordering: .relaxed)  // read at every tick
     }
