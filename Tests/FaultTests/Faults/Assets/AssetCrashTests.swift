@@ -46,13 +46,17 @@ extension `The fault campaign` {
 
         @Test func `leaves no row of a part file whose deletion was not flushed before its folder went`() async throws {
             let report = await Report(
-                "An asset, and one flush of its folder that fails",
+                "An asset, and one flush of its folder that fails, or one deletion",
                 notes: "A shorter life: an update, one cancelled while downloading, one cancelled while unpacking, the end with the data.")
             let versions = try await PublishedVersion.makeAll()
             let calls = try await countCalls(.eio, versions, AssetStep.cancelledLife)
             let folder = await "/\(AssetLife.app)/\(AssetLife.name)"
             let flushes = calls.indices.filter { calls[$0].contains("fsync") && calls[$0].hasSuffix(folder) }
-            try await runCases(flushes.map { AssetCase.flush(Fault(kind: .eio, at: $0 + 1)) }, report) { try await live($0, $1, versions) }
+            // A folder that is to be deleted cannot be opened once.
+            let openings = calls.indices.filter { calls[$0].contains("open") && calls[$0].contains("/.todoku-gone-") }
+            #expect(!flushes.isEmpty && !openings.isEmpty, "\(calls.count) calls")
+            let places = flushes + openings.prefix(1) + openings.suffix(1)
+            try await runCases(places.map { AssetCase.flush(Fault(kind: .eio, at: $0 + 1)) }, report) { try await live($0, $1, versions) }
             await report.finish(expecting: ["a flush"])
         }
 
