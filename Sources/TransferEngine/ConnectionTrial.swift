@@ -13,7 +13,7 @@ struct ConnectionTrial {
     /// A connection whose speed grew by more than this share still gets faster by itself, so nothing is tried.
     static let ownGrowth = 0.2
 
-    /// A transfer whose sources mix begins with a connection to each, but with no more than this.
+    /// The most connections with which a transfer begins. It begins with several only if its sources mix: one to each.
     static let mostSources = 4
 
     private enum Phase {
