@@ -63,7 +63,7 @@ internal import Glibc
 /// Keeps the heap small in a program with few threads. Call first in `main`.
 public func keepHeapSmall() { todoku_keep_heap_small() }
 
-/// Returns unused memory to the kernel. Call when the program begins to rest. Takes some 100 µs.
+/// Returns unused memory to the kernel. Call when the program begins to rest.
 public func trimHeap() { todoku_trim_heap() }
 
 /// Lets this process open as many files as the system allows. A connection to the bus breaks when a message brings more descriptors than

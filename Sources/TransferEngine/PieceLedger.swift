@@ -34,7 +34,7 @@ final class PieceLedger {
         let number: UInt64
         let pieces: Range<Int>
         let began: SuspendingClock.Instant
-        /// Pieces of which bytes were written since. The check says nothing about these.
+        /// The pieces into which bytes were written after the check began. For these, the result of the check does not count.
         fileprivate(set) var rewritten: Set<Int> = []
     }
 

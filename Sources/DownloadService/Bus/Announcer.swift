@@ -137,7 +137,6 @@ internal import TransferEngine
     /// Reports the state of `download` with its end, or after `propertiesInterval`.
     private func gather(_ download: ManagedDownload) {
         guard download.propertiesTimer == nil else { return }
-        if download.entry.state == .active { download.isBrief = true }
         schedule(download, at: .now + Self.propertiesInterval)
     }
 
@@ -151,6 +150,8 @@ internal import TransferEngine
     /// Keeps what `compare` needs. The properties are compared only when they are announced, because their values cost time.
     private func note(_ change: Scheduler.Change, of download: ManagedDownload) {
         let isSameState = change.shownBefore == nil && change.before.state == download.state
+        // A later announcement of the same transfer must not hold back its progress, so only the beginning counts.
+        if download.state == .active, change.before.state != .active, !download.hasToldBytes { download.isBrief = isGathered(change.entry) }
         if download.comparedValues == nil {
             download.comparedValues = DownloadFace.readable.toldValues(of: ManagedDownload(download, before: change))
         }

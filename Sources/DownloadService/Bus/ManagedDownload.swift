@@ -40,7 +40,7 @@ typealias FetchReply = Reply<(String, String)>
     var comparedValues: [Variant]?
     /// Whether the state has changed since then; nil: nothing has.
     var changesState: Bool?
-    /// Whether no signal has reported the running transfer. If the download ends before one does, it reports only the end.
+    /// Whether no signal has reported the download since it became active. If it ends before one does, only the end is reported.
     var isBrief = false
     var propertiesTold: ContinuousClock.Instant?
     var propertiesTimer: Poller.Token?

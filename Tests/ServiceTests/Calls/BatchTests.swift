@@ -90,6 +90,9 @@ private let nowhere = "http://127.0.0.1:1"
         #expect(brief > 0)
         let (batch, members) = try await running.batch((1...17).map { server.url("/\($0)") } + [server.url("/slow")])
         #expect(await signals.hasBeen("active", members[17]))
+        #expect(await signals.has("Progress", at: members[17]))
+        // The member is announced again, and ends before a quarter of a second has passed.
+        try await running.client.set(Download.priority, at: members[17], 1)
         gate.open()
         #expect(try await running.client.wait(batch: batch) == [18, 0, 0])
         #expect(await signals.has("Completed", at: batch))
