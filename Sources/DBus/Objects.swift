@@ -120,6 +120,14 @@ extension Reply where Out == Void {
         call.send(message)
     }
 
+    /// The answer, to be sent later; nil if the caller wants none.
+    ///
+    /// - Precondition: called once, at the end.
+    public func finished() -> Message? {
+        whole.close(&array)
+        return call.take { _ in message }
+    }
+
     isolated deinit { if !call.isAnswered { whole.close(&array) } }
 }
 
@@ -364,6 +372,14 @@ public struct BoundFace {
     func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]?
     /// At most `limit` names one level below `path`.
     func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String]
+    /// Takes the answer to a call that reads properties of the object at `path`, to send it later.
+    ///
+    /// - Returns: false if the answer is to be sent now.
+    func postpones(_ answer: Message, from path: String) -> Bool
+}
+
+extension ObjectTree {
+    public func postpones(_ answer: Message, from path: String) -> Bool { false }
 }
 
 extension Connection {
@@ -396,7 +412,7 @@ extension Connection {
             Reply(call, Standard.introspect.writeOut)(Standard.document(faces: faces, children: children))
         case (Standard.properties, let member):
             guard let faces else { throw DBusError.unknownObject("there is no object \(brief(path))") }
-            try routeProperty(call, member, faces)
+            try routeProperty(call, member, faces, in: tree)
         case (let interface, let member):
             guard let faces else {
                 // An intermediate node exists, but has no interfaces of ours.
@@ -416,8 +432,12 @@ extension Connection {
         guard message.signature == signature else { throw .invalidArgs("\(member) takes (\(signature)), not (\(message.signature))") }
     }
 
-    private func routeProperty(_ call: PendingCall, _ member: String, _ faces: [BoundFace]) throws {
+    private func routeProperty(_ call: PendingCall, _ member: String, _ faces: [BoundFace], in tree: any ObjectTree) throws {
         let message = call.message
+        func answer(_ write: (inout Writer) -> Void) {
+            guard let answer = call.take({ $0.reply(write) }), !tree.postpones(answer, from: message.path) else { return }
+            send(answer)
+        }
         func named(_ interface: String) throws(DBusError) -> [BoundFace] {
             if interface.isEmpty || Standard.all.contains(interface) { return interface.isEmpty ? faces : [] }
             let found = faces.filter { $0.interface == interface }
@@ -429,17 +449,17 @@ extension Connection {
             try check(message, member, "ss")
             let (interface, name) = try message.read(Standard.get.readIn)
             for face in try named(interface) {
-                if let value = face.get(name) { return Reply(call, Standard.get.writeOut)(value) }
+                if let value = face.get(name) { return answer { Standard.get.writeOut(value, &$0) } }
             }
             throw DBusError.unknownProperty("\(brief(interface)) has no property \(brief(name))")
         case "GetAll":
             try check(message, member, "s")
             let interface = try message.read(Standard.getAll.readIn)
             let named = try named(interface)
-            if named.count == 1 { return call.succeed { named[0].writeAll(&$0) } }
+            if named.count == 1 { return answer { named[0].writeAll(&$0) } }
             var values: [String: Variant] = [:]
             for face in named { values.merge(face.getAll()) { first, _ in first } }
-            Reply(call, Standard.getAll.writeOut)(values)
+            answer { Standard.getAll.writeOut(values, &$0) }
         case "Set":
             try check(message, member, "ssv")
             let (interface, name, value) = try message.read(Standard.set.readIn)

@@ -324,7 +324,7 @@ internal import TransferEngine
     /// Sends `PropertiesChanged`, `Completed`, and the answers to `Wait`.
     func ends(_ batch: ManagedBatch, _ outcomes: OutcomeCounts) {
         flushCounts(of: batch, isEnd: true)
-        journal.post(Batch.completed.message(from: batch.path, outcomes.wire))
+        journal.post(Batch.completed.message(from: batch.path, outcomes.wire), before: batch.number)
         let replies = batch.waiting
         batch.waiting = []
         callers.answered(replies.map(\.call.sender), batch.number)

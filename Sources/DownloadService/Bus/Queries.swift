@@ -60,9 +60,9 @@ extension Commands {
     /// Answers with the downloads that `filter` matches.
     func list(_ filter: DownloadFilter, _ reply: Reply<[ObjectPath]>) throws(Refusal) {
         let search = try DownloadSearch(filter, in: list, for: reply.call.caller)
-        try journal.write {
+        try journal.write { [self] in
             guard search.goOn(StepTime()) else { return false }
-            reply(search.found.map(\.path))
+            journal.answerRead(reply.message(search.found.map(\.path)), holdingEnd: search.holdsEnd(journal))
             return true
         }
     }
@@ -90,7 +90,7 @@ extension Commands {
         let search = try DownloadSearch(filter, in: list, for: reply.call.caller)
         var described = 0
         let answer = LongAnswer(reply)
-        try journal.write {
+        try journal.write { [self] in
             let step = StepTime()
             guard search.goOn(step) else { return false }
             while described < search.found.count {
@@ -98,7 +98,7 @@ extension Commands {
                 DownloadFace.readable.describe(search.found[described], at: search.found[described].path, rows, in: answer)
                 described += 1
             }
-            answer.send()
+            journal.answerRead(answer.finished(), holdingEnd: search.holdsEnd(journal))
             return true
         }
     }
@@ -117,7 +117,7 @@ extension Commands {
             last = batch.number
         }
         var walk = list.batches.walk(isReversed: filter.isNewestFirst)
-        var found: [ObjectPath] = []
+        var found: [ManagedBatch] = []
         try journal.write { [self] in
             let step = StepTime()
             while found.count < filter.limit, let number = walk.next() {
@@ -125,11 +125,12 @@ extension Commands {
                     (filter.hasEnded ?? batch.entry.hasEnded) == batch.entry.hasEnded,
                     last.map({ filter.isNewestFirst ? number < $0 : number > $0 }) ?? true
                 {
-                    found.append(BusName.path(ofBatch: number))
+                    found.append(batch)
                 }
                 if step.isOver { return false }
             }
-            reply(found)
+            let holdsEnd = found.contains { $0.entry.hasEnded && journal.holdsEnd(of: $0.number) }
+            journal.answerRead(reply.message(found.map(\.path)), holdingEnd: holdsEnd)
             return true
         }
     }
@@ -188,6 +189,11 @@ extension DownloadList {
             for _ in 0..<Commands.portion where !isOver { look() }
         }
         return true
+    }
+
+    /// Whether the end of a found download is not on disk yet.
+    func holdsEnd(_ journal: Journal) -> Bool {
+        !journal.gate.isClear && found.contains { $0.state.hasEnded && journal.holdsEnd(of: $0.number) }
     }
 
     private func look() {

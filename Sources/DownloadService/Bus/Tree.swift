@@ -26,6 +26,18 @@ internal import Scheduling
         return [DownloadFace.face.of(DownloadObject(download, commands))]
     }
 
+    func postpones(_ answer: Message, from path: String) -> Bool {
+        let journal = commands.journal
+        guard !journal.gate.isClear else { return false }
+        // The caller may see the object, because its properties have been read.
+        let holdsEnd =
+            list.download(at: path).map { $0.state.hasEnded && journal.holdsEnd(of: $0.number) }
+            ?? list.batch(at: path, for: .user).map { $0.entry.hasEnded && journal.holdsEnd(of: $0.number) }
+        guard holdsEnd ?? false else { return false }
+        journal.answerRead(answer, holdingEnd: true)
+        return true
+    }
+
     /// With more downloads than this, introspection may omit downloads without a token. With more batches, it may omit batches of a
     /// sandboxed app.
     private static let mostLooks = 5000

@@ -128,6 +128,18 @@ internal import Scheduling
         gate.post(success: { reply.message(out) }, failure: { reply.message(failing: $0) })
     }
 
+    /// Whether an answer with the end of `number`, a download or batch, must wait, because the end is not on disk yet. No answer waits
+    /// while commits fail.
+    ///
+    /// - Precondition: `number` has ended in memory.
+    func holdsEnd(of number: DownloadNumber) -> Bool { !gate.isClear && !isFailing && gate.isWaiting(number) }
+
+    /// Answers a call that only reads. What it reads may contain an end that is not on disk yet: `holdsEnd`.
+    func answerRead(_ answer: Message?, holdingEnd: Bool) {
+        guard let answer else { return }
+        if holdingEnd { gate.postRead(answer) } else { send(answer) }
+    }
+
     /// Runs `effect` after all changes appended so far are on disk.
     func afterCommit(_ effect: @escaping () -> Void) { gate.afterCommit(effect) }
 

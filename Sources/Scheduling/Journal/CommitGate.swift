@@ -17,6 +17,8 @@ public final class CommitGate<Host: CommitGateHost> {
         /// steps once `done` has run, until it returns true.
         case addition([DownloadNumber], done: () -> Void, enter: (() -> Bool)?, undo: (Refusal) -> Message?)
         case effect(() -> Void)
+        /// Answers a call that only reads. Sent at once if the commit fails.
+        case read(Message)
     }
 
     /// Messages about downloads with consecutive numbers, one about each.
@@ -35,6 +37,8 @@ public final class CommitGate<Host: CommitGateHost> {
     private var marks = NumberTable<JournalMark>()
     /// The series that are not sent yet, in order. The progress signals of their downloads must follow them.
     private var series: [Series] = []
+    /// The items `read` that wait.
+    private var readCount = 0
     /// Whether the first of `series` is being sent. All other items wait until it is sent.
     private var isSendingSeries = false
     /// The database was lost, and the new database is not complete yet. Saving is retried even without changes.
@@ -126,9 +130,21 @@ public final class CommitGate<Host: CommitGateHost> {
         wait(.reply(success: success, failure: failure))
     }
 
+    /// Answers a call that only reads, after all messages posted before. If their changes cannot be saved, the answer is sent without them.
+    /// All progress signals follow, because clients take an answer to include every signal sent before it.
+    public func postRead(_ answer: Message) {
+        if isClear { return host.send(answer) }
+        readCount += 1
+        wait(.read(answer))
+    }
+
     /// Whether progress signals of `number` must wait for a posted message.
     public func holdsProgress(of number: DownloadNumber) -> Bool {
-        if isWriting || series.contains(where: { $0.contains(number) }) { return true }
+        isWriting || readCount > 0 || series.contains { $0.contains(number) } || isWaiting(number)
+    }
+
+    /// Whether the last message that was posted about the download or batch `number`, before its progress, still waits.
+    public func isWaiting(_ number: DownloadNumber) -> Bool {
         guard let mark = marks[number] else { return false }
         if queue.isWaiting(mark) { return true }
         marks[number] = nil
@@ -179,7 +195,7 @@ public final class CommitGate<Host: CommitGateHost> {
     public func commitFailed(_ refusal: Refusal) {
         failures += 1
         var answers: [() -> Message?] = []
-        queue.failed { Self.fate(of: $0, refusal, &answers) }
+        queue.failed { fate(of: $0, refusal, &answers) }
         for answer in answers { if let message = answer() { host.send(message) } }
         tellHost()
     }
@@ -188,7 +204,7 @@ public final class CommitGate<Host: CommitGateHost> {
     /// commit may still succeed once the disk answers.
     public func commitHangs(_ refusal: Refusal) {
         var answers: [() -> Message?] = []
-        queue.withdraw { Self.fate(of: $0, refusal, &answers) }
+        queue.withdraw { fate(of: $0, refusal, &answers) }
         for answer in answers { if let message = answer() { host.send(message) } }
     }
 
@@ -203,7 +219,7 @@ public final class CommitGate<Host: CommitGateHost> {
         host.later(.retriedCommit)
     }
 
-    private static func fate(of item: Item, _ refusal: Refusal, _ answers: inout [() -> Message?]) -> JournalQueue<Item>.Fate {
+    private func fate(of item: Item, _ refusal: Refusal, _ answers: inout [() -> Message?]) -> JournalQueue<Item>.Fate {
         switch item {
         case .addition(let numbers, _, _, let undo):
             answers.append { undo(refusal) }
@@ -211,13 +227,17 @@ public final class CommitGate<Host: CommitGateHost> {
         case .reply(_, let failure):
             answers.append { failure(refusal) }
             return .drop(undoing: [])
+        case .read(let answer):
+            readCount -= 1
+            answers.append { answer }
+            return .drop(undoing: [])
         case .message, .series, .effect: return .keep
         }
     }
 
     /// Drops all waiting items, because the process has ended. Such items may hold references to the host.
     public func abandon() {
-        (queue, writings, series, isSendingSeries) = (JournalQueue(), [], [], false)
+        (queue, writings, series, isSendingSeries, readCount) = (JournalQueue(), [], [], false, 0)
         tellHost()
     }
 
@@ -250,6 +270,9 @@ public final class CommitGate<Host: CommitGateHost> {
             guard let item = isSendingSeries ? .series : queue.next() else { break }
             switch item {
             case .message(let message): host.send(message)
+            case .read(let answer):
+                readCount -= 1
+                host.send(answer)
             case .series: sendOfSeries()
             case .reply(let success, _): if let message = success() { host.send(message) }
             case .addition(_, let done, let enter, _):

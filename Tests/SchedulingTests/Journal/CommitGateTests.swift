@@ -109,6 +109,32 @@ private final class Bench: CommitGateHost {
         #expect(bench.sent == ["1", "2", "3"])
     }
 
+    @Test func `answers a read behind the end that it contains, and sends all progress behind the answer`() {
+        let bench = Bench()
+        bench.gate.append(.set(Settings()))
+        bench.gate.post("the end of 7", before: DownloadNumber(7))
+        #expect(bench.gate.isWaiting(DownloadNumber(7)) && !bench.gate.isWaiting(DownloadNumber(8)))
+        #expect(!bench.gate.holdsProgress(of: DownloadNumber(8)))
+        bench.gate.postRead("what 7 is")
+        #expect(bench.sent.isEmpty && bench.gate.holdsProgress(of: DownloadNumber(8)))
+        bench.run()
+        #expect(bench.sent == ["the end of 7", "what 7 is"])
+        #expect(!bench.gate.isWaiting(DownloadNumber(7)) && !bench.gate.holdsProgress(of: DownloadNumber(8)) && !bench.gate.isBusy)
+        bench.gate.postRead("what 8 is")
+        #expect(bench.sent.last == "what 8 is")
+    }
+
+    @Test(arguments: [false, true]) func `answers a read at once when the commit fails or hangs`(hangs: Bool) {
+        let bench = Bench()
+        bench.gate.append(.set(Settings()))
+        bench.gate.post("the end of 7", before: DownloadNumber(7))
+        bench.gate.postRead("what 7 is")
+        _ = bench.gate.beginCommit()
+        if hangs { bench.gate.commitHangs(Refusal(.storage, "full")) } else { bench.gate.commitFailed(Refusal(.storage, "full")) }
+        #expect(bench.sent == ["what 7 is"])
+        #expect(!bench.gate.holdsProgress(of: DownloadNumber(8)) && bench.gate.holdsProgress(of: DownloadNumber(7)))
+    }
+
     @Test func `answers calls with the error of a failed commit, and keeps messages and effects for the next one`() {
         let bench = Bench()
         bench.gate.append(.set(Settings()))
