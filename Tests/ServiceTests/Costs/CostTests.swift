@@ -1,0 +1,155 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+/// What the service asks of the machine for its work. None of these numbers depends on how fast the machine is, so a change that makes the
+/// service dearer fails here. docs/performance.md says what the service costs beside its peers.
+@Suite(.serialized, .timeLimit(.minutes(5)), .disabled(if: underSanitizer() != nil, "a sanitizer replaces malloc"))
+struct `The costs of the service` {
+    @Test func `a call allocates little`() async throws {
+        let desk = try await CostDesk()
+        let path = try await desk.running.download(desk.server.url("/never"))
+        let get = try await desk.costs(of: 1000) { _ = try await desk.running.client.get(Manager.version) }
+        let all = try await desk.costs(of: 1000) { _ = try await desk.running.client.all(path) }
+        print("costs: Get \(get); GetAll \(all)")
+        #expect(get.allocations <= 45 && all.allocations <= 65 && get.calls <= 6 && all.calls <= 6, "Get: \(get); GetAll: \(all)")
+    }
+
+    @Test func `a small file needs few system calls, flushes, allocations and signals`() async throws {
+        let desk = try await CostDesk()
+        try await desk.batch(of: 100)
+        let (count, before) = (500, await desk.running.client.signals.seen.count)
+        let costs = try await desk.costs(of: 1) { try await desk.batch(of: count) } / count
+        let signals = await desk.running.client.signals.seen.dropFirst(before)
+        // A download that takes longer than a quarter of a second reports its states and its progress, too.
+        let timed = signals.count { $0.member == "Progress" || ["active", "verifying", "committing"].contains($0.state ?? "") }
+        let others = Double(signals.count - timed) / Double(count)
+        print("costs: a small file \(costs), signals \(others), and \(timed) of \(count) files that took long")
+        #expect(costs.files <= 60 && costs.flushes <= 5.5 && costs.sockets <= 14 && costs.allocations <= 1050, "\(costs)")
+        #expect(others <= 5.2 && timed <= 3 * count)
+    }
+
+    @Test func `a MiB allocates nothing that lasts, and needs few system calls`() async throws {
+        let desk = try await CostDesk()
+        try await desk.running.fetch(desk.server.url("/large"))
+        let costs = try await desk.costs(of: 1) { try await desk.running.fetch(desk.server.url("/large")) } / CostDesk.mebibytes
+        print("costs: a MiB \(costs)")
+        #expect(costs.files <= 10 && costs.sockets <= 70 && costs.flushes <= 1 && costs.allocations <= 100, "\(costs)")
+    }
+
+    /// The server sends some 13 MB a second on each connection.
+    @Test(arguments: [0, 6]) func `several connections receive at most one percent more than the file`(connections: UInt32) async throws {
+        let desk = try await CostDesk()
+        let costs = try await desk.costs(of: 1) {
+            try await desk.running.fetch(desk.server.url("/paced"), ["connections": .uint32(connections)])
+        }
+        let size = Double(CostDesk.mebibytes << 20)
+        print("costs: \(costs.bytes - size) extra bytes with \(desk.server.requests.count) connections")
+        #expect(costs.bytes >= size && costs.bytes <= size * 1.01 && desk.server.requests.count >= connections, "\(costs)")
+    }
+
+    /// A wake-up at regular times would show in each measurement, and a rare one in few.
+    @Test func `nothing wakes it after an end`() async throws {
+        let desk = try await CostDesk()
+        try await desk.running.fetch(desk.server.url("/small/1"))
+        var seen: [Double] = []
+        repeat {
+            let before = desk.read()
+            await pause(milliseconds: 2000)
+            seen.append((desk.read() - before).waits)
+        } while seen.last != 0 && seen.count < 10
+        print("costs: wake-ups in two seconds each \(seen)")
+        #expect(seen.last == 0, "wake-ups in two seconds each: \(seen)")
+    }
+}
+
+/// Counts by `Tests/FaultShim/costshim.c`, in its order.
+private struct Costs: CustomStringConvertible {
+    var values: [Double]
+
+    var allocations: Double { values[0] }
+    var files: Double { values[1] }
+    var sockets: Double { values[3] }
+    /// System calls, as far as they are counted.
+    var calls: Double { values[1...5].reduce(0, +) }
+    var flushes: Double { values[2] }
+    var waits: Double { values[5] }
+    /// Received by TCP connections.
+    var bytes: Double { values[6] }
+
+    static let names = ["allocations", "calls for files", "flushes", "calls for sockets", "reads and writes", "waits", "bytes"]
+    var description: String {
+        zip(Self.names, values).map { "\($0) \(($1 * 10).rounded() / 10)" }.joined(separator: ", ")
+    }
+
+    static func - (one: Costs, other: Costs) -> Costs { Costs(values: zip(one.values, other.values).map { $0 - $1 }) }
+    static func / (costs: Costs, count: Int) -> Costs { Costs(values: costs.values.map { $0 / Double(count) }) }
+}
+
+/// A service that counts its costs, and a server with files for it.
+private final class CostDesk: Sendable {
+    static let mebibytes = 64
+
+    let running: Running
+    let server: ScriptedServer
+    private let folder: TemporaryFolder
+    private let gate = Gate()
+
+    init() async throws {
+        let folder = TemporaryFolder("todoku-costs")
+        self.folder = folder
+        let (small, large) = (patternBytes(16 << 10), patternBytes(Self.mebibytes << 20))
+        server = ScriptedServer { [gate] request, reply in
+            switch request.path {
+            case "/never": gate.wait()
+            case "/large": reply.serve(large, for: request, entityTag: "\"1\"")
+            case "/paced":
+                let first = request.range?.first ?? 0
+                let end = min(large.count, (request.range?.last ?? large.count) + 1)
+                reply.head(
+                    request.range == nil ? 200 : 206,
+                    ["ETag": "\"1\"", "Accept-Ranges": "bytes", "Content-Range": "bytes \(first)-\(end - 1)/\(large.count)"],
+                    length: end - first)
+                for place in stride(from: first, to: end, by: 40_000) {
+                    guard reply.send(large[place..<min(end, place + 40_000)]) else { return }
+                    poll(nil, 0, 3)
+                }
+            default: reply.serve(small, for: request, entityTag: "\"1\"")
+            }
+        }
+        let object = folder("costshim.so")
+        let compiled = await Child.run(["cc", "-shared", "-fPIC", "-O1", "-Wall", "-o", object, "\(repository)/Tests/FaultShim/costshim.c"])
+        try #require(compiled.status == 0, "\(compiled.errors)")
+        writeFile(folder("page"), [UInt8](repeating: 0, count: 4096))
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        let daemon = await world.start(extra: ["LD_PRELOAD": object, "COSTSHIM_SHARED": folder("page")])
+        running = Running(world: world, daemon: daemon, client: client)
+        try #require(read().allocations > 0, "nothing is counted")
+    }
+
+    deinit { gate.open() }
+
+    func read() -> Costs {
+        let page = readFile(folder("page")) ?? []
+        return Costs(values: page.withUnsafeBytes { $0.bindMemory(to: UInt64.self).prefix(Costs.names.count).map { Double($0) } })
+    }
+
+    /// The costs of one call of `body`, on average.
+    func costs(of count: Int, _ body: () async throws -> Void) async throws -> Costs {
+        let before = read()
+        for _ in 0..<count { try await body() }
+        return (read() - before) / count
+    }
+
+    /// Downloads so many small files in a batch, to the end.
+    func batch(of count: Int) async throws {
+        let items = (0..<count).map { Structure(server.url("/small/\($0)"), [String: Variant]()) }
+        let (batch, _) = try await running.client.call(Manager.downloadBatch, (items, running.options()))
+        let (finished, _, _) = try await running.client.call(Batch.wait, at: batch, [:])
+        #expect(finished == UInt32(count))
+    }
+}
