@@ -15,9 +15,11 @@ let settings: [SwiftSetting] = [
 /// For rooms whose internal declarations the fuzzer calls. Compiling takes up to three times as long.
 let seen: SwiftSetting = .unsafeFlags(["-enable-testing"])
 let counted: SwiftSetting = .unsafeFlags(["-sanitize=fuzzer"])
+/// For few inputs: rooms that are compiled in a quarter of the time, and check their assertions. What compares with them stays fast.
+let unoptimized: SwiftSetting = .unsafeFlags(Context.environment["TODOKU_FUZZ_UNOPTIMIZED"] == nil ? [] : ["-Onone"])
 
 func room(_ name: String, _ dependencies: [Target.Dependency] = [], isTestable: Bool = false) -> Target {
-    .target(name: name, dependencies: dependencies, swiftSettings: settings + [counted] + (isTestable ? [seen] : []))
+    .target(name: name, dependencies: dependencies, swiftSettings: settings + [counted, unoptimized] + (isTestable ? [seen] : []))
 }
 
 let package = Package(
