@@ -193,6 +193,32 @@ extension Running {
         #expect(await eventually { openFiles(of: running.daemon.pid, below: path) == 0 })
     }
 
+    /// Each document takes longer to read than all calls to arrive.
+    @Test func `is one of four at most that are read at a time for one caller`() async throws {
+        let running = try await Running.start()
+        let comment = "<!--\(String(repeating: "a", count: 1000))-->\n"
+        let bad = document(String(repeating: comment, count: 15_000) + element("bad", "<url>ftp://127.0.0.1/a</url>"))
+        let file = running.document(bad)
+        let errors = try await withThrowingTaskGroup(of: DBusError?.self) { group in
+            for _ in 0..<12 {
+                group.addTask {
+                    await thrown { try await running.client.call(Manager.downloadMetalink, (file.wire, running.options())) }
+                }
+            }
+            return try await group.reduce(into: []) { $0.append($1) }
+        }
+        let refused = errors.filter { $0?.name == todokuError("LimitExceeded") }
+        #expect(refused.allSatisfy { $0?.message.hasPrefix("At most 4 documents of one caller, and 8 in all") == true })
+        #expect(refused.count >= 1 && refused.count <= 8, "\(refused.count) of 12")
+        #expect(errors.count { $0?.name == todokuError("InvalidOption") } == 12 - refused.count)
+        withExtendedLifetime(file) {}
+        // Documents that have been read do not count towards the limit.
+        for number in 0..<5 {
+            let text = document(element("a", "<url>http://127.0.0.1:1/\(number)</url>"))
+            _ = try await running.metalink(text, ["start": .bool(false)])
+        }
+    }
+
     @Test func `survives kill -9 once the call has answered`() async throws {
         let running = try await Running.start()
         let server = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }

@@ -80,7 +80,7 @@ enum UnsavedEnd: String, CaseIterable, Sendable {
         #expect(isActive)
     }
 
-    /// Ends the download while no write to the database returns. Then reads its end in every way that there is.
+    /// Ends the download while no write to the database returns. Then sends each call that can contain the end.
     ///
     /// - Returns: once the service has answered a call that came after the reads.
     func readUnsavedEnd() async throws -> Reads {
