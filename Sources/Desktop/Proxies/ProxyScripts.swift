@@ -8,6 +8,8 @@ internal import Glibc
     private static let name = "org.gtk.GLib.PACRunner"
     private static let path = ObjectPath("/org/gtk/GLib/PACRunner")
     private static let lookup = MethodOf(name, "Lookup", in: String.self, String.self, out: [String].self)
+    /// For error messages.
+    private static let title = "GLib’s runner of proxy scripts"
     /// The proxy that our test script returns.
     private static let ownAnswer = "127.0.0.1:9"
 
@@ -28,40 +30,43 @@ internal import Glibc
             return ProxyChoice(resolved: try await run(script, for: url))
         } catch {
             let absent = ProxyChoice.unknown("GLib’s runner of proxy scripts (glib-networking) is not installed")
-            return ProxyChoice("GLib’s runner of proxy scripts", error, within: patience, orElse: absent)
+            return ProxyChoice(Self.title, error, within: patience, orElse: absent)
         }
     }
 
-    /// Returns `choice`, unless `choice` is "direct" only because no script engine is installed: the runner and the portal then also answer
-    /// "direct".
+    /// Returns `choice`, unless `choice` is "direct" and it is not known that the script has run: without a script engine, the runner and
+    /// the portal also answer "direct". A test script shows whether there is an engine.
     func check(_ choice: ProxyChoice, by script: String) async -> ProxyChoice {
         guard choice == .direct, !script.isEmpty, !isProven else { return choice }
-        switch await runsOwn() {
-        case true?: isProven = true
-        case false?: return .unknown("GLib cannot run the proxy script, because libproxy has no engine (Debian: libproxy1-plugin-webkit)")
-        case nil: break  // the portal has another backend than GLib's runner
-        }
-        return choice
-    }
-
-    /// Whether GLib's runner executes a test script. nil: the script could not be written, or the runner is missing or silent.
-    private func runsOwn() async -> Bool? {
         let file = "\(folder)/todoku-proxy-\(getpid())-\(UInt64.random(in: 0...UInt64.max)).pac"
-        let text = "function FindProxyForURL(url, host) { return \"PROXY \(Self.ownAnswer)\"; }\n"
         defer {
             DiskPool.shared.perform(at: .path(file)) {
                 unlink(file)
             } then: { _ in
             }
         }
-        let isWritten = await DiskPool.shared.value(at: .path(file), within: patience) {
+        guard await writeOwn(to: file) else { return .unknown("no script to test the proxy scripts with could be written in \(folder)") }
+        do throws(DBusError) {
+            let answer = try await run("file://" + percentEncoded(path: file), for: "http://todoku.invalid/")
+            isProven = answer.first?.hasSuffix(Self.ownAnswer) ?? false
+        } catch where error.name == "org.freedesktop.DBus.Error.ServiceUnknown" {
+            return choice  // the portal has another backend than GLib's runner
+        } catch {
+            let absent = ProxyChoice.unknown("GLib’s runner of proxy scripts (glib-networking) cannot be started")
+            return ProxyChoice(Self.title, error, within: patience, orElse: absent)
+        }
+        return isProven
+            ? choice : .unknown("GLib cannot run the proxy script, because libproxy has no engine (Debian: libproxy1-plugin-webkit)")
+    }
+
+    private func writeOwn(to file: String) async -> Bool {
+        let text = "function FindProxyForURL(url, host) { return \"PROXY \(Self.ownAnswer)\"; }\n"
+        return await DiskPool.shared.value(at: .path(file), within: patience) {
             let descriptor = open(file, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o600)
+            guard descriptor >= 0 else { return false }
             defer { close(descriptor) }
             return write(descriptor, text, text.utf8.count) == text.utf8.count
-        }
-        guard isWritten == true else { return nil }
-        guard let answer = try? await run("file://" + percentEncoded(path: file), for: "http://todoku.invalid/") else { return nil }
-        return answer.first?.hasSuffix(Self.ownAnswer) ?? false
+        } ?? false
     }
 
     private func run(_ script: String, for url: String) async throws(DBusError) -> [String] {
