@@ -215,28 +215,23 @@ private func gsettings(_ changes: [String: String]) -> GNOMEProxies {
         #expect(await eventually { await portal.asked == ["http://a.example/"] })
     }
 
-    /// The portal and GLib's runner answer "direct" if no engine can run the script. Only a test script tells that from the script's own answer.
-    @Test func `do not mean a direct connection if the run of a test script hangs or fails`() async throws {
-        let runner = "org.gtk.GLib.PACRunner"
-        let bus = await PrivateBus(activatable: [runner: "/bin/sleep 20"])
+    /// Without an engine for scripts, the portal and GLib's runner answer "direct". Only a test script tells that from the answer of a script.
+    @Test(arguments: [
+        ("/bin/sleep 20", "GLib’s runner of proxy scripts did not answer within 5 s"),
+        ("/bin/false", "GLib’s runner of proxy scripts (glib-networking) cannot be started"),
+        (nil, "no script to test the proxy scripts with could be written in /nonexistent"),
+    ])
+    func `do not mean a direct connection if the run of a test script hangs or fails`(runner: String?, reason: String) async throws {
+        let bus = await PrivateBus(activatable: runner.map { ["org.gtk.GLib.PACRunner": $0] } ?? [:])
         let folder = bus.folder.makeFolder("programs")
         let settings = "\(GNOMEProxies.schema) mode 'auto'\n\(GNOMEProxies.schema) autoconfig-url 'http://a.example/proxy.pac'"
         writeFile("\(folder)/gsettings", "#!/bin/sh\necho \"\(settings)\"\n".utf8)
         _ = await Child.run(["chmod", "755", "\(folder)/gsettings"])
-        let gnome = bus.environment.merging(["PATH": "\(folder):/usr/bin:/bin", "XDG_CURRENT_DESKTOP": "GNOME"]) { $1 }
+        var environment = bus.environment.merging(["PATH": "\(folder):/usr/bin:/bin", "XDG_CURRENT_DESKTOP": "GNOME"]) { $1 }
+        if runner == nil { environment["XDG_RUNTIME_DIR"] = "/nonexistent" }
         let portal = try await StandInProxyPortal(on: bus.address) { _ in ["direct://"] }
-        #expect(
-            try await choice(gnome, "http://a.example/", patience: .seconds(5))
-                == .unknown("GLib’s runner of proxy scripts did not answer within 5 s"))
-        await bus.makeActivatable(runner, "/bin/false")
-        #expect(
-            try await choice(gnome, "http://a.example/")
-                == .unknown("GLib’s runner of proxy scripts (glib-networking) cannot be started"))
-        let noFolder = gnome.merging(["XDG_RUNTIME_DIR": "/nonexistent"]) { $1 }
-        #expect(
-            try await choice(noFolder, "http://a.example/")
-                == .unknown("no script to test the proxy scripts with could be written in /nonexistent"))
-        #expect(await portal.asked.count == 3)
+        #expect(try await choice(environment, "http://a.example/", patience: .seconds(5)) == .unknown(reason))
+        #expect(await portal.asked == ["http://a.example/"])
     }
 
     @Test func `mean a direct connection without a desktop, or if no portal can start`() async throws {
