@@ -49,9 +49,9 @@ internal import Glibc
         do throws(DBusError) {
             let answer = try await run("file://" + percentEncoded(path: file), for: "http://todoku.invalid/")
             isProven = answer.first?.hasSuffix(Self.ownAnswer) ?? false
-        } catch where error.name == "org.freedesktop.DBus.Error.ServiceUnknown" {
-            return choice  // the portal has another backend than GLib's runner
         } catch {
+            // Without GLib's runner, the portal has another backend.
+            if error.name == "org.freedesktop.DBus.Error.ServiceUnknown" { return choice }
             let absent = ProxyChoice.unknown("GLib’s runner of proxy scripts (glib-networking) cannot be started")
             return ProxyChoice(Self.title, error, within: patience, orElse: absent)
         }
