@@ -62,7 +62,8 @@ internal import Testing
         #expect(desk.publisher.requests(for: "/\(version).tar.gz") == 1)
     }
 
-    /// Updates, and kills the service while it unpacks. On a busy machine a kill may come after the unpacking; then the next version is tried.
+    /// Updates, and kills the service while it unpacks. On a busy machine a kill may come after the unpacking. Then the next version is
+    /// tried.
     ///
     /// - Returns: the version that was not unpacked to its end. The service does not run.
     private func killedUnpacking(_ desk: Desk, _ asset: ObjectPath, into folder: String) async throws -> String? {

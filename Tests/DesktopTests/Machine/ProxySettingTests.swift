@@ -215,7 +215,7 @@ private func gsettings(_ changes: [String: String]) -> GNOMEProxies {
         #expect(await eventually { await portal.asked == ["http://a.example/"] })
     }
 
-    /// Without an engine for scripts, the portal and GLib's runner answer "direct". Only a test script tells that from the answer of a script.
+    /// Without an engine for scripts, the portal and GLib's runner answer "direct". Only a test script tells that from a script's answer.
     @Test(arguments: [
         ("/bin/sleep 20", "GLib’s runner of proxy scripts did not answer within 5 s"),
         ("/bin/false", "GLib’s runner of proxy scripts (glib-networking) cannot be started"),
