@@ -27,13 +27,6 @@ private struct Online {
 }
 
 extension Desk {
-    /// Waits until the archive of an update is coming.
-    fileprivate func downloads(_ asset: ObjectPath) async -> Bool {
-        await client.signals.until { seen in
-            seen.contains { $0.path == asset.value && (Asset.progress.read($0.message)?.1 ?? 0) > 0 }
-        }
-    }
-
     /// Waits until the asset has announced this status, and nothing else since.
     fileprivate func has(_ status: String, _ asset: ObjectPath) async -> Bool {
         await client.signals.until { seen in

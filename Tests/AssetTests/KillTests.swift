@@ -26,6 +26,11 @@ internal import Testing
             }
         }
         #expect(hasCome)
+        if stage == "downloading" {
+            // A kill may cost 1 MiB. So the half that the server sends, of more than 2 MB, must have come before.
+            let download = try await client.get(Asset.download, at: asset)
+            #expect(try await eventually { try await client.get(Download.received, at: download) >= 2_000_000 })
+        }
         await desk.running.world.kill(desk.running.daemon)
         _ = await call.value
         let between = desk.version(at: path)

@@ -11,7 +11,8 @@ struct Desk {
     ///   - tools: scripts by name, whose folder is the first in PATH.
     ///   - extra: additional environment variables.
     init(hasService: Bool = true, tools: [String: String] = [:], extra: [String: String] = [:]) async {
-        let service = Desk.program("todokud", "TODOKUD")
+        // On a busy machine, half a minute may pass between two commands of a test. The service must not leave meanwhile.
+        let service = "\(Desk.program("todokud", "TODOKUD")) --idle-exit 3600"
         let home = TemporaryFolder("todoku-tools")
         for (name, text) in tools { writeFile(home(name), text.utf8, mode: 0o755) }
         let path = home.path + ":" + (currentEnvironment()["PATH"] ?? "/usr/bin:/bin")

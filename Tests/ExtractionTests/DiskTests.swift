@@ -156,9 +156,9 @@ import Testing
         close(here)
         folder.makeFolder("v1/wide")
         for number in 0..<3000 { writeFile(folder("v1/wide/\(number)"), []) }
-        let before = listFolder("/proc/self/fd").count
         #expect(remove() == .removed)
-        #expect(listFolder(folder.path) == [] && listFolder("/proc/self/fd").count < before + 50)
+        // Other tests of this process open and close files of their own.
+        #expect(listFolder(folder.path) == [] && openFiles(of: getpid(), below: folder.path) == 0)
     }
 
     @Test func `continues where it was cancelled`() {
@@ -261,8 +261,12 @@ import Testing
                 }
                 ended.resume()
             }
-            for round in 0..<200 { #expect(point(to: round % 2 == 0 ? "2" : "1") == nil) }
-            while reads.load(ordering: .relaxed) < 100 {}
+            // The reader may begin late, and only what it reads during the switches counts.
+            var round = 0
+            while round < 200 || reads.load(ordering: .relaxed) < 100 {
+                #expect(point(to: round % 2 == 0 ? "2" : "1") == nil)
+                round += 1
+            }
             isDone.store(true, ordering: .relaxed)
         }
         #expect(wrong.load(ordering: .relaxed) == 0 && reads.load(ordering: .relaxed) >= 100)

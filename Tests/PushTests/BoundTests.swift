@@ -36,7 +36,7 @@ import Testing
         let distributor = await world.distributor()
         let app = try await AppStandIn(world)
         let file = await Served()
-        let registration = try await world.register(
+        let registration = try await world.registered(
             "picture",
             [
                 "types": .strings(["image/*"]), "max-size": .uint64(200_000), "filename": .string("today.png"),

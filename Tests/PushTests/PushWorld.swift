@@ -62,6 +62,15 @@ final class PushWorld: Sendable {
         try await call(Push.register, (Self.app, name, options(more)))
     }
 
+    /// As `register`, but waits for the endpoint however long the distributor takes. `Register` waits for 10 seconds, and then answers
+    /// without one.
+    func registered(_ name: String = "picture", _ more: [String: Variant] = [:]) async throws -> [String: Variant] {
+        let answer = try await register(name, more)
+        guard answer["endpoint"] == .string("") else { return answer }
+        #expect(try await eventually { try await entry(name)["endpoint"] != .string("") }, "\(answer)")
+        return try await register(name, more)
+    }
+
     /// The registration `name` in the list.
     func entry(_ name: String = "picture") async throws -> [String: Variant] {
         try #require(try await call(Push.list, Self.app).first { $0["name"] == .string(name) })
@@ -99,6 +108,15 @@ final class PushWorld: Sendable {
         // A process that is being killed may still get the call.
         _ = await eventually { await error(Push.list, "") == nil }
         return await bus.process(of: Push.busName)
+    }
+
+    /// Changes the record of the only message on disk. For as long as the program does not run.
+    func changeMessage(_ change: (inout [String: Variant]) -> Void) throws {
+        let name = try #require(listFolder("\(state)/messages").first { !$0.hasPrefix(".") })
+        let path = "\(state)/messages/\(name)"
+        var record = try #require(Message.value([String: Variant].self, from: readFile(path) ?? []))
+        change(&record)
+        writeFile(path, Message.bytes(of: record))
     }
 
     /// Kills todoku-push, as a crash does.

@@ -64,14 +64,14 @@ import Testing
     @Test func `ends with Unregister, at the distributor and on disk`() async throws {
         let world = try await PushWorld()
         let distributor = await world.distributor()
-        let registration = try await world.register()
+        let registration = try await world.registered()
         try await world.call(Push.unregister, (PushWorld.app, "picture"))
         #expect(await eventually { distributor.lines("unregister 2").count == 1 })
         #expect(listFolder("\(world.state)/registrations").isEmpty)
         await world.kill()
         #expect(try await world.call(Push.list, "").isEmpty)
         // A new registration has other keys.
-        let other = try await world.register()
+        let other = try await world.registered()
         #expect(other["public-key"] != registration["public-key"] && other["auth-secret"] != registration["auth-secret"])
         #expect(other["endpoint"] != registration["endpoint"])
     }
@@ -81,7 +81,7 @@ import Testing
         let distributor = await world.distributor(versions: [1])
         let app = try await AppStandIn(world)
         let file = await Served()
-        let first = try await world.register("picture", ["max-size": .uint64(1)])
+        let first = try await world.registered("picture", ["max-size": .uint64(1)])
         await world.send(file.message(), to: first)
         #expect(await distributor.delivered(1))
         #expect(try await world.refused() == ["size": 1])

@@ -135,6 +135,16 @@ struct Desk {
     /// The names in the asset's directory that are not versions.
     func leftovers(_ directory: String) -> [String] { listFolder(directory).filter { $0 != "current" && !$0.hasPrefix("version-") } }
 
+    /// Waits until some bytes of an update's archive have come. The first report of a download may tell of none yet.
+    func downloads(_ asset: ObjectPath) async -> Bool {
+        await client.signals.until { seen in
+            seen.contains {
+                guard $0.path == asset.value, let (stage, done, _) = Asset.progress.read($0.message) else { return false }
+                return stage == "downloading" && done > 0
+            }
+        }
+    }
+
     func stages(_ asset: ObjectPath) async -> [String] {
         await client.signals.of(asset).compactMap { Asset.stageChanged.read($0.message) }
     }

@@ -22,7 +22,8 @@ extension Client {
         let server = ScriptedServer { request, reply in
             if request.path == "/bad" { reply.respond(404) } else { reply.respond(200, text: "x") }
         }
-        let mine: [String: Variant] = ["app": .string(app), "notify": .string("background")]
+        // Where the server is slow, a download of two seconds would have a progress toast, too.
+        let mine: [String: Variant] = ["app": .string(app), "notify": .string("background"), "show-progress": .bool(false)]
         func fetch(_ options: [String: Variant]) async throws {
             _ = try await running.fetch(server.url("/a"), mine.merging(options) { $1 })
         }

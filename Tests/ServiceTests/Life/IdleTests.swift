@@ -103,6 +103,8 @@ internal import Testing
         let running = try await Running.start(names: failsToStart ? ["org.freedesktop.Notifications": folder("server")] : [:])
         let server = ScriptedServer { request, reply in reply.serve(patternBytes(2_000_000), for: request) }
         _ = try await running.fetch(server.url("/a"), ["notify": .string("always")])
+        // The bus reports the failed start to the service, which wakes up for that.
+        if failsToStart { #expect(await eventually { readFile(folder("starts")) == Array("started\n".utf8) }) }
         let process = "/proc/\(running.daemon.pid)"
         #expect(await eventually { !threadNames(process).contains { ["todoku-disk", "todoku-callers"].contains($0) } })
         let before = await settled(process)

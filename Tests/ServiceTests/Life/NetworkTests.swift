@@ -46,7 +46,7 @@ private struct Online {
         // After a restart, too.
         await running.world.kill(running.daemon)
         _ = await running.world.start()
-        #expect(await running.waits(path, for: "offline"))
+        #expect(await eventually { (try? await running.client.get(Download.waitReason, at: path)) == "offline" })
         await online.manager.set("Connectivity", 4)
         #expect(readFile(try await running.client.wait(path)) == [0x78])
         #expect(server.requests.count == 2)
@@ -69,7 +69,8 @@ private struct Online {
 
 @Suite struct `A metered link` {
     @Test func `takes back the connections that a download has added by itself`() async throws {
-        let nginx = await Nginx(limitRate: "1m")
+        // At 8 connections it takes half a minute: the link becomes metered long before the end.
+        let nginx = await Nginx(limitRate: "250k")
         nginx.put("a", patternBytes(60_000_000))
         let online = try await Online(proxy: nginx.url(""))
         let path = try await online.running.download("\(remote)/a")
@@ -116,13 +117,16 @@ private struct Online {
         let online = try await Online(server, metered: 1)
         let path = try await online.running.download("\(remote)/a", ["allow-metered": .bool(false)])
         #expect(await online.running.waits(path, for: "metered"))
+        let gone = ContinuousClock.now
         try await online.manager.vanish()
         // A NetworkManager that has just started knows no link yet.
         await online.manager.setSilently("State", 20)
         await online.manager.setSilently("Metered", 0)
         try await online.manager.appear()
         _ = try await online.running.fetch("\(remote)/b")
-        #expect(try await online.running.client.get(Download.waitReason, at: path) == "metered")
+        // The earlier answer holds for ten seconds. Where these calls have taken longer, the state of the new NetworkManager counts.
+        let reason = try await online.running.client.get(Download.waitReason, at: path)
+        #expect(reason == "metered" || ContinuousClock.now - gone > .seconds(10), "\(reason)")
         await online.manager.setSilently("Metered", 2)
         await online.manager.set("State", 70)
         _ = try await online.running.client.wait(path)

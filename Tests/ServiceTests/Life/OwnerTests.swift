@@ -38,16 +38,21 @@ private struct WatchedApp: Sendable {
                     signal.pause()
                 super().download_ended(*what)
             def acknowledge(self, download):
-                if mode()[0] == "die": os.kill(os.getpid(), signal.SIGKILL)
-                if mode()[0] == "kill": os.kill(int(mode()[1]), signal.SIGKILL)
-                if mode()[0] != "good": return
+                now = mode()  # once: the test changes it when it sees the effect
+                if now[0] == "die": os.kill(os.getpid(), signal.SIGKILL)
+                if now[0] == "kill": os.kill(int(now[1]), signal.SIGKILL)
+                if now[0] != "good": return
                 super().acknowledge(download)
                 with open("\(folder)/taken", "a") as taken: taken.write(download + "\\n")
         App().run(None)
         """
     }
 
-    func misbehave(_ mode: String) { writeFile("\(folder)/mode", mode.utf8) }
+    /// The app may read the mode at any time, so the file is replaced as a whole.
+    func misbehave(_ mode: String) {
+        writeFile("\(folder)/mode.new", mode.utf8)
+        rename("\(folder)/mode.new", "\(folder)/mode")
+    }
 
     struct Call: Equatable { let download, outcome, path, error: String, process: Int32 }
 

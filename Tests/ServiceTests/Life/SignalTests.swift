@@ -25,6 +25,8 @@ internal import Testing
         async let one = client.wait(path)
         async let two = second.wait(path)
         #expect(await eventually { Trace(monitor.output).calls("Wait").count == 2 })
+        // The bus has both. Behind these answers, the service has them, too: it first looks who a new caller is.
+        for caller in [client, second] { #expect(try await caller.get(Download.state, at: path) == "active") }
         gate.open()
         #expect(try await (one, two) == ("\(world.folder)/a.bin", "\(world.folder)/a.bin"))
         #expect(await client.signals.has("AllEnded"))
@@ -301,7 +303,8 @@ internal import Testing
             _ = try await running.client.wait(path)
         }
         #expect(await running.client.signals.until { $0.count { $0.member == "DownloadEnded" } == 30 })
-        #expect(await eventually { Trace(monitor.output).lines.count { $0.member == "DownloadEnded" } == 30 })
+        // The answer to the last Wait is behind the last signal.
+        #expect(await eventually { Trace(monitor.output).answers("Wait") == 30 })
         let trace = Trace(monitor.output)
         for path in paths {
             let events = trace.events(of: path.value, waits: trace.calls("Wait", path: path.value)).filter {

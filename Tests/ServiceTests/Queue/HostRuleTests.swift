@@ -314,7 +314,8 @@ private let tolerance: Duration = .milliseconds(50)
             reply.respond(200, text: "x")
         }
         try await running.client.set(Manager.maxActive, 1)
-        let silent = try await running.download(server.url("/silent"))
+        // An hour, so that it stays active however long the other one takes.
+        let silent = try await running.download(server.url("/silent"), ["stall-timeout": .uint32(3_600_000)])
         let other = try await running.download(server.url("/other"))
         _ = try await running.client.wait(other)
         #expect(try await running.client.get(Download.state, at: silent) == "active")

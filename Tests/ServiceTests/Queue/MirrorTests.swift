@@ -5,6 +5,12 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
+extension Client {
+    /// Returns once all that the service has decided so far is on disk: a change is answered only then. What a property says may not be on
+    /// disk yet.
+    func waitUntilSaved(_ path: ObjectPath) async throws { try await set(Download.priority, at: path, 1) }
+}
+
 /// The option `mirrors` and the property `Sources`, through the service.
 @Suite(.timeLimit(.minutes(5))) struct `Mirrors` {
     private static let file = patternBytes(3_000_000)
@@ -115,6 +121,7 @@ internal import Testing
         // The mirror is asked for the rest, and says nothing.
         #expect(await eventually { mirror.requests.count == 1 })
         #expect(await eventually { (try? await sources(path, client).map(\.url)) == [main.url("/a.bin"), mirror.url("/m")] })
+        try await client.waitUntilSaved(path)
         await world.kill(daemon)
         _ = await world.start()
         #expect(try await sources(path, client).map(\.url) == [main.url("/a.bin"), mirror.url("/m")])
@@ -219,7 +226,8 @@ internal import Testing
                 "connections": .uint32(1), "checksum": sum,
             ])
         #expect(await mirror.waitForRequests(2))
-        #expect(try await sources(path, client).map(\.left) == ["wrong-bytes", nil])
+        #expect(await eventually { (try? await sources(path, client).map(\.left)) == ["wrong-bytes", nil] })
+        try await client.waitUntilSaved(path)
         // Mixed, then from the main server alone, then from the mirror alone.
         #expect(main.requests.map { $0.range?.first } == [nil, nil])
         #expect(mirror.requests.map { $0.range?.first } == [1_000_000, nil])

@@ -52,6 +52,7 @@ internal import Testing
         // The mirror is asked for the wrong piece, and says nothing.
         #expect(await eventually { mirror.requests.count == 1 })
         #expect(await eventually { (try? await client.get(Download.sources, at: path).sources.map(\.left)) == ["wrong-bytes", nil] })
+        try await client.waitUntilSaved(path)
         await world.kill(daemon)
         _ = await world.start()
         #expect(readFile(try await client.wait(path)) == Self.file)

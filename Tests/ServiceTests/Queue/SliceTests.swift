@@ -71,7 +71,8 @@ internal import Testing
         #expect(released < Self.count, "it was answered behind all that it told")
         #expect(try await running.client.get(Download.waitReason, at: last) != "paused-all")
         #expect(await eventually { await tally.released.count == Self.count }, "not all were told")
-        #expect(await eventually { (try? await running.client.get(Manager.active)) == 4 })
+        // Beside the four, two more may run once the server has been silent for ten seconds.
+        #expect(await eventually { (try? await running.client.get(Manager.active)).map { (4...6).contains($0) } == true })
         // Reversed in the middle, the last call counts for each download.
         for _ in 0..<2 {
             try await tally.call(Manager.pauseAll)
@@ -86,16 +87,19 @@ internal import Testing
         let running = try await Running.start()
         let items = (0..<Self.count).map { ("http://127.0.0.1:1/\($0)", [:] as [String: Variant]) }
         _ = try await running.client.batch(items, ["directory": .string(running.world.folder), "start": .bool(false)])
-        let bus = running.world.bus
+        let (bus, daemon) = (running.world.bus, running.daemon)
         let errors = await onThread { () -> [String] in
             let caller = RawCaller(bus)
             let manager = BusName.managerPath.value
+            // The service sees none of the calls before all are on their way: it would answer the first ones where we are slow.
+            daemon.signal(SIGSTOP)
             for _ in 0..<20 { caller.call(manager, Manager.interface, "Describe", [.dictionary([:]), .strings([])]) }
             for _ in 0..<1000 {
                 caller.call(manager, Manager.interface, "List", [.dictionary(["limit": .uint32(1)])])
                 caller.call(manager, Manager.interface, "ListBatches", [.dictionary([:])])
             }
-            caller.flush()
+            caller.pass()
+            daemon.signal(SIGCONT)
             return (0..<2020).compactMap { _ in caller.readAnswer()?.errorName }
         }
         #expect(errors.count == 2020 && Set(errors) == ["", todokuError("LimitExceeded")], "\(Set(errors))")
@@ -149,7 +153,7 @@ internal import Testing
 
     @Test func `by DownloadBatch is read and announced in portions, in the order of its caller, all or nothing`() async throws {
         let running = try await Running.start()
-        let (bus, folder) = (running.world.bus, running.world.folder)
+        let (bus, folder, daemon) = (running.world.bus, running.world.folder, running.daemon)
         @Sendable func items(_ last: String) -> Variant {
             let urls = (1..<Self.count).map { "http://127.0.0.1:1/\($0)" } + [last]
             return .array(of: "(sa{sv})", urls.map { .structure([.string($0), .dictionary(["tag": .string($0)])]) })
@@ -161,10 +165,13 @@ internal import Testing
             func call(_ member: String, _ arguments: [Variant]) -> UInt32 {
                 caller.call(BusName.managerPath.value, Manager.interface, member, arguments)
             }
-            // Calls of one connection are answered in order, unless a call is carried out in slices.
+            // Calls of one connection are answered in order, unless a call is carried out in slices. The service sees the first one when
+            // both are on their way: it would have read all items where the second comes late.
+            daemon.signal(SIGSTOP)
             let bad = call("DownloadBatch", [items("ftp://127.0.0.1/"), options])
             let get = caller.call(BusName.managerPath.value, Standard.properties, "Get", asked)
-            caller.flush()
+            caller.pass()
+            daemon.signal(SIGCONT)
             let first = caller.readAnswer()
             let second = caller.readAnswer()
             let isBlamed = second?.text.hasPrefix("Item \(Self.count - 1): ") == true
@@ -263,6 +270,13 @@ internal import Testing
         return (start..<max(start, body.count - wanted.count + 1)).first {
             body[$0] == wanted[0] && body[$0..<($0 + wanted.count)].elementsEqual(wanted)
         }
+    }
+}
+
+extension RawCaller {
+    /// Sends all calls, and returns once the bus has passed them on: it takes the messages of a connection in order.
+    fileprivate func pass() {
+        _ = answer(to: call("/org/freedesktop/DBus", "org.freedesktop.DBus", "GetId", to: "org.freedesktop.DBus"))
     }
 }
 

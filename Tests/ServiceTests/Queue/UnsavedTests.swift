@@ -23,7 +23,10 @@ internal import Testing
         let isDone = try await SmallDisk.withDisk(bytes: 4 << 20) { disk in
             defer { for gate in gates { gate.open() } }
             let daemon = await world.start(extra: ["XDG_STATE_HOME": disk.path])
-            let path = try await client.download(server.url("/a"), ["directory": .string(world.folder), "notify": .string("never")])
+            // The server is silent during thousands of calls.
+            let path = try await client.download(
+                server.url("/a"),
+                ["directory": .string(world.folder), "notify": .string("never"), "stall-timeout": .uint32(3_600_000)])
             #expect(await client.signals.hasReceived(300_000, path))
             disk.fill(leaving: 0)
             // The log of the database may have room for some more commits.
