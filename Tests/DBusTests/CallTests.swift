@@ -175,7 +175,9 @@ internal import Testing
             BusActor.spawn {
                 answers.add(
                     Int(number),
-                    await attempt { "\(try await client.call(Shelf.add, on: TestService.name, at: ShelfTree.path, (number, 1)))" })
+                    await attempt {
+                        "\(try await client.call(Shelf.add, on: TestService.name, at: ShelfTree.path, (number, 1), timeout: .seconds(120)))"
+                    })
             }
         }
         #expect(await eventually { answers.all.count == 2_000 })

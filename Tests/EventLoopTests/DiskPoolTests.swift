@@ -33,7 +33,7 @@ internal import Testing
     }
 }
 
-@Suite(.timeLimit(.minutes(2))) struct `A pool of disks` {
+@Suite(.timeLimit(.minutes(5))) struct `A pool of disks` {
     // Pools live as long as the program.
     private static let pool = DiskPool(name: "test-disks")
     private static let many = DiskPool(name: "test-many")

@@ -188,7 +188,7 @@ private func pow10(_ exponent: Double) -> Double {
     (0..<Int(exponent)).reduce(1) { product, _ in product * 10 } * (1 + 9 * (exponent - exponent.rounded(.down)))
 }
 
-@Suite(.timeLimit(.minutes(3))) struct `A limit over real servers` {
+@Suite(.timeLimit(.minutes(5))) struct `A limit over real servers` {
     /// Serves endless bodies: at most `speed` bytes per second each, "/?speed"; 0: as fast as the client reads.
     private static func server() -> ScriptedServer {
         ScriptedServer { request, reply in
@@ -228,11 +228,11 @@ private func pow10(_ exponent: Double) -> Double {
         return zip(after, before).map { Double($0 - $1) / ((end - start) / .seconds(1)) }
     }
 
-    /// Repeats the measurement until the rates are within a tenth of the expected ones, because the machine may be busy; at most five
+    /// Repeats the measurement until the rates are within a tenth of the expected ones, because the machine may be busy; at most ten
     /// times.
     private static func expectRates(_ fixture: EngineFixture, _ expected: [Double], _ comment: Comment) async {
         var measured: [[Double]] = []
-        for _ in 0..<5 {
+        for _ in 0..<10 {
             let rates = await rates(fixture, expected.count)
             measured.append(rates)
             if areNear(rates, expected, within: 0.1) { return }

@@ -31,11 +31,18 @@ public final class Speakers: Sendable {
         recorder = Child(
             ["sh", "-c", "exec parec --latency-msec=50 -d test.monitor --format=s16le --rate=8000 --channels=1 > \(folder("heard"))"],
             environment: all)
-        watcher = Child(["pactl", "subscribe"], environment: all)
+        let watcher = Child(["pactl", "subscribe"], environment: all)
+        self.watcher = watcher
         // The recorder is running once its file contains silence.
         let file = folder("heard")
         let records = await eventually { readFile(file)?.isEmpty == false }
         precondition(records, "parec (package pulseaudio-utils): \(recorder.errors)")
+        // The watcher is subscribed once it reports something, here the client that asks. Otherwise it would miss the first sound.
+        let watches = await eventually {
+            _ = await Child.run(["pactl", "info"], environment: all)
+            return watcher.output.contains("Event ")
+        }
+        precondition(watches, "pactl subscribe (package pulseaudio-utils): \(watcher.errors)")
     }
 
     /// The greatest recorded amplitude so far, of 32,767.

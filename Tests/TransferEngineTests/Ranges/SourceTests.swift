@@ -117,7 +117,7 @@ private func breakingServer(_ file: [UInt8], after count: Int, entityTag: String
             $0.use([mirror.url("/file.bin")])
             $0.expectedType = "application/octet-stream"
             if trouble == .wrongSize { $0.expectedSize = 2_000_000 }
-            if trouble == .silent { $0.stallTimeout = .seconds(1) }
+            if trouble == .silent { $0.stallTimeout = .seconds(10) }  // applies to the good server, too
         }
         gate.open()
         #expect(end.complete?.size == 2_000_000 && fixture.part == Self.file)

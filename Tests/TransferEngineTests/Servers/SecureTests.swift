@@ -25,7 +25,8 @@ import TransferEngine
         let end = try await fixture.run(nginx.url("/file.zip"), number: 2) { $0.resume = resume }
         #expect(end.complete?.size == 5_000_000)
         #expect(fixture.part(2) == file)
-        #expect(nginx.log.last == "HTTP/1.1 206 /file.zip bytes=2000000-")
+        // nginx logs a request after its last byte.
+        #expect(await eventually { nginx.log.last == "HTTP/1.1 206 /file.zip bytes=2000000-" })
     }
 
     @Test func `speaks HTTP/2 over https, to whom its authority is trusted`() async throws {
@@ -35,7 +36,7 @@ import TransferEngine
         let fixture = await EngineFixture(certificateFile: nginx.authority)
         #expect(try await fixture.run(nginx.secureURL("/file.bin")).complete?.size == 2_000_000)
         #expect(fixture.part == file)
-        #expect(nginx.log == ["HTTP/2.0 200 /file.bin -"])
+        #expect(await eventually { nginx.log == ["HTTP/2.0 200 /file.bin -"] })
     }
 
     @Test func `is not believed where its authority is unknown`() async throws {
@@ -70,10 +71,10 @@ import TransferEngine
 
     @Test func `is slowed down as nginx says, and reported meanwhile`() async throws {
         let nginx = await Nginx(limitRate: "400k")
-        nginx.put("file.bin", patternBytes(600_000))
+        nginx.put("file.bin", patternBytes(2_000_000))  // five seconds, so that some of them are reported however busy the machine is
         let fixture = await EngineFixture()
         let start = ContinuousClock.now
-        #expect(try await fixture.run(nginx.url("/file.bin")).complete?.size == 600_000)
+        #expect(try await fixture.run(nginx.url("/file.bin")).complete?.size == 2_000_000)
         #expect(ContinuousClock.now - start > .milliseconds(400))
         let snapshots = await fixture.log.events.compactMap { if case .progress(let all) = $0 { all } else { nil } }
         #expect(!snapshots.isEmpty)

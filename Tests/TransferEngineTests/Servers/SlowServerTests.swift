@@ -19,15 +19,15 @@ import Testing
             Self.drip(reply, text, every: 50)
         }
         let fixture = await EngineFixture()
-        let end = try await fixture.run(server.url("/x")) { $0.stallTimeout = .milliseconds(1500) }
+        let end = try await fixture.run(server.url("/x")) { $0.stallTimeout = .milliseconds(6500) }
         #expect(end.failure?.name == .timeout && end.failure?.isRetryable == true)
-        #expect(end.failure?.message == "127.0.0.1 did not answer within 1.5 s.")
+        #expect(end.failure?.message == "127.0.0.1 did not answer within 6.5 s.")
     }
 
     @Test func `that sends interim responses for ever stalls, too`() async throws {
         let server = ScriptedServer { _, reply in Self.drip(reply, "HTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n", every: 50) }
         let fixture = await EngineFixture()
-        let end = try await fixture.run(server.url("/x")) { $0.stallTimeout = .milliseconds(1500) }
+        let end = try await fixture.run(server.url("/x")) { $0.stallTimeout = .milliseconds(6500) }
         #expect(end.failure?.name == .timeout)
     }
 
