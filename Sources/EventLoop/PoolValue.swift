@@ -14,7 +14,7 @@ extension Pool {
                 continuation.resume(returning: result)
             }
             _ = submit(race.ticket) { [self] in
-                run.begin()
+                guard run.begin() else { return }
                 let result = work()
                 if run.end() { threadIsBack() }
                 BusActor.spawn { if !race.end(result) { late(result) } }
@@ -23,19 +23,22 @@ extension Pool {
     }
 }
 
-/// Whether some work is running, and whether its caller has stopped waiting for it.
-private final class Run: Sendable {
-    private enum State: UInt8, AtomicRepresentable { case idle, running, givenUp }
+/// Whether some work is running, and whether its caller has stopped waiting for it. Work and caller are on two threads.
+final class Run: Sendable {
+    private enum State: UInt8, AtomicRepresentable { case idle, running, ended, givenUp }
 
     private let state = Atomic(State.idle)
 
-    func begin() { state.store(.running, ordering: .relaxed) }
+    /// - Returns: false if the caller has stopped waiting, so that the work must not begin.
+    func begin() -> Bool { state.compareExchange(expected: .idle, desired: .running, ordering: .relaxed).exchanged }
 
-    /// - Returns: whether the caller had stopped waiting.
-    func end() -> Bool { state.exchange(.idle, ordering: .relaxed) == .givenUp }
+    /// - Returns: whether the caller stopped waiting while the work ran.
+    func end() -> Bool { state.exchange(.ended, ordering: .relaxed) == .givenUp }
 
-    /// - Returns: whether the work is running, so that the caller now stops waiting for it.
-    func giveUp() -> Bool { state.compareExchange(expected: .running, desired: .givenUp, ordering: .relaxed).exchanged }
+    /// The caller stops waiting.
+    ///
+    /// - Returns: whether the work is running.
+    func giveUp() -> Bool { state.exchange(.givenUp, ordering: .relaxed) == .running }
 }
 
 /// Lets the owner of some work withdraw it before it begins.

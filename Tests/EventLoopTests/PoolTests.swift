@@ -1,7 +1,8 @@
-internal import EventLoop
 internal import Glibc
 internal import TestSupport
 internal import Testing
+
+@testable internal import EventLoop
 
 @Suite(.timeLimit(.minutes(5))) struct `A pool` {
     // Pools live as long as the program.
@@ -83,6 +84,16 @@ internal import Testing
         #expect(await eventually { journal.entries.count == 100 })
         #expect(gauge.most <= 2)
         #expect(await eventually { threads(named: "test-hanging") == 0 })
+    }
+
+    @Test func `begins no work whose caller has stopped waiting, whichever of the two threads is first`() async {
+        for _ in 0..<2000 {
+            let run = Run()
+            async let begins = run.begin()
+            let isLost = run.giveUp()
+            #expect(await begins == isLost)
+            #expect(run.end() == true)
+        }
     }
 }
 

@@ -181,14 +181,14 @@ internal import Testing
         let world = await ServiceWorld()
         _ = await world.start()
         let busctl = await Child.run(
-            ["busctl", "--user", "--timeout=10", "call", BusName.service, path, interface, member] + (signature.isEmpty ? [] : [signature])
+            ["busctl", "--user", "--timeout=60", "call", BusName.service, path, interface, member] + (signature.isEmpty ? [] : [signature])
                 + arguments,
             environment: world.environment)
         #expect(busctl.status == 1)
         // dbus-send prints the name of the error.
         let sent = await Child.run(
             [
-                "dbus-send", "--session", "--print-reply", "--reply-timeout=10000", "--dest=\(BusName.service)", path,
+                "dbus-send", "--session", "--print-reply", "--reply-timeout=60000", "--dest=\(BusName.service)", path,
                 "\(interface).\(member)",
             ]
                 + Self.typed(signature, arguments), environment: world.environment)

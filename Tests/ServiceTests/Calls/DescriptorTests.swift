@@ -357,7 +357,8 @@ extension Running {
             #expect(read(file.number, &byte, 1) == 1 && byte == UInt8(ascii: "x"))
         }
         #expect(await eventually { running.held == 0 })
-        #expect(openFiles(of: getpid(), below: running.world.folder) == 0)
+        // The bus thread may still hold the last answer, with its descriptor, when the call has returned.
+        #expect(await eventually { openFiles(of: getpid(), below: running.world.folder) == 0 })
     }
 
     @Test func `in memory takes a bounded amount of memory`() async throws {
@@ -419,7 +420,7 @@ extension Running {
         let error = todokuError("LimitExceeded")
         var paths: [ObjectPath] = []
         for _ in 0..<Limits.descriptorsPerCaller { paths.append(try await running.write("http://127.0.0.1:1/", into: file.wire, waiting)) }
-        #expect(running.held == Limits.descriptorsPerCaller)
+        #expect(await eventually { running.held == Limits.descriptorsPerCaller })  // as below, for the last message
         #expect(await thrown { try await running.write("http://127.0.0.1:1/", into: file.wire, waiting) }?.name == error)
         try await running.client.cancel(paths[0])
         #expect(await eventually { running.held == Limits.descriptorsPerCaller - 1 })
