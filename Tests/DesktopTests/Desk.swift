@@ -39,6 +39,17 @@ func beginSession(activatable: [String: String] = [:], display: Display? = nil) 
     }
 }
 
+extension Notifier {
+    /// Shows the toast again and again, as the service does, until `isShown`. A single one may be dropped: before the notifier hears of a
+    /// new server, and for `progressPause` after a call that took longer than `slowCall`, as it may on a busy machine.
+    nonisolated func show(_ toast: ProgressToast, until isShown: () async -> Bool) async -> Bool {
+        await eventually(within: Self.progressPause + .seconds(60)) {
+            await show(toast)
+            return await isShown()
+        }
+    }
+}
+
 /// `#expect(value == expected)` whose comment has both values: an exit test passes on only the comments of its issues.
 func expect<V: Equatable>(_ value: V, is expected: V, sourceLocation: SourceLocation = #_sourceLocation) {
     #expect(value == expected, "\(value) is not \(expected), line \(sourceLocation.line)", sourceLocation: sourceLocation)

@@ -101,7 +101,7 @@ extension World {
     }
 
     private func leave(_ request: FurtherRequest, of number: DownloadNumber, _ failure: DownloadFailure?) {
-        transfers[number]?.further.removeAll { $0.id == request.id }
+        if plant != .encroaching { transfers[number]?.further.removeAll { $0.id == request.id } }
         tell("the further request \(request.id) is over")
         decide(.over(request.id, failure))
     }

@@ -109,6 +109,8 @@ enum Plant: String, CaseIterable {
     case unheard
     /// The store keeps the resume data of a download that is cancelled.
     case clinging
+    /// The engine reports a further request as over while it still holds its connection.
+    case encroaching
     /// What an extraction has left is not deleted with its archive.
     case leaky
     /// The executor loses AllEnded if no download ends in that turn, because the last one was undone.

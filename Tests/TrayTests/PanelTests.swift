@@ -1,3 +1,4 @@
+import DownloadModel
 import EventLoop
 import TestSupport
 import Testing
@@ -24,7 +25,8 @@ import TodokuClient
             if request.range == nil { reply.send(body[(body.count / 2)...]) } else { reply.serve(body, for: request) }
         }
         let program = await world.start()
-        _ = try await world.download(server.url("/写真_1.zip"))
+        // The server is silent for as long as the pictures take.
+        _ = try await world.download(server.url("/写真_1.zip")) { $0.stallTimeout = .seconds(3600) }
         // Half of the ring is lit: the right half.
         #expect(await eventually { await panel.places(of: Self.blue).count > 20 })
         let lit = await panel.places(of: Self.blue)

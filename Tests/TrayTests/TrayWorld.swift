@@ -19,15 +19,14 @@ final class TrayWorld: Sendable {
 
     /// - Parameters:
     ///   - names: further activatable names, with the programs that the bus starts for them.
-    ///   - idleExit: the seconds after which an idle service exits.
     ///   - startsService: whether the service runs from the start, in English.
     init(
-        extra: [String: String] = [:], names: [String: String] = [:], idleExit: Int = 86400, startsService: Bool = true
+        extra: [String: String] = [:], names: [String: String] = [:], startsService: Bool = true
     ) async throws {
         let proxies = ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"]
         let plain = Dictionary(uniqueKeysWithValues: proxies.map { ($0, "") })
         bus = await PrivateBus(
-            activatable: names.merging(["org.todoku.Downloader1": "\(Self.todokud) --idle-exit \(idleExit)"]) { $1 },
+            activatable: names.merging(["org.todoku.Downloader1": "\(Self.todokud) --idle-exit 86400"]) { $1 },
             extra: plain.merging(extra) { $1 })
         environment = bus.environment
         client = try await DownloaderClient.connect(to: bus.address)

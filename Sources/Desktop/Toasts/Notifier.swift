@@ -68,8 +68,8 @@ public actor Notifier {
         case shown, failed
         /// No server answered, so the toast was not sent.
         case unsent
-        /// The toast was sent, but the server may or may not show it.
-        case unanswered
+        /// The toast was sent to the server with this unique name, which may or may not show it.
+        case unanswered(owner: String)
     }
 
     private nonisolated let outbox: Outbox
@@ -235,7 +235,10 @@ public actor Notifier {
             let now = ContinuousClock.now
             let half = (until - now) / 2
             hold(toast, until, again: outbox.presence?.isThere != true ? nil : half > Self.shortestPause ? now + half : until)
-        case .unanswered: hold(toast, until, again: nil)
+        case .unanswered(let owner):
+            // The next server may have come while the toast was in flight.
+            let isReplaced = outbox.presence?.owner.map { $0 != owner } ?? false
+            hold(toast, until, again: isReplaced ? .now : nil)
         }
     }
 
@@ -364,7 +367,7 @@ public actor Notifier {
         let actions = server.actions(for: toast.kind)
         for (key, action) in actions { notification.addAction(key, label: texts.label(of: action), for: self, serial) }
         notification.connectClosed(for: self, serial)
-        guard timed({ notification.show() }) else { return .unanswered }
+        guard timed({ notification.show() }) else { return .unanswered(owner: server.owner) }
         if isHeard {
             soundedAt = .now
             if isOurs { tell(.sounds(sound)) }

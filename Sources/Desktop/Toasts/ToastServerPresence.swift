@@ -21,6 +21,8 @@ internal import EventLoop
     private var news: UInt64 = 0
     /// nil: unknown, because no toast has asked.
     private(set) var isThere: Bool?
+    /// The unique name of the running server; nil: there is none, or the name is unknown.
+    private(set) var owner: String?
     private(set) var isAsking = false
 
     /// - Parameter changed: called when a server appears, is replaced, or disappears.
@@ -29,7 +31,7 @@ internal import EventLoop
         subscription = connection.watchOwner(of: Self.name) { [weak self] owner in
             guard let self else { return }
             news += 1
-            isThere = owner != nil
+            (isThere, self.owner) = (owner != nil, owner)
             self.changed(owner != nil)
         }
     }
@@ -42,18 +44,17 @@ internal import EventLoop
         let before = news
         BusActor.spawn { [self] in
             var isClosed = false
-            var isFound = false
             // Ask for the owner first: StartServiceByName fails for a running server that the bus cannot start.
-            if (try? await connection.call(BusDaemon.getNameOwner, on: BusDaemon.name, at: BusDaemon.path, Self.name)) != nil {
-                isFound = true
-            } else {
+            let found = try? await connection.call(BusDaemon.getNameOwner, on: BusDaemon.name, at: BusDaemon.path, Self.name)
+            var isFound = found != nil
+            if !isFound {
                 do throws(DBusError) {
                     _ = try await connection.call(Self.start, on: BusDaemon.name, at: BusDaemon.path, (Self.name, 0))
                     isFound = true
                 } catch { isClosed = error.name == Self.disconnected }
             }
             isAsking = false
-            if news == before { isThere = isFound }
+            if news == before { (isThere, owner) = (isFound, found) }
             answered(isClosed ? .noBus : isThere == true ? .there : .missing)
         }
     }

@@ -37,6 +37,8 @@ package struct DiskError: Error, Equatable {
         case EROFS: return DownloadFailure(.permissionDenied, message, wait: .destination)
         case ENOENT, ENOTDIR, ESTALE, ENXIO, ENODEV: return DownloadFailure(.writeFailed, message, wait: .destination)
         case EIO: return DownloadFailure(.writeFailed, message, isRetryable: true, wait: .destination)
+        // A shortage of this machine passes.
+        case EMFILE, ENFILE, ENOMEM, ENOBUFS, EAGAIN: return DownloadFailure(.writeFailed, message, isRetryable: true)
         default: return DownloadFailure(.writeFailed, message)
         }
     }

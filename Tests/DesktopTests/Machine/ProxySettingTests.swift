@@ -155,6 +155,16 @@ private func gsettings(_ changes: [String: String]) -> GNOMEProxies {
         #expect(exit.status == 0, "\(exit)")
     }
 
+    /// Makes a `gsettings` of a script, and returns its folder. Another process writes the program: a child that another test starts just
+    /// then would hold our descriptor for a moment, and nothing runs a file that is open for writing.
+    private func makeSettings(_ script: String, on bus: PrivateBus) async -> String {
+        let folder = bus.folder.makeFolder("programs")
+        writeFile("\(folder)/script", "#!/bin/sh\n\(script)\n".utf8)
+        let exit = await Child.run(["install", "-m", "755", "\(folder)/script", "\(folder)/gsettings"])
+        #expect(exit.status == 0, "\(exit)")
+        return folder
+    }
+
     @Test func `are read from dconf, again after a change`() async throws {
         let bus = await PrivateBus(activatable: ["ca.desrt.dconf": "/usr/libexec/dconf-service"], extra: gnome)
         let environment = bus.environment
@@ -199,11 +209,10 @@ private func gsettings(_ changes: [String: String]) -> GNOMEProxies {
 
     @Test func `do not mean a direct connection if reading them, or the portal, hangs`() async throws {
         let bus = await PrivateBus()
-        let folder = bus.folder.makeFolder("programs")
-        writeFile("\(folder)/gsettings", "#!/bin/sh\nexec sleep 20\n".utf8)
-        _ = await Child.run(["chmod", "755", "\(folder)/gsettings"])
+        // The patience ends 4 s before the second command is killed, and is long enough for the bus to say that there is no portal.
+        let folder = await makeSettings("trap '' TERM\nexec sleep 60", on: bus)
         let slow = bus.environment.merging(["PATH": "\(folder):/usr/bin:/bin", "XDG_CURRENT_DESKTOP": "GNOME"]) { $1 }
-        guard case .unknown(let reason) = try await choice(slow, "http://a.example/", patience: .seconds(1)) else {
+        guard case .unknown(let reason) = try await choice(slow, "http://a.example/", patience: .seconds(6)) else {
             Issue.record("went on without the settings")
             return
         }
@@ -216,21 +225,20 @@ private func gsettings(_ changes: [String: String]) -> GNOMEProxies {
     }
 
     /// Without an engine for scripts, the portal and GLib's runner answer "direct". Only a test script tells that from a script's answer.
+    /// The settings must be read within the patience, by a thread that a hanging reading of another test may hold for 10 s.
     @Test(arguments: [
-        ("/bin/sleep 20", "GLib’s runner of proxy scripts did not answer within 5 s"),
+        ("/bin/sleep 60", "GLib’s runner of proxy scripts did not answer within 25 s"),
         ("/bin/false", "GLib’s runner of proxy scripts (glib-networking) cannot be started"),
         (nil, "no script to test the proxy scripts with could be written in /nonexistent"),
     ])
     func `do not mean a direct connection if the run of a test script hangs or fails`(runner: String?, reason: String) async throws {
         let bus = await PrivateBus(activatable: runner.map { ["org.gtk.GLib.PACRunner": $0] } ?? [:])
-        let folder = bus.folder.makeFolder("programs")
         let settings = "\(GNOMEProxies.schema) mode 'auto'\n\(GNOMEProxies.schema) autoconfig-url 'http://a.example/proxy.pac'"
-        writeFile("\(folder)/gsettings", "#!/bin/sh\necho \"\(settings)\"\n".utf8)
-        _ = await Child.run(["chmod", "755", "\(folder)/gsettings"])
+        let folder = await makeSettings("echo \"\(settings)\"", on: bus)
         var environment = bus.environment.merging(["PATH": "\(folder):/usr/bin:/bin", "XDG_CURRENT_DESKTOP": "GNOME"]) { $1 }
         if runner == nil { environment["XDG_RUNTIME_DIR"] = "/nonexistent" }
         let portal = try await StandInProxyPortal(on: bus.address) { _ in ["direct://"] }
-        #expect(try await choice(environment, "http://a.example/", patience: .seconds(5)) == .unknown(reason))
+        #expect(try await choice(environment, "http://a.example/", patience: .seconds(25)) == .unknown(reason))
         #expect(await portal.asked == ["http://a.example/"])
     }
 

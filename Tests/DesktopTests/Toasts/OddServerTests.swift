@@ -154,10 +154,8 @@ internal import Testing
             let server = try await OddServer(name: "todoku-demo")
             let reports = Reports()
             let notifier = reports.make()
-            await notifier.show(ProgressToast.of(1000, total: nil))
-            expect(await eventually { await server.received.count == 1 }, is: true)
-            await notifier.show(ProgressToast.of(15_204_352))
-            expect(await eventually { await server.received.count == 2 }, is: true)
+            expect(await notifier.show(ProgressToast.of(1000, total: nil), until: { await server.received.count == 1 }), is: true)
+            expect(await notifier.show(ProgressToast.of(15_204_352), until: { await server.received.count == 2 }), is: true)
             await notifier.closeProgress()
             expect(await eventually { await server.closed == [1] }, is: true)
             let received = await server.received
@@ -178,13 +176,11 @@ internal import Testing
             let server = try await OddServer(name: "mako")
             let reports = Reports()
             let notifier = reports.make()
-            await notifier.show(ProgressToast.of(1000))
-            expect(await eventually { await server.received.count == 1 }, is: true)
+            expect(await notifier.show(ProgressToast.of(1000), until: { await server.received.count == 1 }), is: true)
             await server.dismiss(1)
             expect(await reports.contains(.progressDismissed), is: true)
             await notifier.show(ProgressToast.of(2000))
-            await notifier.show(ProgressToast.of(3000, round: 1))
-            expect(await eventually { await server.received.count == 2 }, is: true)
+            expect(await notifier.show(ProgressToast.of(3000, round: 1), until: { await server.received.count == 2 }), is: true)
             expect(await server.received[1].replaces, is: 0)
             expect(await server.received[1].body.contains("2.9 KiB"), is: true)
             await bus.stop()
@@ -205,8 +201,8 @@ internal import Testing
             await notifier.withdraw(DownloadNumber(3))
             let server = try await OddServer(name: "mako")
             expect(await reports.contains(.shown(DownloadNumber(2))), is: true)
-            await notifier.show(ProgressToast.of(1000))
-            expect(await eventually { await server.received.last?.summary == "ダウンロード中" }, is: true)
+            let isShown = await notifier.show(ProgressToast.of(1000), until: { await server.received.last?.summary == "ダウンロード中" })
+            expect(isShown, is: true)
             let ends = await server.received.filter { $0.summary == "ダウンロードが完了しました" }
             expect(ends.map(\.replaces), is: [0, 0])
             expect(ends.last?.body.hasPrefix("2 ("), is: true)
@@ -222,7 +218,7 @@ internal import Testing
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let reports = Reports()
-            let notifier = reports.make(patience: .seconds(10))
+            let notifier = reports.make(patience: .seconds(20))
             for number in 1...40 as ClosedRange<UInt64> { await notifier.show(EndToast.finished(number)) }
             // On a busy machine the last toast may expire before the held ones, so compare without the order.
             expect(await eventually { await reports.events.count == 40 }, is: true)
@@ -264,6 +260,24 @@ internal import Testing
             await notifier.show(EndToast.finished(3))
             expect(await reports.contains(.shown(DownloadNumber(3))), is: true)
             expect(await server.received.count, is: 3)
+            await bus.stop()
+        }
+    }
+
+    @Test func `are sent to a server that replaces another, which leaves later without an answer`() async {
+        await #expect(processExitsWith: .success) {
+            let bus = await beginSession()
+            let former = try await OddServer(name: "mako", .hangsInNotify)
+            let reports = Reports()
+            let notifier = reports.make()
+            await notifier.show(EndToast.finished(1))
+            expect(await eventually { await former.received.count == 1 }, is: true)
+            try await former.resign()
+            let next = try await OddServer(name: "mako")
+            await former.vanish()
+            expect(await reports.contains(.shown(DownloadNumber(1))), is: true)
+            expect(await reports.events.count, is: 1)
+            expect(await next.received.count, is: 1)
             await bus.stop()
         }
     }
@@ -351,7 +365,8 @@ internal import Testing
             expect(await reports.contains(.shown(DownloadNumber(1))), is: true)
             await bus.stop()
             await notifier.show(EndToast.finished(2))
-            expect(await reports.contains(.failed(DownloadNumber(2))), is: true)
+            // It fails at once, or at the end of its patience if GIO hears of the bus's end last.
+            expect(await reports.contains(.failed(DownloadNumber(2)), within: Notifier.patience * 2), is: true)
             await dunst.stop()
             await display.stop()
         }
@@ -366,8 +381,11 @@ internal import Testing
             let start = ContinuousClock.now
             await notifier.show(EndToast.finished(0))
             expect(await eventually { await server.received.count == 1 }, is: true)
-            for step in 0..<10_000 as Range<UInt64> { await notifier.show(ProgressToast.of(step)) }
-            for number in 1...100 as ClosedRange<UInt64> { await notifier.show(EndToast.finished(number)) }
+            // In one turn of the bus loop: libnotify would give up meanwhile if each toast waited for a thread of a busy machine.
+            await BusActor.run {
+                for step in 0..<10_000 as Range<UInt64> { notifier.show(ProgressToast.of(step)) }
+                for number in 1...100 as ClosedRange<UInt64> { notifier.show(EndToast.finished(number)) }
+            }
             // The oldest toasts are dropped and reported.
             expect(await reports.contains(.failed(DownloadNumber(68))), is: true)
             expect(await reports.events, is: (1...68).map { .failed(DownloadNumber($0)) })
@@ -405,7 +423,7 @@ internal import Testing
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()
             let reports = Reports()
-            let notifier = reports.make(patience: .seconds(10))
+            let notifier = reports.make(patience: .seconds(20))
             for number in 1...3 as ClosedRange<UInt64> { await notifier.show(EndToast.finished(number)) }
             await notifier.show(ProgressToast.of(1))
             await notifier.withdraw(DownloadNumber(2))

@@ -129,7 +129,11 @@ private enum ReturnCase: String, CaseIterable, Sendable, CustomStringConvertible
     verdict.tell(message, "its owner")
     verdict.expect(message.contains("open again the files that it creates in \(place.files)"), "its owner was told “\(message)”")
     verdict.expect(last?.received == 0, "\(last?.received ?? 0) bytes count")
-    verdict.expect(server.requests.count == 1, "the server was asked \(server.requests.count) times")
+    // A folder that is waited for is tried every 3 s, so the server may have been asked again by now.
+    let arrivals = server.requests.map(\.arrived)
+    let time = ContinuousClock.now - (arrivals.first ?? .now)
+    let most = test == .another ? 1 + Int(time / .milliseconds(2900)) : 1
+    verdict.expect((1...most).contains(arrivals.count), "the server was asked \(arrivals.count) times in \(time)")
     await expectNoTraces(of: [], place, lane, &verdict)
     return verdict
 }

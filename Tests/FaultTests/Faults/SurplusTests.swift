@@ -45,7 +45,7 @@ private let surplusServer = """
     """
 
 extension `The fault campaign` {
-    @Suite(.timeLimit(.minutes(5))) struct `Bytes that a server sends behind an answer, a little late` {
+    @Suite(.timeLimit(.minutes(20))) struct `Bytes that a server sends behind an answer, a little late` {
         private static let tries = 100
 
         @Test(arguments: ["http", "https"])

@@ -87,8 +87,14 @@ internal import Testing
         if !ended { daemon.signal(SIGKILL) }
         let exit = Ending(await daemon.wait())
         self.daemon = nil
-        #expect(await eventually { owner == nil })
+        #expect(await eventually { await isNameFree() })
         return ended ? exit : Ending(status: -1, errors: "it did not end within 60 seconds. \(exit.errors)")
+    }
+
+    /// Asks the bus, because the signals of a daemon that has lived briefly may be still on their way. They come before the answer.
+    private func isNameFree() async -> Bool {
+        let hasOwner = try? await connection.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, BusName.service)
+        return hasOwner == false && owner == nil
     }
 
     /// Whether the daemon, told to leave, releases its name in time. Its process may remain: the kernel keeps a process that waits for a

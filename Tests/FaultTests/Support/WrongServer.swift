@@ -9,7 +9,7 @@ struct ServerCase: Sendable, CustomStringConvertible {
     var description: String { "\(misbehaviour.name), \(stage.rawValue)" }
 
     /// Serves the file's beginning (unless fresh), then wrong answers, then good ones. After the beginning, the server waits for `gate`.
-    /// `ranges`: the first answer is right, and goes on once another range is requested, or after three seconds.
+    /// `ranges`: the first answer is right, and goes on once another range is requested, or after five seconds.
     /// `mirrors`: the same, and the other range may be requested from a mirror, which opens `gate`.
     func server(_ gate: Gate) async -> ScriptedServer {
         let (test, stage, turns) = (misbehaviour, stage, Turns())
@@ -20,7 +20,7 @@ struct ServerCase: Sendable, CustomStringConvertible {
             if stage == .ranges || stage == .mirrors, request.number == 0 {
                 reply.send("HTTP/1.1 200 OK\r\n" + first.joined(separator: "\r\n"))
                 reply.send(Misbehaviour.old[..<100_000])
-                for _ in 0..<300 where !gate.isOpen { poll(nil, 0, 10) }
+                for _ in 0..<500 where !gate.isOpen { poll(nil, 0, 10) }
                 reply.send(Misbehaviour.old[100_000...])
                 return reply.close()
             }

@@ -181,7 +181,7 @@ extension Running {
         let path = try await running.write(server.url("/a"), into: file.wire)
         #expect(await running.client.signals.until { $0.contains { ($0.progress?.received ?? 0) >= 1_000_000 } })
         try await running.client.pause(path)
-        #expect(running.held == 1)
+        #expect(await eventually { running.held == 1 })
         try await running.client.resume(path)
         #expect(try await running.client.wait(path) == "")
         #expect(file.bytes == body)

@@ -17,7 +17,7 @@ internal import Testing
             #expect(try await running.client.get(Download.attempts, at: path) == 1)
             #expect(try await running.client.get(Download.error, at: path).details["http-status"] == .uint32(status))
         }
-        #expect(running.world.files == [])
+        #expect(await eventually { running.world.files == [] })
     }
 
     @Test(arguments: [408, 425, 429, 500, 502, 503] as [Int])

@@ -242,8 +242,8 @@ internal import Testing
         }
         #expect(begun?.name == todokuError("Timeout"))
         // Once bytes are held that a resume keeps, the download is retried, whatever `retries` says.
-        // The server has seconds for the first bytes: without them, it would not be.
-        let path = try await running.download(server.url("/kept"), ["stall-timeout": .uint32(6000), "retries": .uint32(0)])
+        // The server has a quarter of a minute for the first bytes: without them, it would not be.
+        let path = try await running.download(server.url("/kept"), ["stall-timeout": .uint32(15_000), "retries": .uint32(0)])
         #expect(
             await running.client.signals.until { seen in
                 seen.contains { $0.path == path.value && $0.state == "waiting" && $0.changed?["WaitReason"] == .string("retry") }

@@ -28,7 +28,10 @@ struct `The costs of the service` {
         let timed = signals.count { $0.member == "Progress" || ["active", "verifying", "committing"].contains($0.state ?? "") }
         let others = Double(signals.count - timed) / Double(count)
         print("costs: a small file \(costs), signals \(others), and \(timed) of \(count) files that took long")
-        #expect(costs.files <= 60 && costs.flushes <= 5.5 && costs.sockets <= 14 && costs.allocations <= 1050, "\(costs)")
+        // Each of these signals is sent by one call, and costs as much memory as the answer to a GetAll.
+        let more = Double(timed) / Double(count)
+        #expect(costs.files <= 60 && costs.flushes <= 5.5, "\(costs)")
+        #expect(costs.sockets <= 14 + more && costs.allocations <= 1050 + 65 * more, "\(costs), \(more) signals of files that took long")
         #expect(others <= 5.2 && timed <= 3 * count)
     }
 
@@ -149,7 +152,7 @@ private final class CostDesk: Sendable {
     func batch(of count: Int) async throws {
         let items = (0..<count).map { Structure(server.url("/small/\($0)"), [String: Variant]()) }
         let (batch, _) = try await running.client.call(Manager.downloadBatch, (items, running.options()))
-        let (finished, _, _) = try await running.client.call(Batch.wait, at: batch, [:])
+        let (finished, _, _) = try await running.client.call(Batch.wait, at: batch, [:], timeout: .seconds(180))
         #expect(finished == UInt32(count))
     }
 }

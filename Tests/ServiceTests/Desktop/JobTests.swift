@@ -40,7 +40,8 @@ extension StandInJobServer {
         #expect(told["percent"] == .uint32(UInt32((told["processedBytes"]?.uint64 ?? 0) / 100_000)))
         #expect(told["totalFiles"] == .uint64(1) && told["processedFiles"] == .uint64(0))
         #expect((told["elapsedTime"]?.uint64 ?? 0) >= 1500)
-        #expect((told["speed"]?.uint64 ?? 0) > 0)
+        // After a stop of the server the speed may be 0 for a moment.
+        #expect(await eventually { (await view.properties["speed"]?.uint64 ?? 0) > 0 })
         #expect(told["descriptionValue1"]?.string == server.url("/%E5%86%99%E7%9C%9F.zip"), "without the query")
         #expect(told["descriptionValue2"]?.string == "\(running.world.folder)/写真.zip")
         #expect(told["destUrl"]?.string == "file://\(running.world.folder)")
@@ -146,17 +147,26 @@ extension StandInJobServer {
         var quiet = [try await running.download(server.url("/quiet"), ["notify": .string("never")])]
         quiet.append(try await running.download(server.url("/hidden"), ["notify": .string("always"), "show-progress": .bool(false)]))
         quiet.append(try await running.download(server.url("/front"), front))
-        try await running.fetch(server.url("/small"), shown)
+        // On a busy machine, even a small download may take long enough for a job.
+        var tries = 0
+        var lasted = Duration.seconds(2)
+        while lasted > .milliseconds(1500) {
+            tries += 1
+            let start = ContinuousClock.now
+            try await running.fetch(server.url("/small\(tries)"), shown)
+            lasted = .now - start
+        }
         for path in quiet { #expect(await running.client.signals.has("Progress", at: path, count: 30)) }
         let loud = try await running.download(server.url("/loud"), shown)
         let view = try #require(await jobs.only())
-        #expect(await jobs.views.count == 1)
+        let before = await jobs.views.count
+        #expect((1...tries).contains(before), "\(before) views after \(tries) small downloads")
         #expect(await eventually { await view.properties["descriptionValue1"]?.string == server.url("/loud") })
         // An app that comes to the front loses its job view; an app that leaves the front gets one.
         try await running.client.call(Manager.setForeground, ("org.example.Front", false))
-        #expect(await eventually { await jobs.views.count == 2 })
+        #expect(await eventually { await jobs.views.count == before + 1 })
         try await running.client.call(Manager.setForeground, ("org.example.Front", true))
-        let second = await jobs.views[1]
+        let second = await jobs.views[before]
         #expect(await eventually { await second.terminated == 1 })
         for path in quiet + [loud] { try await running.client.cancel(path) }
         server.gate.open()
@@ -212,7 +222,7 @@ extension StandInJobServer {
             await eventually { await again.properties["descriptionValue1"]?.string == server.url("/b") }, "with all, not only what is new")
         let exit = await running.daemon.stop()
         #expect(exit.isClean, "\(exit)")
-        #expect(await again.terminated == 1)
+        #expect(await eventually { await again.terminated == 1 })
         server.gate.open()
     }
 

@@ -5,7 +5,7 @@ internal import TestSupport
 internal import Testing
 
 /// Toasts that the desktop has taken over (`org.gtk.Notifications`). Here, a toast keeps the service for only one second.
-@Suite(.timeLimit(.minutes(3))) struct `A toast that was handed over` {
+@Suite(.timeLimit(.minutes(10))) struct `A toast that was handed over` {
     private let server = ScriptedServer { request, reply in
         if request.path.hasPrefix("/bad") { reply.respond(404) } else { reply.respond(200, text: "hello") }
     }
@@ -63,9 +63,13 @@ internal import Testing
         // This toast cannot be clicked. When it arrives, the service knows the fate of the previous toast.
         _ = await thrown { try await session.client.wait(try await session.client.download(server.url("/bad"), session.options())) }
         #expect(await eventually { await session.toasts.received.count == 2 })
+        let ending = ContinuousClock.now
         #expect(await session.world.bus.end(BusName.service, by: SIGTERM))
-        #expect(await session.desktop.toasts.count == 1)
-        #expect(await session.toasts.closed == [1])
+        // The exit waits a second for the desktop's answer, and leaves its own toast on screen if none comes: on a busy machine only.
+        let isAnswered = ending.duration(to: .now) < .seconds(1)
+        #expect(await eventually { await session.desktop.toasts.count == 1 })
+        let closed = await session.toasts.closed
+        #expect(closed == [1] || !isAnswered && closed == [], "\(closed)")
         try await session.desktop.click()
         #expect(await session.opener.hasOpened(1))
         #expect(session.opener.opened.first?.hasPrefix("\(done)|") == true)

@@ -116,10 +116,13 @@ private struct KeptAwake {
         var paths: [ObjectPath] = []
         for number in 0..<20 { paths.append(try await running.download(server.url("/\(number)"))) }
         _ = try await running.download(server.url("/last"))
+        let begun = ContinuousClock.now
         try await running.client.call(Manager.resumeAll, ())
         for path in paths { _ = try await running.client.wait(path) }
         #expect(await eventually { await logind.held == ["block", "delay"] })
-        #expect(await logind.asked.count == 2)
+        // The locks stay for three seconds after the last byte. Where a machine stops for longer between two files, they are taken again.
+        let pauses = Int((ContinuousClock.now - begun) / .seconds(3))
+        #expect(await logind.asked.count <= 2 * (1 + pauses), "\(pauses)")
         await running.world.kill(running.daemon)
         #expect(await eventually { await logind.held == [] })
         gate.open()

@@ -30,10 +30,13 @@ internal import Testing
     }
 
     @Test func `a pending Wait keeps it, until its caller leaves`() async throws {
-        let running = try await Running.start(["--idle-exit", "15"])
-        let path = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false)])
-        let monitor = Child(["dbus-monitor", "--session", "--profile"], environment: running.world.environment)
+        // The monitor comes first: a program may take seconds to start, and the service leaves after fifteen.
+        let world = await ServiceWorld()
+        let monitor = Child(["dbus-monitor", "--session", "--profile"], environment: world.environment)
         #expect(await eventually { monitor.output.contains("NameLost") })
+        let client = try await world.client()
+        let running = Running(world: world, daemon: await world.start(["--idle-exit", "15"]), client: client)
+        let path = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false)])
         let waiter = Child(
             [
                 "gdbus", "call", "--session", "--timeout", "600", "--dest", BusName.service, "--object-path", path.value, "--method",
@@ -102,9 +105,12 @@ internal import Testing
         chmod(folder("server"), 0o755)
         let running = try await Running.start(names: failsToStart ? ["org.freedesktop.Notifications": folder("server")] : [:])
         let server = ScriptedServer { request, reply in reply.serve(patternBytes(2_000_000), for: request) }
+        let monitor = Child(["dbus-monitor", "--session", "--profile"], environment: running.world.environment)
+        #expect(await eventually { monitor.output.contains("NameLost") })
         _ = try await running.fetch(server.url("/a"), ["notify": .string("always")])
-        // The bus reports the failed start to the service, which wakes up for that.
-        if failsToStart { #expect(await eventually { readFile(folder("starts")) == Array("started\n".utf8) }) }
+        // The bus reports to the service that nothing was started, and the service wakes up for that.
+        #expect(await eventually { Trace(monitor.output).refusals("StartServiceByName") >= 1 })
+        if failsToStart { #expect(readFile(folder("starts")) == Array("started\n".utf8)) }
         let process = "/proc/\(running.daemon.pid)"
         #expect(await eventually { !threadNames(process).contains { ["todoku-disk", "todoku-callers"].contains($0) } })
         let before = await settled(process)

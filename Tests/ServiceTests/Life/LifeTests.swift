@@ -120,6 +120,8 @@ internal import Testing
         let before = [try await client.all(good), try await client.all(bad), try await client.all(cancelled)]
         _ = await world.stop(daemon)
 
+        // The signals of the one that has ended have arrived once the bus has answered a later call.
+        _ = try await client.connection.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, BusName.service)
         let seen = await client.signals.seen.count
         daemon = await world.start()
         #expect([try await client.all(good), try await client.all(bad), try await client.all(cancelled)] == before)

@@ -295,6 +295,12 @@ extension Trace {
         let calls = calls(member)
         return lines.count { $0.type == "mr" && calls.contains("\($0.destination) \($0.serial)") }
     }
+
+    /// How many calls of `member` were answered with an error.
+    func refusals(_ member: String) -> Int {
+        let calls = calls(member)
+        return lines.count { $0.type == "err" && calls.contains("\($0.destination) \($0.serial)") }
+    }
 }
 
 extension String {

@@ -75,7 +75,7 @@ internal import Testing
     }
 }
 
-@Suite(.timeLimit(.minutes(3))) struct `Secrets in the database` {
+@Suite(.timeLimit(.minutes(10))) struct `Secrets in the database` {
     private let secrets: [String: Variant] = [
         "headers": .dictionary([("X-Api", "Secret1")]), "username": .string("Secret2"), "password": .string("Secret3"),
         "retries": .uint32(0),
@@ -188,9 +188,19 @@ internal import Testing
     }
 
     @Test func `it still leaves when idle`() async throws {
-        let running = try await Running.start(["--idle-exit", "15"])
-        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
-        _ = try await running.fetch(server.url("/a"), toasts)
-        #expect(await running.daemon.wait().status == 0)
+        let running = try await Running.start()
+        let gate = Gate()
+        defer { gate.open() }
+        let server = ScriptedServer { _, reply in
+            gate.wait()
+            reply.respond(200, text: "x")
+        }
+        let path = try await running.download(server.url("/a"), toasts)
+        #expect(await running.world.stop(running.daemon).status == 0)
+        // The download keeps the service running until the gate opens, however long its start takes.
+        let daemon = await running.world.start(["--idle-exit", "5"])
+        gate.open()
+        #expect(await running.client.signals.has("Finished", at: path))
+        #expect(await daemon.wait().status == 0)
     }
 }

@@ -11,7 +11,7 @@ internal import Testing
 private let manager = BusName.managerPath.value
 private let app = "org.example.App"
 
-@Suite(.timeLimit(.minutes(3))) struct `The network of a caller in a sandbox` {
+@Suite(.timeLimit(.minutes(10))) struct `The network of a caller in a sandbox` {
     private let quiet: [String: Variant] = ["notify": .string("never")]
 
     @Test func `does not exist through us if its sandbox has none`() async throws {

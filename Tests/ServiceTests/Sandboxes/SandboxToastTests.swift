@@ -8,7 +8,7 @@ internal import Testing
 private let app = "org.example.App"
 private let noLink = "新しいリンクが必要です"
 
-@Suite(.timeLimit(.minutes(3))) struct `The toast of an app in a sandbox` {
+@Suite(.timeLimit(.minutes(10))) struct `The toast of an app in a sandbox` {
     private let server = ScriptedServer { request, reply in
         if request.path == "/old" { reply.respond(403) } else { reply.respond(200, text: "hello") }
     }
@@ -22,7 +22,12 @@ private let noLink = "新しいリンクが必要です"
         return (running, await Sandbox(running.world), try await OddServer(name: name, at: running.world.bus.address))
     }
 
-    private let options: [String: Variant] = ["notify": .string("always"), "title": .string("Todoku"), "body": .string("Click here")]
+    /// Where the server is slow, a download of two seconds would have a progress toast, too.
+    private let options: [String: Variant] = [
+        "notify": .string("always"), "title": .string("Todoku"), "body": .string("Click here"), "show-progress": .bool(false),
+    ]
+    /// After a slow call, as on a busy machine, the service shows no progress for a minute.
+    private let longEnough: Duration = .seconds(150)
 
     @Test func `says whose it is, with the entry that lets the user switch it off`() async throws {
         let tools = FakeOpener()
@@ -61,17 +66,18 @@ private let noLink = "新しいリンクが必要です"
             reply.close()
         }
         let client = try await sandbox.client()
-        let theirs = try await client.download(slow.url("/theirs"), options)
-        #expect(await eventually { await !toasts.received.isEmpty })
+        let lasting = options.merging(["show-progress": .bool(true)]) { $1 }
+        let theirs = try await client.download(slow.url("/theirs"), lasting)
+        #expect(await eventually(within: longEnough) { await !toasts.received.isEmpty })
         let alone = try #require(await toasts.received.last)
         #expect(alone.app == "閲覧" && alone.body.hasPrefix("閲覧\ntheirs — ") && alone.hints["desktop-entry"] == .string(app), "\(alone)")
         // Together with the user's own downloads, the toast is ours, and names no file.
-        let own = try await running.download(slow.url("/own"), options)
-        #expect(await eventually { await toasts.received.last?.app == "Todoku" })
+        let own = try await running.download(slow.url("/own"), lasting)
+        #expect(await eventually(within: longEnough) { await toasts.received.last?.app == "Todoku" })
         let both = try #require(await toasts.received.last)
         #expect(!both.body.contains("theirs") && both.hints["desktop-entry"] == .string(BusName.service), "\(both)")
         try await running.client.cancel(own)
-        #expect(await eventually { await toasts.received.last?.app == "閲覧" })
+        #expect(await eventually(within: longEnough) { await toasts.received.last?.app == "閲覧" })
         try await running.client.set(Manager.language, "en")
         _ = try await client.wait(try await client.download(server.url("/a"), options))
         #expect(await eventually { await toasts.received.contains { $0.summary == "Todoku" && $0.app == "Viewer" } })
@@ -199,10 +205,15 @@ private let noLink = "新しいリンクが必要です"
         // This toast cannot be clicked. When it arrives, the service knows the fate of the previous toasts.
         _ = await thrown { try await running.fetch(server.url("/old"), options) }
         #expect(await eventually { await toasts.received.count == 3 })
+        let ending = ContinuousClock.now
         #expect(await running.world.stop(running.daemon).status == 0)
+        // The exit waits a second for the desktop's answer, and leaves the own toast on screen if none comes: on a busy machine only.
+        let isAnswered = ending.duration(to: .now) < .seconds(1)
         // Only the user's own toast was handed over. The app's toast stays on the screen.
+        #expect(await eventually { await !desktop.toasts.isEmpty })
         #expect(await desktop.toasts.compactMap { $0.content["title"]?.string } == ["Own"])
-        #expect(await toasts.closed == [2])
+        let closed = await toasts.closed
+        #expect(closed == [2] || !isAnswered && closed == [], "\(closed)")
         await sandbox.stop()
     }
 

@@ -149,6 +149,14 @@ final class RawCaller {
         return nil
     }
 
+    /// Writes a call that the service answers after it has looked at all earlier ones, also those that wait until the bus has said who the
+    /// caller is. (`Ping` is no such call: libdbus answers it by itself, before the service sees any message.)
+    @discardableResult func callLast() -> UInt32 {
+        call(
+            BusName.managerPath.value, Standard.properties, "Get",
+            [.string(Manager.interface), .string(Manager.version.name)])
+    }
+
     private func number(_ at: Int) -> UInt32 { (0..<4).reduce(0) { $0 | UInt32(incoming[start + at + $1]) << (8 * $1) } }
     private func text(_ at: Int, _ length: Int) -> String {
         String(decoding: incoming[(start + at)..<(start + at + length)], as: UTF8.self)

@@ -66,6 +66,9 @@ public import EventLoop
         (connection, hanging) = (nil, [])
     }
 
+    /// Gives its name away, and stays on the bus with the calls that it has not answered.
+    public func resign() throws { try connection?.releaseName(Self.interface) }
+
     /// Returns to the bus like another process, which counts from 1. The bus has seen it leave.
     public func come() throws {
         let connection = try address.map(Connection.open) ?? Connection.session()

@@ -206,12 +206,14 @@ struct `A small disk` {
         (EACCES, .permissionDenied, nil), (EPERM, .permissionDenied, nil), (EROFS, .permissionDenied, .destination),
         (ENOENT, .writeFailed, .destination), (ENOTDIR, .writeFailed, .destination), (ESTALE, .writeFailed, .destination),
         (ENXIO, .writeFailed, .destination), (ENODEV, .writeFailed, .destination), (EIO, .writeFailed, .destination),
-        (EMFILE, .writeFailed, nil),
+        (EMFILE, .writeFailed, nil), (ENFILE, .writeFailed, nil), (ENOMEM, .writeFailed, nil), (ELOOP, .writeFailed, nil),
     ]
+    /// What passes without anybody’s help, so that the download tries again.
+    static let passing = [EIO, EMFILE, ENFILE, ENOMEM]
 
     @Test(arguments: meanings) func `has its name, and what it waits for`(code: Int32, name: ErrorName, wait: WaitReason?) {
         let failure = DiskError("write the part file", code, shortage: DiskError.Shortage(missing: 5, room: 2)).failure(folder: "/f")
-        #expect(failure.name == name && failure.wait == wait && failure.isRetryable == (code == EIO))
+        #expect(failure.name == name && failure.wait == wait && failure.isRetryable == Self.passing.contains(code))
         #expect(failure.missingBytes == (wait == .diskSpace ? 5 : nil))
         #expect(failure.message.contains("/f"))
     }

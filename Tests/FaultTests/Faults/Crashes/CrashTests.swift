@@ -16,10 +16,17 @@ extension `The fault campaign` {
 
         @Test func `twice is set aside by the next start, and the others resume`() async throws {
             let (lane, place) = (try await Lane(try await Shim.compiled()), Place())
-            let server = ScriptedServer { request, reply in reply.serve(Bodies.large, for: request, entityTag: "\"v1\"") }
+            // The daemon must not crash before it has answered the call.
+            let gate = Gate()
+            defer { gate.open() }
+            let server = ScriptedServer { request, reply in
+                gate.wait()
+                reply.serve(Bodies.large, for: request, entityTag: "\"v1\"")
+            }
             let trap = ["FAULTSHIM_TRAP": bad]
             #expect(await lane.start(place, more: trap) == nil)
             let path = try await download(lane, place, server.url("/bad.bin"))
+            gate.open()
             let crash = try await lane.crash()
             #expect(crash == 128 + SIGILL || crash == 128 + SIGTRAP, "\(crash)")
             let marks = "\(place.state)/todoku/crashes"
@@ -55,9 +62,16 @@ extension `The fault campaign` {
             ])
         func `leaves its mark, whichever thread worked on it`(variable: String, name: String, what: String) async throws {
             let (lane, place) = (try await Lane(try await Shim.compiled()), Place())
-            let server = ScriptedServer { request, reply in reply.serve(Bodies.large, for: request, entityTag: "\"v1\"") }
+            // The daemon must not crash before it has answered the call.
+            let gate = Gate()
+            defer { gate.open() }
+            let server = ScriptedServer { request, reply in
+                gate.wait()
+                reply.serve(Bodies.large, for: request, entityTag: "\"v1\"")
+            }
             #expect(await lane.start(place, more: [variable: name]) == nil)
             _ = try await download(lane, place, server.url("/bad.bin"))
+            gate.open()
             let crash = try await lane.crash()
             #expect([SIGILL, SIGTRAP, SIGSEGV].contains(crash - 128), "\(what): \(crash)")
             #expect(readFile("\(place.state)/todoku/crashes") == Array("1\n".utf8), "\(what)")

@@ -140,17 +140,18 @@ private final class PacedFile: Sendable {
     }
     guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict }
     let all = try await lane.settle(Array(acknowledged.values))
+    // A call that was killed before its answer may have left a download unknown to the caller. It must end like the others. Its file is
+    // counted below, once it has its name.
+    let known = Set(acknowledged.values.map(\.value))
+    let unknown = all.keys.filter { !known.contains($0) }
+    let ended = try await lane.settle(unknown.map { ObjectPath($0) })
+    verdict.expect(unknown.allSatisfy { ended[$0]?.hasEnded ?? false }, "not ended: \(ended.filter { !$0.value.hasEnded })")
     for file in files {
         guard let path = acknowledged[file.name] else { continue }
         if file.name == "cancelled.bin", all[path.value]?.state == "cancelled" { continue }
         verdict.expect(file.name != "cancelled.bin" || !isCancelled, "what was cancelled is \(all[path.value]?.outcome ?? "gone")")
         check(file, path, all[path.value], kills, place, lane, &verdict)
     }
-    // A call that was killed before its answer may have left a download unknown to the caller. It must end like the others.
-    let known = Set(acknowledged.values.map(\.value))
-    let unknown = all.keys.filter { !known.contains($0) }
-    let ended = try await lane.settle(unknown.map { ObjectPath($0) })
-    verdict.expect(unknown.allSatisfy { ended[$0]?.hasEnded ?? false }, "not ended: \(ended.filter { !$0.value.hasEnded })")
     let names = ended.values.filter { $0.state == "finished" }.map { String($0.path.split(separator: "/").last ?? "") }
     await expectNoTraces(of: names, place, lane, &verdict)
     await lane.end(SIGKILL)

@@ -94,6 +94,10 @@ enum UnsavedEnd: String, CaseIterable, Sendable {
         let isHeld = await eventually { [place] in place.held > 0 }
         #expect(isHeld)
         let reads = Reads(path, batch, lane)
+        // The calls of the reads are sent in turns of the loop. This turn comes after them.
+        await withCheckedContinuation { continuation in
+            BusActor.spawn { continuation.resume() }
+        }
         // The service reads calls in their order.
         _ = try await lane.property(Manager.version.name)
         return reads
@@ -142,7 +146,8 @@ enum UnsavedEnd: String, CaseIterable, Sendable {
         }
     }
 
-    /// Sends a call now. Its result is the state, or nil if the call does not tell it. An error is no answer: the service was killed.
+    /// Sends a call in the next turn of the loop. Its result is the state, or nil if the call does not tell it. An error is no answer: the
+    /// service was killed.
     private func ask(_ name: String, _ call: @escaping @BusActor @Sendable () async throws -> String?) {
         BusActor.spawn { [self] in
             do {

@@ -119,7 +119,7 @@ extension `The fault campaign` {
         verdict.wrong.append("five calls were refused after one fault")
         return verdict
     }
-    _ = try await eventually(within: .seconds(6)) {
+    _ = try await eventually(within: .seconds(30)) {
         if (lane.received[path.value] ?? 0) >= 1_400_000 { return true }
         guard let now = try await lane.describe()[path.value] else { return true }
         return now.hasEnded || now.state == "waiting"
@@ -131,6 +131,8 @@ extension `The fault campaign` {
     guard await startInTheEnd(place, fault, lane, &verdict) else { return verdict }
     started()
     await finish(path, "a.bin", body, place, lane, &verdict)
+    // A daemon that leaves waits for the answer to its toast for 2 s only.
+    _ = await eventually { lane.toasts.ends(of: "a.bin") > 0 }
     // A restart on a good disk changes nothing, and announces nothing again.
     await lane.end(SIGTERM)
     guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict }

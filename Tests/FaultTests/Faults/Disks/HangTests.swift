@@ -47,9 +47,10 @@ extension `The fault campaign` {
         @Test func `of the queue leaves no call without an answer, and accepts nothing that is not saved`() async throws {
             let report = await Report(
                 "The queue's disk hangs",
-                notes:
-                    "A commit does not come back. Every call is answered within 20 s, 10,500 at once too; what was answered with Storage is not there."
-            )
+                notes: """
+                    A commit does not come back. Every call is answered, a download among 10,500 other calls within 25 s; what was \
+                    answered with Storage is not there.
+                    """)
             try await runCases([QueueCase()], report) { _, lane in try await hangQueue(lane) }
             await report.finish()
         }
@@ -108,6 +109,11 @@ private func otherDisk() throws -> TemporaryFolder {
     // Further calls for the folder are answered, too.
     var ways: [ObjectPath] = []
     if case .success(let path) = accepted { ways.append(path) }
+    // By then the disk hangs, unless the download needs fewer calls.
+    _ = try await eventually {
+        guard place.hits == 0, let path = ways.first else { return true }
+        return try await lane.describe()[path.value]?.hasEnded ?? true
+    }
     for number in 0..<2 {
         let asked = ContinuousClock.now
         switch await ask("more-\(number).bin", in: dead.path) {
@@ -137,8 +143,8 @@ private func otherDisk() throws -> TemporaryFolder {
         verdict.expect(download.map { fileHolds($0.path, body) } ?? false, "\(download?.path ?? "it") holds wrong bytes")
         verdict.right += 1
     }
-    let parts = listFolder(dead.path).filter { $0.hasPrefix(".") }
-    verdict.expect(parts.isEmpty, "left behind: \(parts)")
+    let isClean = await eventually { !listFolder(dead.path).contains { $0.hasPrefix(".") } }
+    verdict.expect(isClean, "left behind: \(listFolder(dead.path))")
     await lane.end(SIGTERM)
     return verdict
 }
@@ -150,14 +156,25 @@ private struct SlowCase: Sendable, CustomStringConvertible {
 @BusActor private func slow(_ lane: Lane) async throws -> Verdict {
     let (place, stick) = (Place(), try otherDisk())
     var verdict = Verdict(row: "1.5 s a write", name: "1.5 s a write")
-    let body = Bodies.large
-    let server = ScriptedServer { request, reply in reply.serve(body, for: request, entityTag: "\"v1\"") }
+    let (body, gate) = (Bodies.large, Gate())
+    defer { gate.open() }
+    let server = ScriptedServer { request, reply in
+        guard request.path == "/slow.bin" else { return reply.serve(body, for: request, entityTag: "\"v1\"") }
+        // Its end waits for the other files, however long they take on a busy machine.
+        reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: body.count)
+        reply.send(body.dropLast())
+        gate.wait()
+        reply.send(body.suffix(1))
+    }
     let fault = Fault(kind: .slow, at: 1, isLasting: true)
     if let ending = await lane.start(place, fault, more: ["FAULTSHIM_ROOTS": stick.path]) {
         verdict.wrong.append("it did not start: \(ending.errors)")
         return verdict
     }
-    let slow = try await lane.download(server.url("/slow.bin"), ["directory": .string(stick.path), "notify": .string("never")])
+    let patient: [String: Variant] = [
+        "directory": .string(stick.path), "notify": .string("never"), "stall-timeout": .uint32(600_000),
+    ]
+    let slow = try await lane.download(server.url("/slow.bin"), patient)
     #expect(await eventually { place.hits > 0 })
     for number in 0..<3 {
         let begun = ContinuousClock.now
@@ -173,7 +190,8 @@ private struct SlowCase: Sendable, CustomStringConvertible {
     }
     let between = try await lane.describe()[slow.value]
     verdict.expect(between?.state == "active", "the slow disk's download is \(between?.state ?? "gone")")
-    let all = try await lane.settle([slow], within: .seconds(60))
+    gate.open()
+    let all = try await lane.settle([slow], within: .seconds(120))
     verdict.expect(all[slow.value].map { fileHolds($0.path, body) } ?? false, "the slow disk's file is wrong")
     verdict.right += 1
     await lane.end(SIGTERM)
@@ -212,7 +230,8 @@ private enum StallCase: String, Sendable, CaseIterable, CustomStringConvertible 
     verdict.wasMet = await eventually { place.hits > 0 }
     let begun = ContinuousClock.now
     var number = 0
-    while ContinuousClock.now - begun < .seconds(10) {
+    // On a busy machine four files may take longer than 10 s. A transfer waits for its disk for 30 s.
+    while ContinuousClock.now - begun < .seconds(10) || number < 4 && ContinuousClock.now - begun < .seconds(20) {
         number += 1
         let name = "healthy-\(number).bin"
         let other = try await lane.download(server.url("/\(name)"), ["directory": .string(place.files), "notify": .string("never")])
@@ -229,7 +248,7 @@ private enum StallCase: String, Sendable, CaseIterable, CustomStringConvertible 
     let asked = server.requests.count { $0.path == "/stalled.bin" }
     verdict.expect(asked == 1, "its server was asked \(asked) times")
     verdict.right += 1
-    verdict.expect(listFolder(stalled.path) == ["stalled.bin"], "left behind: \(listFolder(stalled.path))")
+    verdict.expect(await eventually { listFolder(stalled.path) == ["stalled.bin"] }, "left behind: \(listFolder(stalled.path))")
     await lane.end(SIGTERM)
     return verdict
 }
@@ -265,7 +284,8 @@ private struct CallsCase: Sendable, CustomStringConvertible {
     verdict.wasMet = place.hits > 0
     for (number, answer) in answers.enumerated() {
         verdict.expect(answer.told == answers[0].told && answer.told?.contains("did not answer") == true, "\(number) was told \(answer)")
-        verdict.expect((.seconds(4) ... .seconds(9)).contains(answer.after), "\(number) was answered after \(answer.after)")
+        // A call that waits for another one first is answered after 10 s.
+        verdict.expect((Duration.seconds(4) ..< .seconds(10)).contains(answer.after), "\(number) was answered after \(answer.after)")
         verdict.errors += 1
     }
     verdict.expect(try await lane.describe().isEmpty && server.requests.isEmpty, "what was refused is there")
@@ -275,7 +295,7 @@ private struct CallsCase: Sendable, CustomStringConvertible {
     let end = try await lane.settle([path])[path.value]
     verdict.expect(end.map { fileHolds($0.path, body) } ?? false, "the disk is back, and the download is \(end?.state ?? "gone")")
     verdict.right += 1
-    verdict.expect(listFolder(dead.path) == ["back.bin"], "left behind: \(listFolder(dead.path))")
+    verdict.expect(await eventually { listFolder(dead.path) == ["back.bin"] }, "left behind: \(listFolder(dead.path))")
     await lane.end(SIGTERM)
     return verdict
 }
@@ -306,6 +326,11 @@ private struct QueueCase: Sendable, CustomStringConvertible {
         }
         verdict.expect(ContinuousClock.now - asked < limit, "\(what) took \(ContinuousClock.now - asked)")
     }
+    /// On a busy machine it takes seconds to write and to read the messages of so many calls.
+    func setMost(_ most: UInt32) async throws(DBusError) {
+        let arguments = (Manager.interface, "MaxPerHost", Variant.uint32(most))
+        try await lane.connection.call(Standard.set, on: BusName.service, at: BusName.managerPath, arguments, timeout: .seconds(60))
+    }
     let first = try await lane.download(server.url("/first.bin"), options)
     await finish(first, "first.bin", body, place, lane, &verdict)
     place.reach(fault)
@@ -314,23 +339,25 @@ private struct QueueCase: Sendable, CustomStringConvertible {
         for number in 0..<many {
             group.addTask {
                 do throws(DBusError) {
-                    try await lane.set("MaxPerHost", .uint32(UInt32(4 + number % 2)))
+                    try await setMost(UInt32(4 + number % 2))
                     return ""
                 } catch { return error.name }
             }
         }
         return await group.reduce(into: [String: Int]()) { $0[$1, default: 0] += 1 }
     }
-    await expectStorage("a download", within: .seconds(20)) { () throws(DBusError) in
-        _ = try await lane.download(server.url("/second.bin"), options)
+    // It is answered after 15 s, and callers wait for 25 s. The answer comes among those of the other calls.
+    await expectStorage("a download", within: .seconds(25)) { () throws(DBusError) in
+        _ = try await lane.connection.call(
+            Manager.download, on: BusName.service, at: BusName.managerPath, (server.url("/second.bin"), options), timeout: .seconds(60))
     }
     let told = await answers
     verdict.expect(told.keys.allSatisfy { $0.hasSuffix(".Storage") }, "of \(many) calls: \(told)")
     verdict.expect(await lane.answersNewcomer(), "a new caller was not answered")
-    await expectStorage("a later download", within: .seconds(10)) { () throws(DBusError) in
+    await expectStorage("a later download", within: .seconds(14)) { () throws(DBusError) in
         _ = try await lane.download(server.url("/third.bin"), options)
     }
-    await expectStorage("a later setting", within: .seconds(10)) { () throws(DBusError) in try await lane.set("MaxActive", .uint32(5)) }
+    await expectStorage("a later setting", within: .seconds(14)) { () throws(DBusError) in try await lane.set("MaxActive", .uint32(5)) }
     verdict.expect(try await lane.describe().count == 1, "what was refused is there")
     verdict.wasMet = place.hits > 0
     place.stopFaults()

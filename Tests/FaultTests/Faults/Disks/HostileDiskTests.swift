@@ -6,7 +6,7 @@ internal import TestSupport
 internal import Testing
 
 extension `The fault campaign` {
-    @Suite(.timeLimit(.minutes(3))) struct `A file system that tells of impossible room` {
+    @Suite(.timeLimit(.minutes(10))) struct `A file system that tells of impossible room` {
         /// The number of blocks (about 4 KiB each) that statvfs(2) reports.
         @Test(arguments: ["18446744073709551615", "9223372036854775808", "4503599627370496"])
         func `is believed only as far as possible, and no download waits for ever`(blocks: String) async throws {

@@ -9,14 +9,14 @@ extension `The fault campaign` {
     /// An unpacked folder on a disk where the deletion of one file in it takes as long as the test wants.
     @Suite struct `A folder that is deleted slowly` {
         @Test func `is off its name when Remove answers, and is deleted behind the answer by a service that stays for it`() async throws {
-            let folder = try await SlowFolder(idleExit: 1)
+            let folder = try await SlowFolder(idleExit: 8)
             let path = try await folder.unpack()
             folder.place.hold(true)
             try await folder.remove(path)
             #expect(listFolder(folder.place.files).map(SlowFolder.isLeftover) == [true], "\(listFolder(folder.place.files))")
             #expect(await eventually { folder.place.held == 1 })
-            // It would end after a second with nothing to do.
-            #expect(await !eventually(within: .seconds(3)) { await !folder.lane.isRunning }, "it ended before the deletion did")
+            // It would end after 8 s with nothing to do. A shorter time might end it before it is called.
+            #expect(await !eventually(within: .seconds(12)) { await !folder.lane.isRunning }, "it ended before the deletion did")
             folder.place.hold(false)
             #expect(await eventually { listFolder(folder.place.files).isEmpty }, "\(listFolder(folder.place.files))")
             #expect(await eventually { await !folder.lane.isRunning }, "it stays after the deletion")

@@ -72,9 +72,9 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         #expect(server.requests[1].field("If-None-Match") == "\(prefix)\"1\"")
         #expect(await eventually { running.world.files == ["a"] })
         // The result is a download like any other, and the previous one has left the list.
+        #expect(await running.client.signals.has("DownloadRemoved"))
         let path = try #require(try await running.client.list().first)
         #expect(try await running.client.list() == [path] && path != first)
-        #expect(await running.client.signals.has("DownloadRemoved"))
         let all = try await running.client.all(path)
         #expect(all["State"]?.string == "finished" && all["Path"]?.string == running.file("a") && all["FileName"]?.string == "a")
         #expect(all["Received"]?.uint64 == 50_000 && all["Fraction"]?.double == 1 && all["MediaType"]?.string == "application/x-test")

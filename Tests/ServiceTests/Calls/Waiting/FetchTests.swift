@@ -112,7 +112,7 @@ internal import Testing
         gate.open()
         _ = try await running.client.wait(path)
         #expect(running.world.files == ["a.bin"])
-        #expect(listFolder("\(running.world.state)/segments") == [])
+        #expect(await eventually { listFolder("\(running.world.state)/segments") == [] })
     }
 
     @Test func `remembers where it came from, without credentials and query`() async throws {

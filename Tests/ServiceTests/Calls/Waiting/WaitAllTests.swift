@@ -218,10 +218,13 @@ extension Client {
     }
 
     @Test func `keeps the service, and is forgotten with its caller`() async throws {
-        let running = try await Running.start(["--idle-exit", "15"])
-        let path = try await running.download("http://127.0.0.1:1/a", paused)
-        let monitor = Child(["dbus-monitor", "--session", "--profile"], environment: running.world.environment)
+        // The monitor comes first: a program may take seconds to start, and the service leaves after fifteen.
+        let world = await ServiceWorld()
+        let monitor = Child(["dbus-monitor", "--session", "--profile"], environment: world.environment)
         #expect(await eventually { monitor.output.contains("NameLost") })
+        let client = try await world.client()
+        let running = Running(world: world, daemon: await world.start(["--idle-exit", "15"]), client: client)
+        let path = try await running.download("http://127.0.0.1:1/a", paused)
         let waiter = Child(
             [
                 "gdbus", "call", "--session", "--timeout", "600", "--dest", BusName.service, "--object-path", BusName.managerPath.value,

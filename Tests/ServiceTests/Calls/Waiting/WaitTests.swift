@@ -64,7 +64,7 @@ extension Running {
             gate.wait()
         }
         // Long enough for a busy machine to send the first bytes.
-        let path = try await running.download(server.url("/a"), ["deadline": .uint64(10_000)])
+        let path = try await running.download(server.url("/a"), ["deadline": .uint64(20_000)])
         let error = await thrown { try await running.client.wait(path) }
         #expect(error?.name == todokuError("Expired") && error.map(isSentence) == true, "\(error?.message ?? "")")
         gate.open()
@@ -114,10 +114,10 @@ extension Running {
             gate.wait()
             reply.send("cd")
         }
-        let path = try await running.download(server.url("/a"), ["deadline": .uint64(10_000)])
+        let path = try await running.download(server.url("/a"), ["deadline": .uint64(20_000)])
         #expect(await running.client.signals.has("Progress", at: path))
         try await running.client.pause(path)
-        await pause(milliseconds: 10_200)
+        await pause(milliseconds: 20_200)
         #expect(try await running.client.get(Download.state, at: path) == "paused")
         gate.open()
         try await running.client.resume(path)
@@ -329,7 +329,7 @@ extension Running {
         let server = ScriptedServer { _, reply in reply.respond(200, ["Content-Type": "text/html"], text: "<p>log in") }
         let error = await thrown { try await running.fetch(server.url("/a"), ["expect-type": .string("Image/*")]) }
         #expect(error?.name == todokuError("TypeMismatch") && error.map(isSentence) == true)
-        #expect(running.world.files == [])
+        #expect(await eventually { running.world.files == [] })
     }
 }
 
