@@ -102,6 +102,21 @@ extension DownloaderClient {
         return QueuedBatch(reference: BatchReference(batch), downloads: downloads.map(DownloadReference.init))
     }
 
+    /// The batches on the list, the oldest first.
+    ///
+    /// - Parameter hasEnded: only those that have ended, or that have not; nil: all.
+    public func batches(hasEnded: Bool? = nil) async throws(ClientError) -> [BatchReference] {
+        var filter = BatchFilter()
+        filter.hasEnded = hasEnded
+        var result: [BatchReference] = []
+        while true {
+            let page = try await core.call(Manager.listBatches, filter.dictionary, repeatable: true)
+            result += page.map { BatchReference($0) }
+            guard page.count >= filter.limit, let last = page.last else { return result }
+            filter.after = last
+        }
+    }
+
     public func describe(_ batch: BatchReference) async throws(ClientError) -> BatchDescription {
         BatchDescription(batch, try await core.call(Standard.getAll, Batch.interface, at: batch.objectPath, repeatable: true))
     }

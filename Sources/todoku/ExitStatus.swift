@@ -12,7 +12,7 @@ enum ExitStatus: Int32 {
     case refused = 3
     /// `fetch --exit-code`: the server has nothing newer than the cached copy.
     case unchanged = 4
-    /// Ctrl-C was pressed once (the downloads continue) or twice (they are cancelled).
+    /// Ctrl-C was pressed; the downloads continue.
     case interrupted = 130
 
     /// The worse of two statuses.
@@ -20,16 +20,19 @@ enum ExitStatus: Int32 {
 }
 
 /// Why the command fails: one sentence and an exit status.
-struct CommandFailure: Error, Equatable {
+struct CommandFailure: Error, Equatable, CustomStringConvertible {
     let status: ExitStatus
     let message: String
     /// The error's name on the bus, for JSON; empty: none.
     let name: String
 
+    /// For ArgumentParser, if `validate` throws it.
+    var description: String { message }
+
     init(_ status: ExitStatus, _ message: String, name: String = "") { (self.status, self.message, self.name) = (status, message, name) }
 
     init(_ error: ClientError) {
-        (status, message, name) = (.refused, catalog.explanation(error), error.name)
+        (status, message, name) = (.refused, CommandWords.replacingKeys(in: catalog.explanation(error)), error.name)
     }
 
     /// `error` about one download.
@@ -37,7 +40,8 @@ struct CommandFailure: Error, Equatable {
         status = .refused
         name = error.name
         message =
-            error.cause == .unknownDownload ? catalog.text("there is no download %1$s", "\(download)") : catalog.explanation(error)
+            error.cause == .unknownDownload
+            ? catalog.text("there is no download %1$s", "\(download)") : CommandWords.replacingKeys(in: catalog.explanation(error))
     }
 
     /// `error` about a download or batch.
@@ -54,7 +58,18 @@ struct CommandFailure: Error, Equatable {
     /// `error` about one of several URLs. The message repeats no part of the URL that may hold secrets.
     init(_ error: ClientError, about url: String, number: Int, of count: Int) {
         self.init(error)
+        if error.errorName == .invalidUrl || error.errorName == .unsupportedScheme, let suggestion = Self.suggestion(for: url) {
+            self = CommandFailure(status, catalog.text("%1$s Did you mean %2$s?", message, suggestion), name: name)
+        }
         if count > 1 { self.prefix((try? DownloadURL(url))?.redacted ?? catalog.text("URL %1$s", String(number))) }
+    }
+
+    /// `url` with the scheme that it lacks; nil: it has one, or would not be a URL with it. “mailto:a@b.c” would have a user name.
+    private static func suggestion(for url: String) -> String? {
+        guard !url.contains("://"), let url = try? DownloadURL("https://\(url)"), url.username == nil,
+            url.host.contains(".") || url.host == "localhost"
+        else { return nil }
+        return url.redacted
     }
 
     private mutating func prefix(_ text: String) { self = CommandFailure(status, "\(text): \(message)", name: name) }

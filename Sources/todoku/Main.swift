@@ -18,7 +18,11 @@ internal import Glibc
                 Output.write(text + "\n")
                 exit(ExitStatus.success.rawValue)
             }
-            Output.writeError(text.hasPrefix("Error: ") ? "todoku: " + text.dropFirst(7) + "\n" : text + "\n")
+            if CommandLine.arguments.contains("--json") {
+                Program.report(CommandFailure(.usage, TodokuCommand.message(for: error)), json: true)
+            } else {
+                Output.writeError(text.hasPrefix("Error: ") ? "todoku: " + text.dropFirst(7) + "\n" : text + "\n")
+            }
             exit(ExitStatus.usage.rawValue)
         }
     }

@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import DownloadModel
 internal import EventLoop
 internal import Glibc
 internal import TodokuClient
@@ -68,6 +69,23 @@ enum Program {
             do throws(ClientError) { try await body(item) } catch { status = status.and(report(failure(error, item), json: json)) }
         }
         return status
+    }
+}
+
+extension DownloaderClient {
+    /// The batch's members that have not ended, in queue order.
+    func remaining(of batch: BatchReference) async throws(ClientError) -> [DownloadDescription] {
+        _ = try await describe(batch)  // about a missing batch, the list's error names the key of the filter
+        var query = DownloadQuery.remaining
+        query.batch = batch
+        return try await describe(query)
+    }
+}
+
+/// Calls `body` for one member of a batch. A member that has ended or was removed since the batch was read is skipped.
+@BusActor func unlessEnded(_ body: @BusActor () async throws(ClientError) -> Void) async throws(ClientError) {
+    do throws(ClientError) { try await body() } catch {
+        guard error.cause == .unknownDownload || error.errorName == .invalidState else { throw error }
     }
 }
 

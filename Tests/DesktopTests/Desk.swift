@@ -26,8 +26,8 @@ func beginSession(activatable: [String: String] = [:], display: Display? = nil) 
     nonisolated init() {}
     func take(_ event: ToastEvent) { if case .sounds(let name) = event { sounds.append(name) } else { events.append(event) } }
 
-    nonisolated func make(patience: Duration = Notifier.patience) -> Notifier {
-        Notifier(patience: patience) {
+    nonisolated func make(patience: Duration = Notifier.patience, pause: Duration = Notifier.progressPause) -> Notifier {
+        Notifier(patience: patience, pause: pause) {
             try? Connection.session()
         } report: {
             self.take($0)

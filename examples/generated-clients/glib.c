@@ -1,93 +1,157 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A client made of what gdbus-codegen generates: downloads URL to FOLDER and waits, then again into a descriptor.
+ * A client of Todoku, with what gdbus-codegen generates:
  *   gdbus-codegen --interface-prefix org.todoku. --c-namespace Todoku --generate-c-code todoku org.todoku.*.xml
+ *
+ *   client [--again] URL [FOLDER]
+ *
+ * It queues a download, shows its progress, and waits for its end. If the client is killed, the download continues, and --again waits for
+ * it. The exit status is 0 if the download finished, and 1 if it failed.
  */
 #include "todoku.h"
-#include <fcntl.h>
-#include <gio/gunixfdlist.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
+#include <string.h>
 
-static const char *SERVICE = "org.todoku.Downloader1";
+#define APP "org.example.GlibClient"
+#define TODOKU "org.todoku.Downloader1"
+#define MANAGER "/org/todoku/Downloader1"
+#define MOST_LOSSES 6  /* in a row: then the service does not work */
 
-static void check(gboolean ok, GError *error)
+static GMainLoop *loop;
+static TodokuDownload1 *download;
+static int status = 1, losses;
+static gint64 asked;
+
+/* The service exited or crashed before it answered. */
+static gboolean is_lost(const GError *error) { return g_error_matches(error, G_DBUS_ERROR, G_DBUS_ERROR_NO_REPLY); }
+
+/* GDBus puts the name of a D-Bus error before its message. Its own errors have no such name, but the name of their domain. */
+static void failed(GError *error)
 {
-    if (ok) return;
-    fprintf(stderr, "%s\n", error->message);
-    exit(1);
+    char *name = g_dbus_error_get_remote_error(error);
+    const char *dot = name ? strrchr(name, '.') : NULL;
+    g_dbus_error_strip_remote_error(error);
+    printf("failed %s: %s\n", dot ? dot + 1 : g_quark_to_string(error->domain), error->message);
+    g_free(name);
+    g_error_free(error);
+    g_main_loop_quit(loop);
 }
 
-static void show(const char *name, int fd)
+/* An ended download of an earlier run still has the token: the call Download would return it. */
+static gboolean remove_ended(const char *path, GError **error)
 {
-    char text[256];
-    ssize_t length = pread(fd, text, sizeof text, 0);
-    printf("%s %.*s\n", name, (int)(length > 0 ? length : 0), text);
+    static const char *const ends[] = { "finished", "failed", "cancelled", NULL };
+    TodokuDownload1 *former =
+        todoku_download1_proxy_new_for_bus_sync(G_BUS_TYPE_SESSION, G_DBUS_PROXY_FLAGS_NONE, TODOKU, path, NULL, error);
+    if (former == NULL) return FALSE;
+    const char *state = todoku_download1_get_state(former);  /* NULL: there is no such download */
+    gboolean is_ready = state == NULL || !g_strv_contains(ends, state) || todoku_download1_call_remove_sync(former, FALSE, NULL, error);
+    g_object_unref(former);
+    return is_ready;
 }
 
-static TodokuDownload1 *download_at(const char *path)
+/* After the answer, the download is on disk. The token makes a repeated call return the same download. */
+static gboolean queue(const char *url, const char *folder, const char *token, const char *path, GError **error)
+{
+    if (!remove_ended(path, error)) return FALSE;
+    TodokuDownloader1 *manager = todoku_downloader1_proxy_new_for_bus_sync(
+        G_BUS_TYPE_SESSION, G_DBUS_PROXY_FLAGS_DO_NOT_LOAD_PROPERTIES, TODOKU, MANAGER, NULL, error);
+    if (manager == NULL) return FALSE;
+    g_dbus_proxy_set_default_timeout(G_DBUS_PROXY(manager), 60000);
+    GVariantBuilder options;
+    g_variant_builder_init(&options, G_VARIANT_TYPE_VARDICT);
+    g_variant_builder_add(&options, "{sv}", "app", g_variant_new_string(APP));
+    g_variant_builder_add(&options, "{sv}", "token", g_variant_new_string(token));
+    if (folder != NULL) {
+        char *directory = g_canonicalize_filename(folder, NULL);
+        g_variant_builder_add(&options, "{sv}", "directory", g_variant_new_string(directory));
+        g_free(directory);
+    }
+    char *queued = NULL;
+    if (todoku_downloader1_call_download_sync(manager, url, g_variant_builder_end(&options), &queued, NULL, error))
+        printf("queued %s\n", queued);
+    g_object_unref(manager);
+    gboolean is_queued = queued != NULL;
+    g_free(queued);
+    return is_queued;
+}
+
+static void progress(TodokuDownload1 *object, guint64 written, guint64 received, gint64 total, gpointer data)
+{
+    /* The total is -1 while the server has not told it. */
+    if (received > 0) printf("progress %" G_GUINT64_FORMAT " of %" G_GINT64_FORMAT "\n", received, total);
+}
+
+static gboolean begin_wait(gpointer data);
+
+static void answered(GObject *source, GAsyncResult *result, gpointer data)
 {
     GError *error = NULL;
-    TodokuDownload1 *download =
-        todoku_download1_proxy_new_for_bus_sync(G_BUS_TYPE_SESSION, G_DBUS_PROXY_FLAGS_NONE, SERVICE, path, NULL, &error);
-    check(download != NULL, error);
-    g_dbus_proxy_set_default_timeout(G_DBUS_PROXY(download), G_MAXINT);
-    return download;
+    char *file = NULL;
+    if (todoku_download1_call_wait_finish(download, &file, result, &error)) {
+        printf("finished %s\n", file);
+        g_free(file);
+        status = 0;
+        g_main_loop_quit(loop);
+        return;
+    }
+    losses = g_get_monotonic_time() - asked > 30 * G_USEC_PER_SEC ? 1 : losses + 1;
+    if (!is_lost(error) || losses > MOST_LOSSES) {
+        failed(error);
+        return;
+    }
+    g_error_free(error);
+    /* The download resumes with the service, and the next call starts the service. */
+    g_timeout_add(losses == 1 ? 0 : 1000 << (losses - 2), begin_wait, NULL);
 }
 
-static GVariant *nothing(void) { return g_variant_new("a{sv}", NULL); }
-
-static void changed(GObject *object, GParamSpec *property, gpointer loop)
+/* Do not call Wait by todoku_download1_call_wait_sync(): after a restart of the service, a proxy calls the process that has exited, until
+ * the main loop runs. */
+static gboolean begin_wait(gpointer data)
 {
-    (void)property;
-    printf("url now %s\n", todoku_download1_get_url(TODOKU_DOWNLOAD1(object)));
-    g_main_loop_quit(loop);
+    asked = g_get_monotonic_time();
+    todoku_download1_call_wait(download, g_variant_new("a{sv}", NULL), NULL, answered, NULL);
+    return G_SOURCE_REMOVE;
+}
+
+/* The proxy first subscribed, and then read: its properties are newer than the signals before. */
+static void found(GObject *source, GAsyncResult *result, gpointer data)
+{
+    GError *error = NULL;
+    download = todoku_download1_proxy_new_for_bus_finish(result, &error);
+    if (download == NULL) {
+        failed(error);
+        return;
+    }
+    g_signal_connect(download, "progress", G_CALLBACK(progress), NULL);
+    progress(download, 0, todoku_download1_get_received(download), todoku_download1_get_total(download), NULL);
+    g_dbus_proxy_set_default_timeout(G_DBUS_PROXY(download), G_MAXINT);  /* no time limit; otherwise 25 s */
+    begin_wait(NULL);
 }
 
 int main(int argc, char **argv)
 {
+    gboolean again = argc > 1 && strcmp(argv[1], "--again") == 0;
+    char **given = argv + (again ? 2 : 1);
+    int count = argc - (again ? 2 : 1);
+    if (count < 1 || count > 2) return fprintf(stderr, "usage: %s [--again] URL [FOLDER]\n", argv[0]), 64;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    loop = g_main_loop_new(NULL, FALSE);
+    /* A letter, then letters and digits: such a token needs no escaping in the object path. */
+    char *digest = g_compute_checksum_for_string(G_CHECKSUM_SHA256, given[0], -1);
+    char *token = g_strdup_printf("url%.32s", digest);
+    char *path = g_strconcat(MANAGER, "/download/by_token/org_2eexample_2eGlibClient/", token, NULL);
     GError *error = NULL;
-    if (argc != 3) return fprintf(stderr, "usage: %s URL FOLDER\n", argv[0]), 64;
-    TodokuDownloader1 *manager = todoku_downloader1_proxy_new_for_bus_sync(
-        G_BUS_TYPE_SESSION, G_DBUS_PROXY_FLAGS_NONE, SERVICE, "/org/todoku/Downloader1", NULL, &error);
-    check(manager != NULL, error);
-
-    GVariantBuilder options;
-    g_variant_builder_init(&options, G_VARIANT_TYPE_VARDICT);
-    g_variant_builder_add(&options, "{sv}", "directory", g_variant_new_string(argv[2]));
-    g_variant_builder_add(&options, "{sv}", "notify", g_variant_new_string("never"));
-    char *path = NULL, *file = NULL;
-    check(todoku_downloader1_call_download_sync(manager, argv[1], g_variant_builder_end(&options), &path, NULL, &error), error);
-    TodokuDownload1 *download = download_at(path);
-    check(todoku_download1_call_wait_sync(download, nothing(), &file, NULL, &error), error);
-    printf("path %s\n", file);
-
-    /* With org.gtk.GDBus.C.UnixFD the functions take and give lists of descriptors. */
-    char *own = g_strdup_printf("%s/own", argv[2]);
-    int fd = open(own, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    GUnixFDList *list = g_unix_fd_list_new();
-    int index = g_unix_fd_list_append(list, fd, &error);
-    check(index >= 0, error);
-    check(todoku_downloader1_call_download_to_fd_sync(
-              manager, argv[1], g_variant_new_handle(index), nothing(), list, &path, NULL, NULL, &error), error);
-    check(todoku_download1_call_wait_sync(download_at(path), nothing(), &file, NULL, &error), error);
-    show("own", fd);
-
-    GVariant *handle = NULL;
-    GUnixFDList *given = NULL;
-    check(todoku_download1_call_open_file_sync(download, NULL, &handle, &given, NULL, &error), error);
-    show("opened", g_unix_fd_list_get(given, g_variant_get_handle(handle), NULL));
-
-    /* A proxy's property follows the service: Url is told when ReplaceUrl has changed it. */
-    g_variant_builder_init(&options, G_VARIANT_TYPE_VARDICT);
-    g_variant_builder_add(&options, "{sv}", "directory", g_variant_new_string(argv[2]));
-    g_variant_builder_add(&options, "{sv}", "start", g_variant_new_boolean(FALSE));
-    check(todoku_downloader1_call_download_sync(manager, argv[1], g_variant_builder_end(&options), &path, NULL, &error), error);
-    TodokuDownload1 *paused = download_at(path);
-    GMainLoop *loop = g_main_loop_new(NULL, FALSE);
-    g_signal_connect(paused, "notify::url", G_CALLBACK(changed), loop);
-    char *fresh = g_strdup_printf("%s-fresh", argv[1]);
-    check(todoku_download1_call_replace_url_sync(paused, fresh, g_variant_new("a{sv}", NULL), NULL, &error), error);
-    g_main_loop_run(loop);
-    return 0;
+    gboolean is_queued = again || queue(given[0], given[1], token, path, &error);
+    if (!is_queued && is_lost(error)) {
+        /* The next call starts the service. */
+        g_clear_error(&error);
+        is_queued = queue(given[0], given[1], token, path, &error);
+    }
+    if (is_queued) {
+        todoku_download1_proxy_new_for_bus(G_BUS_TYPE_SESSION, G_DBUS_PROXY_FLAGS_NONE, TODOKU, path, NULL, found, NULL);
+        g_main_loop_run(loop);
+    } else {
+        failed(error);
+    }
+    return status;
 }

@@ -1,59 +1,139 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client made of what qdbusxml2cpp generates: downloads URL to FOLDER and waits, then again into a descriptor.
-//   qdbusxml2cpp -i todokutypes.h -p downloader org.todoku.Downloader1.xml    (download and batch likewise)
-#include "batch.h"
+// A client of Todoku, with what qdbusxml2cpp generates:
+//   qdbusxml2cpp -i todokutypes.h -p downloader org.todoku.Downloader1.xml
+//   qdbusxml2cpp -i todokutypes.h -p download org.todoku.Download1.xml
+//
+//   client [--again] URL [FOLDER]
+//
+// It queues a download, shows its progress, and waits for its end. If the client is killed, the download continues, and --again waits for
+// it. The exit status is 0 if the download finished, and 1 if it failed.
 #include "download.h"
 #include "downloader.h"
 #include <QCoreApplication>
-#include <QDBusUnixFileDescriptor>
-#include <QFile>
-#include <QTextStream>
+#include <QCryptographicHash>
+#include <QDBusPendingCallWatcher>
+#include <QDir>
+#include <QElapsedTimer>
+#include <QTimer>
+#include <climits>
+#include <cstdio>
 
-template<typename Reply> static Reply finished(Reply reply)
+static void tell(const QString &line)
 {
-    reply.waitForFinished();
-    if (reply.isError()) qFatal("%s", qPrintable(reply.error().name() + ": " + reply.error().message()));
-    return reply;
+    std::puts(line.toUtf8().constData());
+    std::fflush(stdout);
 }
+
+/// The service exited or crashed before it answered.
+static bool isLost(const QDBusError &error) { return error.type() == QDBusError::NoReply; }
+
+/// Calls `then` when the answer is there, in order with the signals.
+template<typename Reply, typename Then> static void whenAnswered(const Reply &reply, Then then)
+{
+    auto watcher = new QDBusPendingCallWatcher(reply);
+    QObject::connect(watcher, &QDBusPendingCallWatcher::finished, [=] {
+        watcher->deleteLater();
+        then(reply);
+    });
+}
+
+class Client
+{
+public:
+    Client(const QString &url, const QString &folder)
+        : url(url), folder(folder),
+          // A letter, then letters and digits: such a token needs no escaping in the object path.
+          token("url" + QCryptographicHash::hash(url.toUtf8(), QCryptographicHash::Sha256).toHex().left(32)),
+          download(service, manager + "/download/by_token/" + QString(app).replace('.', "_2e") + "/" + token, bus)
+    {
+    }
+
+    int run(bool again)
+    {
+        // Subscribe first, then read: a change between the two is reported twice rather than never.
+        QObject::connect(&download, &OrgTodokuDownload1Interface::Progress,
+            [this](qulonglong, qulonglong received, qlonglong total) { progress(received, total); });
+        QDBusError error = again ? QDBusError() : queue();
+        if (isLost(error)) error = queue();  // the next call starts the service
+        if (error.isValid()) return failed(error);
+        // download.path() is the property Path of the file; the base class knows the path of the object.
+        const QString object = download.QDBusAbstractInterface::path();
+        QDBusMessage getAll = QDBusMessage::createMethodCall(service, object, "org.freedesktop.DBus.Properties", "GetAll");
+        getAll << download.interface();
+        whenAnswered(QDBusPendingReply<QVariantMap>(bus.asyncCall(getAll)), [this](const QDBusPendingReply<QVariantMap> &reply) {
+            if (reply.isError() && !isLost(reply.error())) return QCoreApplication::exit(failed(reply.error()));
+            if (!reply.isError()) progress(reply.value()["Received"].toULongLong(), reply.value()["Total"].toLongLong());
+            download.setTimeout(INT_MAX);  // no time limit; otherwise 25 s
+            wait();
+        });
+        return QCoreApplication::exec();
+    }
+
+private:
+    const QString app = "org.example.QtClient", service = "org.todoku.Downloader1", manager = "/org/todoku/Downloader1";
+    static constexpr int mostLosses = 6;  // in a row: then the service does not work
+    const QDBusConnection bus = QDBusConnection::sessionBus();
+    const QString url, folder, token;
+    OrgTodokuDownload1Interface download;
+    int losses = 0;
+
+    /// After the answer, the download is on disk. The token makes a repeated call return the same download.
+    QDBusError queue()
+    {
+        // An ended download of an earlier run still has the token: the call Download would return it.
+        const QString state = download.state();  // empty: there is no such download, or no answer came
+        if (state.isEmpty() && isLost(download.lastError())) return download.lastError();
+        if (QStringList { "finished", "failed", "cancelled" }.contains(state)) {
+            QDBusPendingReply<> removed = download.Remove(false);
+            removed.waitForFinished();
+            if (removed.isError()) return removed.error();
+        }
+        QVariantMap options { { "app", app }, { "token", token } };
+        if (!folder.isEmpty()) options["directory"] = QDir::cleanPath(QDir::current().absoluteFilePath(folder));
+        OrgTodokuDownloader1Interface todoku(service, manager, bus);
+        todoku.setTimeout(60000);
+        QDBusPendingReply<QDBusObjectPath> queued = todoku.Download(url, options);
+        queued.waitForFinished();
+        if (!queued.isError()) tell("queued " + queued.value().path());
+        return queued.error();
+    }
+
+    void progress(qulonglong received, qlonglong total)
+    {
+        // The total is -1 while the server has not told it.
+        if (received > 0) tell(QString("progress %1 of %2").arg(received).arg(total));
+    }
+
+    void wait()
+    {
+        QElapsedTimer asked;
+        asked.start();
+        whenAnswered(download.Wait({}), [this, asked](const QDBusPendingReply<QString> &reply) {
+            if (!reply.isError()) {
+                tell("finished " + reply.value());
+                return QCoreApplication::exit(0);
+            }
+            losses = asked.elapsed() > 30000 ? 1 : losses + 1;
+            if (!isLost(reply.error()) || losses > mostLosses) return QCoreApplication::exit(failed(reply.error()));
+            // The download resumes with the service, and the next call starts the service.
+            QTimer::singleShot(losses == 1 ? 0 : 1000 << (losses - 2), [this] { wait(); });
+        });
+    }
+
+    int failed(const QDBusError &error)
+    {
+        tell("failed " + error.name().section('.', -1) + ": " + error.message());
+        return 1;
+    }
+};
 
 int main(int argc, char **argv)
 {
-    QCoreApplication app(argc, argv);
-    if (argc != 3) qFatal("usage: %s URL FOLDER", argv[0]);
-    const QString url = argv[1], folder = argv[2], service = "org.todoku.Downloader1";
-    QTextStream out(stdout);
+    QCoreApplication application(argc, argv);
+    QStringList given = application.arguments().mid(1);
+    const bool again = given.value(0) == "--again";
+    if (again) given.removeFirst();
+    if (given.isEmpty() || given.size() > 2) return std::fprintf(stderr, "usage: %s [--again] URL [FOLDER]\n", argv[0]), 64;
     registerTodokuTypes();
-    QDBusConnection bus = QDBusConnection::sessionBus();
-    OrgTodokuDownloader1Interface manager(service, "/org/todoku/Downloader1", bus);
-    const QVariantMap options { { "directory", folder }, { "notify", "never" } };
-
-    const QDBusObjectPath path = finished(manager.Download(url, options));
-    OrgTodokuDownload1Interface download(service, path.path(), bus);
-    download.setTimeout(600000);
-    out << "path " << finished(download.Wait(QVariantMap())).value() << "\n";
-    out << "directory " << download.directory() << "\n";
-    out << "error '" << download.error().name << "'\n";
-    // Into a descriptor, also back again.
-    QFile file(folder + "/own");
-    if (!file.open(QIODevice::ReadWrite)) qFatal("%s", qPrintable(file.errorString()));
-    const QDBusObjectPath own = finished(manager.DownloadToFd(url, QDBusUnixFileDescriptor(file.handle()), { { "notify", "never" } }));
-    OrgTodokuDownload1Interface ownDownload(service, own.path(), bus);
-    ownDownload.setTimeout(600000);
-    finished(ownDownload.Wait(QVariantMap()));
-    out << "own " << QString::fromUtf8(file.readAll()) << "\n";
-    QFile opened;
-    const QDBusUnixFileDescriptor descriptor = finished(download.OpenFile());
-    if (!opened.open(descriptor.fileDescriptor(), QIODevice::ReadOnly)) qFatal("%s", qPrintable(opened.errorString()));
-    out << "opened " << QString::fromUtf8(opened.readAll()) << "\n";
-
-    TodokuItems items { { url, { { "filename", "one" } } }, { url, { { "filename", "two" } } } };
-    auto batch = finished(manager.DownloadBatch(items, options));
-    OrgTodokuBatch1Interface members(service, batch.argumentAt<0>().path(), bus);
-    members.setTimeout(600000);
-    out << "batch " << finished(members.Wait(QVariantMap())).argumentAt<0>() << "\n";
-    out << "listed " << finished(manager.ListBatches(QVariantMap())).value().size() << "\n";
-    for (const TodokuDescription &each : finished(manager.Describe({ { "batch", QVariant::fromValue(batch.argumentAt<0>()) } }, { "State" })).value())
-        out << "described " << each.properties["State"].toString() << "\n";
-    out << "rules " << manager.hostRules().value("musicbrainz.org").value("request-interval").toUInt() << "\n";
-    return 0;
+    return Client(given[0], given.value(1)).run(again);
 }

@@ -15,7 +15,7 @@ public actor Notifier {
     /// The server hangs if a call takes longer. libnotify's own limit is 25 s.
     static let slowCall: Duration = .seconds(5)
     /// How long progress toasts are suppressed after a slow call or without a server.
-    static let progressPause: Duration = .seconds(60)
+    public static let progressPause: Duration = .seconds(60)
     /// How long an end toast waits for a server.
     public static let patience: Duration = .seconds(60)
     /// The shortest pause before a silent server is tried again.
@@ -74,6 +74,7 @@ public actor Notifier {
 
     private nonisolated let outbox: Outbox
     private nonisolated let patience: Duration
+    private nonisolated let pause: Duration
     private nonisolated let connect: @BusActor @Sendable () -> Connection?
     private nonisolated let loop: LoopExecutor
     private nonisolated let notifyLoop: NotifyLoop
@@ -89,18 +90,22 @@ public actor Notifier {
     private var dismissedRound: UInt64?
     /// End toasts on screen, by serial.
     private var shown: [UInt64: Shown] = [:]
+    /// Withdrawn toasts that are still on screen: they are closed at `slowUntil`.
+    private var overdue: [Shown] = []
     private var soundedAt: ContinuousClock.Instant?
 
     public nonisolated var unownedExecutor: UnownedSerialExecutor { loop.asUnownedSerialExecutor() }
 
     /// - Parameters:
+    ///   - pause: how long a server is spared calls that nobody waits for, after one that took longer than `slowCall`.
     ///   - connect: returns a connection to the session bus, called with the first toast; nil: no session bus.
     ///   - report: called on the bus loop, in the order of events.
     public init(
-        texts: ToastTexts = .japanese, patience: Duration = Notifier.patience, connect: @escaping @BusActor @Sendable () -> Connection?,
+        texts: ToastTexts = .japanese, patience: Duration = Notifier.patience, pause: Duration = Notifier.progressPause,
+        connect: @escaping @BusActor @Sendable () -> Connection?,
         report: @escaping @BusActor @Sendable (ToastEvent) -> Void
     ) {
-        (self.texts, self.patience, self.connect) = (texts, patience, connect)
+        (self.texts, self.patience, self.pause, self.connect) = (texts, patience, pause, connect)
         outbox = Outbox(texts: texts)
         self.report = report
         let notifyLoop = NotifyLoop()
@@ -333,8 +338,25 @@ public actor Notifier {
     private func takeAway(_ number: DownloadNumber) {
         guard let (serial, toast) = shown.first(where: { $0.value.number == number }) else { return }
         forget(serial)
-        guard let server, server.traits.takesAway, slowUntil <= .now, toast.owner == session?.serverOwner() else { return }
-        timed { toast.notification.close() }
+        guard let server, server.traits.takesAway, toast.owner == session?.serverOwner() else { return }
+        guard slowUntil > .now else { return timed { toast.notification.close() } }
+        // A call to a server that hangs would delay all toasts by 25 s.
+        overdue.append(toast)
+        if overdue.count == 1 { closeOverdueLater() }
+    }
+
+    private func closeOverdueLater() {
+        let time = slowUntil
+        BusActor.spawn { [weak self] in
+            Poller.shared.schedule(at: time) { BusActor.spawn { await self?.closeOverdue() } }
+        }
+    }
+
+    private func closeOverdue() {
+        while slowUntil <= .now, let toast = overdue.popLast() {
+            if toast.owner == session?.serverOwner() { timed { toast.notification.close() } }
+        }
+        if !overdue.isEmpty { closeOverdueLater() }
     }
 
     private func present(_ toast: EndToast) -> Fate {
@@ -394,7 +416,7 @@ public actor Notifier {
     @discardableResult private func timed<R>(_ call: () -> R) -> R {
         let start = ContinuousClock.now
         let result = call()
-        if start.duration(to: .now) > Self.slowCall { slowUntil = .now + Self.progressPause }
+        if start.duration(to: .now) > Self.slowCall { slowUntil = .now + pause }
         return result
     }
 
@@ -409,6 +431,7 @@ public actor Notifier {
     func serverChanged(from owner: String, to next: String = "") {
         if server?.owner == owner { server = nil }
         if progress?.owner == owner { progress = nil }
+        overdue.removeAll { $0.owner == owner }
         for (serial, toast) in shown.sorted(by: { $0.key < $1.key }) where toast.owner == owner { forget(serial) }
         slowUntil = .now
         // The bus loop releases the held toasts itself, perhaps before this thread hears of the new server.

@@ -20,6 +20,10 @@ extension BatchReference: ExpressibleByArgument {
 
 /// The object of a command: a download or a batch. Both are numbered in one sequence, so a number may be either's.
 struct Target: ExpressibleByArgument {
+    /// What `todoku list` names: numbers of downloads and batches, and APP/TOKEN.
+    static let defaultCompletionKind = CompletionKind.shellCommand(
+        #"todoku list --all 2>/dev/null | sed -n -e 's|^ *\([0-9][0-9]*\) .*|\1|p' -e 's|^ *\([^ ]*/[^ ]*\) .*|\1|p'"#)
+
     /// nil for the object path of a batch.
     let download: DownloadReference?
     /// nil for APP/TOKEN, and for the object path of a download.
@@ -31,6 +35,29 @@ struct Target: ExpressibleByArgument {
     }
 
     init(_ download: DownloadReference) { (self.download, batch) = (download, nil) }
+}
+
+/// One argument that names one or more targets, a line each: `todoku add` prints a number a line, and `"$(todoku add URL URL)"` is one
+/// argument.
+struct TargetList: ExpressibleByArgument {
+    static var defaultCompletionKind: CompletionKind { Target.defaultCompletionKind }
+
+    let targets: [Target]
+
+    init?(argument: String) {
+        let lines = argument.split(separator: "\n")
+        targets = lines.compactMap { Target(argument: String($0)) }
+        if targets.isEmpty || targets.count != lines.count { return nil }
+    }
+}
+
+extension ArgumentHelp {
+    /// The help of the arguments that are read as `Target` or `TargetList`.
+    static let targets = ArgumentHelp("Number or object path of a download or batch, or APP/TOKEN.", valueName: "download")
+}
+
+extension [TargetList] {
+    var targets: [Target] { flatMap(\.targets) }
 }
 
 /// `--extract`, `--extract=NAME` or `--extract=PATH`.
@@ -46,9 +73,9 @@ struct ExtractArgument: ExpressibleByArgument {
     /// Whether the text is more than a name.
     var isPath: Bool { text?.contains("/") ?? false }
 
-    var folder: ExtractionFolder {
+    func folder() throws(CommandFailure) -> ExtractionFolder {
         guard let text else { return .namedAfterArchive }
-        return .named(isPath ? LocalPath.absolute(text) : text)
+        return .named(isPath ? try LocalPath.absolute(text) : text)
     }
 
     /// Gives a bare `--extract` a value, because ArgumentParser would take the next argument, a URL, for the folder.

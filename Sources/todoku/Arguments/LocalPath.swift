@@ -1,10 +1,15 @@
 internal import Glibc
+internal import Localization
 
 /// Makes paths of the command line absolute, because the service has another working directory.
 enum LocalPath {
     /// An absolute path without ".", ".." and doubled slashes. If the path exists, ".." is resolved on the disk, because a symbolic link's
     /// target has another parent than the link. Otherwise ".." is resolved by name.
-    static func absolute(_ path: String) -> String { absolute(path, in: currentFolder()) }
+    ///
+    /// - Throws: for a relative path if the current folder has been deleted.
+    static func absolute(_ path: String) throws(CommandFailure) -> String {
+        path.hasPrefix("/") ? absolute(path, in: "/") : absolute(path, in: try currentFolder(for: path))
+    }
 
     static func absolute(_ path: String, in folder: String) -> String {
         let full = path.hasPrefix("/") ? path : "\(folder)/\(path)"
@@ -25,17 +30,31 @@ enum LocalPath {
     }
 
     /// The folder and the bare name of `path`; nil if it has no name ("dir/", "..").
-    static func split(_ path: String) -> (folder: String, name: String)? {
+    static func split(_ path: String) throws(CommandFailure) -> (folder: String, name: String)? {
         let slash = path.lastIndex(of: "/")
         let name = slash.map { String(path[path.index(after: $0)...]) } ?? path
         guard !name.isEmpty, name != ".", name != ".." else { return nil }
-        return (absolute(slash.map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."), name)
+        return (try absolute(slash.map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."), name)
     }
 
     /// The folder of an absolute path.
     static func folder(of path: String) -> String {
         guard let slash = path.lastIndex(of: "/"), slash > path.startIndex else { return "/" }
         return String(path[..<slash])
+    }
+
+    /// Makes the folder with an absolute path, and those above it, as `mkdir -p`.
+    static func makeFolder(_ path: String) throws(CommandFailure) {
+        var made = ""
+        for name in path.split(separator: "/") {
+            made += "/\(name)"
+            guard mkdir(made, 0o777) != 0 else { continue }
+            let error = errno
+            // mkdir(2) says of a folder on a read-only disk that the disk is read-only, and of a file that it exists.
+            if isFolder(made) { continue }
+            let reason = String(cString: strerror(error == EEXIST ? ENOTDIR : error))
+            throw CommandFailure(.refused, catalog.text("the folder “%1$s” cannot be made: %2$s", made, reason))
+        }
     }
 
     static func isFolder(_ path: String) -> Bool {
@@ -45,9 +64,20 @@ enum LocalPath {
 
     static func exists(_ path: String) -> Bool { access(path, F_OK) == 0 }
 
-    private static func currentFolder() -> String {
-        guard let path = getcwd(nil, 0) else { return "/" }
-        defer { free(path) }
-        return String(cString: path)
+    private static func currentFolder(for path: String) throws(CommandFailure) -> String {
+        // Linux says "(unreachable)…" for a folder outside the root of the process (getcwd(3)).
+        guard let folder = getcwd(nil, 0) else { throw isLost(path, errno) }
+        defer { free(folder) }
+        let text = String(cString: folder)
+        guard text.hasPrefix("/") else { throw isLost(path, ENOENT) }
+        return text
+    }
+
+    private static func isLost(_ path: String, _ error: Int32) -> CommandFailure {
+        let text =
+            error == ENOENT
+            ? catalog.text("the current folder no longer exists, so “%1$s” leads nowhere; go to another folder, or give a full path", path)
+            : catalog.text("the current folder is not known, so “%1$s” leads nowhere: %2$s", path, String(cString: strerror(error)))
+        return CommandFailure(.usage, text)
     }
 }

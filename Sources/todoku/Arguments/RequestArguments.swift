@@ -13,6 +13,9 @@ struct RequestArguments: ParsableArguments {
     @Option(name: .shortAndLong, help: .option(\.directory), completion: .directory)
     var directory: String?
 
+    @Flag(name: [.customShort("p"), .long], help: "Make the folder of --output or --directory, if it is missing.")
+    var parents = false
+
     @Option(help: .option(\.fileName, "name"))
     var filename: String?
 
@@ -92,7 +95,7 @@ struct RequestArguments: ParsableArguments {
     @Flag(help: .option(\.start))
     var paused = false
 
-    @Option(parsing: .unconditional, help: .option(\.priority))
+    @Option(parsing: .unconditional, help: .option(\.priority), transform: RequestArguments.parsePriority)
     var priority: Int32?
 
     @Option(
@@ -180,29 +183,38 @@ struct RequestArguments: ParsableArguments {
         if extract?.isPath == true, output != nil || directory != nil {
             throw ValidationError("--extract with a path already gives the folder; leave --output and --directory out.")
         }
+        if parents, output == nil, directory == nil { throw ValidationError("--parents needs --output or --directory.") }
         if token != nil, app == nil { throw ValidationError("--token needs --app.") }
         if let checksum {
             do throws(Refusal) { _ = try Checksum(checksum) } catch { throw ValidationError(error.message) }
         }
+        if output == "-" {
+            throw ValidationError("Standard output is no file that the service could write. Write instead: cat \"$(todoku fetch URL)\"")
+        }
         if let output, LocalPath.isFolder(output) { throw ValidationError("“\(output)” is a folder; give it as --directory.") }
-        if let output, LocalPath.split(output) == nil { throw ValidationError("--output “\(output)” does not end in a file name.") }
+        if let output, try LocalPath.split(output) == nil { throw ValidationError("--output “\(output)” does not end in a file name.") }
     }
 
     private var optionsOfOne: [String] {
         [
             ("output", output != nil), ("filename", filename != nil), ("checksum", checksum != nil), ("size", size != nil),
-            ("mirror", !mirror.isEmpty), ("token", token != nil), ("extract=FOLDER", extract?.text != nil),
+            ("mirror", !mirror.isEmpty), ("piece-hashes", pieceHashes != nil), ("token", token != nil),
+            ("extract=FOLDER", extract?.text != nil),
         ]
         .filter(\.1).map(\.0)
     }
 
-    /// - Throws: if the password can neither be read nor be asked for.
+    /// Makes the missing folders, if that is asked for.
+    ///
+    /// - Throws: if they cannot be made, or if the password can neither be read nor be asked for.
     func request() throws(CommandFailure) -> DownloadRequest {
         var request = DownloadRequest()
-        let path = output.flatMap { LocalPath.split($0) }
-        request.set(\.directory, to: path?.folder ?? directory.map { LocalPath.absolute($0) })
+        let path = try output.flatMap { text throws(CommandFailure) in try LocalPath.split(text) }
+        let folder = try directory.map { text throws(CommandFailure) in try LocalPath.absolute(text) }
+        request.set(\.directory, to: path?.folder ?? folder)
+        if parents, let folder = path?.folder ?? folder { try LocalPath.makeFolder(folder) }
         request.set(\.fileName, to: path?.name ?? filename)
-        request.set(\.extract, to: extract?.folder)
+        request.set(\.extract, to: try extract?.folder())
         let (username, password) = try login.read()
         request.set(\.username, to: username)
         request.set(\.password, to: password)
@@ -253,6 +265,11 @@ struct RequestArguments: ParsableArguments {
         }
         let value = text[text.index(after: colon)...].drop { $0 == " " || $0 == "\t" }
         return HeaderField(name: String(text[..<colon]), value: String(value))
+    }
+
+    @Sendable static func parsePriority(_ text: String) throws -> Int32 {
+        if let priority = Int32(text) { return priority }
+        throw ValidationError("“\(text)” is not a priority; write a whole number such as 10 or -1. A higher number starts first.")
     }
 
     @Sendable static func parsePieceHashes(_ text: String) throws -> PieceHashes {

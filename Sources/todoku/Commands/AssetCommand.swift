@@ -65,7 +65,7 @@ struct AssetAdd: ParsableCommand {
         let (key, bytes) = (try key(), try bytes())
         Program.run(json: output.json) { client in
             var request = DownloadRequest()
-            request.set(\.directory, to: directory.map(LocalPath.absolute))
+            request.set(\.directory, to: try directory.map(LocalPath.absolute))
             let asset = try await client.registerAsset(key, manifest: url, update: update, publicKey: bytes, request)
             let description = try await client.describe(asset)
             Output.write(output.json ? description.json.text + "\n" : description.path + "\n")
@@ -101,7 +101,7 @@ struct AssetUpdate: ParsableCommand {
             downloading, verifying, unpacking, ready. Elsewhere standard error gets lines: APP/NAME and one of checking, downloading, progress, \
             paused, waiting-unmetered, verifying, extracting, ready.
 
-            Ctrl-C leaves the update to the service. A second Ctrl-C within 2 s cancels it.
+            Ctrl-C ends the command at once, and leaves the update to the service. “todoku asset cancel” cancels it.
             """)
 
     @Argument(help: ArgumentHelp("The assets.", valueName: "app/name")) var assets: [AssetReference]

@@ -27,7 +27,8 @@ struct PackArguments: ParsableArguments {
     }
 
     static func signingKey(at path: String) throws(CommandFailure) -> SigningKey {
-        let (key, isShared) = try CommandFailure.packing { () throws(PackingError) in try SigningKey.read(LocalPath.absolute(path)) }
+        let file = try LocalPath.absolute(path)
+        let (key, isShared) = try CommandFailure.packing { () throws(PackingError) in try SigningKey.read(file) }
         if isShared { Output.complain("others may read the private key “\(path)”; “chmod 600” prevents that") }
         return key
     }
@@ -94,9 +95,9 @@ struct AssetPack: ParsableCommand {
     }
 
     private func pack(_ instant: WallTime?) throws(CommandFailure) -> PackedAsset {
-        let source = LocalPath.absolute(folder)
+        let source = try LocalPath.absolute(folder)
         var request = PackRequest(
-            folder: source, output: LocalPath.absolute(output), name: name ?? source.split(separator: "/").last.map(String.init) ?? "")
+            folder: source, output: try LocalPath.absolute(output), name: name ?? source.split(separator: "/").last.map(String.init) ?? "")
         (request.version, request.timestamp, request.forces) = (version, instant, force)
         (request.baseURL, request.mirrors) = (url.map(Self.base), mirror.map(Self.base))
         try packing.apply(to: &request)
@@ -149,7 +150,7 @@ struct AssetKeyCommand: ParsableCommand {
 
     func run() throws {
         let key = Program.require(json: output.json) { () throws(CommandFailure) in
-            let path = LocalPath.absolute(file)
+            let path = try LocalPath.absolute(file)
             guard !LocalPath.exists(path) else { return try PackArguments.signingKey(at: file) }
             return try CommandFailure.packing { () throws(PackingError) in try SigningKey.make(at: path) }
         }

@@ -27,9 +27,11 @@ struct AssetServe: ParsableCommand {
     @Flag(name: .shortAndLong, help: "Print the commands and errors only.") var quiet = false
 
     func run() throws {
-        let source = LocalPath.absolute(folder)
-        let key = Program.require(json: false) { () throws(CommandFailure) in
-            try packing.key.map { path throws(CommandFailure) in try PackArguments.signingKey(at: path) }
+        let (source, key) = Program.require(json: false) { () throws(CommandFailure) in
+            (
+                try LocalPath.absolute(folder),
+                try packing.key.map { path throws(CommandFailure) in try PackArguments.signingKey(at: path) }
+            )
         }
         SignalSource.block([SIGINT, SIGTERM, SIGHUP])  // block before the first thread starts
         BusActor.runMain {

@@ -15,7 +15,7 @@ struct BatchCommand: ParsableCommand {
 
             The options apply to every download. --title, --body, --icon, --sound and --notify set the one toast at the end of the batch.
 
-            Ctrl-C leaves the batch to the service. A second Ctrl-C within 2 s cancels the batch.
+            Ctrl-C ends the command at once, and leaves the batch to the service. “todoku cancel” with the batch's number cancels it.
 
             EXAMPLES:
               todoku batch urls.txt
@@ -46,16 +46,11 @@ struct BatchCommand: ParsableCommand {
         }
         SignalSource.block([SIGINT])  // block before the first thread starts
         Program.run(json: json) { client in
-            let batch: QueuedBatch
-            do throws(ClientError) {
-                batch = try await client.downloadBatch(list.lines.map { BatchItem($0.url) }, request)
-            } catch { throw list.failure(error) }
-            let follower = BatchFollower(client, batch, json: json, isQuiet: quiet)
-            follower.queued()
-            guard wait else { return .success }
-            let interrupt = Interrupt(follower)
-            defer { interrupt.end() }
-            return try await follower.follow()
+            try await BatchFollower.run(client, json: json, isQuiet: quiet, waits: wait) {
+                do throws(ClientError) {
+                    return try await client.downloadBatch(list.lines.map { BatchItem($0.url) }, request)
+                } catch { throw list.failure(error) }
+            }
         }
     }
 }

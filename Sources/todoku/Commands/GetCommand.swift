@@ -10,7 +10,7 @@ struct GetCommand: ParsableCommand {
             At a terminal each download has a progress bar. Elsewhere the command prints lines: NUMBER and one of queued, started, progress, \
             waiting, paused, extracting, finished, failed, cancelled, removed. There is no percentage if the server does not tell the size.
 
-            Ctrl-C leaves the downloads to the service. A second Ctrl-C within 2 s cancels them.
+            Ctrl-C ends the command at once, and leaves the downloads to the service. “todoku cancel” cancels them.
 
             EXAMPLES:
               todoku get https://example.org/file.iso

@@ -9,8 +9,9 @@ struct ListCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "list", abstract: "List downloads.",
         discussion: """
-            Lists unfinished downloads in queue order, then downloads that ended within the last day. If the total size is not known, the \
-            size is the number of bytes received so far.
+            Lists unfinished downloads in queue order, then downloads that ended within the last day, and below them the batches that have \
+            not ended. A terminal also shows why a download waits or has failed; on a narrow one, columns are left out. If the total size \
+            is not known, the size is the number of bytes received so far.
 
             EXAMPLES:
               todoku list
@@ -27,27 +28,54 @@ struct ListCommand: ParsableCommand {
     @Option(help: ArgumentHelp("Only downloads of this application.", valueName: "id")) var app: String?
     @Option(help: "Only downloads with this tag.") var tag: String?
     @Option(help: ArgumentHelp("Only downloads of this batch, whenever they ended.", valueName: "batch")) var batch: BatchReference?
-    @Flag(name: .shortAndLong, help: "Also downloads that ended more than a day ago.") var all = false
+    @Flag(name: .shortAndLong, help: "Also downloads that ended more than a day ago, and batches that have ended.") var all = false
     @OptionGroup var output: OutputArguments
 
     /// The list omits downloads that ended before this instant, unless `--all` is given. Saturates at 0, because an unset clock starts in
     /// 1970.
     static func oldest(now: UInt64) -> UInt64 { now -| recent }
 
+    /// The message in place of an empty list.
+    ///
+    /// - Parameter older: how many downloads match that ended too long ago for the list.
+    static func nothing(_ query: DownloadQuery, older: Int, _ catalog: Catalog = todoku.catalog) -> String {
+        if older > 0 {
+            return catalog.text(
+                "Nothing is queued, and nothing ended within the last day. With --all, %1$s older download is listed.",
+                "Nothing is queued, and nothing ended within the last day. With --all, %1$s older downloads are listed.",
+                count: UInt64(older))
+        }
+        return query == DownloadQuery() ? catalog.text("There are no downloads.") : catalog.text("There are no such downloads.")
+    }
+
     func run() throws {
         Program.run(json: output.json) { client in
             let query = DownloadQuery(app: app, tag: tag, states: state.isEmpty ? nil : Set(state), batch: batch)
             var downloads = try await client.describe(query)
+            let count = downloads.count
             if !all, state.isEmpty, batch == nil {
                 let oldest = Self.oldest(now: wallClock())
                 downloads.removeAll { $0.state.hasEnded && ($0.endedAt?.microseconds ?? 0) < oldest }
             }
             if output.json {
                 Output.write(JSON.array(downloads.map { .object($0.json) }).text + "\n")
-            } else if !downloads.isEmpty {
-                Output.write(Table.of(downloads).text(width: Terminal.current?.columns))
-            } else if Terminal.errorsAreSeen {
-                Output.writeError(catalog.text("There are no such downloads.") + "\n")
+                return .success
+            }
+            var batches: [BatchDescription] = []
+            if query == DownloadQuery() {
+                for batch in try await client.batches(hasEnded: all ? nil : false) {
+                    do throws(ClientError) { batches.append(try await client.describe(batch)) } catch {
+                        guard error.cause == .unknownDownload else { throw error }  // otherwise it was removed meanwhile
+                    }
+                }
+            }
+            let width = Terminal.current?.columns
+            let status: ServiceStatus?
+            if width == nil { status = nil } else { status = try await client.status() }
+            if !downloads.isEmpty { Output.write(Table.of(downloads, status).text(width: width)) }
+            if !batches.isEmpty { Output.write((downloads.isEmpty ? "" : "\n") + Table.of(batches).text(width: width)) }
+            if downloads.isEmpty, batches.isEmpty, Terminal.errorsAreSeen {
+                Output.writeError(Self.nothing(query, older: count) + "\n")
             }
             return .success
         }
@@ -56,7 +84,7 @@ struct ListCommand: ParsableCommand {
 
 struct ShowCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "show", abstract: "Show all details of downloads.",
+        commandName: "show", abstract: "Show all details of downloads, or a batch with its downloads.",
         discussion: """
             The URL is shown without its query, which may contain secrets. --url prints the whole URL and nothing else.
 
@@ -67,28 +95,52 @@ struct ShowCommand: ParsableCommand {
               todoku show --json 7 8
             """)
 
-    @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var downloads: [DownloadReference]
-    @Flag(help: "Print only the whole URL.") var url = false
+    @Argument(help: .targets) private var lists: [TargetList]
+    @Flag(help: "Print only the whole URL; for a batch, those of all its downloads.") var url = false
     @OptionGroup var output: OutputArguments
 
     func run() throws {
         Program.run(json: output.json) { client in
             var isFirst = true
-            return await Program.each(downloads, json: output.json) { download throws(ClientError) in
-                if url {
-                    let text = try await client.url(of: download)
-                    Output.write((output.json ? JSON.string(text).text : text) + "\n")
-                    return
-                }
-                let description = try await client.describe(download)
-                if output.json {
-                    Output.write(JSON.object(description.json).text + "\n")
-                } else {
-                    Output.write((isFirst ? "" : "\n") + Self.text(description))
-                }
+            func write(_ json: [(String, JSON)], _ text: String) {
+                Output.write(output.json ? JSON.object(json).text + "\n" : (isFirst ? "" : "\n") + text)
                 isFirst = false
             }
+            func writeURL(_ download: DownloadReference) async throws(ClientError) {
+                let text = try await client.url(of: download)
+                Output.write((output.json ? JSON.string(text).text : text) + "\n")
+            }
+            return await Program.each(lists.targets, json: output.json) { download throws(ClientError) in
+                if url { return try await writeURL(download) }
+                let description = try await client.describe(download)
+                write(description.json, Self.text(description))
+            } batch: { batch throws(ClientError) in
+                let description = try await client.describe(batch)
+                let members = try await client.describe(DownloadQuery(batch: batch))
+                if url {
+                    for member in members { try await writeURL(member.reference) }
+                } else {
+                    write(
+                        description.json + [("downloads", .array(members.map { .object($0.json) }))],
+                        Self.text(description) + "\n" + Table.of(members).text(width: Terminal.current?.columns))
+                }
+            }
         }
+    }
+
+    /// A line for each known fact of a batch.
+    static func text(_ batch: BatchDescription, _ catalog: Catalog = todoku.catalog) -> String {
+        var lines = [(catalog.text("Batch"), batch.reference.description)]
+        if !batch.title.isEmpty { lines.append((catalog.text("Title"), batch.title)) }
+        lines += [
+            (catalog.text("State"), BatchFollower.text(batch, catalog)), (catalog.text("Object"), batch.reference.path),
+        ]
+        return text(lines)
+    }
+
+    private static func text(_ lines: [(String, String)]) -> String {
+        let width = max(13, (lines.map { TerminalText.width($0.0) }.max() ?? 0) + 2)
+        return lines.map { TerminalText.padded($0.0 + ":", to: width) + TerminalText.plain($0.1) + "\n" }.joined()
     }
 
     /// A line for each known fact.
@@ -125,8 +177,7 @@ struct ShowCommand: ParsableCommand {
         if download.priority != 0 { lines.append((catalog.text("Priority"), String(download.priority))) }
         if let limit = download.speedLimit { lines.append((catalog.text("Speed limit"), catalog.speed(limit))) }
         lines.append((catalog.text("Object"), download.reference.path))
-        let width = max(13, (lines.map { TerminalText.width($0.0) }.max() ?? 0) + 2)
-        return lines.map { TerminalText.padded($0.0 + ":", to: width) + TerminalText.plain($0.1) + "\n" }.joined()
+        return text(lines)
     }
 }
 

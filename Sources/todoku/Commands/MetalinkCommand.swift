@@ -17,7 +17,7 @@ struct MetalinkCommand: ParsableCommand {
             The options apply to every file. --title, --body, --icon, --sound and --notify set the one toast at the end of the batch. Headers, \
             referrer and credentials are for a document in a file, and go to the first URL of each of its files.
 
-            Ctrl-C leaves the batch to the service. A second Ctrl-C within 2 s cancels the batch.
+            Ctrl-C ends the command at once, and leaves the batch to the service. “todoku cancel” with the batch's number cancels it.
 
             EXAMPLES:
               todoku metalink --wait --directory ~/Downloads https://example.org/release.meta4
@@ -57,16 +57,11 @@ struct MetalinkCommand: ParsableCommand {
         SignalSource.block([SIGINT])  // block before the first thread starts
         Program.run(json: json) { client in
             if isURL { try await document.fetch(file, request, client) }
-            let batch: QueuedBatch
-            do throws(ClientError) {
-                batch = try await client.downloadMetalink(document.descriptor, request)
-            } catch { throw document.failure(error) }
-            let follower = BatchFollower(client, batch, json: json, isQuiet: quiet)
-            follower.queued()
-            guard wait else { return .success }
-            let interrupt = Interrupt(follower)
-            defer { interrupt.end() }
-            return try await follower.follow()
+            return try await BatchFollower.run(client, json: json, isQuiet: quiet, waits: wait) {
+                do throws(ClientError) {
+                    return try await client.downloadMetalink(document.descriptor, request)
+                } catch { throw document.failure(error) }
+            }
         }
     }
 }

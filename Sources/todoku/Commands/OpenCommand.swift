@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import DownloadModel
 internal import Glibc
 internal import TodokuClient
 
@@ -10,7 +11,7 @@ struct OpenCommand: ParsableCommand {
             it in its folder. If the file no longer exists, its folder opens.
 
             Without a download, the service does what a click on its icon does: it opens the file whose toast was not clicked yet, or shows the \
-            newest file in its folder. With --folder it opens the download folder.
+            newest file in its folder. With --folder it opens the download folder. For a batch, the folder of its first finished file opens.
 
             EXAMPLES:
               todoku open 7
@@ -19,20 +20,30 @@ struct OpenCommand: ParsableCommand {
               todoku open --folder
             """)
 
-    @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var download: DownloadReference?
+    @Argument(help: .targets) var target: Target?
     @Flag(name: .shortAndLong, help: "Show the file in its folder; without a download, open the download folder.") var folder = false
     @OptionGroup var output: OutputArguments
 
     func run() throws {
         Program.run(json: output.json) { client in
             let token = Self.environment("XDG_ACTIVATION_TOKEN") ?? Self.environment("DESKTOP_STARTUP_ID")
-            guard let download else {
+            guard let target else {
                 if folder { try await client.openFolder(activationToken: token) } else { try await client.activate(activationToken: token) }
                 return .success
             }
-            do throws(ClientError) { try await client.open(download, inFolder: folder, activationToken: token) } catch {
-                throw CommandFailure(error, about: download)
-            }
+            do throws(ClientError) {
+                try await target.reach { download throws(ClientError) in
+                    _ = try await client.describe(download)  // `open` refuses an unknown download otherwise than other calls
+                    try await client.open(download, inFolder: folder, activationToken: token)
+                } batch: { batch throws(ClientError) in
+                    _ = try await client.describe(batch)
+                    guard let first = try await client.list(DownloadQuery(states: [.finished], batch: batch)).first else {
+                        throw ClientError(
+                            .refused, name: ErrorName.invalidState.busName, message: "no download of batch \(batch) has finished")
+                    }
+                    try await client.open(first, inFolder: true, activationToken: token)
+                }
+            } catch { throw CommandFailure(error, about: target) }
             return .success
         }
     }

@@ -26,7 +26,7 @@ struct HostCommand: ParsableCommand {
     @Option(
         help: ArgumentHelp("The shortest time between the starts of two requests; 0: none.", valueName: "time"),
         transform: Amounts.parseDuration) var interval: Duration?
-    @Option(help: ArgumentHelp("Most downloads at a time; 0: no limit.", valueName: "number")) var connections: UInt32?
+    @Option(help: ArgumentHelp("Most connections at a time; 0: no limit.", valueName: "number")) var connections: UInt32?
     @Flag(help: "Remove the rule; a built-in rule applies again.") var remove = false
     @Flag(help: "End the slow-down after refused requests.") var reset = false
     @OptionGroup var output: OutputArguments
@@ -36,6 +36,7 @@ struct HostCommand: ParsableCommand {
         if host == nil, reset { throw ValidationError("--reset needs a host.") }
         if host == nil, sets || remove { throw ValidationError("--interval, --connections and --remove need a host.") }
         if sets, remove { throw ValidationError("--remove cannot be combined with --interval or --connections.") }
+        if let host { try Self.check(host) }
     }
 
     func run() throws {
@@ -65,6 +66,17 @@ struct HostCommand: ParsableCommand {
                         + "\n")
             }
             return .success
+        }
+    }
+
+    /// - Throws: if `host` can be no host's name, so that no rule can be found or set.
+    static func check(_ host: String) throws {
+        if host == HostRules.others { return }
+        let fromURL = DownloadURL.host(of: host)
+        guard fromURL.isEmpty else { throw ValidationError("“\(host)” is a URL; give only its host: \(fromURL)") }
+        let authority = host.utf8.contains(UInt8(ascii: ":")) ? "[\(host)]" : host
+        guard !host.contains(where: { "/@?#[]".contains($0) }), (try? DownloadURL("http://\(authority)/")) != nil else {
+            throw ValidationError("“\(host)” is not a host name; write it like example.org, or give * for all other hosts.")
         }
     }
 
@@ -126,10 +138,20 @@ struct LimitCommand: ParsableCommand {
               todoku limit 500K 7 8
             """)
 
-    @Argument(help: "Most bytes per second, such as 500K; “none” for no limit.", transform: Amounts.parseSpeed) var speed: Speed?
-    @Argument(help: ArgumentHelp("Limit only these: number, APP/TOKEN or object path.", valueName: "download"))
-    var downloads: [DownloadReference] = []
+    @Argument(help: "Most bytes per second, such as 500K; “none” for no limit.", transform: LimitCommand.parseSpeed) var speed: Speed?
+    @Argument(help: ArgumentHelp("Limit only these: number or object path of a download or batch, or APP/TOKEN.", valueName: "download"))
+    private var lists: [TargetList] = []
     @OptionGroup var output: OutputArguments
+
+    /// As `Amounts.parseSpeed`. A small number without a unit is more likely the number of a download than a speed.
+    @Sendable static func parseSpeed(_ text: String) throws -> Speed {
+        if let number = UInt64(text), (1..<1024).contains(number) {
+            throw ValidationError(
+                "“\(text)” would be \(text) bytes per second. A speed has a unit: \(text)K, \(text)M or, if you mean bytes, \(text)B. "
+                    + "A download comes after the speed: todoku limit 500K \(text).")
+        }
+        return try Amounts.parseSpeed(text)
+    }
 
     func run() throws {
         Program.run(json: output.json) { client in
@@ -139,12 +161,17 @@ struct LimitCommand: ParsableCommand {
                     output.json ? JSON.unsigned(limit).text + "\n" : (limit == 0 ? catalog.text("none") : catalog.speed(limit)) + "\n")
                 return .success
             }
-            guard !downloads.isEmpty else {
+            guard !lists.isEmpty else {
                 try await client.set(.speedLimit(speed))
                 return .success
             }
-            return await Program.each(downloads, json: output.json) { download throws(ClientError) in
-                try await client.setSpeedLimit(speed == 0 ? nil : speed, of: download)
+            let limit = speed == 0 ? nil : speed
+            return await Program.each(lists.targets, json: output.json) { download throws(ClientError) in
+                try await client.setSpeedLimit(limit, of: download)
+            } batch: { batch throws(ClientError) in
+                for member in try await client.remaining(of: batch) {
+                    try await unlessEnded { () throws(ClientError) in try await client.setSpeedLimit(limit, of: member.reference) }
+                }
             }
         }
     }
@@ -154,25 +181,33 @@ struct WhyCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "why", abstract: "Explain in one sentence what a download is doing, or why it waits.",
         discussion: """
+            A batch stands for all its downloads.
+
             EXAMPLES:
               todoku why 7
               todoku why org.example.App/chapter_1
             """)
 
-    @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var downloads: [DownloadReference]
+    @Argument(help: .targets) private var lists: [TargetList]
     @OptionGroup var output: OutputArguments
 
     func run() throws {
+        let targets = lists.targets
         Program.run(json: output.json) { client in
             let status = try await client.status()
-            return await Program.each(downloads, json: output.json) { download throws(ClientError) in
-                let description = try await client.describe(download)
-                let reason = Reason(description, status).sentence
-                let text = downloads.count > 1 ? "\(download): \(reason)" : reason
+            func explain(_ description: DownloadDescription, named isNamed: Bool) {
+                let (download, reason) = (description.reference, Reason(description, status).sentence)
+                let text = isNamed ? "\(download): \(reason)" : reason
                 Output.write(
                     (output.json
                         ? JSON.object([("download", .string("\(download)")), ("reason", .string(reason))]).text : TerminalText.plain(text))
                         + "\n")
+            }
+            return await Program.each(targets, json: output.json) { download throws(ClientError) in
+                explain(try await client.describe(download), named: targets.count > 1)
+            } batch: { batch throws(ClientError) in
+                _ = try await client.describe(batch)  // about a missing batch, the list's error names the key of the filter
+                for member in try await client.describe(DownloadQuery(batch: batch)) { explain(member, named: true) }
             }
         }
     }

@@ -7,7 +7,7 @@ struct SettingsCommand: ParsableCommand {
         commandName: "settings", abstract: "Show or change the service's settings.",
         discussion: """
             max-active         most downloads active at a time; auto: 4 large ones, and up to 60 small ones beside them; 0: no limit
-            max-per-host       most active downloads from one host; 0: no limit
+            max-per-host       most connections to one host at a time; 0: no limit
             speed-limit        bytes per second of all downloads together, such as 2MiB; 0 or none: no limit
             default-directory  folder for downloads that name no folder; empty: the session's download folder
             language           language of toasts and tray: ja, en, or auto (the session's)
@@ -87,7 +87,7 @@ struct SettingsCommand: ParsableCommand {
         case .maxActive: .maxActive(try mostActive())
         case .maxPerHost: .maxPerHost(try count())
         case .speedLimit: .speedLimit(try Amounts.parseSpeed(value))
-        case .defaultDirectory: .defaultDirectory(value.isEmpty ? "" : LocalPath.absolute(value))
+        case .defaultDirectory: .defaultDirectory(value.isEmpty ? "" : try LocalPath.absolute(value))
         case .diskReserve: .diskReserve(try reserve())
         case .language: .language(try choice(Language.self))
         case .badge: .badge(try choice(BadgeContent.self))

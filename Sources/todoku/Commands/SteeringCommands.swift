@@ -1,14 +1,16 @@
 internal import ArgumentParser
 internal import DownloadModel
+internal import EventLoop
 internal import Localization
 internal import TodokuClient
 
 /// The downloads on which a command acts; a batch stands for all its members.
 struct Targets: ParsableArguments {
-    @Argument(help: ArgumentHelp("Number or object path of a download or batch, or APP/TOKEN.", valueName: "download"))
-    var named: [Target] = []
+    @Argument(help: .targets) private var lists: [TargetList] = []
     @Flag(name: .shortAndLong, help: "All downloads.") var all = false
     @OptionGroup var output: OutputArguments
+
+    var named: [Target] { lists.targets }
 
     func check() throws {
         if all, !named.isEmpty { throw ValidationError("--all cannot be combined with named downloads.") }
@@ -64,11 +66,15 @@ struct ResumeCommand: ParsableCommand {
                 try await client.resumeAll()
                 return .success
             }
-            return await Program.each(targets.named, json: targets.output.json) { download throws(ClientError) in
+            let status = await Program.each(targets.named, json: targets.output.json) { download throws(ClientError) in
                 try await client.resume(download)
             } batch: { batch throws(ClientError) in
                 try await client.resume(batch)
             }
+            if status == .success, try await client.status().isPaused {
+                Output.complain(catalog.text("everything is paused, so nothing starts yet; “todoku resume --all” ends that"))
+            }
+            return status
         }
     }
 }
@@ -138,7 +144,7 @@ struct RenewCommand: ParsableCommand {
               todoku renew 7 -H 'Authorization: Bearer new' https://example.org/file.iso
               todoku renew 7 --user name --referrer https://example.org/ https://mirror.example.org/file.iso
             """)
-    @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var download: DownloadReference
+    @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var target: Target
     @Argument(help: "The fresh link.") var url: String
     @Option(
         name: [.customShort("H"), .long],
@@ -153,11 +159,19 @@ struct RenewCommand: ParsableCommand {
     func run() throws {
         let (username, password) = Program.require(json: output.json) { () throws(CommandFailure) in try credentials.read() }
         Program.run(json: output.json) { client in
-            await Program.each([download], json: output.json) { download throws(ClientError) in
+            var named: BatchReference?
+            let status = await Program.each([target], json: output.json) { download throws(ClientError) in
                 try await client.replaceURL(
                     of: download, with: url, headers: header.isEmpty ? nil : header, referrer: referrer, username: username,
                     password: password)
+            } batch: { reference throws(ClientError) in
+                _ = try await client.describe(reference)
+                named = reference
             }
+            guard let batch = named else { return status }
+            throw CommandFailure(
+                .usage,
+                catalog.text("%1$s is a batch, and a link belongs to one download; “todoku list --batch %1$s” lists them", "\(batch)"))
         }
     }
 }
@@ -228,16 +242,19 @@ struct MoveCommand: ParsableCommand {
         commandName: "move", abstract: "Change a download's place in the queue, or its priority.",
         discussion: """
             A place counts among the downloads of the same priority: 1 or “first” is the next to start. A download of a higher priority \
-            starts before all of them.
+            starts before all of them. The downloads of a batch keep their order.
 
             EXAMPLES:
               todoku move 7 first
               todoku move 7 3
               todoku move --priority 10 7
             """)
-    @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var download: DownloadReference
+    @Argument(help: .targets) var target: Target
     @Argument(help: "A number from 1, “first” or “last”.") var place: Place?
-    @Option(help: ArgumentHelp("A higher number starts first; 0 by default.", valueName: "number")) var priority: Int32?
+    @Option(
+        parsing: .unconditional, help: ArgumentHelp("A higher number starts first; 0 by default.", valueName: "number"),
+        transform: RequestArguments.parsePriority)
+    var priority: Int32?
     @OptionGroup var output: OutputArguments
 
     func validate() throws {
@@ -246,10 +263,37 @@ struct MoveCommand: ParsableCommand {
 
     func run() throws {
         Program.run(json: output.json) { client in
-            await Program.each([download], json: output.json) { download throws(ClientError) in
+            await Program.each([target], json: output.json) { download throws(ClientError) in
                 if let priority { try await client.setPriority(priority, of: download) }
                 if let place { try await client.move(download, to: place.position) }
+            } batch: { batch throws(ClientError) in
+                if let priority {
+                    for member in try await client.remaining(of: batch) {
+                        try await unlessEnded { () throws(ClientError) in
+                            try await client.setPriority(priority, of: member.reference)
+                        }
+                    }
+                }
+                if let place { try await Self.move(batch, to: place, client) }
             }
+        }
+    }
+
+    /// Moves the members of `batch` to `place` and the places after it, in their order.
+    @BusActor private static func move(_ batch: BatchReference, to place: Place, _ client: DownloaderClient) async throws(ClientError) {
+        let members = try await client.remaining(of: batch)
+        func move(_ member: DownloadDescription, to position: UInt32) async throws(ClientError) {
+            try await unlessEnded { () throws(ClientError) in try await client.move(member.reference, to: position) }
+        }
+        // All go to the end first: a member that leaves a place before `place` would shift those that are there already.
+        for member in members { try await move(member, to: .max) }
+        if place.position == .max { return }
+        // Each priority counts its places from 0.
+        var next: [Int32: UInt32] = [:]
+        for member in members {
+            let position = next[member.priority, default: place.position]
+            try await move(member, to: position)
+            next[member.priority] = position +| 1
         }
     }
 }

@@ -21,7 +21,7 @@ struct TodokuCommand: ParsableCommand {
               2    the command line is not valid
               3    the service refused the call, or cannot be reached
               4    fetch --exit-code: nothing new was downloaded
-              130  Ctrl-C was pressed; the downloads continue unless it was pressed twice
+              130  Ctrl-C was pressed; the downloads continue
             """,
         subcommands: [
             GetCommand.self, AddCommand.self, BatchCommand.self, MetalinkCommand.self, FetchCommand.self, ListCommand.self,

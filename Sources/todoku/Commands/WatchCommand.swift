@@ -7,8 +7,9 @@ struct WatchCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "watch", abstract: "Show the progress of downloads.",
         discussion: """
-            With named downloads, the command exits when they have ended, and its exit status tells their outcomes. Without, it shows all \
-            downloads, also those queued later, until Ctrl-C. Ctrl-C never affects the downloads.
+            With named downloads, the command exits when they have ended, and its exit status tells their outcomes. A batch alone has one \
+            line with its counts. Without a name, the command shows all downloads, also those queued later, until Ctrl-C. Ctrl-C never \
+            affects the downloads.
 
             EXAMPLES:
               todoku watch
@@ -16,16 +17,33 @@ struct WatchCommand: ParsableCommand {
               todoku watch --json | jq .state
             """)
 
-    @Argument(help: ArgumentHelp("Number, APP/TOKEN or object path.", valueName: "download")) var downloads: [DownloadReference] = []
+    @Argument(help: .targets) private var lists: [TargetList] = []
     @OptionGroup var output: OutputArguments
 
     func run() throws {
+        let targets = lists.targets
         Program.run(json: output.json) { client in
-            for download in downloads {
-                do throws(ClientError) { _ = try await client.describe(download) } catch { throw CommandFailure(error, about: download) }
+            var (downloads, batch) = ([DownloadReference](), BatchReference?.none)
+            for target in targets {
+                do throws(ClientError) {
+                    try await target.reach { download throws(ClientError) in
+                        _ = try await client.describe(download)
+                        downloads.append(download)
+                    } batch: { reference throws(ClientError) in
+                        _ = try await client.describe(reference)
+                        batch = reference
+                        downloads += try await client.list(DownloadQuery(batch: reference))
+                    }
+                } catch { throw CommandFailure(error, about: target) }
+            }
+            // A batch alone has one line with its counts.
+            if targets.count == 1, let batch {
+                let follower = BatchFollower(client, batch, json: output.json, isQuiet: false)
+                defer { withExtendedLifetime(follower) {} }
+                return try await follower.follow()
             }
             let follower = Follower(client, display: Follower.display(json: output.json, quiet: false))
-            return try await follower.follow(downloads.isEmpty ? nil : downloads)
+            return try await follower.follow(targets.isEmpty ? nil : downloads)
         }
     }
 }
@@ -46,12 +64,13 @@ struct WaitCommand: ParsableCommand {
               todoku wait --app org.example.App --tag update
             """)
 
-    @Argument(help: ArgumentHelp("Number or object path of a download or batch, or APP/TOKEN.", valueName: "download"))
-    var named: [Target] = []
+    @Argument(help: .targets) private var lists: [TargetList] = []
     @Option(help: ArgumentHelp("Wait for all downloads of this application.", valueName: "id")) var app: String?
     @Option(help: "Wait for all downloads with this tag.") var tag: String?
     @OptionGroup var output: OutputArguments
     @Flag(name: .shortAndLong, help: "Print errors only.") var quiet = false
+
+    private var named: [Target] { lists.targets }
 
     func validate() throws {
         let isGroup = app != nil || tag != nil

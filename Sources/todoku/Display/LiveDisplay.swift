@@ -93,8 +93,9 @@ final class LiveDisplay: ProgressDisplay {
         for line in above { text += line + "\n" }
         above = []
         let lines = bars(terminal)
-        for line in lines { text += line + "\n" }
-        widths = lines.map(TerminalText.width)
+        let hasColour = Terminal.hasColour
+        for (line, colour) in lines { text += ((hasColour ? colour?.paint(line) : nil) ?? line) + "\n" }
+        widths = lines.map { TerminalText.width($0.text) }
         Output.write(text)
         drawn = .now
         style.turn += 1
@@ -107,8 +108,8 @@ final class LiveDisplay: ProgressDisplay {
     }
 
     /// As many bars as the terminal has lines for, active downloads first.
-    private func bars(_ terminal: Terminal) -> [String] {
-        if shown.isEmpty, isEndless { return [catalog.text("Nothing to download now; press Ctrl-C to exit.")] }
+    private func bars(_ terminal: Terminal) -> [(text: String, colour: Colour?)] {
+        if shown.isEmpty, isEndless { return [(catalog.text("Nothing to download now; press Ctrl-C to exit."), nil)] }
         style.now = wallClock()
         let columns = terminal.columns - 1
         func rank(_ download: DownloadDescription) -> Int {
@@ -124,11 +125,11 @@ final class LiveDisplay: ProgressDisplay {
         let visible = ordered.count > room ? ordered.prefix(room - 1) : ordered[...]
         var lines = visible.map { download in
             let flows = moved[download.reference].map { .now - $0 < Self.stall } ?? false
-            return style.text(download, speed: flows ? download.speed : nil, columns: columns)
+            return (text: style.text(download, speed: flows ? download.speed : nil, columns: columns), colour: Colour(download.state))
         }
         if visible.count < ordered.count {
             let rest = UInt64(ordered.count - visible.count)
-            lines.append(catalog.text("and %1$s more", "and %1$s more", count: rest))
+            lines.append((catalog.text("and %1$s more", "and %1$s more", count: rest), nil))
         }
         return lines
     }

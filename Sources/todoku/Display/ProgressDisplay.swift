@@ -93,7 +93,8 @@ final class PlainDisplay: ProgressDisplay {
         case .paused:
             if before?.state != .paused { line(id, "paused") }
         case .waiting:
-            if before?.state != .waiting { line(id, "waiting \(download.waitReason ?? "")") }
+            // The first words are for scripts; what follows them is for people.
+            if before?.state != .waiting || before?.attempts != download.attempts { line(id, "waiting \(Self.wait(download))") }
         case .extracting:
             if before?.state != .extracting { line(id, "extracting") }
         case .active:
@@ -106,6 +107,13 @@ final class PlainDisplay: ProgressDisplay {
     }
 
     func removed(_ download: DownloadReference) { line(download, "removed") }
+
+    /// "retry until 14:03:07: The server refused the connection."
+    static func wait(_ download: DownloadDescription) -> String {
+        let reason = download.waitReason ?? ""
+        let until = download.waitUntil.map { " until \(Clock.brief($0))" } ?? ""
+        return reason + until + (download.error.map { ": \($0.message)" } ?? "")
+    }
 }
 
 /// Decides when progress gets a line: at each tenth of a known total, or at each doubling from 1 MiB of an unknown one.

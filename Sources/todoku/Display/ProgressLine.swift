@@ -110,10 +110,12 @@ struct ProgressLine {
         case "retry", "offline":
             let isOffline = download.waitReason == "offline"
             guard let until = download.waitUntil?.microseconds, until > now else {
-                return isOffline ? catalog.text("offline, waiting to try again") : catalog.text("waiting to try again")
+                return isOffline
+                    ? catalog.text("offline, waiting to try again") : withCause(catalog.text("waiting to try again"), download)
             }
             let left = catalog.duration(.microseconds(Int64(clamping: until - now)))
-            return isOffline ? catalog.text("offline, trying again in %1$s", left) : catalog.text("trying again in %1$s", left)
+            return isOffline
+                ? catalog.text("offline, trying again in %1$s", left) : withCause(catalog.text("trying again in %1$s", left), download)
         case "metered": return catalog.text("waiting for an unmetered connection")
         case "not-before":
             return download.waitUntil.map { catalog.text("waiting until %1$s", Clock.text($0)) } ?? catalog.text("waiting until its time")
@@ -125,6 +127,11 @@ struct ProgressLine {
         case "paused-all": return catalog.text("paused with everything (todoku resume --all)")
         case let reason: return catalog.text("waiting: %1$s", catalog.waitReason(reason ?? ""))
         }
+    }
+
+    /// "…: the server refused the connection".
+    private func withCause(_ text: String, _ download: DownloadDescription) -> String {
+        download.error.map { catalog.text("%1$s: %2$s", text, TerminalText.plain(catalog.explanation($0).withoutStop)) } ?? text
     }
 
     /// The line that stays after a download has finished or was cancelled.

@@ -12,20 +12,21 @@ struct Reason {
         (self.download, self.status, self.catalog) = (download, status, catalog)
     }
 
-    var sentence: String {
-        let reason =
-            switch download.state {
-            case .queued: queued
-            case .waiting: waiting
-            case .active: active
-            case .paused: catalog.text("‘todoku resume %1$s’ resumes it", "\(download.reference)")
-            case .verifying: cause ?? catalog.text("all bytes are on disk and are being checked")
-            case .extracting: cause ?? extracting
-            case .finished: catalog.text("the file is %1$s", download.path ?? download.displayName)
-            case .failed, .cancelled: cause ?? catalog.text("it was cancelled")
-            default: catalog.text("nothing more is known")
-            }
-        return catalog.text("%1$s: %2$s", catalog.state(download.state), reason)
+    var sentence: String { catalog.text("%1$s: %2$s", catalog.state(download.state), detail) }
+
+    /// The sentence without the state.
+    var detail: String {
+        switch download.state {
+        case .queued: queued
+        case .waiting: waiting
+        case .active: active
+        case .paused: catalog.text("‘todoku resume %1$s’ resumes it", "\(download.reference)")
+        case .verifying: cause ?? catalog.text("all bytes are on disk and are being checked")
+        case .extracting: cause ?? extracting
+        case .finished: catalog.text("the file is %1$s", download.path ?? download.displayName)
+        case .failed, .cancelled: cause ?? catalog.text("it was cancelled")
+        default: catalog.text("nothing more is known")
+        }
     }
 
     /// The host in the download's URL.

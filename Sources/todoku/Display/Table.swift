@@ -7,49 +7,115 @@ struct Table {
     struct Column {
         let heading: String
         var isNumber = false
+        /// On a narrow terminal, columns are left out, the highest number first; nil: the column stays.
+        var leftOut: Int?
+        /// The first column only: its cells name downloads. A name that is cut cannot be typed, so a wide one has a line of its own on a
+        /// terminal.
+        var isName = false
     }
+
+    /// The columns to which the last column is cut before another is left out.
+    private static let narrowest = 12
+    /// The most columns of a name that has no line of its own.
+    private static let widestName = 12
 
     let columns: [Column]
     private var rows: [[String]] = []
+    /// A line below a row, by the row's index.
+    private var notes: [Int: String] = [:]
+    /// By the row's index.
+    private var colours: [Int: Colour] = [:]
 
     init(_ columns: [Column]) { self.columns = columns }
 
-    mutating func add(_ cells: [String]) { rows.append(cells.map(TerminalText.plain)) }
+    /// - Parameters:
+    ///   - note: what a terminal shows below the row. Elsewhere each row is one line, and has no note.
+    ///   - colour: that of the second cell, on a terminal.
+    mutating func add(_ cells: [String], note: String? = nil, colour: Colour? = nil) {
+        if let note { notes[rows.count] = TerminalText.plain(note) }
+        colours[rows.count] = colour
+        rows.append(cells.map(TerminalText.plain))
+    }
 
-    /// - Parameter width: the terminal's width, to which the last column is cut; nil: nothing is cut.
-    func text(width: Int?) -> String {
+    /// - Parameter width: the terminal's width, which no line exceeds but that of a long name; nil: nothing is cut or left out.
+    func text(width: Int?, hasColour: Bool = Terminal.hasColour) -> String {
         let all = [columns.map(\.heading)] + rows
-        let widths = columns.indices.map { column in all.map { TerminalText.width($0[column]) }.max() ?? 0 }
-        let before = widths.dropLast().reduce(0) { $0 + $1 + 2 }
-        return all.map { cells in
+        let mayHaveOwnLine = width != nil && columns.first?.isName == true
+        let hasOwnLine = all.map { mayHaveOwnLine && TerminalText.width($0[0]) > Self.widestName }
+        let widths = columns.indices.map { column in
+            zip(all, hasOwnLine).map { cells, hasOwnLine in column == 0 && hasOwnLine ? 0 : TerminalText.width(cells[column]) }.max() ?? 0
+        }
+        let shown = width.map { columnsThatFit(in: $0, widths) } ?? Array(columns.indices)
+        let before = shown.dropLast().reduce(0) { $0 + widths[$1] + 2 }
+        let indent = String(repeating: " ", count: (widths.first ?? 0) + 2)
+        return zip(all, hasOwnLine).enumerated().map { place, row in
+            let (cells, hasOwnLine) = row
             var line = ""
-            for (index, cell) in cells.enumerated() {
+            for index in shown {
+                let cell = index == 0 && hasOwnLine ? "" : cells[index]
                 if index == columns.count - 1 {
-                    line += width.map { TerminalText.cut(cell, to: max(8, $0 - before)) } ?? cell
+                    line += width.map { TerminalText.cut(cell, to: max(1, $0 - before)) } ?? cell
                 } else {
-                    line += TerminalText.padded(cell, to: widths[index], right: columns[index].isNumber) + "  "
+                    let padded = TerminalText.padded(cell, to: widths[index], right: columns[index].isNumber)
+                    line += (index == 1 && hasColour ? colours[place - 1]?.paint(padded) : nil) ?? padded
+                    line += "  "
                 }
             }
             while line.last == " " { line.removeLast() }
-            return line + "\n"
+            var text = (hasOwnLine ? cells[0] + "\n" : "") + line + "\n"
+            if let width, let note = notes[place - 1] {
+                text += TerminalText.wrapped(note, to: max(1, width - indent.count)).map { indent + $0 + "\n" }.joined()
+            }
+            return text
         }.joined()
+    }
+
+    private func columnsThatFit(in width: Int, _ widths: [Int]) -> [Int] {
+        var shown = Array(columns.indices)
+        func needed() -> Int { shown.dropLast().reduce(min(widths.last ?? 0, Self.narrowest)) { $0 + widths[$1] + 2 } }
+        let order = columns.indices.filter { columns[$0].leftOut != nil }.sorted { (columns[$0].leftOut ?? 0) > (columns[$1].leftOut ?? 0) }
+        for column in order where needed() > width { shown.removeAll { $0 == column } }
+        return shown
     }
 }
 
 extension Table {
-    static func of(_ downloads: [DownloadDescription], _ catalog: Catalog = todoku.catalog) -> Table {
+    /// - Parameter status: for the reasons why downloads wait or have failed; nil: no reasons.
+    static func of(_ downloads: [DownloadDescription], _ status: ServiceStatus? = nil, _ catalog: Catalog = todoku.catalog) -> Table {
         var table = Table([
-            Column(heading: catalog.text("DOWNLOAD"), isNumber: true), Column(heading: catalog.text("STATE")),
-            Column(heading: "%", isNumber: true),
-            Column(heading: catalog.text("SIZE"), isNumber: true), Column(heading: catalog.text("SPEED"), isNumber: true),
+            Column(heading: catalog.text("DOWNLOAD"), isNumber: true, isName: true), Column(heading: catalog.text("STATE")),
+            Column(heading: "%", isNumber: true, leftOut: 1),
+            Column(heading: catalog.text("SIZE"), isNumber: true, leftOut: 2),
+            Column(heading: catalog.text("SPEED"), isNumber: true, leftOut: 3),
             Column(heading: catalog.text("NAME")),
         ])
         for download in downloads {
-            table.add([
+            let cells = [
                 download.reference.description, catalog.state(download.state),
                 download.stageFraction.map { String(Int(clamping: $0 * 100)) } ?? "-",
                 (download.total ?? (download.received > 0 ? download.received : nil)).map { catalog.size($0) } ?? "-",
                 download.state == .active ? catalog.speed(download.speed) : "-", download.displayName,
+            ]
+            let isExplained = download.state == .waiting || download.state == .failed
+            table.add(cells, note: isExplained ? status.map { Reason(download, $0, catalog).detail } : nil, colour: Colour(download.state))
+        }
+        return table
+    }
+
+    static func of(_ batches: [BatchDescription], _ catalog: Catalog = todoku.catalog) -> Table {
+        var table = Table([
+            Column(heading: catalog.text("BATCH"), isNumber: true), Column(heading: catalog.text("FINISHED"), isNumber: true),
+            Column(heading: catalog.text("FAILED"), isNumber: true), Column(heading: "%", isNumber: true, leftOut: 1),
+            Column(heading: catalog.text("SIZE"), isNumber: true, leftOut: 2), Column(heading: catalog.text("TITLE")),
+        ])
+        for batch in batches {
+            table.add([
+                batch.reference.description,
+                catalog.text("%1$s of %2$s", catalog.count(batch.outcomes.finished), catalog.count(batch.count)),
+                batch.outcomes.failed > 0 ? catalog.count(batch.outcomes.failed) : "-",
+                batch.fraction.map { String(Int(clamping: $0 * 100)) } ?? "-",
+                (batch.total ?? (batch.received > 0 ? batch.received : nil)).map { catalog.size($0) } ?? "-",
+                batch.title.isEmpty ? "-" : batch.title,
             ])
         }
         return table

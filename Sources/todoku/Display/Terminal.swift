@@ -1,4 +1,5 @@
 internal import Glibc
+internal import TodokuClient
 
 /// The terminal at standard output, if there is one.
 struct Terminal {
@@ -15,6 +16,9 @@ struct Terminal {
 
     /// Ctrl-C as a character.
     private static let interrupt: UInt8 = 3
+
+    /// Whether a terminal at standard output may be coloured: NO_COLOR, if it is not empty, forbids that (no-color.org).
+    static var hasColour: Bool { current != nil && getenv("NO_COLOR").map { $0[0] == 0 } ?? true }
 
     static var errorsAreSeen: Bool { isatty(STDERR_FILENO) != 0 }
 
@@ -50,6 +54,22 @@ struct Terminal {
         }
         return line
     }
+}
+
+/// What stands out on a terminal: a download that failed, or that waits.
+enum Colour: Int {
+    case red = 31, yellow = 33
+
+    init?(_ state: DownloadDescription.State) {
+        switch state {
+        case .failed: self = .red
+        case .waiting: self = .yellow
+        default: return nil
+        }
+    }
+
+    /// `text` in this colour (ECMA-48, SGR), with no change of its width.
+    func paint(_ text: String) -> String { "\u{1b}[\(rawValue)m\(text)\u{1b}[39m" }
 }
 
 /// The first line of a file or of standard input.

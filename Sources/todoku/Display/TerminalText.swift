@@ -63,6 +63,19 @@ enum TerminalText {
         return head + ellipsis + String(end.reversed())
     }
 
+    /// `text` in lines of at most `columns`, broken between words. A longer word is cut.
+    static func wrapped(_ text: String, to columns: Int) -> [String] {
+        var lines: [String] = []
+        for word in text.split(separator: " ").map({ cut(String($0), to: columns) }) {
+            if let last = lines.last, width(last) + 1 + width(word) <= columns {
+                lines[lines.count - 1] = "\(last) \(word)"
+            } else {
+                lines.append(word)
+            }
+        }
+        return lines
+    }
+
     /// `text`, padded with blanks to `columns`.
     static func padded(_ text: String, to columns: Int, right: Bool = false) -> String {
         let blanks = String(repeating: " ", count: max(0, columns - width(text)))

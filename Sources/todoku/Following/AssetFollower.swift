@@ -7,11 +7,10 @@ internal import TodokuClient
     private let client: DownloaderClient
     private let assets: [AssetReference]
     private let json: Bool
-    private var display: any AssetDisplay
+    private let display: any AssetDisplay
     private var latest: [AssetReference: AssetDescription] = [:]
     private var outcomes: [AssetReference: Result<(isChanged: Bool, path: String), ClientError>] = [:]
     private var waiting: CheckedContinuation<Void, Never>?
-    private var isAbandoned = false
 
     init(_ client: DownloaderClient, _ assets: [AssetReference], json: Bool, isQuiet: Bool) {
         (self.client, self.json) = (client, json)
@@ -36,7 +35,7 @@ internal import TodokuClient
                     outcome = .failure(error)
                 }
                 outcomes[asset] = outcome
-                if outcomes.count == assets.count, !isAbandoned { waiting?.resume() }
+                if outcomes.count == assets.count { waiting?.resume() }
             }
         }
         await withCheckedContinuation { waiting = $0 }
@@ -72,26 +71,13 @@ internal import TodokuClient
 
     private var remaining: [AssetReference] { assets.filter { outcomes[$0] == nil } }
 
+    /// Each update can be cancelled by itself, so the message names only the first.
     var farewell: String? {
-        remaining.isEmpty
-            ? nil
-            : catalog.text(
-                "the update continues in the background; “todoku asset show %1$s” shows it. Press Ctrl-C again within 2 s to cancel it.",
-                remaining.prefix(20).map(\.description).joined(separator: " "))
+        guard let first = remaining.first else { return nil }
+        return catalog.text(
+            "the update continues in the background; “todoku asset show %1$s” shows it, and “todoku asset cancel %1$s” cancels it",
+            first.description)
     }
 
-    func leave() {
-        display.clear()
-        display = QuietAssetDisplay()
-    }
-
-    func cancelRest() async {
-        isAbandoned = true
-        for asset in remaining {
-            do throws(ClientError) {
-                try await client.cancel(asset)
-                Output.complain(catalog.text("the update of %1$s is cancelled", "\(asset)"))
-            } catch { Output.complain(catalog.explanation(error)) }
-        }
-    }
+    func leave() { display.clear() }
 }

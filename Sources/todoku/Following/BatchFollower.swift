@@ -1,5 +1,6 @@
 internal import DownloadModel
 internal import EventLoop
+internal import Glibc
 internal import Localization
 internal import TodokuClient
 
@@ -9,30 +10,47 @@ internal import TodokuClient
     private static let interval: Duration = .seconds(1)
 
     private let client: DownloaderClient
-    private let batch: QueuedBatch
+    private let batch: BatchReference
     private let json: Bool
     private let isQuiet: Bool
     private var timer: Poller.Token?
-    private var isSilent = false
     private var isOver = false
-    private var isAbandoned = false
-    private var parked: CheckedContinuation<Void, Never>?
     private var shown: BatchDescription?
     /// Bytes of the line that is on the terminal now; 0: none.
     private var width = 0
 
-    init(_ client: DownloaderClient, _ batch: QueuedBatch, json: Bool, isQuiet: Bool) {
+    init(_ client: DownloaderClient, _ batch: BatchReference, json: Bool, isQuiet: Bool) {
         (self.client, self.batch, self.json, self.isQuiet) = (client, batch, json, isQuiet)
     }
 
-    /// Prints that the batch is queued.
-    func queued() {
+    /// Queues a batch, prints its number and, if `waits`, follows it to its end. SIGINT must be blocked: Ctrl-C ends the program at any
+    /// moment. If that is before the answer of `queue`, the batch may be queued.
+    static func run(
+        _ client: DownloaderClient, json: Bool, isQuiet: Bool, waits: Bool,
+        queue: @BusActor () async throws -> QueuedBatch
+    ) async throws -> ExitStatus {
+        let batch: QueuedBatch
+        do {
+            let signals = SignalSource([SIGINT]) { _ in Program.finish(.interrupted) }
+            defer { withExtendedLifetime(signals) {} }
+            batch = try await queue()
+        }
+        let follower = BatchFollower(client, batch.reference, json: json, isQuiet: isQuiet)
+        follower.queued(batch.downloads)
+        guard waits else { return .success }
+        let interrupt = Interrupt(follower)
+        defer { interrupt.end() }
+        return try await follower.follow()
+    }
+
+    /// Prints that `downloads` are queued as this batch.
+    func queued(_ downloads: [DownloadReference]) {
         guard !isQuiet else { return }
-        guard json else { return Output.write("\(batch.reference)\n") }
+        guard json else { return Output.write("\(batch)\n") }
         Output.write(
             JSON.object([
-                ("batch", .string(batch.reference.description)), ("object-path", .string(batch.reference.path)),
-                ("downloads", .array(batch.downloads.map { .string($0.description) })),
+                ("batch", .string(batch.description)), ("object-path", .string(batch.path)),
+                ("downloads", .array(downloads.map { .string($0.description) })),
             ]).text + "\n")
     }
 
@@ -40,14 +58,12 @@ internal import TodokuClient
     func follow() async throws -> ExitStatus {
         await look()
         let outcomes: OutcomeCounts
-        do throws(ClientError) { outcomes = try await client.wait(for: batch.reference) } catch {
+        do throws(ClientError) { outcomes = try await client.wait(for: batch) } catch {
             stop()
             guard error.cause == .unknownDownload else { throw error }
-            throw CommandFailure(.ended, catalog.text("batch %1$s was removed", "\(batch.reference)"), name: error.name)
+            throw CommandFailure(.ended, catalog.text("batch %1$s was removed", "\(batch)"), name: error.name)
         }
         stop()
-        // Ctrl-C has cancelled the batch; `Interrupt` ends the program.
-        if isAbandoned { await withCheckedContinuation { parked = $0 } }
         try await tell(outcomes)
         return outcomes.allFinished ? .success : .ended
     }
@@ -55,7 +71,7 @@ internal import TodokuClient
     private func tell(_ outcomes: OutcomeCounts) async throws(ClientError) {
         var failed: [DownloadDescription] = []
         do throws(ClientError) {
-            if outcomes.failed > 0 { failed = try await client.describe(DownloadQuery(states: [.failed], batch: batch.reference)) }
+            if outcomes.failed > 0 { failed = try await client.describe(DownloadQuery(states: [.failed], batch: batch)) }
         } catch {
             // The batch may have been removed meanwhile.
             guard error.errorName == .noSuchObject else { throw error }
@@ -67,15 +83,15 @@ internal import TodokuClient
                     ("finished", .unsigned(UInt64(outcomes.finished))), ("failed", .unsigned(UInt64(outcomes.failed))),
                     ("cancelled", .unsigned(UInt64(outcomes.cancelled))),
                 ]
-                let batch: [(String, JSON)] = [("event", .string("ended")), ("batch", .string(batch.reference.description))]
-                Output.write(JSON.object(batch + counts).text + "\n")
+                let head: [(String, JSON)] = [("event", .string("ended")), ("batch", .string(batch.description))]
+                Output.write(JSON.object(head + counts).text + "\n")
             }
             return
         }
         for download in failed {
             Output.complain(download.complaint)
         }
-        if !isQuiet { Output.write("\(batch.reference) ended \(words.outcomes(outcomes, always: true))\n") }
+        if !isQuiet { Output.write("\(batch) ended \(words.outcomes(outcomes, always: true))\n") }
     }
 
     private var words: Catalog { Terminal.current == nil ? plainCatalog : catalog }
@@ -96,7 +112,7 @@ internal import TodokuClient
     private func look() async {
         guard !isOver, !isQuiet else { return }
         // If the service went away, the call that waits for the batch starts it again.
-        if let now = try? await client.describe(batch.reference), !isOver, !isSilent { show(now) }
+        if let now = try? await client.describe(batch), !isOver { show(now) }
         guard !isOver else { return }
         timer = Poller.shared.schedule(after: Self.interval) { [weak self] in
             BusActor.spawn { await self?.look() }
@@ -111,11 +127,11 @@ internal import TodokuClient
             Output.write(JSON.object([("event", .string("changed"))] + now.json).text + "\n")
         } else if let terminal = Terminal.current {
             let line = TerminalText.cut(
-                catalog.text("batch %1$s", "\(batch.reference)") + "  " + Self.text(now), to: terminal.columns - 1, ellipsis: "...")
+                catalog.text("batch %1$s", "\(batch)") + "  " + Self.text(now), to: terminal.columns - 1, ellipsis: "...")
             Output.write("\r\u{1b}[K" + line)
             width = line.utf8.count
         } else if before?.outcomes != now.outcomes {
-            Output.write("\(batch.reference) progress \(Self.text(now, words))\n")
+            Output.write("\(batch) progress \(Self.text(now, words))\n")
         }
     }
 
@@ -135,24 +151,11 @@ internal import TodokuClient
     var farewell: String? {
         if isOver { return nil }
         return catalog.text(
-            "the batch continues in the background; “todoku list --batch %1$s” shows it. Press Ctrl-C again within 2 s to cancel it.",
-            "\(batch.reference)")
+            "the batch continues in the background; “todoku watch %1$s” shows it, and “todoku cancel %1$s” cancels it",
+            "\(batch)")
     }
 
-    func leave() {
-        isSilent = true
-        clear()
-    }
-
-    func cancelRest() async {
-        isAbandoned = true
-        do throws(ClientError) {
-            try await client.cancel(batch.reference)
-            Output.complain(catalog.text("batch %1$s is cancelled", "\(batch.reference)"))
-        } catch {
-            if error.errorName != .invalidState { Output.complain(catalog.explanation(error)) }  // otherwise the batch has ended meanwhile
-        }
-    }
+    func leave() { clear() }
 }
 
 extension BatchDescription {

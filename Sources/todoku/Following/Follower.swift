@@ -11,8 +11,6 @@ internal import TodokuClient
     private var order: [DownloadReference] = []
     private var pending: Set<DownloadReference> = []
     private var isEndless = false
-    private var isSilent = false
-    private var isAbandoned = false
     private var status = ExitStatus.success
     private var failure: ClientError?
     private var waiting: CheckedContinuation<Void, Never>?
@@ -51,43 +49,27 @@ internal import TodokuClient
             if failure == nil, isEndless || !pending.isEmpty { waiting = continuation } else { continuation.resume() }
         }
         watch?.stop()
-        if !isSilent { display.end() }
+        display.end()
         if let failure { throw failure }
         return status
     }
 
     var farewell: String? { remaining.isEmpty ? nil : Interrupt.sentence(remaining) }
 
-    func leave() {
-        isSilent = true
-        display.end()
-    }
-
-    /// After this, `follow` does not return.
-    func cancelRest() async {
-        isAbandoned = true
-        for download in remaining {
-            do throws(ClientError) {
-                try await client.cancel(download)
-                Output.complain(catalog.text("download %1$s is cancelled", "\(download)"))
-            } catch {
-                if error.errorName != .invalidState { Output.complain(catalog.explanation(error)) }  // otherwise the download has ended
-            }
-        }
-    }
+    func leave() { display.end() }
 
     private func take(_ update: DownloadUpdate) {
         switch update {
         case .changed(let description):
             let before = latest.updateValue(description, forKey: description.reference)
-            if !isSilent { display.changed(description, before: before) }
+            display.changed(description, before: before)
             guard description.state.hasEnded else { return }
             if isEndless { latest[description.reference] = nil }
             guard pending.remove(description.reference) != nil else { return }
             if description.state != .finished { status = status.and(.ended) }
         case .removed(let download):
             let before = latest.removeValue(forKey: download)
-            if before?.state.hasEnded != true, !isSilent { display.removed(download) }
+            if before?.state.hasEnded != true { display.removed(download) }
             if pending.remove(download) != nil { status = status.and(.ended) }
         case .lost(let error):
             failure = error
@@ -97,7 +79,6 @@ internal import TodokuClient
     }
 
     private func release() {
-        guard !isAbandoned else { return }
         waiting?.resume()
         waiting = nil
     }

@@ -7,20 +7,15 @@ internal import TodokuClient
 @BusActor protocol Interruptible: AnyObject {
     /// The message on Ctrl-C; nil if no download is left.
     var farewell: String? { get }
-    /// Stops the display; updates are still processed.
+    /// Clears the display for that message.
     func leave()
-    /// Cancels the remaining downloads.
-    func cancelRest() async
 }
 
-/// Handles Ctrl-C in `get` and `batch`: pressed once, the downloads continue in the service; pressed twice within two seconds, they are
-/// cancelled. SIGINT must be blocked.
+/// Handles Ctrl-C in commands that follow downloads to their end: the command exits at once, and the downloads continue in the service.
+/// A second Ctrl-C, which people press out of habit, does nothing more: `todoku cancel` cancels. SIGINT must be blocked.
 @BusActor final class Interrupt {
-    private static let patience: Duration = .seconds(2)
-
     private let follower: any Interruptible
     private var signals: SignalSource?
-    private var deadline: Poller.Token?
 
     init(_ follower: any Interruptible) {
         self.follower = follower
@@ -28,35 +23,25 @@ internal import TodokuClient
     }
 
     /// Stops handling the signal; a later one has no effect.
-    func end() {
-        signals = nil
-        if let deadline { Poller.shared.cancel(deadline) }
-    }
+    func end() { signals = nil }
 
-    private func received() {
-        guard let farewell = follower.farewell else { Program.finish(.interrupted) }
-        if deadline == nil {
+    private func received() -> Never {
+        if let farewell = follower.farewell {
             follower.leave()
             Output.complain(farewell)
-            deadline = Poller.shared.schedule(after: Self.patience) { Program.finish(.interrupted) }
-        } else {
-            end()
-            BusActor.spawn { [follower] in
-                await follower.cancelRest()
-                Program.finish(.interrupted)
-            }
         }
+        Program.finish(.interrupted)
     }
 
     nonisolated static func sentence(_ downloads: [DownloadReference]) -> String {
         let ids = downloads.prefix(20).map(\.description).joined(separator: " ")
         guard downloads.count != 1 else {
             return catalog.text(
-                "the download continues in the background; “todoku watch %1$s” shows it. Press Ctrl-C again within 2 s to cancel it.", ids)
+                "the download continues in the background; “todoku watch %1$s” shows it, and “todoku cancel %1$s” cancels it", ids)
         }
         return catalog.text(
-            "%1$s download continues in the background; “todoku watch %2$s” shows it. Press Ctrl-C again within 2 s to cancel it.",
-            "%1$s downloads continue in the background; “todoku watch %2$s” shows them. Press Ctrl-C again within 2 s to cancel them.",
+            "%1$s download continues in the background; “todoku watch %2$s” shows it, and “todoku cancel %2$s” cancels it",
+            "%1$s downloads continue in the background; “todoku watch %2$s” shows them, and “todoku cancel %2$s” cancels them",
             count: UInt64(downloads.count), ids)
     }
 }

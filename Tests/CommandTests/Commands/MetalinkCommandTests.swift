@@ -41,6 +41,28 @@ private func document(_ files: (name: String, inside: String)...) -> String {
         await desk.close()
     }
 
+    /// The batch is not queued yet, so there is nothing that could continue.
+    @Test func `leaves nothing behind if Ctrl-C is pressed while the service fetches the document`() async throws {
+        let desk = await Desk()
+        let gate = Gate()
+        let server = ScriptedServer { _, reply in
+            reply.head(200, length: 1000)
+            reply.send([UInt8](repeating: 32, count: 500))
+            gate.wait()
+        }
+        let child = desk.start(["metalink", "--notify", "never", server.url("/release.meta4")])
+        // A signal before the command waits for the document would end it at once, as it does before any download is queued.
+        #expect(await eventually { await desk.run("list", "--json").output.contains("\"state\":\"active\"") })
+        #expect(await server.waitForRequests(1))
+        child.signal(SIGINT)
+        let exit = await child.wait()
+        #expect(exit.status == 130 && exit.output == "", "\(exit)")
+        #expect(await eventually { await desk.run("list", "--all", "--json").output == "[]\n" })
+        #expect(listFolder(desk.downloads) == [])
+        gate.open()
+        await desk.close()
+    }
+
     @Test func `names the document, its line and the fault, and queues nothing`() async throws {
         let desk = await Desk()
         let server = ScriptedServer { _, reply in reply.respond(404) }

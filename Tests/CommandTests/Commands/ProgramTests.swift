@@ -1,6 +1,9 @@
+import DownloadModel
 import Glibc
 import TestSupport
 import Testing
+
+@testable import todoku
 
 @Suite(.serialized) struct `The command` {
     private let body = patternBytes(50_000)
@@ -33,6 +36,51 @@ import Testing
         #expect(exit.status == 2)
         #expect(exit.output == "")
         #expect(exit.errors.hasPrefix("todoku: ") && exit.errors.contains("Usage: todoku"))
+    }
+
+    @Test(arguments: [
+        ["get"], ["fly"], ["show", "x"], ["limit", "7"], ["get", "-o", "-", "http://h/"], ["add", "--priority", "high", "http://h/"],
+    ])
+    func `reports a wrong command line as JSON, if JSON is asked for`(arguments: [String]) async {
+        let exit = await Child.run([Desk.command] + arguments + ["--json"])
+        #expect(exit.status == 2 && exit.errors == "", "\(exit)")
+        let message = JSON(exit.output)?["error"]?["message"]?.string ?? ""
+        #expect(!message.isEmpty && !message.contains("\n") && !message.contains("Error:"), "\(exit)")
+    }
+
+    @Test func `suggests the scheme that a URL lacks`() async throws {
+        let desk = await Desk()
+        for (url, suggestion) in [
+            ("example.org/file", "https://example.org/file"), ("example.org:8080/a?b=c", "https://example.org:8080/a"),
+            ("localhost", "https://localhost/"),
+        ] {
+            let exit = await desk.run("add", url)
+            #expect(exit.status == 3 && exit.errors.contains(" Did you mean \(suggestion)?\n"), "\(exit)")
+        }
+        for url in ["ftp://example.org/file", "file", "http:/x", "https://", "mailto:a@b.c"] {
+            let exit = await desk.run("add", url)
+            #expect(exit.status == 3 && !exit.errors.contains("Did you mean"), "\(exit)")
+        }
+        await desk.close()
+    }
+
+    @Test func `names an option by its flag, as the command knows it`() async throws {
+        let desk = await Desk()
+        for (arguments, start) in [
+            (["--filename", "a/b"], "todoku: --filename "), (["-H", "Host: x"], "todoku: --header: "),
+            (["--size", "2", "--max-size", "1"], "todoku: --size is larger than --max-size."),
+        ] {
+            let exit = await desk.start(["add"] + arguments + ["http://127.0.0.1:1/"]).wait()
+            #expect(exit.status == 3 && exit.errors.hasPrefix(start), "\(exit)")
+        }
+        let help = await desk.run("get", "--help").output
+        for key in OptionRow.byKey.keys {
+            let flag = try #require(CommandWords.flag(of: key))
+            #expect(help.contains(flag), "\(key): \(flag)")
+        }
+        #expect(CommandWords.flag(of: "frob") == nil)
+        #expect(CommandWords.replacingKeys(in: "Option frob needs the option app; an option.") == "Option frob needs --app; an option.")
+        await desk.close()
     }
 
     @Test(arguments: [
@@ -107,6 +155,77 @@ import Testing
         #expect(await desk.run("remove", "--ended").output == "2 downloads removed\n")
         #expect(fileExists("\(desk.downloads)/b.bin"))
         #expect(await desk.run("list", "--all").output == "")
+        await desk.close()
+    }
+
+    @Test func `takes the numbers that add prints as one argument`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }
+        let urls = [server.url("/a"), server.url("/b")]
+        let script = "\"$0\" wait \"$(\"$0\" add \"$@\")\""
+        let exit = await Child(["sh", "-c", script, Desk.command] + urls, environment: desk.environment).wait()
+        #expect(exit.succeeded(saying: "\(desk.downloads)/a\n\(desk.downloads)/b\n"), "\(exit)")
+        #expect(await desk.run("remove", "1\n2\n").succeeded(saying: ""))
+        for wrong in ["1\nx", "", "\n"] { #expect(await desk.run("wait", wrong).status == 2, "\(wrong)") }
+        await desk.close()
+    }
+
+    @Test func `says that a resumed download does not start while everything is paused`() async throws {
+        let desk = await Desk()
+        _ = await desk.run("add", "--paused", "http://127.0.0.1:1/a")
+        _ = await desk.run("pause", "--all")
+        let exit = await desk.run("resume", "1")
+        #expect(exit.status == 0 && exit.output == "" && exit.errors.contains("everything is paused"), "\(exit)")
+        #expect(await desk.run("resume", "--all").succeeded(saying: ""))
+        await desk.close()
+    }
+
+    @Test func `makes a missing folder only if that is asked for`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }
+        let url = server.url("/a")
+        #expect(await desk.run("get", "-o", "new/deep/name", url).status != 0)
+        #expect(!fileExists(desk.bus.folder("new")))
+        #expect(await desk.run("get", "-p", "-o", "new/deep/name", url).status == 0)
+        #expect(readFile(desk.bus.folder("new/deep/name")) == body)
+        #expect(await desk.run("get", "--parents", "-d", "new/other", url).status == 0)
+        #expect(readFile(desk.bus.folder("new/other/a")) == body)
+        let bare = await desk.run("add", "-p", url)
+        #expect(bare.status == 2 && bare.errors.contains("--parents needs --output or --directory"), "\(bare)")
+        writeFile(desk.bus.folder("file"), "".utf8)
+        let wrong = await desk.run("get", "-p", "-d", "file/x", url)
+        #expect(wrong.status == 3 && wrong.errors.hasSuffix("/file” cannot be made: Not a directory\n"), "\(wrong)")
+        await desk.close()
+    }
+
+    @Test func `refuses to write to standard output`() async throws {
+        let desk = await Desk()
+        let exit = await desk.run("get", "-o", "-", "http://127.0.0.1:1/a")
+        #expect(exit.status == 2 && exit.errors.contains("cat \"$(todoku fetch URL)\""), "\(exit)")
+        #expect(listFolder(desk.bus.folder.path).allSatisfy { $0 != "-" })
+        await desk.close()
+    }
+
+    /// script(1) gives the command a terminal.
+    @Test func `lists on a narrow terminal, with the reasons`() async throws {
+        let desk = await Desk()
+        func list(_ arguments: String = "", colour: String = "1") async -> String {
+            let command = "stty cols 40; \(Desk.command) list \(arguments)"
+            let environment = desk.environment.merging(["NO_COLOR": colour]) { $1 }
+            return await Child(["script", "-q", "-c", command, "/dev/null"], environment: environment).wait().output
+                .replacing("\r\n", with: "\n")
+        }
+        #expect(await list() == "There are no downloads.\n")
+        #expect(await list("--state failed") == "There are no such downloads.\n")
+        let server = ScriptedServer { _, reply in reply.respond(404) }
+        _ = await desk.run("get", "--app", "org.example.App", "--token", "chapter_1", server.url("/a-file-with-a-long-name.iso"))
+        let lines = await list().split(separator: "\n").map(String.init)
+        #expect(lines.allSatisfy { TerminalText.width($0) <= 40 }, "\(lines)")
+        #expect(lines[1] == "org.example.App/chapter_1" && lines[2].hasPrefix("          failed  "), "\(lines)")
+        let reason = lines.dropFirst(3).map { $0.drop { $0 == " " } }.joined(separator: " ")
+        #expect(reason.hasPrefix("The server 127.0.0.1") && reason.contains("404"), "\(lines)")
+        #expect(await list(colour: "").contains("          \u{1b}[31mfailed\u{1b}[39m  "))
+        #expect(!(await desk.run("list").output.contains("\u{1b}")))
         await desk.close()
     }
 

@@ -110,7 +110,12 @@ import Testing
         #expect(await desk.run("host", "example.org", "--remove").status == 0)
         #expect(await desk.run("host", "example.org", "--json").output == "{}\n")
         let wrong = await desk.run("host", "http://example.org/", "--connections", "1")
-        #expect(wrong.status == 3 && wrong.errors.contains("is not a host name"), "\(wrong)")
+        #expect(wrong.status == 2 && wrong.errors.contains("is a URL; give only its host: example.org"), "\(wrong)")
+        for nonsense in ["foo bar", "exa mple.org", "example.org:80", "a/b", "", "[::1]", "user@example.org"] {
+            let exit = await desk.run("host", nonsense)
+            #expect(exit.status == 2 && exit.errors.contains("“\(nonsense)” is not a host name"), "\(exit)")
+        }
+        for host in ["*", "::1", "127.0.0.1", "example.org."] { #expect(await desk.run("host", host).status == 0, "\(host)") }
         #expect(await desk.run("host", "--interval", "1s").status == 2)
         #expect(await desk.run("host", "example.org", "--interval", "soon").status == 2)
     }
@@ -130,5 +135,19 @@ import Testing
         #expect(JSON(await desk.run("show", "--json", "1").output)?["speed-limit"]?.number == 512_000)
         #expect(await desk.run("limit", "fast").status == 2)
         #expect(await desk.run("limit", "1K", "7").status == 3)
+    }
+
+    /// The number of a download in the place of the speed would slow everything down to some bytes per second.
+    @Test(arguments: ["1", "7", "500", "1023"])
+    func `is not taken for the number of a download`(number: String) async throws {
+        let desk = await Desk()
+        for arguments in [[number], [number, "8"]] {
+            let exit = await desk.start(["limit"] + arguments).wait()
+            #expect(exit.status == 2 && exit.errors.contains("todoku limit 500K \(number)"), "\(exit)")
+        }
+        #expect(await desk.run("limit", "\(number)B").status == 0)
+        #expect(await desk.run("limit").output == "\(number) B/s\n")
+        for speed in ["1024", "0"] { #expect(await desk.run("limit", speed).status == 0, "\(speed)") }
+        #expect(await desk.run("limit").output == "none\n")
     }
 }

@@ -89,6 +89,8 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
         #expect(ProgressLine(utf8: true, now: 1_500_000).text(waiting, speed: nil, columns: 100).hasSuffix("trying again in 9 s"))
         let full = EndError(name: "org.todoku.Error.DiskFull", message: "Full.", details: ["missing-bytes": .uint64(3 << 20)])
         waiting.apply(["Error": full.variant, "WaitUntil": .uint64(0)])
+        waiting.apply(["WaitReason": .string("retry")])
+        #expect(ProgressLine(utf8: true).text(waiting, speed: nil, columns: 100).hasSuffix("waiting to try again: Full"))
         for (reason, text) in [
             ("paused-all", "paused with everything (todoku resume --all)"), ("disk-space", "waiting for space: 3.0 MiB missing"),
             ("destination", "waiting for its folder"), ("needs-url", "waiting for a fresh link (todoku renew)"),
@@ -129,11 +131,28 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
     }
 }
 
+extension `Lines without a terminal` {
+    @Test @BusActor func `say why a download waits, and until when`() {
+        nonisolated(unsafe) var output = ""  // the display writes only during its calls, on this actor
+        let display = PlainDisplay { output += $0 }
+        let error = EndError(name: "org.todoku.Error.Network", message: "The host h was not found.", details: [:])
+        var waiting = download("waiting")
+        waiting.apply(["WaitReason": .string("retry"), "Error": error.variant, "Attempts": .uint32(1)])
+        display.changed(waiting, before: download("active"))
+        display.changed(waiting, before: waiting)
+        let before = waiting
+        waiting.apply(["WaitUntil": .uint64(1), "Attempts": .uint32(2)])
+        display.changed(waiting, before: before)
+        let until = Clock.text(WallTime(microseconds: 1))
+        #expect(output == "7 waiting retry: The host h was not found.\n7 waiting retry until \(until): The host h was not found.\n")
+    }
+}
+
 @Suite struct `The message after Ctrl-C` {
     @Test func `names the downloads that continue`() {
         #expect(
             Interrupt.sentence([DownloadReference(number: 7)])
-                == "the download continues in the background; “todoku watch 7” shows it. Press Ctrl-C again within 2 s to cancel it.")
+                == "the download continues in the background; “todoku watch 7” shows it, and “todoku cancel 7” cancels it")
         #expect(Interrupt.sentence([DownloadReference(number: 7), DownloadReference(number: 9)]).contains("“todoku watch 7 9” shows them"))
     }
 }

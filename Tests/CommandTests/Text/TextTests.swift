@@ -1,4 +1,5 @@
 import DownloadModel
+import TestSupport
 import Testing
 
 @testable import todoku
@@ -24,6 +25,12 @@ import Testing
         #expect(TerminalText.cut("short", to: 5) == "short")
     }
 
+    @Test func `is broken between words`() {
+        #expect(TerminalText.wrapped("one two  three", to: 7) == ["one two", "three"])
+        #expect(TerminalText.wrapped("日本 語 0123456789", to: 7) == ["日本 語", "012…789"])
+        #expect(TerminalText.wrapped("", to: 7) == [] && TerminalText.wrapped("ab c", to: 1) == ["…", "c"])
+    }
+
     @Test func `contains no control and no bidi characters`() {
         #expect(TerminalText.plain("a\u{1b}[31mb\nc\u{7f}\u{9b}d\u{202e}e") == "a?[31mb?c??d?e")
         #expect(TerminalText.plain("日本語 ok") == "日本語 ok")
@@ -37,6 +44,38 @@ import Testing
         table.add(["12", "abcdef", "x"])
         #expect(table.text(width: nil) == " N  NAME    X\n 7  日本    0123456789\n12  abcdef  x\n")
         #expect(table.text(width: 20).contains("0123…789\n"))
+    }
+
+    private func table(_ rows: [[String]]) -> Table {
+        var table = Table([
+            Table.Column(heading: "ID", isNumber: true, isName: true), Table.Column(heading: "STATE"),
+            Table.Column(heading: "%", isNumber: true, leftOut: 1), Table.Column(heading: "SIZE", isNumber: true, leftOut: 2),
+            Table.Column(heading: "NAME"),
+        ])
+        for row in rows { table.add(row, note: row[1] == "failed" ? "the server said no, and it said so at length" : nil) }
+        return table
+    }
+
+    @Test(arguments: [1, 8, 20, 28, 30, 40, 41, 60, 80, 200])
+    func `leaves columns out on a narrow terminal, and wraps no line`(width: Int) {
+        let lines = table([["7", "active", "40", "123.4 MiB", "a long name of a file.tar.gz"], ["12", "failed", "-", "-", "日本語の名前.zip"]])
+            .text(width: width).split(separator: "\n").map(String.init)
+        // The number and the state stay, whatever the width.
+        #expect(lines.allSatisfy { TerminalText.width($0) <= max(width, 13) }, "\(lines)")
+        #expect(lines[1].hasPrefix(" 7  active"))
+        #expect(lines[0].contains("SIZE") == (width >= 40) && lines[0].contains("%") == (width >= 28), "\(lines)")
+        let note = lines.dropFirst(3).map { $0.drop { $0 == " " } }.joined(separator: " ")
+        #expect(lines.dropFirst(3).allSatisfy { $0.hasPrefix("    ") })
+        #expect(note == "the server said no, and it said so at length" || width <= 8, "\(lines)")
+    }
+
+    @Test func `gives a long first cell a line of its own on a terminal, and no note elsewhere`() {
+        let rows = [["7", "active", "40", "1 B", "a"], ["org.example.App/chapter_1", "failed", "-", "-", "b"]]
+        #expect(
+            table(rows).text(width: 60)
+                == "ID  STATE    %  SIZE  NAME\n 7  active  40   1 B  a\norg.example.App/chapter_1\n    failed   -     -  b\n"
+                + "    the server said no, and it said so at length\n")
+        #expect(table(rows).text(width: nil).split(separator: "\n").count == 3)
     }
 }
 
@@ -68,11 +107,35 @@ import Testing
     func `are made absolute`(given: String, absolute: String) { #expect(LocalPath.absolute(given, in: "/w") == absolute) }
 
     @Test func `are split into folder and name`() throws {
-        let split = try #require(LocalPath.split("/tmp/a b.bin"))
+        let split = try #require(try LocalPath.split("/tmp/a b.bin"))
         #expect(split == ("/tmp", "a b.bin"))
-        #expect(try #require(LocalPath.split("/a")) == ("/", "a"))
-        #expect(try #require(LocalPath.split("a")).name == "a")
-        #expect(LocalPath.split("dir/") == nil)
-        #expect(LocalPath.split("x/..") == nil)
+        #expect(try #require(try LocalPath.split("/a")) == ("/", "a"))
+        #expect(try #require(try LocalPath.split("a")).name == "a")
+        #expect(try LocalPath.split("dir/") == nil)
+        #expect(try LocalPath.split("x/..") == nil)
+    }
+
+    /// In the place of a folder that is gone, "/" would be used, where root can write.
+    @Test func `lead nowhere from a folder that has been deleted`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let script = "mkdir gone && cd gone && rmdir ../gone && exec \"$0\" \"$@\""
+        func run(_ arguments: String...) async -> Child.Exit {
+            await Child(["sh", "-c", script, Desk.command] + arguments, environment: desk.environment, folder: desk.bus.folder.path).wait()
+        }
+        for option in [["-d", "sub"], ["-d", "."], ["-o", "name"], ["--extract=./sub"]] {
+            for json in [[], ["--json"]] {
+                let exit = await Child(
+                    ["sh", "-c", script, Desk.command, "get"] + option + json + [server.url("/a")], environment: desk.environment,
+                    folder: desk.bus.folder.path
+                ).wait()
+                #expect(exit.status == 2 && (exit.output + exit.errors).contains("the current folder no longer exists"), "\(exit)")
+            }
+        }
+        #expect(await run("settings", "default-directory", "sub").errors.contains("the current folder no longer exists"))
+        // A full path needs no current folder.
+        #expect(await run("get", "-d", desk.bus.folder.path, server.url("/b")).status == 0)
+        #expect(await desk.run("list", "--all", "--json").output.contains("\"download\":\"1\""))
+        await desk.close()
     }
 }

@@ -282,6 +282,30 @@ internal import Testing
         }
     }
 
+    /// A server that was slow once is spared for a while. Then what was withdrawn meanwhile is closed.
+    @Test func `are closed after the pause that follows a slow call, if they are withdrawn meanwhile`() async {
+        await #expect(processExitsWith: .success) {
+            let bus = await beginSession()
+            let server = try await OddServer(name: "mako")
+            let reports = Reports()
+            let pause: Duration = .seconds(4)
+            let notifier = reports.make(pause: pause)
+            await notifier.show(EndToast.finished(1))
+            expect(await reports.contains(.shown(DownloadNumber(1))), is: true)
+            await server.behave(.hangsInNotify)
+            await notifier.show(EndToast.finished(2))
+            expect(await eventually { await server.received.count == 2 }, is: true)
+            let begun = ContinuousClock.now
+            _ = await eventually(within: Notifier.slowCall + .seconds(1)) { .now - begun > Notifier.slowCall + .milliseconds(500) }
+            await server.goOn()
+            expect(await reports.contains(.shown(DownloadNumber(2))), is: true)
+            await notifier.withdraw(DownloadNumber(1))
+            await notifier.withdraw(DownloadNumber(2))
+            expect(await eventually { await server.closed.sorted() == [1, 2] }, is: true)
+            await bus.stop()
+        }
+    }
+
     @Test func `fail at once without a session bus`() async {
         await #expect(processExitsWith: .success) {
             setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nonexistent/bus", 1)

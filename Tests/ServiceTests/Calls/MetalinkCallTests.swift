@@ -230,6 +230,37 @@ extension Running {
         }
     }
 
+    /// As for one caller. Three callers with four documents each stay within their own limits.
+    @Test func `is one of eight at most that are read at a time in all`() async throws {
+        let running = try await Running.start()
+        let comment = "<!--\(String(repeating: "a", count: 1000))-->\n"
+        let bad = document(String(repeating: comment, count: 15_000) + element("bad", "<url>ftp://127.0.0.1/a</url>"))
+        let (file, sent) = (running.document(bad), Sent())
+        var callers: [Running] = []
+        for _ in 0..<3 {
+            callers.append(Running(world: running.world, daemon: running.daemon, client: try await running.world.client()))
+        }
+        running.daemon.signal(SIGSTOP)
+        defer { running.daemon.signal(SIGCONT) }
+        let errors = try await withThrowingTaskGroup(of: DBusError?.self) { [callers] group in
+            for number in 0..<12 {
+                group.addTask { await thrown { try await callers[number % 3].metalink(file, counting: sent) } }
+            }
+            #expect(await eventually { await sent.count == 12 })
+            for caller in callers {
+                _ = try await caller.client.connection.call(
+                    BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, BusName.service, timeout: .seconds(60))
+            }
+            running.daemon.signal(SIGCONT)
+            return try await group.reduce(into: []) { $0.append($1) }
+        }
+        let refused = errors.filter { $0?.name == todokuError("LimitExceeded") }
+        #expect(refused.allSatisfy { $0?.message.hasPrefix("At most 4 documents of one caller, and 8 in all") == true })
+        #expect(refused.count >= 1 && refused.count <= 4, "\(refused.count) of 12")
+        #expect(errors.count { $0?.name == todokuError("InvalidOption") } == 12 - refused.count)
+        withExtendedLifetime(file) {}
+    }
+
     @Test func `survives kill -9 once the call has answered`() async throws {
         let running = try await Running.start()
         let server = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }

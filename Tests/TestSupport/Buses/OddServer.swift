@@ -42,6 +42,8 @@ public import EventLoop
     private let capabilities: [String]
     private var connection: Connection?
     private var hanging: [Any] = []
+    /// Answer the calls of Notify that hang.
+    private var late: [@BusActor () -> Void] = []
     /// The number of the toast shown last.
     public private(set) var last: UInt32 = 0
     private var manners: Manners
@@ -63,7 +65,7 @@ public import EventLoop
 
     /// Leaves the bus, as by a crash.
     public func vanish() {
-        (connection, hanging) = (nil, [])
+        (connection, hanging, late) = (nil, [], [])
     }
 
     /// Gives its name away, and stays on the bus with the calls that it has not answered.
@@ -79,6 +81,14 @@ public import EventLoop
     }
 
     public func behave(_ manners: Manners) { self.manners = manners }
+
+    /// Answers the calls of Notify that have had no answer yet, and all later calls.
+    public func goOn() {
+        manners = .answers
+        let late = late
+        self.late = []
+        for answer in late { answer() }
+    }
 
     /// The user clicks on toast `number`, and the server reports the click `times` times.
     public func click(_ number: UInt32, _ key: String, times: Int = 1, token: String? = nil) {
@@ -115,9 +125,11 @@ public import EventLoop
                         app: app, replaces: replaces, icon: icon, summary: summary, body: body, actions: actions, hints: hints,
                         timeout: timeout)
                 )
-                if server.manners == .hangs || server.manners == .hangsInNotify { return server.hanging.append(reply) }
-                if replaces == 0 { server.last += 1 }
-                reply(replaces > 0 ? replaces : server.last)
+                let answer = { @BusActor [unowned server] in
+                    if replaces == 0 { server.last += 1 }
+                    reply(replaces > 0 ? replaces : server.last)
+                }
+                if server.manners == .hangs || server.manners == .hangsInNotify { server.late.append(answer) } else { answer() }
             },
             Row(close) { server, number, reply in
                 server.closed.append(number)

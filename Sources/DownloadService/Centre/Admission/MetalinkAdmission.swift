@@ -33,7 +33,7 @@ extension Admission {
         } then: { [self] result in
             documents[holder] = documents[holder].flatMap { $0 > 1 ? $0 - 1 : nil }
             do throws(Refusal) {
-                let files = try (result ?? .failure(.silentFolder(""))).get()
+                let files = try (result ?? .failure(.silentDisk(of: "the document"))).get()
                 let load = Load(files.count, bytes: 0, from: call.caller)
                 try checkRoom(for: load)
                 setLoad(load, of: request)

@@ -1,0 +1,29 @@
+internal import DownloadModel
+
+/// The service names an option by its key on the bus; the command calls the same option by its flag.
+enum CommandWords {
+    /// The flags that are not the key with two hyphens before it.
+    private static let flags = [
+        "allow-metered": "--not-metered", "allow-private": "--not-private", "headers": "--header", "mirrors": "--mirror",
+        "password": "--password-file", "start": "--paused", "username": "--user",
+    ]
+
+    /// The flag of an option's key; nil: there is no such option.
+    static func flag(of key: String) -> String? { OptionRow.byKey[key].map { _ in flags[key] ?? "--\(key)" } }
+
+    /// A sentence of the service with flags in the place of keys: "Option filename is too long." becomes "--filename is too long."
+    static func replacingKeys(in sentence: String) -> String {
+        var words: [Substring] = []
+        for word in sentence.split(separator: " ", omittingEmptySubsequences: false) {
+            let key = word.prefix { $0.isASCII && ($0.isLetter || $0 == "-") }
+            guard let before = words.last, before == "Option" || before == "option", let flag = flag(of: String(key)) else {
+                words.append(word)
+                continue
+            }
+            words.removeLast()
+            if words.last == "the" { words.removeLast() }
+            words.append(flag + word[key.endIndex...])
+        }
+        return words.joined(separator: " ")
+    }
+}

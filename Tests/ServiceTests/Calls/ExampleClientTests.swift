@@ -1,0 +1,258 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+
+/// A client of `examples/python`, `shell`, `javascript` or `generated-clients`: `PROGRAM [--again] URL [FOLDER]`.
+enum ExampleClient: String, CaseIterable, Sendable {
+    case gdbus = "Gdbus"
+    case dasbus = "Dasbus"
+    case module = "Module"
+    case shell = "Shell"
+    case javaScript = "JavaScript"
+    case glib = "Glib"
+    case qt = "Qt"
+
+    private var command: [String] {
+        get async throws {
+            let examples = "\(repository)/examples"
+            return switch self {
+            case .gdbus, .dasbus, .module: [ExampleApp.python, "\(examples)/python/\(rawValue.lowercased())_client.py"]
+            case .shell: ["\(examples)/shell/client.sh"]
+            case .javaScript: ["\(examples)/javascript/client.js"]
+            case .glib: [try await GeneratedClient.glibProgram()]
+            case .qt: [try await GeneratedClient.qtProgram()]
+            }
+        }
+    }
+
+    /// The Debian packages that it needs to run.
+    var packages: String {
+        switch self {
+        case .gdbus, .module: "packages python3-gi"
+        case .dasbus: "packages python3-dasbus"
+        case .shell: "packages libglib2.0-bin, systemd"
+        case .javaScript: "packages gjs"
+        case .glib: "packages libglib2.0-0"
+        case .qt: "packages libqt5dbus5"
+        }
+    }
+
+    /// The path of its downloads, without the token.
+    var path: String { "\(BusName.tokensPath)/\(ObjectPath.escape("org.example.\(rawValue)Client"))" }
+
+    /// - Throws: if the client cannot be compiled.
+    func start(_ arguments: String..., in world: ServiceWorld) async throws -> Child {
+        // Otherwise Python would write its bytecode of the module into the repository.
+        let environment = world.environment.merging(["PYTHONDONTWRITEBYTECODE": "1"]) { $1 }
+        return Child(try await command + arguments, environment: environment)
+    }
+}
+
+private let body = patternBytes(1_000_000)
+
+/// A server whose first response stops after 400,000 bytes until the gate opens. Each later response is whole.
+private func stoppingServer(_ gate: Gate) -> ScriptedServer {
+    ScriptedServer { request, reply in
+        guard request.number == 0 else { return reply.respond(200, body: body) }
+        reply.head(200, length: body.count)
+        reply.send(body[..<400_000])
+        var sent = 400_000
+        // A silent server would be given up after half a minute.
+        while !gate.isOpen, sent + 50 < body.count, reply.send(body[sent..<sent + 50]) {
+            sent += 50
+            poll(nil, 0, 500)
+        }
+        reply.send(body[sent...])
+        reply.close()
+    }
+}
+
+/// The lines that a client has printed.
+private func lines(_ output: String) -> [String] { output.split(separator: "\n").map(String.init) }
+
+private func isProgress(_ line: String) -> Bool { line.hasPrefix("progress ") && line.hasSuffix(" of 1000000") }
+
+@Suite(.timeLimit(.minutes(5))) struct `An example client` {
+    private func expectProgress(_ child: Child, _ client: ExampleClient) async throws {
+        let isTold = await eventually { lines(child.output).contains(where: isProgress) || !child.isRunning } && child.isRunning
+        try #require(isTold, "\(client.packages): “\(child.output)” \(child.errors)")
+    }
+
+    @Test(arguments: ExampleClient.allCases) func `downloads a file and says where it is`(client: ExampleClient) async throws {
+        let running = try await Running.start()
+        let world = running.world
+        let server = ScriptedServer { request, reply in reply.serve(body, for: request) }
+        let exit = try await client.start(server.url("/a.bin"), world.folder, in: world).wait()
+        let told = lines(exit.output)
+        try #require(exit.status == 0 && exit.errors == "" && told.count >= 2, "\(client.packages): \(exit)")
+        let paths = try await running.client.list()
+        let path = try #require(paths.first?.value)
+        #expect(paths.count == 1 && path.hasPrefix("\(client.path)/"))
+        #expect(told[0] == "queued \(path)")
+        #expect(told.dropFirst().dropLast().allSatisfy(isProgress), "\(exit)")
+        #expect(told[told.count - 1] == "finished \(world.folder)/a.bin")
+        #expect(world.bytes("a.bin") == body)
+    }
+
+    @Test(arguments: ExampleClient.allCases) func `names the error of a download that failed, and then downloads it anew`(
+        client: ExampleClient
+    ) async throws {
+        let running = try await Running.start()
+        let world = running.world
+        let server = ScriptedServer { request, reply in
+            if request.number == 0 { reply.respond(404) } else { reply.serve(body, for: request) }
+        }
+        let failed = try await client.start(server.url("/a.bin"), world.folder, in: world).wait()
+        let path = try #require(try await running.client.list().first, "\(client.packages): \(failed)")
+        let error = try await running.client.get(Download.error, at: path)
+        #expect(error.name == todokuError("HttpStatus") && error.message.contains("404"))
+        #expect(failed.status == 1 && failed.errors == "")
+        #expect(failed.output == "queued \(path.value)\nfailed HttpStatus: \(error.message)\n")
+        let finished = try await client.start(server.url("/a.bin"), world.folder, in: world).wait()
+        #expect(finished.status == 0 && lines(finished.output).last == "finished \(world.folder)/a.bin", "\(finished)")
+    }
+
+    @Test(arguments: ExampleClient.allCases) func `tells why a call is refused`(client: ExampleClient) async throws {
+        let running = try await Running.start()
+        let refused = try await client.start("ftp://127.0.0.1/a", in: running.world).wait()
+        #expect(refused.status == 1 && refused.output.hasPrefix("failed UnsupportedScheme: ftp: "), "\(client.packages): \(refused)")
+        let unknown = try await client.start("--again", "http://127.0.0.1:1/a", in: running.world).wait()
+        #expect(unknown.status == 1 && unknown.output.hasPrefix("failed UnknownObject: "), "\(unknown)")
+        #expect(try await running.client.list() == [])
+    }
+
+    @Test(arguments: ExampleClient.allCases) func `that was killed in the middle finds its download again`(
+        client: ExampleClient
+    ) async throws {
+        let running = try await Running.start()
+        let world = running.world
+        let gate = Gate()
+        defer { gate.open() }
+        let server = stoppingServer(gate)
+        let first = try await client.start(server.url("/a.bin"), world.folder, in: world)
+        try await expectProgress(first, client)
+        first.signal(SIGKILL)
+        #expect(await first.wait().status == 128 + SIGKILL)
+
+        let second = try await client.start("--again", server.url("/a.bin"), in: world)
+        try await expectProgress(second, client)
+        gate.open()
+        let exit = await second.wait()
+        #expect(exit.status == 0 && exit.errors == "" && lines(exit.output).last == "finished \(world.folder)/a.bin", "\(exit)")
+        #expect(!exit.output.contains("queued"))
+        #expect(world.bytes("a.bin") == body)
+        #expect(try await running.client.list().count == 1)
+        #expect(server.requests.count == 1)
+    }
+
+    @Test(arguments: ExampleClient.allCases) func `keeps waiting when the service is killed in the middle`(
+        client: ExampleClient
+    ) async throws {
+        let world = await ServiceWorld(activation: "--idle-exit 3600")
+        let gate = Gate()
+        defer { gate.open() }
+        let server = stoppingServer(gate)
+        let child = try await client.start(server.url("/a.bin"), world.folder, in: world)
+        try await expectProgress(child, client)
+        let process = try #require(await world.bus.process(of: BusName.service))
+        // The client calls again at once, and so starts the service: the name may have no owner for a moment only.
+        kill(process, SIGKILL)
+        let exit = await child.wait()
+        #expect(exit.status == 0 && lines(exit.output).last == "finished \(world.folder)/a.bin", "\(exit)")
+        #expect(await world.bus.process(of: BusName.service) != process)
+        #expect(world.bytes("a.bin") == body)
+    }
+
+    @Test func `with the module queues a batch, fetches, finds, and calls back in a main loop`() async throws {
+        let running = try await Running.start()
+        let world = running.world
+        let server = ScriptedServer { request, reply in
+            if request.path == "/missing" { reply.respond(404) } else { reply.respond(200, text: request.path) }
+        }
+        let program = """
+            import sys
+
+            sys.path.insert(0, sys.argv[1])
+            import todoku
+            from gi.repository import GLib
+
+            url, folder = sys.argv[2:]
+            service = todoku.Todoku("org.example.App")
+            options = {"directory": folder, "notify": "never"}
+
+            batch = service.batch([url + "1", (url + "2", {"filename": "two"}), url + "missing"], tag="b", **options)
+            print("batch", batch.wait(), len(batch.downloads))
+            print("found", [d.path == batch.downloads[2].path for d in service.find(tag="b", states=["failed"], batch=batch.path)])
+            print("fetched", *[answer.is_new for answer in (service.fetch(url + "f", **options), service.fetch(url + "f", **options))])
+
+            for wrong in ({"drectory": folder}, {"size": "5"}, {"mirrors": url}):
+                try:
+                    service.download(url, **wrong)
+                except TypeError as error:
+                    print("wrong", str(error)[:32])
+            try:
+                service.download(url + "missing", **options).wait()
+            except todoku.TodokuError as error:
+                print("error", error.name, error.bus_name, error.retryable, error.details["http-status"])
+
+            download = service.at("t_1")
+            print("before", download.path, download.status())
+            held = service.download(url + "3", token="t_1", start=False, metadata={"chapter": 3}, **options)
+            print("held", held.path == download.path, download.status().state, download.metadata())
+            loop, states = GLib.MainLoop(), []
+
+
+            def changed(answer):
+                status = answer()
+                if states[-1:] != [status.state]:
+                    states.append(status.state)
+
+
+            def waited(answer):
+                print("waited", answer())
+                watch.stop()
+                loop.quit()
+
+
+            watch = todoku.Watch(download, changed)
+            download.resume(then=lambda answer: answer())
+            download.wait(then=waited)
+            loop.run()
+            print("states", states[0], states[-1])
+            download.remove()
+            print("after", download.status())
+            """
+        let environment = world.environment.merging(["PYTHONDONTWRITEBYTECODE": "1"]) { $1 }
+        let exit = await Child.run(
+            [ExampleApp.python, "-c", program, "\(repository)/examples/python", server.url("/"), world.folder], environment: environment)
+        #expect(
+            exit.output == """
+                batch (2, 1, 0) 3
+                found [True]
+                fetched True False
+                wrong there is no option drectory; the
+                wrong option size takes a whole number
+                wrong option mirrors takes a list of t
+                error HttpStatus org.todoku.Error.HttpStatus False 404
+                before \(BusName.tokensPath)/org_2eexample_2eApp/t_5f1 None
+                held True paused {'chapter': 3}
+                waited \(world.folder)/3
+                states paused finished
+                after None
+
+                """, "packages python3-gi: \(exit.status): \(exit.errors)")
+    }
+
+    /// A new option of the service needs a new row in the module.
+    @Test func `with the module has the options of the service`() async throws {
+        let running = try await Running.start()
+        let program = "import sys; sys.path.insert(0, sys.argv[1]); import todoku; print(*sorted(todoku.OPTIONS), sep='\\n')"
+        let environment = running.world.environment.merging(["PYTHONDONTWRITEBYTECODE": "1"]) { $1 }
+        let exit = await Child.run([ExampleApp.python, "-c", program, "\(repository)/examples/python"], environment: environment)
+        let supported = try await running.client.get(Manager.supportedOptions)
+        #expect(lines(exit.output) == supported, "packages python3-gi: \(exit.errors)")
+    }
+}

@@ -1,0 +1,73 @@
+internal import DownloaderInterface
+internal import Glibc
+internal import TestSupport
+
+/// Programs made of a file of `examples/generated-clients`, and of what other programs generate from the interface files.
+enum GeneratedClient {
+    /// All interfaces, with the names of the files that are generated for Qt.
+    static let interfaces = [
+        Manager.interface: "downloader", Download.interface: "download", Batch.interface: "batch", Asset.interface: "asset",
+        "org.todoku.Push1": "push", Application.interface: "application",
+    ]
+
+    private static let examples = "\(repository)/examples/generated-clients"
+
+    static func file(_ interface: String) -> String { "\(repository)/data/dbus-interfaces/\(interface).xml" }
+
+    struct Unusable: Error { let reason: String }
+
+    /// Runs lines of shell in `folder`. Throws if they fail or warn.
+    static func make(_ lines: String, _ packages: String, in folder: TemporaryFolder) async throws {
+        let exit = await Child.run(["sh", "-ec", lines], folder: folder.path)
+        guard exit.status == 0, exit.errors == "" else { throw Unusable(reason: "packages \(packages): \(exit.output)\(exit.errors)") }
+    }
+
+    /// Compiles an example with what gdbus-codegen generates, and returns the path of the program.
+    static func compileC(_ source: String, in folder: TemporaryFolder) async throws -> String {
+        let files = interfaces.keys.sorted().map { "'\(file($0))'" }.joined(separator: " ")
+        try await make(
+            """
+            gdbus-codegen --interface-prefix org.todoku. --c-namespace Todoku --generate-c-code todoku \(files)
+            cc -std=gnu11 -O0 -Wall -Werror -I. '\(examples)/\(source)' todoku.c -o client $(pkg-config --cflags --libs gio-unix-2.0)
+            """, "libglib2.0-dev, libglib2.0-dev-bin, gcc", in: folder)
+        return folder("client")
+    }
+
+    /// Compiles an example with what qdbusxml2cpp generates of some interfaces, and returns the path of the program.
+    static func compileQt(_ source: String, _ interfaces: [String], in folder: TemporaryFolder) async throws -> String {
+        var lines: [String] = []
+        // One compilation unit, so that Qt's headers are read once.
+        var unit = "#include \"\(examples)/\(source)\"\n"
+        for interface in interfaces.sorted() {
+            let name = Self.interfaces[interface] ?? interface
+            lines.append("qdbusxml2cpp -i todokutypes.h -p \(name) '\(file(interface))'")
+            lines.append("moc \(name).h -o \(name).moc")
+            unit += "#include \"\(name).cpp\"\n#include \"\(name).moc\"\n"
+        }
+        writeFile(folder("all.cpp"), unit.utf8)
+        lines.append("c++ -std=c++17 -fPIC -O0 -Wall -Werror -I. -I'\(examples)' all.cpp -o client $(pkg-config --cflags --libs Qt5DBus)")
+        try await make(lines.joined(separator: "\n"), "qtbase5-dev, qtbase5-dev-tools, g++", in: folder)
+        return folder("client")
+    }
+
+    // Several tests run these programs. They are compiled once for this run of the tests.
+    private static let folderOfGlib = TemporaryFolder("todoku-glib")
+    private static let folderOfQt = TemporaryFolder("todoku-qt")
+
+    private static let glib = Task {
+        // A static value has no end.
+        atexit { removeTree(GeneratedClient.folderOfGlib.path) }
+        return try await compileC("glib.c", in: folderOfGlib)
+    }
+
+    private static let qt = Task {
+        atexit { removeTree(GeneratedClient.folderOfQt.path) }
+        return try await compileQt("qt.cpp", [Manager.interface, Download.interface], in: folderOfQt)
+    }
+
+    /// The path of the program made of `glib.c`.
+    static func glibProgram() async throws -> String { try await glib.value }
+
+    /// The path of the program made of `qt.cpp`.
+    static func qtProgram() async throws -> String { try await qt.value }
+}

@@ -1,0 +1,156 @@
+#!/usr/bin/gjs -m
+// SPDX-License-Identifier: CC0-1.0
+// A client of Todoku in JavaScript, on plain Gio (GJS 1.74; the package gjs).
+//
+//   client.js [--again] URL [FOLDER]
+//
+// It queues a download, shows its progress, and waits for its end. If the client is killed, the download continues, and --again waits for
+// it. The exit status is 0 if the download finished, and 1 if it failed.
+import Gio from 'gi://Gio';
+import GLib from 'gi://GLib';
+import System from 'system';
+
+const APP = 'org.example.JavaScriptClient';
+const TODOKU = 'org.todoku.Downloader1';
+const MANAGER = '/org/todoku/Downloader1';
+const DOWNLOAD = 'org.todoku.Download1';
+const PROPERTIES = 'org.freedesktop.DBus.Properties';
+const NO_REPLY = 'org.freedesktop.DBus.Error.NoReply'; // the service exited or crashed before it answered
+const UNKNOWN_OBJECT = 'org.freedesktop.DBus.Error.UnknownObject';
+const MOST_LOSSES = 6; // in a row: then the service does not work
+
+const text = value => new GLib.Variant('s', value);
+
+// GDBus puts the name of a D-Bus error before its message. Its own errors have no such name, but the name of their domain.
+function nameAndMessage(error) {
+    if (!(error instanceof GLib.Error))
+        return [error.name, error.message];
+    const name = Gio.DBusError.get_remote_error(error);
+    return name ? [name, error.message.replace(`GDBus.Error:${name}: `, '')] : [GLib.quark_to_string(error.domain), error.message];
+}
+
+class Client {
+    status = 1;
+    losses = 0;
+    loop = new GLib.MainLoop(null, false);
+
+    constructor(url) {
+        this.url = url;
+        // A letter, then letters and digits: such a token needs no escaping in the object path.
+        this.token = `url${GLib.compute_checksum_for_string(GLib.ChecksumType.SHA256, url, -1).slice(0, 32)}`;
+        this.path = `${MANAGER}/download/by_token/${APP.replaceAll('.', '_2e')}/${this.token}`;
+    }
+
+    run(folder, again) {
+        try {
+            this.bus = Gio.bus_get_sync(Gio.BusType.SESSION, null);
+            // Subscribe first, then read: a change between the two is reported twice rather than never.
+            this.bus.signal_subscribe(TODOKU, DOWNLOAD, 'Progress', this.path, null, Gio.DBusSignalFlags.NONE,
+                (bus, sender, path, iface, signal, parameters) => this.progress(...parameters.deepUnpack().slice(1)));
+            if (!again)
+                this.queue(folder);
+            this.begin(PROPERTIES, 'GetAll', new GLib.Variant('(s)', [DOWNLOAD]), (bus, result) => this.described(bus, result));
+            this.loop.run();
+        } catch (error) {
+            this.failed(error);
+        }
+        return this.status;
+    }
+
+    // Repeats the call once if the service exits before it answers. Each call here may be repeated.
+    call(path, iface, method, signature, ...values) {
+        for (const isLast of [false, true]) {
+            try {
+                const parameters = new GLib.Variant(signature, values);
+                const answer = this.bus.call_sync(TODOKU, path, iface, method, parameters, null, Gio.DBusCallFlags.NONE, 60_000, null);
+                return answer.recursiveUnpack();
+            } catch (error) {
+                if (isLast || nameAndMessage(error)[0] !== NO_REPLY)
+                    throw error;
+            }
+        }
+    }
+
+    // After the answer, the download is on disk. The token makes a repeated call return the same download.
+    queue(folder) {
+        this.removeEnded();
+        const options = {app: text(APP), token: text(this.token)};
+        if (folder)
+            options.directory = text(GLib.canonicalize_filename(folder, null));
+        print('queued', this.call(MANAGER, TODOKU, 'Download', '(sa{sv})', this.url, options)[0]);
+    }
+
+    // An ended download of an earlier run still has the token: the call Download would return it.
+    removeEnded() {
+        try {
+            const [state] = this.call(this.path, PROPERTIES, 'Get', '(ss)', DOWNLOAD, 'State');
+            if (['finished', 'failed', 'cancelled'].includes(state))
+                this.call(this.path, DOWNLOAD, 'Remove', '(b)', false);
+        } catch (error) {
+            if (nameAndMessage(error)[0] !== UNKNOWN_OBJECT)
+                throw error;
+        }
+    }
+
+    progress(received, total) {
+        if (received > 0)
+            print(`progress ${received} of ${total}`); // the total is -1 while the server has not told it
+    }
+
+    // Calls without blocking. Without the time limit G_MAXINT, GDBus would give up after 25 s. GJS knows the number as MAXINT32.
+    begin(iface, method, parameters, then) {
+        this.bus.call(TODOKU, this.path, iface, method, parameters, null, Gio.DBusCallFlags.NONE, GLib.MAXINT32, null, then);
+    }
+
+    // Callbacks come in order with the signals: this answer is newer than the signals before it. With a promise, it could come later.
+    described(bus, result) {
+        try {
+            const [now] = bus.call_finish(result).recursiveUnpack();
+            this.progress(now.Received, now.Total);
+        } catch (error) {
+            if (nameAndMessage(error)[0] !== NO_REPLY)
+                return this.failed(error);
+        }
+        return this.wait();
+    }
+
+    wait() {
+        this.asked = GLib.get_monotonic_time();
+        this.begin(DOWNLOAD, 'Wait', new GLib.Variant('(a{sv})', [{}]), (bus, result) => this.answered(bus, result));
+    }
+
+    answered(bus, result) {
+        try {
+            print('finished', bus.call_finish(result).recursiveUnpack()[0]);
+            this.status = 0;
+            this.loop.quit();
+        } catch (error) {
+            this.losses = GLib.get_monotonic_time() - this.asked > 30_000_000 ? 1 : this.losses + 1;
+            if (nameAndMessage(error)[0] !== NO_REPLY || this.losses > MOST_LOSSES)
+                return this.failed(error);
+            // The download resumes with the service, and the next call starts the service.
+            const pause = this.losses === 1 ? 0 : 1000 * 2 ** (this.losses - 2);
+            GLib.timeout_add(GLib.PRIORITY_DEFAULT, pause, () => {
+                this.wait();
+                return GLib.SOURCE_REMOVE;
+            });
+        }
+    }
+
+    failed(error) {
+        const [name, message] = nameAndMessage(error);
+        print(`failed ${name.split('.').pop()}: ${message}`);
+        this.loop.quit();
+    }
+}
+
+const given = [...ARGV];
+const again = given[0] === '--again';
+if (again)
+    given.shift();
+if (given.length < 1 || given.length > 2) {
+    printerr('usage: client.js [--again] URL [FOLDER]');
+    System.exit(64);
+}
+const [url, folder] = given;
+System.exit(new Client(url).run(folder, again));
