@@ -6,9 +6,9 @@
 //
 // In a mount namespace of its own it mounts one such file system on each FOLDER, writes the serving process' id into PIDFILE and becomes
 // PROGRAM. The serving process stops itself when the first OPERATION comes (lookup, create, write, fsync, rename, statfs, flush; none:
-// never), and is killed with the program. held-write: it goes on, but answers no write before SIGUSR1. quota: before SIGUSR1 no file
-// grows beyond a MiB (EDQUOT), while statfs tells of 4 GiB that are free, as where only this user's share of a disk is used up.
-// After SIGUSR2 the process stops itself at the next flush, that is when a program closes a file.
+// never), and is killed with the program. held-write, held-read: it goes on, but answers no write (no read) before SIGUSR1. quota: before
+// SIGUSR1 no file grows beyond a MiB (EDQUOT), while statfs tells of 4 GiB that are free, as where only this user's share of a disk is
+// used up. After SIGUSR2 the process stops itself at the next flush, that is when a program closes a file.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -47,7 +47,7 @@ static int mount_count, has_quota;
 static uint32_t holds;
 static volatile sig_atomic_t stops_at;  // an operation; 0: none
 static volatile sig_atomic_t is_let_go;
-static struct { struct mount *mount; char bytes[256]; size_t length; } held[256];
+static struct { struct mount *mount; char bytes[1024]; size_t length; } held[256];
 static int held_count;
 
 static void let_go(int signal) { (void)signal; is_let_go = 1; }
@@ -81,7 +81,7 @@ static void answer(struct mount *m, const struct fuse_in_header *in, int error, 
   struct fuse_out_header head = {(uint32_t)(sizeof head + length), error, in->unique};
   memcpy(out, &head, sizeof head);
   if (length) memcpy(out + sizeof head, data, length);
-  if (holds && in->opcode == holds && held_count < 256) {
+  if (holds && in->opcode == holds && held_count < 256 && sizeof head + length <= sizeof held[0].bytes) {
     held[held_count].mount = m;
     held[held_count].length = sizeof head + length;
     memcpy(held[held_count++].bytes, out, sizeof head + length);
@@ -315,6 +315,7 @@ int main(int count, char **words) {
     return 64;
   }
   if (!strcmp(words[2], "held-write")) holds = FUSE_WRITE;
+  else if (!strcmp(words[2], "held-read")) holds = FUSE_READ;
   else if (!strcmp(words[2], "quota")) has_quota = 1;
   else stops_at = (sig_atomic_t)operation(words[2]);
   enter_namespace();

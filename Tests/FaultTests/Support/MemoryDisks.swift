@@ -10,6 +10,8 @@ final class MemoryDisks: Sendable {
         case none, lookup, create, write, fsync, rename, statfs, flush
         /// Only writes hang, from the first on, until `release`.
         case heldWrite = "held-write"
+        /// Only reads hang, from the first on, until `release`.
+        case heldRead = "held-read"
         /// Until `release`, a write beyond a file's first MiB fails with EDQUOT, although statvfs(3) reports much room.
         case quota
     }

@@ -19,7 +19,7 @@ extension `The fault campaign` {
                     is told to leave before.
                     """)
             let cases =
-                MemoryDisks.Operation.allCases.filter { ![.none, .heldWrite, .quota].contains($0) }
+                MemoryDisks.Operation.allCases.filter { ![.none, .heldWrite, .heldRead, .quota].contains($0) }
                 .map { MountCase(operation: $0, isLeft: false) }
                 + [MountCase(operation: .write, isLeft: true), MountCase(operation: .rename, isLeft: true)]
             try await runCases(cases, report, lanes: 4) { try await die($0, $1) }
@@ -58,6 +58,17 @@ extension `The fault campaign` {
                 "A descriptor of a dead mount", notes: "The mount dies under DownloadToFd; close(2) waits there like any other call.")
             try await runCases([DescriptorCase()], report) { _, lane in try await sendDescriptor(lane) }
             await report.finish()
+        }
+
+        @Test func `holds a Metalink document: its caller is told, and others are answered`() async throws {
+            let report = await Report(
+                "A document on a dead mount",
+                notes: """
+                    No read of the documents of five calls is answered, then all are. (A mount that answers no close(2) would stop the bus \
+                    itself, which closes its copy of the descriptor.)
+                    """)
+            try await runCases([DocumentCase()], report) { _, lane in try await readDocument(lane) }
+            await report.finish(expecting: [DocumentCase().description])
         }
 
         @Test func `that answers an open after its caller was refused leaks no descriptor`() async throws {
@@ -205,6 +216,53 @@ private struct DescriptorCase: Sendable, CustomStringConvertible {
     verdict.expect(openFiles(process, "its-file") > 0, "the descriptor was closed before the transfer that writes it has come back")
     disks.goOn()
     verdict.expect(await eventually { openFiles(process, "its-file") == 0 }, "the service still holds the descriptor")
+    verdict.right += 1
+    await lane.end(SIGTERM)
+    return verdict
+}
+
+private struct DocumentCase: Sendable, CustomStringConvertible {
+    var description: String { "a document" }
+}
+
+@BusActor private func readDocument(_ lane: Lane) async throws -> Verdict {
+    let (place, disks) = (Place(), try await MemoryDisks(1, stoppedAt: .heldRead))
+    defer { disks.release() }
+    var verdict = Verdict(row: "a document", name: "a document")
+    let body = Bodies.large
+    let server = ScriptedServer { request, reply in reply.serve(body, for: request, entityTag: "\"v1\"") }
+    if let ending = await lane.start(place, on: disks) {
+        verdict.wrong.append("it did not start: \(ending.errors)")
+        return verdict
+    }
+    let process = "/proc/\(lane.pid ?? 0)"
+    let text = """
+        <metalink xmlns="urn:ietf:params:xml:ns:metalink"><file name="listed.bin"><url>\(server.url("/listed.bin"))</url></file></metalink>
+        """
+    // Each caller has a document of its own, because open(2) waits for a read of the same file that is under way.
+    let documents = (0..<6).map { "\(process)/root\(disks.paths[0])/\($0)-list.meta4" }
+    for document in documents { writeFile(document, text.utf8) }
+    let call = """
+        exec gdbus call --address "$1" --timeout 60 --dest \(BusName.service) --object-path \(BusName.managerPath) \
+            --method \(Manager.interface).DownloadMetalink 3 "{'directory': <'\(place.files)'>, 'notify': <'never'>}" 3<"$0"
+        """
+    let callers = documents.dropLast().map { Child(["sh", "-c", call, $0, lane.address]) }
+    let path = try await lane.download(server.url("/healthy.bin"), ["directory": .string(place.files), "notify": .string("never")])
+    await finish(path, "healthy.bin", body, place, lane, &verdict)
+    verdict.expect(await lane.answersNewcomer(), "a new caller was not answered")
+    for caller in callers {
+        let exit = await caller.wait()
+        verdict.tell(exit.errors.split(separator: "\n").joined(separator: " "), "the caller")
+        verdict.expect(exit.status != 0 && exit.errors.contains("did not answer within 10 seconds"), "the caller was told “\(exit.errors)”")
+    }
+    verdict.expect(try await lane.describe().count == 1, "what was refused is there")
+    disks.release()
+    verdict.expect(await eventually { openFiles(process, "-list.meta4") == 0 }, "the service still holds the document")
+    // What hung does not count towards the documents that may be read at a time.
+    let later = await Child.run(["sh", "-c", call, documents[5], lane.address])
+    verdict.expect(later.status == 0, "afterwards a document was refused: \(later.errors)")
+    let all = try await lane.settle(try await lane.describe().keys.map { ObjectPath($0) })
+    verdict.expect(all.count == 2 && all.values.allSatisfy { fileHolds($0.path, body) }, "the files are \(all.values.map(\.state))")
     verdict.right += 1
     await lane.end(SIGTERM)
     return verdict
