@@ -209,7 +209,7 @@ private func gsettings(_ changes: [String: String]) -> GNOMEProxies {
 
     @Test func `do not mean a direct connection if reading them, or the portal, hangs`() async throws {
         let bus = await PrivateBus()
-        // The patience ends 4 s before the second command is killed, and is long enough for the bus to say that there is no portal.
+        // Reading gives up after 6 s. By then the bus has said that there is no portal, and the second command has not been killed yet.
         let folder = await makeSettings("trap '' TERM\nexec sleep 60", on: bus)
         let slow = bus.environment.merging(["PATH": "\(folder):/usr/bin:/bin", "XDG_CURRENT_DESKTOP": "GNOME"]) { $1 }
         guard case .unknown(let reason) = try await choice(slow, "http://a.example/", patience: .seconds(6)) else {

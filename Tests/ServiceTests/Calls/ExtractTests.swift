@@ -543,7 +543,7 @@ private let extract: [String: Variant] = ["extract": .bool(true)]
             #expect(await eventually { await jobs.open.count == 1 })
             gate.open()
             _ = try await running.client.wait(path)
-            // Toasts arrive in their order: behind the last one, that of the extraction has come or comes no more.
+            // Toasts arrive in order. So once the last toast is there, the toast of the extraction either came before it or never comes.
             #expect(await eventually { await toasts.received.last?.summary == "ダウンロードが完了しました" })
             isTold = await toasts.received.contains { $0.summary == "展開中" && $0.body.hasPrefix("many.tar.gz — ") }
         }
