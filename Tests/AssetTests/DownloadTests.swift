@@ -37,6 +37,22 @@ internal import Testing
         #expect(await eventually { await self.told(desk, asset).last == "/" })
     }
 
+    @Test(arguments: [1, 2] as [UInt32]) func `uses as many connections as the asset says`(connections: UInt32) async throws {
+        let desk = try await Desk.start()
+        let asset = try await desk.register("maps", ["connections": .uint32(connections)])
+        await desk.publisher.publish("1", size: 8_000_000, count: 1)
+        _ = try await desk.update(asset)
+        let requests = desk.publisher.requests(for: "/1.tar.gz")
+        if connections == 1 { #expect(requests == 1) } else { #expect(requests > 1) }
+    }
+
+    @Test func `has no more connections than a download may have`() async throws {
+        let desk = try await Desk.start()
+        let refusal = await thrown { try await desk.register("maps", ["connections": .uint32(17)]) }
+        #expect(refusal?.name == todokuError("InvalidOption"))
+        #expect(refusal?.message.contains("connections") == true, "\(refusal?.message ?? "")")
+    }
+
     @Test func `stays named after it has failed`() async throws {
         let desk = try await Desk.start()
         let asset = try await desk.register("maps", ["retries": .uint32(0)])

@@ -78,4 +78,7 @@ struct Resource {
     var hasValidator = true
     /// The kind of the next answer; 0: success.
     var mood = 0
+    /// The same of its mirrors, and the places of the sources that send wrong bytes.
+    var mirrorMoods = [0, 0]
+    var wrong: Set<Int> = []
 }

@@ -6,7 +6,7 @@ import Scheduling
 extension World {
     /// From now on, server, disk and network work, so every download must end.
     func comeToAnEnd() {
-        for index in resources.indices { resources[index].mood = 0 }
+        for index in resources.indices { (resources[index].mood, resources[index].mirrorMoods, resources[index].wrong) = (0, [0, 0], []) }
         (disk.isFull, disk.isFolderThere, isEnding, isBehind) = (false, true, true, false)
         assets?.settle()
         network(.open)

@@ -4,9 +4,9 @@ import Scheduling
 
 /// The engine and the pool, by their contracts.
 extension World {
-    private func identity(_ inode: UInt64) -> FileIdentity { FileIdentity(device: 1, inode: inode, mount: 1, boot: "\(boot)") }
+    func identity(_ inode: UInt64) -> FileIdentity { FileIdentity(device: 1, inode: inode, mount: 1, boot: "\(boot)") }
 
-    private func resource(of record: DownloadRecord) -> Int {
+    func resource(of record: DownloadRecord) -> Int {
         Int(record.url.split(separator: "/").last?.prefix { $0.isNumber } ?? "0") ?? 0
     }
 
@@ -50,10 +50,11 @@ extension World {
     func origin(of record: DownloadRecord) -> String { place(of: record).origin }
 
     private func place(of record: DownloadRecord) -> (origin: String, host: String) {
-        if let known = places[record.url] { return known }
-        let origin = (try? DownloadURL(record.url).origin) ?? ""
+        let url = record.firstURL
+        if let known = places[url] { return known }
+        let origin = (try? DownloadURL(url).origin) ?? ""
         let place = (origin, DownloadURL.host(of: origin))
-        places[record.url] = place
+        places[url] = place
         return place
     }
 
@@ -172,6 +173,9 @@ extension World {
         tell("start \(number)")
         transfers[number] = Transfer(
             id: entry.request, origin: origin(of: entry.record), isPaced: scheduler.isPaced(entry.request) && unpaced.remove(number) == nil)
+        guard !entry.record.mirrors.isEmpty else { return }
+        transfers[number]?.source = source(of: entry.record.firstURL, entry.record)
+        checkSource(entry, entry.record.firstURL)
     }
 
     /// One step of a transfer.
@@ -197,9 +201,11 @@ extension World {
             if b % 23 == 0 { return lose(number, DownloadFailure(.network, "no proxy is known", isRetryable: true, wait: .retry)) }
             return respond(entry, b)
         }
-        let mood = resources[resource(of: entry.record)].mood
+        let mood = mood(resources[resource(of: entry.record)], at: transfer.source)
         switch b % 5 {
-        case 0 where mood > 0: lose(number, DownloadFailure(.network, "lost", isRetryable: true))
+        case 0 where mood > 0:
+            let failure = DownloadFailure(.network, "lost", isRetryable: true)
+            if !movesOn(entry, failure) { lose(number, failure) }
         case 1:
             flushOrPretend(number)
             if let resume = resume(number) {
@@ -222,7 +228,7 @@ extension World {
     private func stop(_ entry: ScheduledDownload, _ transfer: Transfer, _ b: Int) {
         let number = entry.number
         guard transfer.hasBegun, disk.parts[number] != nil else {
-            return end(number, .stopped(transfer.hasBegun ? resume(number) : entry.record.resume))
+            return end(number, .stopped(transfer.holds ? resume(number) : entry.record.resume))
         }
         switch b % 4 {
         case 0 where !disk.isFull: complete(entry, transfer, name: plant == .nameless ? "download" : name(entry))
@@ -238,8 +244,9 @@ extension World {
         grow(number, by: transfer.total)
         guard let file = disk.parts[number] else { return fail("the part file of \(number) is gone under its transfer") }
         let part = ResumeData(
-            written: file.content.length, total: transfer.total, validator: transfer.validator, identity: identity(file.inode))
-        validators[number] = transfer.validator.map { CopyValidators($0, source: entry.record.url) }
+            written: file.content.length, total: transfer.total, validator: transfer.validator, identity: identity(file.inode),
+            mirror: transfer.mirror)
+        validators[number] = entry.record.mirrors.isEmpty ? transfer.validator.map { CopyValidators($0, source: entry.record.url) } : nil
         end(number, .complete(size: file.content.length, fileName: name, part))
     }
 
@@ -273,21 +280,23 @@ extension World {
     private func grow(_ number: DownloadNumber, by bytes: ByteCount) {
         guard let transfer = transfers[number], let file = disk.parts[number] else { return fail("no part file of \(number)") }
         disk.parts[number]?.content.append(transfer.version, upTo: min(transfer.total, file.content.length + bytes))
+        if hasMirrors { brought(number, transfer) }
     }
 
-    private func flush(_ number: DownloadNumber) {
-        if let file = disk.parts[number], transfers[number]?.hasBegun == true { disk.parts[number]?.durable = file.content.length }
+    func flush(_ number: DownloadNumber) {
+        if let file = disk.parts[number], transfers[number]?.holds == true { disk.parts[number]?.durable = file.content.length }
     }
 
     private func flushOrPretend(_ number: DownloadNumber) { if plant != .unflushed { flush(number) } }
 
     /// The engine's resume data for the bytes on disk; nil if no later transfer could resume from them.
-    private func resume(_ number: DownloadNumber) -> ResumeData? {
+    func resume(_ number: DownloadNumber) -> ResumeData? {
         guard let transfer = transfers[number], let file = disk.parts[number], let entry = scheduler[number] ?? scheduler.leaving[number],
             transfer.validator != nil || entry.record.options.checksum != nil || plant == .trusting
         else { return nil }
         return ResumeData(
-            written: file.content.length, total: transfer.total, validator: transfer.validator, identity: identity(file.inode))
+            written: file.content.length, total: transfer.total, validator: transfer.validator, identity: identity(file.inode),
+            mirror: plant == .placeless ? nil : transfer.mirror)
     }
 
     /// The server answers, or does not.
@@ -306,14 +315,16 @@ extension World {
             DownloadFailure(.writeFailed, "EIO", isRetryable: true, wait: .destination),
             DownloadFailure(.httpStatus, "410", httpStatus: 410),
         ]
-        if let failure = failures[resource.mood] {
+        let mood = mood(resource, at: transfer.source)
+        if let failure = failures[mood] {
             if let pause = failure.retryAfter {
-                if !isBeingResumed(number) { floors[number] = now + pause }
+                if !isBeingResumed(number), entry.record.mirrors.isEmpty { floors[number] = now + pause }
                 refused(entry, at: transfer.origin, for: pause)
-            } else if [4, 5, 9].contains(resource.mood) {
+            } else if [4, 5, 9].contains(mood) {
                 answered(transfer.origin)
                 hearsAnswer(entry, transfer)
             }
+            if movesOn(entry, failure) { return }
             return end(number, .failed(failure, madeProgress: false, held(entry).map { _ in entry.record.resume } ?? nil))
         }
         answered(transfer.origin)
@@ -336,15 +347,24 @@ extension World {
 
         var begun = transfer
         let validator = resource.hasValidator || plant == .credulous ? Validator.entityTag("\"\(resource.version)\"") : nil
+        let old = transfer.holds ? transfer.begun : entry.record.resume
+        let mirror = transfer.source == 0 ? nil : UInt32(transfer.source - 1)
+        let isOfAnother = old.map { $0.mirror != mirror } ?? false
         var offset: ByteCount = 0
-        if let held = held(entry), let old = entry.record.resume, old.validator == validator || old.validator == nil {
+        (begun.validator, begun.mirror) = (validator, mirror)
+        if let held = held(entry, at: mirror), let old, isOfAnother || old.validator == validator || old.validator == nil,
+            !hasMirrors || old.total == nil || old.total == resource.size
+        {
             offset = min(held, resource.size)
             disk.parts[number]?.content.cut(offset)
+            // A joined file keeps the validator of the source that began it.
+            if isOfAnother { (begun.validator, begun.mirror) = (old.validator, old.mirror) }
         } else {
             disk.parts[number] = File(inode: disk.newInode())
         }
-        (begun.hasBegun, begun.isUntold, begun.version, begun.total) = (true, true, resource.version, resource.size)
-        (begun.validator, begun.heldAtStart) = (validator, offset)
+        (begun.hasBegun, begun.holds, begun.isUntold, begun.total) = (true, true, true, resource.size)
+        begun.version = version(resource, at: transfer.source, for: entry.record)
+        begun.heldAtStart = offset
         transfers[number] = begun
     }
 
@@ -382,7 +402,7 @@ extension World {
         let isResumable = transfer.validator != nil || entry.record.options.checksum != nil || plant == .trusting
         var response = Scheduler.Response(
             fileName: name(entry), mediaType: Self.mediaType, source: nil, total: plant == .sizeless ? nil : transfer.total,
-            offset: transfer.heldAtStart, isResumable: isResumable)
+            offset: plant == .slanderous ? 0 : transfer.heldAtStart, isResumable: isResumable)
         // Sometimes, the server closed the connection that the request would have shared.
         if crowd == .connections, random.below(6) > 0 { response.connection = connectionNumber(of: transfer.origin) }
         transfers[entry.number]?.connection = response.connection
@@ -403,9 +423,12 @@ extension World {
     private func path(_ entry: ScheduledDownload) -> String { "\(entry.record.directory)/\(name(entry))" }
 
     /// The bytes to resume from: those of the written map in the same boot, else those of the checkpoint.
-    private func held(_ entry: ScheduledDownload) -> ByteCount? {
-        guard let resume = entry.record.resume, let file = disk.parts[entry.number], file.inode == resume.identity.inode,
-            resume.validator != nil || entry.record.options.checksum != nil || plant == .trusting
+    private func held(_ entry: ScheduledDownload, at mirror: UInt32? = nil) -> ByteCount? {
+        let transfer = transfers[entry.number]
+        guard let resume = transfer?.holds == true ? transfer?.begun : entry.record.resume, let file = disk.parts[entry.number],
+            file.inode == resume.identity.inode,
+            resume.validator != nil || entry.record.options.checksum != nil || plant == .trusting,
+            resume.mirror == mirror || entry.record.mixesSources || plant == .blending
         else { return nil }
         return min(resume.identity.boot == "\(boot)" ? max(resume.written, file.content.length) : resume.written, file.content.length)
     }
@@ -422,7 +445,8 @@ extension World {
         end(number, .failed(failure, madeProgress: progress, resume(number)))
     }
 
-    private func end(_ number: DownloadNumber, _ outcome: TransferOutcome) {
+    /// - Parameter isByRequest: whether a response, or the lack of one, ended the transfer.
+    func end(_ number: DownloadNumber, _ outcome: TransferOutcome, isByRequest: Bool = true) {
         transfers[number] = nil
         sharing.remove(number)
         switch outcome {
@@ -436,7 +460,7 @@ extension World {
             defying.remove(number)
         }
         let entry = scheduler[number] ?? scheduler.leaving[number]
-        decide(.transferEnded(number, outcome, by: entry?.request))
+        decide(.transferEnded(number, outcome, by: isByRequest ? entry?.request : nil))
     }
 
     // MARK: The pool

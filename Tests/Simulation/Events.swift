@@ -42,7 +42,9 @@ extension World {
         case .server:
             let index = step.a % resources.count
             // A refusal delays other applications only for a while, and downloads must arrive in that time: so refusals are frequent.
-            resources[index].mood = step.b % 13 < 9 ? step.b % 13 : 3
+            let mood = step.b % 13 < 9 ? step.b % 13 : 3
+            if hasMirrors { return mirrors(index, mood, step.b) }
+            resources[index].mood = mood
             if step.b % 4 == 0 {
                 resources[index].version += 1
                 if step.b % 8 == 0 { resources[index].size = 500 + ByteCount(step.b % 1000) }
@@ -92,6 +94,20 @@ extension World {
         for directory in scheduler.awaitedFolders {
             decide(.folderSeen(directory.text, free: disk.isFolderThere ? (disk.isFull ? 10 : 1 << 40) : nil))
         }
+    }
+
+    /// A source of a resource changes.
+    private func mirrors(_ index: Int, _ mood: Int, _ b: Int) {
+        let source = b / 13 % 3
+        if b / 39 % 2 == 0 {
+            if source == 0 { resources[index].mood = mood } else { resources[index].mirrorMoods[source - 1] = mood }
+        } else if resources[index].wrong.remove(source) == nil {
+            resources[index].wrong.insert(source)
+        }
+        if b / 78 % 8 == 0 { resources[index].version += 1 }
+        let resource = resources[index]
+        let moods = [resource.mood] + resource.mirrorMoods
+        tell("resource \(index): version \(resource.version), moods \(moods), wrong \(resource.wrong.sorted())")
     }
 
     func network(_ condition: NetworkCondition?) {
@@ -180,6 +196,11 @@ extension World {
         let isArchive = a % 3 == 1 && !options.onlyIfChanged && options.ifExists != .replace && b % 23 != 1 && again == nil
         if isArchive { options.extract = .namedAfterArchive }
         if a % 23 == 0 { options.requestInterval = .seconds(1 + a % 2) }
+        options.mirrors = mirrors(of: resource, a / 7)
+        if !options.mirrors.isEmpty {
+            options.onlyIfChanged = false
+            if b % 5 < 3 { options.checksum = Checksum(.md5, digest: [UInt8](repeating: 1, count: 16)) }
+        }
         let number = nextNumber
         nextNumber = DownloadNumber(number.value + 1)
         let host = resource == 4 ? "127.0.0.1" : "h\(resource % 2)"
@@ -246,6 +267,7 @@ extension World {
             urgent.insert(number)
             floors[number] = nil
             if hadEnded { revive(number) }
+            blamed[number] = nil
             if decide(.replaceUrl(entry, FreshLink(url))) != nil {
                 (urgent, revivals, batchRevivals, floors, finishedPaths, cancelledByAll) = before
             }
@@ -279,7 +301,7 @@ extension World {
         if let batch = scheduler[number]?.batch { batchRevivals[batch.number, default: 0] += 1 }
         revivals[number, default: 0] += 1
         cancelledByAll.remove(number)
-        (floors[number], finishedPaths[number]) = (nil, nil)
+        (floors[number], finishedPaths[number], blamed[number]) = (nil, nil, nil)
     }
 
     private func steerBatch(_ a: Int, _ b: Int) {

@@ -36,6 +36,7 @@ extension World {
             if entry.isEntered, entry.state.hasEnded != scheduler.ended.contains(number) { fail("\(number) is not among the ended") }
         }
         checkSlowness()
+        checkBlame()
         checkBatches()
         checkToasts()
         checkMany()

@@ -143,6 +143,16 @@ enum Plant: String, CaseIterable {
     case sweeping
     /// The engine does not tell the sizes of files.
     case sizeless
+    /// The engine tells of no bytes of earlier responses, so one source is blamed for the bytes of another.
+    case slanderous
+    /// The store loses which sources had wrong bytes.
+    case forgiving
+    /// The engine joins the bytes of two sources that nothing proves to be the same.
+    case blending
+    /// The resume data does not say whose bytes they are.
+    case placeless
+    /// The engine asks the next source, and does not report why it left the last one.
+    case unmoved
 
     var isOfExecutor: Bool { [.early, .backwards, .eager, .nested, .mute].contains(self) }
 }
@@ -163,6 +173,8 @@ struct Setting {
     let assets: Bool
     /// In one world in eight, transfers make further requests.
     let ranges: Bool
+    /// In one world in sixteen, downloads have mirrors.
+    let mirrors: Bool
     /// In one world in sixteen, there are more downloads, most of them large; nil: in this world there are not.
     let crowd: Crowd?
 
@@ -176,6 +188,7 @@ struct Setting {
 
     init(seed: UInt64, plant: Plant?) {
         (self.plant, redirects, assets, ranges) = (plant, seed % 8 == 0, seed % 8 == 4, seed % 16 == 10 || seed % 16 == 14)
+        mirrors = seed % 16 == 6
         crowd = seed % 16 == 2 ? (seed % 32 == 2 ? .sizes : .connections) : nil
     }
 }

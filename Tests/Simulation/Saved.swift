@@ -5,6 +5,8 @@ import Scheduling
 /// The rows on disk.
 struct Saved {
     var records: [DownloadNumber: DownloadRecord] = [:]
+    /// The sources with wrong bytes, as the process has saved them.
+    var blamed: [DownloadNumber: Set<String>] = [:]
     var batches: [DownloadNumber: BatchRecord] = [:]
     var settings = Settings()
     var sweeps: [DownloadNumber: String] = [:]
@@ -16,6 +18,10 @@ struct Saved {
     mutating func take(_ change: StoreChange, _ plant: Plant?) {
         switch change {
         case .put(var record):
+            if !record.mirrors.isEmpty {
+                blamed[record.number] = Set(record.sources.lazy.filter { $0.left == .wrongBytes }.map(\.url))
+                if plant == .forgiving { record.sources = [] }
+            }
             if plant == .deaf { record.reminders.isAcknowledged = false }
             if plant == .silent { record.owesToast = false }
             if plant == .clinging, record.state == .cancelled { record.resume = records[record.number]?.resume }

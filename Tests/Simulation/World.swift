@@ -68,6 +68,14 @@ struct Transfer {
     var checkpoint: ResumeData?
     /// The HTTP/2 connection of the response that the scheduler was told of.
     var connection: UInt32?
+    /// The place of the source that is asked (`DownloadRecord.sourceURLs`), and the failures of those before it.
+    var source = 0
+    var failures: [Int: DownloadFailure] = [:]
+    /// A response of this transfer has begun the part file, or continued it; of the mirror in this place.
+    var holds = false
+    var mirror: UInt32?
+    /// The resume data of these bytes when the transfer left its last source.
+    var begun: ResumeData?
 }
 
 /// The delays that the refusals of one origin may cause.
@@ -152,6 +160,8 @@ final class World {
     /// Transfers make further requests, at a host that takes three requests at a time.
     let ranges: Bool
     let crowd: Setting.Crowd?
+    /// Downloads have mirrors, and some sources send wrong bytes.
+    let hasMirrors: Bool
     var tells = false
     /// Seeded by each step, so that a step makes the same random choices in a shrunk history.
     var random = Random(7)
@@ -240,6 +250,10 @@ final class World {
     /// The time of the last request that kept the host's interval, or an interval of its own.
     var lastSent: [String: WallTime] = [:]
     var wanted: [DownloadNumber: Int] = [:]
+    /// Of each download with a checksum, the sources that have brought wrong bytes.
+    var guilty: [DownloadNumber: Set<String>] = [:]
+    /// The sources that had wrong bytes by the rows on disk when the process started, unless somebody wanted the download again.
+    var blamed: [DownloadNumber: Set<String>] = [:]
     /// Finished files that another program has written or deleted.
     var strangers: Set<String> = []
     /// Downloads into descriptors, which are lost with the process.
@@ -274,6 +288,7 @@ final class World {
 
     init(_ setting: Setting) {
         (plant, redirects, ranges, crowd) = (setting.plant, setting.redirects, setting.ranges, setting.crowd)
+        hasMirrors = setting.mirrors
         assetMachine = setting.assets ? AssetMachine() : nil
         if ranges { try? saved.settings.hostRules.set("h0", HostRule(connections: 3)) }
         if redirects {
@@ -432,6 +447,7 @@ final class World {
             if time < now + RetryAfter.longest { originFloors[origin, default: [:]][app] = max(originFloors[origin]?[app] ?? time, time) }
             slowness[origin, default: Slowness()].isRecalled(until: time, by: app, now: now)
         }
+        blamed = saved.blamed
         nextNumber = max(saved.next, DownloadNumber((saved.records.keys.max()?.value ?? 0) + 1))
         if isPausedForGood, !saved.settings.paused { fail("PauseAll was answered, and its row is not on disk") }
         forgetUnsaved()

@@ -13,7 +13,7 @@ extension AssetCentre {
     /// The options of downloads that an asset's downloads and its toast may have.
     private static let options: Set<String> = [
         "directory", "headers", "user-agent", "referrer", "username", "password", "allow-metered", "allow-private", "allow-downgrade",
-        "speed-limit", "stall-timeout", "retries", "priority", "request-interval", "notify", "title", "body", "icon", "sound",
+        "connections", "speed-limit", "stall-timeout", "retries", "priority", "request-interval", "notify", "title", "body", "icon", "sound",
         "show-progress", "desktop-id", "activate",
     ]
 

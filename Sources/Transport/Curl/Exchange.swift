@@ -27,8 +27,16 @@ package struct ExchangeOptions {
 
 /// One HTTP exchange: an easy handle in a multi handle, from its creation to its end. Never reused.
 package final class Exchange {
-    /// The size of libcurl's receive buffer. Whatever it is, libcurl delivers at most 16 KiB a call; larger reads cost less CPU.
+    /// The largest size of libcurl's receive buffer, in bytes. Whatever it is, libcurl delivers at most 16 KiB a call; larger reads cost
+    /// less CPU.
     package static let bufferSize = 256 * 1024
+    /// The smallest size. An exchange beside many others receives little at a time.
+    private static let leastBufferSize = 32 * 1024
+    /// What the buffers may hold together, as long as none would become too small.
+    private static let allBuffers = 2 << 20
+
+    /// The size of the receive buffer of an exchange that begins beside `others`. libcurl allocates the buffer for the whole exchange.
+    static func bufferSize(beside others: Int) -> Int { min(bufferSize, max(leastBufferSize, allBuffers / (others &+ 1))) }
 
     package let sink: BodySink
     let multi: MultiHandle
@@ -54,6 +62,8 @@ package final class Exchange {
     var headBytes: UInt64 = 0
     /// Whether libcurl wanted to repeat a request, and was not allowed to.
     var isRepeated = false
+    /// Whether the handle is in the multi handle.
+    private var isAdded = false
 
     /// Starts the exchange: `multi`'s next `perform` makes the first calls to `sink`.
     package init(_ options: ExchangeOptions, sink: BodySink, multi: MultiHandle) throws(CurlError) {
@@ -68,10 +78,11 @@ package final class Exchange {
         configure(options)
         easy.set(CURLOPT_PRIVATE, Unmanaged.passUnretained(self).toOpaque())
         try multi.add(easy.raw)
+        isAdded = true
     }
 
     // The handle leaves the multi handle here; the field is freed after this body.
-    deinit { multi.remove(easy.raw) }
+    deinit { if isAdded { multi.remove(easy.raw) } }
 
     private func configure(_ options: ExchangeOptions) {
         let context = Unmanaged.passUnretained(sink).toOpaque()
@@ -83,7 +94,7 @@ package final class Exchange {
         easy.set(CURLOPT_QUICK_EXIT, 1)  // a dropped exchange does not wait for its name look-up
         easy.set(CURLOPT_HTTP_VERSION, Int(options.ownsConnection ? CURL_HTTP_VERSION_1_1 : CURL_HTTP_VERSION_2TLS))
         easy.set(CURLOPT_SSLVERSION, todoku_curl_tls_1_2)
-        easy.set(CURLOPT_BUFFERSIZE, Exchange.bufferSize)
+        easy.set(CURLOPT_BUFFERSIZE, Exchange.bufferSize(beside: multi.exchanges))
         easy.set(CURLOPT_CONNECTTIMEOUT_MS, options.connectTimeoutMilliseconds)
         easy.set(CURLOPT_TCP_KEEPALIVE, 1)
         if isFresh { easy.set(CURLOPT_FRESH_CONNECT, 1) }
