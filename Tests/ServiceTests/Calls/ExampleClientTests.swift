@@ -5,13 +5,14 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// A client of `examples/python`, `shell`, `javascript` or `generated-clients`: `PROGRAM [--again] URL [FOLDER]`.
+/// A client of `examples/python`, `shell`, `javascript`, `swift` or `generated-clients`: `PROGRAM [--again] URL [FOLDER]`.
 enum ExampleClient: String, CaseIterable, Sendable {
     case gdbus = "Gdbus"
     case dasbus = "Dasbus"
     case module = "Module"
     case shell = "Shell"
     case javaScript = "JavaScript"
+    case swift = "Swift"
     case glib = "Glib"
     case qt = "Qt"
 
@@ -22,6 +23,7 @@ enum ExampleClient: String, CaseIterable, Sendable {
             case .gdbus, .dasbus, .module: [ExampleApp.python, "\(examples)/python/\(rawValue.lowercased())_client.py"]
             case .shell: ["\(examples)/shell/client.sh"]
             case .javaScript: ["\(examples)/javascript/client.js"]
+            case .swift: [builtProgram("swift-client", variable: "TODOKU_SWIFT_CLIENT")]
             case .glib: [try await GeneratedClient.glibProgram()]
             case .qt: [try await GeneratedClient.qtProgram()]
             }
@@ -35,6 +37,7 @@ enum ExampleClient: String, CaseIterable, Sendable {
         case .dasbus: "packages python3-dasbus"
         case .shell: "packages libglib2.0-bin, systemd"
         case .javaScript: "packages gjs"
+        case .swift: "the product swift-client"
         case .glib: "packages libglib2.0-0"
         case .qt: "packages libqt5dbus5"
         }
