@@ -28,7 +28,7 @@ public struct DownloadWatch: AsyncSequence, Sendable {
     public func makeAsyncIterator() -> Iterator { Iterator(download, of: core) }
 
     /// Reads a ``DownloadWatch``.
-    public struct Iterator: AsyncIteratorProtocol {
+    public struct Iterator: AsyncIteratorProtocol, Sendable {
         public typealias Element = DownloadDescription
         public typealias Failure = ClientError
 
