@@ -5,7 +5,7 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// A client of `examples/python`, `shell`, `javascript`, `swift` or `generated-clients`: `PROGRAM [--again] URL [FOLDER]`.
+/// A client of `examples/python`, `shell`, `javascript`, `swift`, `rust` or `generated-clients`: `PROGRAM [--again] URL [FOLDER]`.
 enum ExampleClient: String, CaseIterable, Sendable {
     case gdbus = "Gdbus"
     case dasbus = "Dasbus"
@@ -13,6 +13,7 @@ enum ExampleClient: String, CaseIterable, Sendable {
     case shell = "Shell"
     case javaScript = "JavaScript"
     case swift = "Swift"
+    case rust = "Rust"
     case glib = "Glib"
     case qt = "Qt"
 
@@ -24,6 +25,7 @@ enum ExampleClient: String, CaseIterable, Sendable {
             case .shell: ["\(examples)/shell/client.sh"]
             case .javaScript: ["\(examples)/javascript/client.js"]
             case .swift: [builtProgram("swift-client", variable: "TODOKU_SWIFT_CLIENT")]
+            case .rust: [try await RustClient.program()]
             case .glib: [try await GeneratedClient.glibProgram()]
             case .qt: [try await GeneratedClient.qtProgram()]
             }
@@ -38,6 +40,7 @@ enum ExampleClient: String, CaseIterable, Sendable {
         case .shell: "packages libglib2.0-bin, systemd"
         case .javaScript: "packages gjs"
         case .swift: "the product swift-client"
+        case .rust: RustClient.packages
         case .glib: "packages libglib2.0-0"
         case .qt: "packages libqt5dbus5"
         }
@@ -78,7 +81,8 @@ private func lines(_ output: String) -> [String] { output.split(separator: "\n")
 
 private func isProgress(_ line: String) -> Bool { line.hasPrefix("progress ") && line.hasSuffix(" of 1000000") }
 
-@Suite(.timeLimit(.minutes(5))) struct `An example client` {
+/// The time limit leaves time to compile the crates of the client in Rust beside other tests.
+@Suite(.timeLimit(.minutes(10))) struct `An example client` {
     private func expectProgress(_ child: Child, _ client: ExampleClient) async throws {
         let isTold = await eventually { lines(child.output).contains(where: isProgress) || !child.isRunning } && child.isRunning
         try #require(isTold, "\(client.packages): “\(child.output)” \(child.errors)")
