@@ -54,12 +54,12 @@ extension MetadataValue: ExpressibleByBooleanLiteral, ExpressibleByIntegerLitera
 extension MetadataValue {
     init(_ value: Variant) {
         switch value {
-        case .byte(let number): self = .integer(Int64(number))
+        case .byte(let number): self = .integer(Int64(clamping: number))
         case .bool(let value): self = .bool(value)
-        case .int16(let number): self = .integer(Int64(number))
-        case .uint16(let number): self = .integer(Int64(number))
-        case .int32(let number): self = .integer(Int64(number))
-        case .uint32(let number): self = .integer(Int64(number))
+        case .int16(let number): self = .integer(Int64(clamping: number))
+        case .uint16(let number): self = .integer(Int64(clamping: number))
+        case .int32(let number): self = .integer(Int64(clamping: number))
+        case .uint32(let number): self = .integer(Int64(clamping: number))
         case .int64(let number): self = .integer(number)
         case .uint64(let number): self = .unsigned(number)
         case .double(let number): self = .double(number)
