@@ -10,9 +10,10 @@ let strict: [SwiftSetting] = [
 ]
 
 /// Lets suites see the internal declarations (`@testable import`) of a room that is optimized. Compiling takes up to three times as long:
-/// what is seen from outside is kept, and so is each specialization of it.
+/// what is seen from outside is kept, and so is each specialization of it. Only `meson-helpers/build tests`, which names the folder
+/// below, builds such rooms. SwiftPM refuses a package that another depends on, if a room of it has unsafe flags.
 let seen: [SwiftSetting] =
-    Context.environment["TODOKU_SUITES"] == "none" ? [] : [.unsafeFlags(["-enable-testing"], .when(configuration: .release))]
+    Context.environment["TODOKU_SUITES_FOLDER"] == nil ? [] : [.unsafeFlags(["-enable-testing"], .when(configuration: .release))]
 
 /// A room of the architecture (docs/architecture.md). What it may import is what it depends on here;
 /// `meson-helpers/check-imports` holds the sources to that.
@@ -36,12 +37,15 @@ func suite(_ name: String, _ dependencies: [Target.Dependency]) -> Target {
     .testTarget(name: name, dependencies: dependencies + ["TestSupport"], path: "\(suites)/\(name)", swiftSettings: plain)
 }
 
+/// The targets that only suites use. `game-loader` and `swift-client` are also packages of their own, which depend on this one.
+let targetsOfSuites = ["TestSupport", "todoku-segments", "todoku-unpack", "game-loader", "swift-client"]
+
 /// The suites to build: those that `TODOKU_SUITES` names, comma-separated, or all. A rebuild of one suite takes a fraction of the time of
 /// all. `none`: no suite, and none of the targets that only suites use.
 func isWanted(_ target: Target) -> Bool {
     guard let wanted = Context.environment["TODOKU_SUITES"], !wanted.isEmpty else { return true }
     if wanted == "none" {
-        return target.type != .test && !["TestSupport", "todoku-segments", "todoku-unpack", "game-loader"].contains(target.name)
+        return target.type != .test && !targetsOfSuites.contains(target.name)
     }
     return target.type != .test || wanted.split(separator: ",").contains { $0 == target.name }
 }
@@ -138,8 +142,9 @@ let package = Package(
             name: "todoku-unpack", dependencies: ["CSystem", "DownloadModel", "Extraction", "Transport"], path: "Tests/Unpacker",
             swiftSettings: strict),
         .executableTarget(
-            name: "game-loader", dependencies: ["TodokuClient", "DownloadModel"], path: "examples/game-loader/Sources/game-loader",
-            swiftSettings: strict),
+            name: "game-loader", dependencies: ["TodokuClient"], path: "examples/game-loader/Sources/game-loader", swiftSettings: strict),
+        .executableTarget(
+            name: "swift-client", dependencies: ["TodokuClient"], path: "examples/swift/Sources/swift-client", swiftSettings: strict),
         .target(name: "TestSupport", dependencies: ["DBus", "EventLoop", "CSystem"], path: "Tests/TestSupport", swiftSettings: strict),
         suite("EventLoopTests", ["EventLoop"]),
         suite("DBusTests", ["DBus", "EventLoop"]),
@@ -158,7 +163,10 @@ let package = Package(
         suite("DesktopTests", ["Desktop", "Localization", "DBus", "DownloadModel", "EventLoop"]),
         suite(
             "ServiceTests",
-            ["todokud", "DownloadService", "DownloadStore", "DownloaderInterface", "Sandboxes", "DBus", "DownloadModel", "EventLoop"]),
+            [
+                "todokud", "swift-client", "DownloadService", "DownloadStore", "DownloaderInterface", "Sandboxes", "DBus", "DownloadModel",
+                "EventLoop",
+            ]),
         suite("AssetTests", ["todokud", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
         suite("FaultTests", ["todokud", "todoku-segments", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop"]),
         suite(

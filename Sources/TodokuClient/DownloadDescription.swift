@@ -60,6 +60,16 @@ public struct DownloadDescription: Equatable, Sendable {
         return FileName.chosen(contentDisposition: nil, url: url) { _, _ in nil }
     }
 
+    /// How the download ended; nil while it has not ended.
+    public var outcome: DownloadOutcome? {
+        switch state {
+        case .finished: .finished(path: path ?? "")
+        case .failed: error.map { DownloadOutcome.failed($0) }
+        case .cancelled: .cancelled
+        default: nil
+        }
+    }
+
     init(_ reference: DownloadReference) { self.reference = reference }
 
     init(_ reference: DownloadReference, _ properties: [String: Variant]) {
@@ -149,6 +159,14 @@ extension DownloadDescription {
     }
 }
 
+/// How a download ended.
+public enum DownloadOutcome: Equatable, Sendable {
+    /// The path of the file; empty if the download went into the caller's own file.
+    case finished(path: String)
+    case failed(DownloadError)
+    case cancelled
+}
+
 /// Why a download did not finish.
 public struct DownloadError: Error, Equatable, Sendable, CustomStringConvertible {
     /// The name on the bus, such as `org.todoku.Error.HttpStatus`.
@@ -170,6 +188,9 @@ public struct DownloadError: Error, Equatable, Sendable, CustomStringConvertible
         isRetryable = error.details["retryable"]?.bool ?? false
         missingBytes = error.details["missing-bytes"]?.uint64
     }
+
+    /// The contract's error name; nil for an error newer than this client.
+    public var errorName: ErrorName? { ErrorName(onBus: name) }
 
     public var description: String { message }
 }

@@ -1,4 +1,4 @@
-public import DBus
+internal import DBus
 public import DownloadModel
 internal import DownloaderInterface
 
@@ -13,7 +13,7 @@ public struct DownloadRequest: Equatable, Sendable {
     /// `sha256:<hex>`, `sha512`, `sha1`, `md5`. The service checks it.
     public var checksum: String?
     /// The caller's own data; `DownloaderClient.metadata(of:)` returns it.
-    public var metadata: [String: Variant] = [:]
+    public var metadata: [String: MetadataValue] = [:]
 
     public init() {}
 
@@ -36,14 +36,12 @@ public struct DownloadRequest: Equatable, Sendable {
         if let value { self[dynamicMember: option] = value }
     }
 
-    public mutating func setMetadata(_ text: String, for key: String) { metadata[key] = .string(text) }
-
     /// The dictionary of the call.
     var options: [String: Variant] {
         var options: [String: Variant] = [:]
         for row in OptionRow.all where given.contains(row.key) { options[row.key] = row.value(in: wanted).map { Variant($0) } }
         if let checksum { options["checksum"] = .string(checksum) }
-        if !metadata.isEmpty { options["metadata"] = .dictionary(metadata) }
+        if !metadata.isEmpty { options["metadata"] = .dictionary(metadata.mapValues(\.variant)) }
         return options
     }
 }

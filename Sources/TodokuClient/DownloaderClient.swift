@@ -1,4 +1,4 @@
-public import DBus
+internal import DBus
 public import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
@@ -104,8 +104,9 @@ public final class DownloaderClient: Sendable {
     public func url(of download: DownloadReference) async throws(ClientError) -> String {
         try await core.call(Download.getUrl, (), at: download, repeatable: true)
     }
-    public func metadata(of download: DownloadReference) async throws(ClientError) -> [String: Variant] {
-        try await core.call(Download.getMetadata, (), at: download, repeatable: true)
+    /// The caller's own data, as `DownloadRequest.metadata` set it.
+    public func metadata(of download: DownloadReference) async throws(ClientError) -> [String: MetadataValue] {
+        try await core.call(Download.getMetadata, (), at: download, repeatable: true).mapValues { MetadataValue($0) }
     }
     /// A read-only descriptor of the finished file; the caller closes it.
     public func openFile(_ download: DownloadReference) async throws(ClientError) -> Int32 {
@@ -117,8 +118,12 @@ public final class DownloaderClient: Sendable {
     /// dropped.
     ///
     /// - Parameters:
+    ///   - download: the download to resume.
+    ///   - url: the fresh link.
     ///   - headers: the new request headers.
     ///   - referrer: the page that led to the link; empty: none.
+    ///   - username: the new user name.
+    ///   - password: the new password.
     public func replaceURL(
         of download: DownloadReference, with url: String, headers: [HeaderField]? = nil, referrer: String? = nil, username: String? = nil,
         password: String? = nil
@@ -233,6 +238,9 @@ public final class DownloaderClient: Sendable {
     }
 
     // MARK: Watching downloads
+
+    /// The states of a download up to its end, as a sequence. Makes no call: reading the sequence does.
+    public func watch(_ download: DownloadReference) -> DownloadWatch { DownloadWatch(download, of: core) }
 
     /// Calls `receive` with the present state of each of `downloads`, and again at each change, in order, on the client's thread. nil
     /// watches all downloads that have not ended, and all that are queued later.

@@ -80,7 +80,7 @@ import TodokuClient
         request.start = false
         request.priority = 3
         request.tag = "tests"
-        request.metadata = ["n": .uint32(7), "list": .strings(["a", "b"])]
+        request.metadata = ["n": 7, "list": ["a", "b"], "mixed": [1.5, "x", true, []], "most": .unsigned(.max), "map": ["key": -1]]
         let download = try await client.download(server.url("/a.bin?q=1"), request)
         var description = try await client.describe(download)
         #expect((description.state, description.priority, description.tag, description.total) == (.paused, 3, "tests", nil))

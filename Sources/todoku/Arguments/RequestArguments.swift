@@ -255,7 +255,7 @@ struct RequestArguments: ParsableArguments {
         request.set(\.sound, to: sound)
         request.set(\.showProgress, to: showProgress)
         request.set(\.desktopID, to: desktopID)
-        for entry in metadata { request.setMetadata(entry.text, for: entry.key) }
+        for entry in metadata { request.metadata[entry.key] = .string(entry.text) }
         return request
     }
 

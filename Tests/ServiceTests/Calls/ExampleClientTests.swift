@@ -5,13 +5,15 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// A client of `examples/python`, `shell`, `javascript` or `generated-clients`: `PROGRAM [--again] URL [FOLDER]`.
+/// A client of `examples/python`, `shell`, `javascript`, `swift`, `rust` or `generated-clients`: `PROGRAM [--again] URL [FOLDER]`.
 enum ExampleClient: String, CaseIterable, Sendable {
     case gdbus = "Gdbus"
     case dasbus = "Dasbus"
     case module = "Module"
     case shell = "Shell"
     case javaScript = "JavaScript"
+    case swift = "Swift"
+    case rust = "Rust"
     case glib = "Glib"
     case qt = "Qt"
 
@@ -22,6 +24,8 @@ enum ExampleClient: String, CaseIterable, Sendable {
             case .gdbus, .dasbus, .module: [ExampleApp.python, "\(examples)/python/\(rawValue.lowercased())_client.py"]
             case .shell: ["\(examples)/shell/client.sh"]
             case .javaScript: ["\(examples)/javascript/client.js"]
+            case .swift: [builtProgram("swift-client", variable: "TODOKU_SWIFT_CLIENT")]
+            case .rust: [try await RustClient.program()]
             case .glib: [try await GeneratedClient.glibProgram()]
             case .qt: [try await GeneratedClient.qtProgram()]
             }
@@ -35,6 +39,8 @@ enum ExampleClient: String, CaseIterable, Sendable {
         case .dasbus: "packages python3-dasbus"
         case .shell: "packages libglib2.0-bin, systemd"
         case .javaScript: "packages gjs"
+        case .swift: "the product swift-client"
+        case .rust: RustClient.packages
         case .glib: "packages libglib2.0-0"
         case .qt: "packages libqt5dbus5"
         }
@@ -75,7 +81,8 @@ private func lines(_ output: String) -> [String] { output.split(separator: "\n")
 
 private func isProgress(_ line: String) -> Bool { line.hasPrefix("progress ") && line.hasSuffix(" of 1000000") }
 
-@Suite(.timeLimit(.minutes(5))) struct `An example client` {
+/// The time limit leaves time to compile the crates of the client in Rust beside other tests.
+@Suite(.timeLimit(.minutes(10))) struct `An example client` {
     private func expectProgress(_ child: Child, _ client: ExampleClient) async throws {
         let isTold = await eventually { lines(child.output).contains(where: isProgress) || !child.isRunning } && child.isRunning
         try #require(isTold, "\(client.packages): “\(child.output)” \(child.errors)")
@@ -244,6 +251,71 @@ private func isProgress(_ line: String) -> Bool { line.hasPrefix("progress ") &&
                 after None
 
                 """, "packages python3-gi: \(exit.status): \(exit.errors)")
+    }
+
+    @Test func `with the module passes integers, knows the path of a token, and waits while the service is killed`() async throws {
+        let world = await ServiceWorld(activation: "--idle-exit 3600")
+        let gate = Gate()
+        defer { gate.open() }
+        let server = stoppingServer(gate)
+        let program = """
+            import sys
+
+            sys.path.insert(0, sys.argv[1])
+            import todoku
+            from gi.repository import GLib
+
+            url, folder = sys.argv[2:]
+            service = todoku.Todoku("org.example.App")
+            for wrong in ({"retries": -1}, {"priority": 2**31}, {"size": 2**64}, {"connections": True}, {"max_size": 1.5}):
+                try:
+                    service.download(url, **wrong)
+                except (TypeError, ValueError) as error:
+                    print(type(error).__name__, str(error).split(":")[0])
+
+            download, loop = service.at("1_a"), GLib.MainLoop()
+            most = {"max_size": 2**64 - 1, "priority": -(2**31), "retries": 2**32 - 1}
+            print("same", service.download(url, token="1_a", directory=folder, size=1_000_000, **most).path == download.path)
+
+
+            def waited(answer):
+                print("waited", answer())
+                loop.quit()
+
+
+            download.wait(then=waited)
+            print("priority", download.status()["Priority"])  # the service has the call of Wait, too
+            print("called", flush=True)
+            loop.run()
+            print("again", todoku.Todoku("org.example.App").at("1_a").status().state)
+            """
+        let environment = world.environment.merging(["PYTHONDONTWRITEBYTECODE": "1"]) { $1 }
+        let child = Child(
+            [ExampleApp.python, "-c", program, "\(repository)/examples/python", server.url("/a.bin"), world.folder],
+            environment: environment)
+        let isCalled = await eventually { child.output.contains("called\n") || !child.isRunning } && child.isRunning
+        try #require(isCalled, "packages python3-gi: \(child.output)\(child.errors)")
+        let process = try #require(await world.bus.process(of: BusName.service))
+        kill(process, SIGKILL)
+        // The repeated call starts the service, which resumes the download.
+        #expect(await server.waitForRequests(2))
+        gate.open()
+        let exit = await child.wait()
+        #expect(
+            exit.output == """
+                ValueError option retries takes a whole number from 0 to 4294967295
+                ValueError option priority takes a whole number
+                ValueError option size takes a whole number from 0
+                TypeError option connections takes a whole number from 0 to 4294967295, not bool
+                TypeError option max-size takes a whole number from 0, not float
+                same True
+                priority -2147483648
+                called
+                waited \(world.folder)/a.bin
+                again finished
+
+                """, "\(exit.status): \(exit.errors)")
+        #expect(world.bytes("a.bin") == body)
     }
 
     /// A new option of the service needs a new row in the module.
