@@ -4,9 +4,9 @@ import Scheduling
 
 /// The engine and the pool, by their contracts.
 extension World {
-    func identity(_ inode: UInt64) -> FileIdentity { FileIdentity(device: 1, inode: inode, mount: 1, boot: "\(boot)") }
+    private func identity(_ inode: UInt64) -> FileIdentity { FileIdentity(device: 1, inode: inode, mount: 1, boot: "\(boot)") }
 
-    func resource(of record: DownloadRecord) -> Int {
+    private func resource(of record: DownloadRecord) -> Int {
         Int(record.url.split(separator: "/").last?.prefix { $0.isNumber } ?? "0") ?? 0
     }
 
@@ -174,8 +174,10 @@ extension World {
         transfers[number] = Transfer(
             id: entry.request, origin: origin(of: entry.record), isPaced: scheduler.isPaced(entry.request) && unpaced.remove(number) == nil)
         guard !entry.record.mirrors.isEmpty else { return }
-        transfers[number]?.source = source(of: entry.record.firstURL, entry.record)
-        checkSource(entry, entry.record.firstURL)
+        let source = entry.record.sourceURLs.firstIndex(of: entry.record.firstURL) ?? 0
+        transfers[number]?.source = source
+        transfers[number]?.heldBefore = entry.record.resume?.written ?? 0
+        checkSource(entry, source)
     }
 
     /// One step of a transfer.
@@ -280,7 +282,7 @@ extension World {
     private func grow(_ number: DownloadNumber, by bytes: ByteCount) {
         guard let transfer = transfers[number], let file = disk.parts[number] else { return fail("no part file of \(number)") }
         disk.parts[number]?.content.append(transfer.version, upTo: min(transfer.total, file.content.length + bytes))
-        if hasMirrors { brought(number, transfer) }
+        if transfer.total > file.content.length { disk.parts[number]?.makers.insert(transfer.source) }
     }
 
     func flush(_ number: DownloadNumber) {
@@ -305,6 +307,9 @@ extension World {
         var resource = resources[resource(of: entry.record)]
         if let version = assetMachine?.version(at: entry.record.url) { resource.version = version }
         guard let transfer = transfers[number] else { return }
+        // The resume data of the bytes in the part file.
+        let known = transfer.holds ? transfer.begun : entry.record.resume
+        let progress = transfer.holds && known?.written ?? 0 > transfer.heldBefore
         let failures: [DownloadFailure?] = [
             nil, nil, DownloadFailure(.network, "unreachable", isRetryable: true),
             DownloadFailure(
@@ -325,13 +330,13 @@ extension World {
                 hearsAnswer(entry, transfer)
             }
             if movesOn(entry, failure) { return }
-            return end(number, .failed(failure, madeProgress: false, held(entry).map { _ in entry.record.resume } ?? nil))
+            return end(number, .failed(failure, madeProgress: progress, held(entry, at: known?.mirror) == nil ? nil : known))
         }
         answered(transfer.origin)
         let isToDescriptor = entry.record.isToDescriptor
         guard disk.isFolderThere || isToDescriptor else {
-            return end(
-                number, .failed(DownloadFailure(.permissionDenied, "gone", wait: .destination), madeProgress: false, entry.record.resume))
+            let failure = DownloadFailure(.permissionDenied, "gone", wait: .destination)
+            return end(number, .failed(failure, madeProgress: progress, known))
         }
         if let copy = copy(of: entry), isIntact(copy) || plant == .credulous, held(entry) == nil, let tag = copy.validators?.entityTag,
             tag == "\"\(resource.version)\""
@@ -347,18 +352,19 @@ extension World {
 
         var begun = transfer
         let validator = resource.hasValidator || plant == .credulous ? Validator.entityTag("\"\(resource.version)\"") : nil
-        let old = transfer.holds ? transfer.begun : entry.record.resume
-        let mirror = transfer.source == 0 ? nil : UInt32(transfer.source - 1)
-        let isOfAnother = old.map { $0.mirror != mirror } ?? false
+        // No mirror equals the URL of its download, so the places of the sources are those of the mirrors, and one more.
+        let mirror: UInt32? = transfer.source == 0 ? nil : UInt32(transfer.source - 1)
+        let isOfAnother = known.map { $0.mirror != mirror } ?? false
         var offset: ByteCount = 0
         (begun.validator, begun.mirror) = (validator, mirror)
-        if let held = held(entry, at: mirror), let old, isOfAnother || old.validator == validator || old.validator == nil,
-            !hasMirrors || old.total == nil || old.total == resource.size
+        // A part file without bytes belongs to no source.
+        if let held = held(entry, at: mirror), held > 0 || !hasMirrors, let known,
+            isOfAnother || known.validator == validator || known.validator == nil
         {
             offset = min(held, resource.size)
             disk.parts[number]?.content.cut(offset)
             // A joined file keeps the validator of the source that began it.
-            if isOfAnother { (begun.validator, begun.mirror) = (old.validator, old.mirror) }
+            if isOfAnother { (begun.validator, begun.mirror) = (known.validator, known.mirror) }
         } else {
             disk.parts[number] = File(inode: disk.newInode())
         }
@@ -423,6 +429,8 @@ extension World {
     private func path(_ entry: ScheduledDownload) -> String { "\(entry.record.directory)/\(name(entry))" }
 
     /// The bytes to resume from: those of the written map in the same boot, else those of the checkpoint.
+    ///
+    /// - Parameter mirror: the source that the transfer asks, as in `ResumeData`.
     private func held(_ entry: ScheduledDownload, at mirror: UInt32? = nil) -> ByteCount? {
         let transfer = transfers[entry.number]
         guard let resume = transfer?.holds == true ? transfer?.begun : entry.record.resume, let file = disk.parts[entry.number],
@@ -434,18 +442,22 @@ extension World {
     }
 
     /// The slice of its batch's Resume may come later, and end a wait that begins now.
-    private func isBeingResumed(_ number: DownloadNumber) -> Bool {
+    func isBeingResumed(_ number: DownloadNumber) -> Bool {
         if !scheduler.hasSlices { resuming = [] }
         return resuming.contains(number)
     }
 
     private func lose(_ number: DownloadNumber, _ failure: DownloadFailure) {
         flush(number)
+        if let transfer = transfers[number], let entry = scheduler[number] ?? scheduler.leaving[number], !entry.record.mirrors.isEmpty {
+            let known = transfer.holds ? resume(number) : entry.record.resume
+            return end(number, .failed(failure, madeProgress: known?.written ?? 0 > transfer.heldBefore, known))
+        }
         let progress = (disk.parts[number]?.content.length ?? 0) > (transfers[number]?.heldAtStart ?? 0)
         end(number, .failed(failure, madeProgress: progress, resume(number)))
     }
 
-    /// - Parameter isByRequest: whether a response, or the lack of one, ended the transfer.
+    /// - Parameter isByRequest: whether the response to a request, or the lack of one, ended the transfer.
     func end(_ number: DownloadNumber, _ outcome: TransferOutcome, isByRequest: Bool = true) {
         transfers[number] = nil
         sharing.remove(number)
@@ -513,6 +525,7 @@ extension World {
         }
         disk.parts[number]?.durable = file.content.length
         if entry.record.options.checksum != nil, file.content.version != wanted[number] {
+            if let maker = file.makers.first, file.makers.count == 1 { guilty[number, default: []].insert(maker) }
             let failure = DownloadFailure(.checksumMismatch, "differs")
             return report(.endingFailed(entry, failure))
         }

@@ -43,7 +43,7 @@ extension World {
             let index = step.a % resources.count
             // A refusal delays other applications only for a while, and downloads must arrive in that time: so refusals are frequent.
             let mood = step.b % 13 < 9 ? step.b % 13 : 3
-            if hasMirrors { return mirrors(index, mood, step.b) }
+            if hasMirrors { return changeSource(of: index, mood, step.b) }
             resources[index].mood = mood
             if step.b % 4 == 0 {
                 resources[index].version += 1
@@ -96,8 +96,9 @@ extension World {
         }
     }
 
-    /// A source of a resource changes.
-    private func mirrors(_ index: Int, _ mood: Int, _ b: Int) {
+    /// In a world of mirrors: one source of a resource gets another mood, or begins or ceases to send wrong bytes. Sometimes, all sources get
+    /// a new version.
+    private func changeSource(of index: Int, _ mood: Int, _ b: Int) {
         let source = b / 13 % 3
         if b / 39 % 2 == 0 {
             if source == 0 { resources[index].mood = mood } else { resources[index].mirrorMoods[source - 1] = mood }
@@ -263,13 +264,14 @@ extension World {
         case 4, 5: retry(entry)
         case 6:
             guard let url = try? DownloadURL(entry.record.url + "?fresh") else { break }
-            let before = (urgent, revivals, batchRevivals, floors, finishedPaths, cancelledByAll)
+            let before = (urgent, revivals, batchRevivals, floors, finishedPaths, cancelledByAll, blamed)
             urgent.insert(number)
             floors[number] = nil
             if hadEnded { revive(number) }
-            blamed[number] = nil
+            // Nothing is known of the fresh link. The faults of the mirrors stay.
+            blamed[number]?.remove(0)
             if decide(.replaceUrl(entry, FreshLink(url))) != nil {
-                (urgent, revivals, batchRevivals, floors, finishedPaths, cancelledByAll) = before
+                (urgent, revivals, batchRevivals, floors, finishedPaths, cancelledByAll, blamed) = before
             }
         default:
             let wasRemoved = !removals.insert(number).inserted
@@ -281,11 +283,13 @@ extension World {
     /// - Returns: whether the state of the download allows it.
     @discardableResult func retry(_ entry: ScheduledDownload) -> Bool {
         // Compute the effects of the retry before its actions are performed.
-        let before = (urgent, hastened, revivals, batchRevivals, floors, finishedPaths, cancelledByAll)
+        let before = (urgent, hastened, revivals, batchRevivals, floors, finishedPaths, cancelledByAll, blamed)
         isWantedAtOnce(entry.number)
         revive(entry.number)
+        // If all sources had wrong bytes, they may have been repaired.
+        if entry.record.knownSources.allSatisfy({ $0.left == .wrongBytes }) { blamed[entry.number] = nil }
         if decide(.steer(entry, .retry)) == nil { return true }
-        (urgent, hastened, revivals, batchRevivals, floors, finishedPaths, cancelledByAll) = before
+        (urgent, hastened, revivals, batchRevivals, floors, finishedPaths, cancelledByAll, blamed) = before
         return false
     }
 
@@ -301,7 +305,7 @@ extension World {
         if let batch = scheduler[number]?.batch { batchRevivals[batch.number, default: 0] += 1 }
         revivals[number, default: 0] += 1
         cancelledByAll.remove(number)
-        (floors[number], finishedPaths[number], blamed[number]) = (nil, nil, nil)
+        (floors[number], finishedPaths[number]) = (nil, nil)
     }
 
     private func steerBatch(_ a: Int, _ b: Int) {

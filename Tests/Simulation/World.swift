@@ -68,14 +68,18 @@ struct Transfer {
     var checkpoint: ResumeData?
     /// The HTTP/2 connection of the response that the scheduler was told of.
     var connection: UInt32?
-    /// The place of the source that is asked (`DownloadRecord.sourceURLs`), and the failures of those before it.
+    /// The place of the source that the transfer asks (`DownloadRecord.sourceURLs`).
     var source = 0
+    /// The failures of the sources that the transfer has left, by place.
     var failures: [Int: DownloadFailure] = [:]
-    /// A response of this transfer has begun the part file, or continued it; of the mirror in this place.
+    /// Whether a response of this transfer has begun or continued the part file.
     var holds = false
+    /// The mirror that the bytes in the part file belong to (`ResumeData.mirror`).
     var mirror: UInt32?
     /// The resume data of these bytes when the transfer left its last source.
     var begun: ResumeData?
+    /// The bytes of the resume data when the transfer started.
+    var heldBefore: ByteCount = 0
 }
 
 /// The delays that the refusals of one origin may cause.
@@ -250,10 +254,11 @@ final class World {
     /// The time of the last request that kept the host's interval, or an interval of its own.
     var lastSent: [String: WallTime] = [:]
     var wanted: [DownloadNumber: Int] = [:]
-    /// Of each download with a checksum, the sources that have brought wrong bytes.
-    var guilty: [DownloadNumber: Set<String>] = [:]
-    /// The sources that had wrong bytes by the rows on disk when the process started, unless somebody wanted the download again.
-    var blamed: [DownloadNumber: Set<String>] = [:]
+    /// The sources of each download that alone have brought a whole and wrong file, by place (`DownloadRecord.sourceURLs`).
+    var guilty: [DownloadNumber: Set<Int>] = [:]
+    /// The sources with wrong bytes in the rows that this process has read, by place. A fresh link, or a retry that forgives all, removes
+    /// them.
+    var blamed: [DownloadNumber: Set<Int>] = [:]
     /// Finished files that another program has written or deleted.
     var strangers: Set<String> = []
     /// Downloads into descriptors, which are lost with the process.
