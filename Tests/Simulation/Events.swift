@@ -96,8 +96,8 @@ extension World {
         }
     }
 
-    /// In a world of mirrors: one source of a resource gets another mood, or begins or ceases to send wrong bytes. Sometimes, all sources get
-    /// a new version.
+    /// In a world of mirrors: one source of a resource gets another mood, or begins or ceases to send wrong bytes. Sometimes, all sources
+    /// get a new version.
     private func changeSource(of index: Int, _ mood: Int, _ b: Int) {
         let source = b / 13 % 3
         if b / 39 % 2 == 0 {

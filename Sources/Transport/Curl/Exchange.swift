@@ -30,12 +30,15 @@ package final class Exchange {
     /// The largest size of libcurl's receive buffer, in bytes. Whatever it is, libcurl delivers at most 16 KiB a call; larger reads cost
     /// less CPU.
     package static let bufferSize = 256 * 1024
-    /// The smallest size. An exchange beside many others receives little at a time.
+    /// The smallest size, in bytes. An exchange beside many others receives little at a time.
     private static let leastBufferSize = 32 * 1024
-    /// What the buffers may hold together, as long as none would become too small.
+    /// The size of all receive buffers together, in bytes, as long as none is smaller than `leastBufferSize`.
     private static let allBuffers = 2 << 20
 
-    /// The size of the receive buffer of an exchange that begins beside `others`. libcurl allocates the buffer for the whole exchange.
+    /// The size of the receive buffer, in bytes, of an exchange that begins beside so many others. libcurl allocates the buffer once, for
+    /// the whole exchange.
+    ///
+    /// - Parameter others: at least 0.
     static func bufferSize(beside others: Int) -> Int { min(bufferSize, max(leastBufferSize, allBuffers / (others &+ 1))) }
 
     package let sink: BodySink

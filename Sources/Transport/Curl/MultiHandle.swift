@@ -1,10 +1,11 @@
 internal import CCurl
 internal import CSystem
+internal import DownloadModel
 
 /// A libcurl multi handle, which drives the exchanges added to it. Used by one thread.
 package final class MultiHandle {
     private let raw: UnsafeMutableRawPointer
-    /// How many exchanges have a handle in this one.
+    /// The number of exchanges whose handle is in this one.
     private(set) var exchanges = 0
     var sockets = KnownSockets()
     /// Targets with a surplus (`KeptConnections`): no connection to them is used twice.
@@ -38,10 +39,10 @@ package final class MultiHandle {
         exchanges +|= 1
     }
 
-    /// - Parameter easy: a handle that `add` took.
+    /// - Parameter easy: a handle that `add` has taken.
     func remove(_ easy: UnsafeMutableRawPointer) {
         _ = multi_remove_handle(raw, easy)
-        exchanges = exchanges -| 1
+        exchanges -|= 1
     }
 
     /// Sends and receives without waiting, then passes each exchange that has ended to `ended`.
