@@ -32,14 +32,15 @@ package final class Exchange {
     package static let bufferSize = 256 * 1024
     /// The smallest size, in bytes. An exchange beside many others receives little at a time.
     private static let leastBufferSize = 32 * 1024
-    /// The size of all receive buffers together, in bytes, as long as none is smaller than `leastBufferSize`.
-    private static let allBuffers = 2 << 20
+    /// The bytes that all exchanges would share equally if they began together. Earlier exchanges keep their larger buffers, so 64 exchanges
+    /// have 6 MiB.
+    private static let sharedBytes = 2 << 20
 
     /// The size of the receive buffer, in bytes, of an exchange that begins beside so many others. libcurl allocates the buffer once, for
     /// the whole exchange.
     ///
     /// - Parameter others: at least 0.
-    static func bufferSize(beside others: Int) -> Int { min(bufferSize, max(leastBufferSize, allBuffers / (others &+ 1))) }
+    static func bufferSize(beside others: Int) -> Int { min(bufferSize, max(leastBufferSize, sharedBytes / (others &+ 1))) }
 
     package let sink: BodySink
     let multi: MultiHandle
