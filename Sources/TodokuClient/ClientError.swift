@@ -28,7 +28,7 @@ public struct ClientError: Error, Equatable, Sendable, CustomStringConvertible {
 }
 
 extension ErrorName {
-    /// nil for a name that is not the contract's, or is newer than this client.
+    /// Reads an error's name on the bus; nil if the contract does not have the name, or if the name is newer than this client.
     init?(onBus name: String) {
         let prefix = "org.todoku.Error."
         guard name.hasPrefix(prefix) else { return nil }

@@ -1,13 +1,13 @@
 internal import EventLoop
 
-/// The states of one download, as a sequence: the present state, then the newest state after each change, up to the end.
+/// The states of one download, as a sequence: the present state, then the newest state after each change, up to the end of the download.
 ///
 /// ```swift
 /// for try await now in client.watch(download) { show(now.received, of: now.total) }
 /// ```
 ///
-/// The last element has the ``DownloadDescription/outcome``: a failed download is an element, not an error. A reader that is slower than
-/// the changes misses states in between, and never the last one.
+/// The last element has the ``DownloadDescription/outcome``: a failed download is an element, not an error. A slow reader misses states in
+/// between, but never the last one.
 ///
 /// If the service exits or crashes, the sequence starts it again and continues. It does not start the service for a paused download, whose
 /// next state comes once the service runs.
@@ -55,7 +55,7 @@ public struct DownloadWatch: AsyncSequence, Sendable {
     }
 }
 
-/// The watch behind one iterator. It keeps the newest state until that is taken, so a slow reader makes nothing grow.
+/// The watch behind one iterator. It keeps only the newest state, so a slow reader makes nothing grow.
 @BusActor final class WatchReader {
     typealias Answer = Result<DownloadDescription?, ClientError>
 
@@ -90,10 +90,10 @@ public struct DownloadWatch: AsyncSequence, Sendable {
     private func begin() async {
         guard end == nil else { return }
         do throws(ClientError) {
-            // The client calls on the thread of this actor.
+            // `core` calls the closure on the thread of this actor.
             let number = try await core.watch([download]) { [weak self] update in BusActor.assumeIsolated { self?.receive(update) } }
             let begun = Watch(number, of: core)
-            // The download may have ended, or the reader may be cancelled.
+            // Meanwhile, the download may have ended, or the reader may have been cancelled.
             if end == nil { watch = begun } else { begun.stop() }
         } catch {
             finish(.failure(error))
@@ -126,7 +126,7 @@ public struct DownloadWatch: AsyncSequence, Sendable {
         deliver()
     }
 
-    /// Gives the newest state, or else the end, to the calls that wait.
+    /// Answers the waiting calls of `next` with the newest state, or else with the end.
     private func deliver() {
         guard !waiting.isEmpty else { return }
         let answer: Answer

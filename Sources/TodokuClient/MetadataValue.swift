@@ -15,7 +15,7 @@ public indirect enum MetadataValue: Hashable, Sendable {
     /// `t` on the bus: for numbers above `Int64.max`.
     case unsigned(UInt64)
     case double(Double)
-    /// Without NUL, where a text ends on the bus.
+    /// Must not contain NUL, because NUL ends a text on the bus.
     case string(String)
     /// `as` on the bus if all elements are texts, else `av`.
     case array([MetadataValue])
@@ -70,7 +70,7 @@ extension MetadataValue {
         case .structure(let fields): self = .array(fields.map { MetadataValue($0) })
         case .variant(let inner): self = MetadataValue(inner)
         case .dictionary(_, _, let entries):
-            // The keys of other types have a text, too: numbers as decimal digits.
+            // A key of another type becomes its text: a number becomes decimal digits.
             let pairs = entries.map { (MetadataValue($0.key).keyText, MetadataValue($0.value)) }
             self = .dictionary(Dictionary(pairs, uniquingKeysWith: { $1 }))
         }
@@ -83,7 +83,7 @@ extension MetadataValue {
         case .unsigned(let number): "\(number)"
         case .double(let number): "\(number)"
         case .string(let text): text
-        case .array, .dictionary: ""  // no type of a key
+        case .array, .dictionary: ""  // D-Bus allows no such key
         }
     }
 

@@ -162,7 +162,7 @@ internal import TodokuClient
         await desk.close()
     }
 
-    /// Not in an async function, where the async version of the call would be meant.
+    /// In a function of its own, because an async function would call the async version.
     private static func cancelOwnTask() { withUnsafeCurrentTask { (task: UnsafeCurrentTask?) -> Void in task?.cancel() } }
 
     private struct Missing: Error {}

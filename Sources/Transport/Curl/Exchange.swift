@@ -32,8 +32,8 @@ package final class Exchange {
     package static let bufferSize = 256 * 1024
     /// The smallest size, in bytes. An exchange beside many others receives little at a time.
     private static let leastBufferSize = 32 * 1024
-    /// The bytes that all exchanges would share equally if they began together. Earlier exchanges keep their larger buffers, so 64 exchanges
-    /// have 6 MiB.
+    /// An exchange gets an equal share of so many bytes. Earlier exchanges keep their larger buffers, so the buffers of 64 exchanges have
+    /// 6 MiB together.
     private static let sharedBytes = 2 << 20
 
     /// The size of the receive buffer, in bytes, of an exchange that begins beside so many others. libcurl allocates the buffer once, for

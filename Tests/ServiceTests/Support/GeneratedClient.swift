@@ -16,7 +16,9 @@ enum GeneratedClient {
 
     struct Unusable: Error { let reason: String }
 
-    /// Puts what programs are compiled with into `folder`, as the install does below its prefix. Returns the folder of the pkg-config file.
+    /// Puts the files that clients are compiled with into `folder`, as an install puts them below its prefix.
+    ///
+    /// - Returns: the folder of the pkg-config file.
     private static func install(in folder: TemporaryFolder) -> String {
         for name in ["share", "share/pkgconfig", "share/dbus-1", "include"] { folder.makeFolder(name) }
         symlink("\(repository)/data/dbus-interfaces", folder("share/dbus-1/interfaces"))
