@@ -104,6 +104,8 @@ extension Scheduler {
                     case .nameTaken, .unchanged: break  // nothing was fetched: the bytes stay as they were
                     }
                 }
+                // The bytes may be of another source now. The download is in no lane yet, because its files were in use.
+                entry.findPlace()
                 save(entry)
                 output.append(.tell(entry))
                 switch entry.state {
