@@ -26,6 +26,8 @@ internal import Glibc
     private var gate: CallerGate?
     private var refusal: DBusError?
     private(set) var isConnected = true
+    /// Of a monitor: called with each message.
+    var observer: (@BusActor (Message) -> Void)?
 
     /// Method calls received since the connection was made, and the time of the last one.
     public private(set) var callsReceived: UInt64 = 0
@@ -303,6 +305,11 @@ internal import Glibc
     }
 
     fileprivate func receive(_ message: Message) -> DBusHandlerResult {
+        // An answer to a call for somebody else would end a monitor.
+        if let observer, message.interface != "org.freedesktop.DBus.Local" {
+            observer(message)
+            return DBUS_HANDLER_RESULT_HANDLED
+        }
         switch message.kind {
         case .call:
             callsReceived += 1
