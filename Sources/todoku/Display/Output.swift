@@ -6,6 +6,9 @@ enum Output {
     static func write(_ text: String) { write(text, to: STDOUT_FILENO) }
     static func writeError(_ text: String) { write(text, to: STDERR_FILENO) }
 
+    /// Writes to a file that is open for it.
+    static func write(_ text: String, toFile descriptor: Int32) { write(text, to: descriptor) }
+
     /// Writes one sentence to standard error, as `todoku: …`.
     static func complain(_ sentence: String) { writeError("todoku: \(TerminalText.plain(sentence))\n") }
 
