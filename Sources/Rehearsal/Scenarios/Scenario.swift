@@ -127,7 +127,7 @@ extension Scenario.Kind {
             ]
         case .crash:
             [
-                Self.at(1 << 20, "bytes of an answer that the service has when it is killed"),
+                Self.at(2 << 20, "bytes of an answer that the service has when it is killed"),
                 Self.times(1, "how often the service is killed; 0: at each answer that is long enough"),
             ]
         }

@@ -1,0 +1,95 @@
+import EventLoop
+import TestSupport
+import Testing
+
+@testable import Rehearsal
+
+/// What Python, a foreign client, gets of the URL.
+@BusActor private func fetch(_ url: String, _ script: String) async -> Child.Exit {
+    let start = "import hashlib, http.client, socket, sys, urllib.error, urllib.request\nurl = sys.argv[1]\n"
+    return await Child.run(["/usr/bin/python3", "-c", start + script, url])
+}
+
+@BusActor private final class Count {
+    private(set) var value = 0
+    func add() { value += 1 }
+}
+
+@Suite(.timeLimit(.minutes(5))) struct `The scripted server` {
+    @BusActor private func server(_ text: String) throws -> ScenarioServer {
+        let server = try ScenarioServer(try Scenario.parse(text))
+        try server.open()
+        return server
+    }
+
+    @Test @BusActor func `serves files and ranges to a foreign client`() async throws {
+        let server = try server("none")
+        let exit = await fetch(
+            server.url,
+            """
+            whole = urllib.request.urlopen(url + "/file").read()
+            print(hashlib.sha256(whole).hexdigest())
+            part = urllib.request.urlopen(urllib.request.Request(url + "/file", headers={"Range": "bytes=1000-1999"}))
+            print(part.status, part.read() == whole[1000:2000], part.headers["Content-Range"])
+            head = urllib.request.urlopen(urllib.request.Request(url + "/large", method="HEAD"))
+            print(head.status, head.headers["Content-Length"], len(head.read()))
+            """)
+        let lines = "\(RehearsalFile.file.sha256)\n206 True bytes 1000-1999/4194304\n200 16777216 0\n"
+        #expect(exit.output == lines && exit.status == 0, "\(exit)")
+        #expect(server.requests.map(\.status) == [200, 206, 200] && server.requestCount == 3)
+        #expect(server.requests[1] == RehearsalReport.Request(method: "GET", path: "/file", range: "bytes=1000-1999", status: 206))
+    }
+
+    @Test @BusActor func `is reached only once it is open`() async throws {
+        let server = try ScenarioServer(try Scenario.parse("unreachable"))
+        let script = "try: print(urllib.request.urlopen(url + '/small').status)\nexcept urllib.error.URLError as e: print(e.reason.errno)"
+        #expect((await fetch(server.url, script)).output == "111\n")  // ECONNREFUSED
+        try server.open()
+        #expect((await fetch(server.url, script)).output == "200\n")
+    }
+
+    @Test @BusActor func `breaks off, stalls and damages at the byte that the scenario says`() async throws {
+        let cut = try server("truncated:at=1000")
+        let script = "try: urllib.request.urlopen(url + '/file').read()\nexcept http.client.IncompleteRead as e: print(len(e.partial))"
+        #expect((await fetch(cut.url, script)).output == "1000\n")
+
+        let stalled = try server("stall:at=1000")
+        let silence = await fetch(
+            stalled.url,
+            """
+            answer = urllib.request.urlopen(url + "/file", timeout=0.5)
+            print(len(answer.read(1000)))
+            try: print(answer.read(1))
+            except socket.timeout: print("silence")
+            """)
+        #expect(silence.output == "1000\nsilence\n", "\(silence)")
+
+        let damaged = try server("damaged")
+        let exit = await fetch(
+            damaged.url,
+            """
+            answer = urllib.request.urlopen(url + "/small")
+            print(answer.headers["Repr-Digest"], hashlib.sha256(answer.read()).hexdigest())
+            """)
+        let words = exit.output.split(separator: " ")
+        #expect(words.first == "sha-256=:\(RehearsalFile.small.base64):" && words.last?.contains(RehearsalFile.small.sha256) == false)
+    }
+
+    @Test @BusActor func `says when the place of a crash is reached`() async throws {
+        let server = try server("crash:at=1000")
+        let reached = Count()
+        server.crash = { reached.add() }
+        let exit = await fetch(server.url, "print(len(urllib.request.urlopen(url + '/file').read(1000)))")
+        #expect(exit.output == "1000\n")
+        #expect(await eventually { reached.value == 1 })
+    }
+
+    @Test @BusActor func `keeps to a rate`() async throws {
+        let server = try server("slow:rate=1M")
+        let begun = ContinuousClock.now
+        let exit = await fetch(server.url, "print(len(urllib.request.urlopen(url + '/file').read(512 * 1024)))")
+        #expect(exit.output == "524288\n")
+        // Five steps of a tenth of a second, of which the first needs no time. A busy machine is only slower.
+        #expect(.now - begun >= .milliseconds(350))
+    }
+}
