@@ -20,9 +20,9 @@ private struct Stage {
         Child([Desk.command, "rehearse", "--service", Desk.service] + arguments, environment: environment, folder: folder.path)
     }
 
-    /// Runs the command without `--service`: it finds todokud beside it.
-    func run(_ arguments: [String]) async -> Child.Exit {
-        await Child.run([Desk.command, "rehearse"] + arguments, environment: environment, folder: folder.path)
+    /// Runs a program, without `--service` in its arguments: the command finds todokud beside it.
+    func run(_ arguments: [String], _ extra: [String: String] = [:]) async -> Child.Exit {
+        await Child.run(arguments, environment: environment.merging(extra) { $1 }, folder: folder.path)
     }
 
     /// Runs a script of the shell in a rehearsal.
@@ -173,6 +173,15 @@ private let plays: [RehearsalPlay] = [
         #expect(exit.errors.contains("NoReply") == (scenario == "crash"), "\(exit)")
     }
 
+    @Test func `plays to the tests of an example app`() async throws {
+        let stage = Stage()
+        let folder = String(Desk.command[..<(try #require(Desk.command.lastIndex(of: "/")))])
+        let path = "\(folder):\(currentEnvironment()["PATH"] ?? "/usr/bin:/bin")"
+        let exit = await stage.run(["/usr/bin/python3", "\(repository)/examples/rehearsal/test_downloader.py"], ["PATH": path])
+        #expect(exit.status == 0 && exit.errors.contains("\nOK\n"), "\(exit)")
+        #expect(stage.isClean)
+    }
+
     @Test func `exits as the command does`() async {
         let stage = Stage()
         #expect((await stage.play("none", "exit 7")).status == 7)
@@ -241,7 +250,7 @@ private let plays: [RehearsalPlay] = [
     ])
     func `says what is wrong with its command line`(arguments: [String], status: Int32, message: String) async {
         let stage = Stage()
-        let exit = await stage.run(arguments)
+        let exit = await stage.run([Desk.command, "rehearse"] + arguments)
         #expect(exit.status == status && exit.errors.contains(message), "\(exit)")
         #expect(stage.isClean)
     }
