@@ -19,11 +19,13 @@ struct RehearseCommand: ParsableCommand {
             EXAMPLES:
               todoku rehearse --list
               todoku rehearse busy -- ./my-app-test
-              todoku rehearse crash:at=2M,times=2 -- ./my-app-test --quick
+              todoku rehearse crash:at=1M,times=2 -- ./my-app-test --quick
               todoku rehearse truncated -- sh -c 'todoku get "$TODOKU_REHEARSAL_URL/file"'
             """)
 
-    @Argument(help: ArgumentHelp("What goes wrong, with its parameters: NAME or NAME:KEY=VALUE,….", valueName: "scenario"))
+    @Argument(
+        help: ArgumentHelp("What goes wrong, with its parameters: NAME or NAME:KEY=VALUE,….", valueName: "scenario"),
+        completion: .list(Scenario.Kind.allCases.map(\.rawValue)))
     var scenario: String?
     @Argument(parsing: .postTerminator, help: ArgumentHelp("The command to run, after “--”.", valueName: "command"))
     var command: [String] = []
