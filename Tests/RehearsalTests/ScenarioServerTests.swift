@@ -16,14 +16,14 @@ import Testing
 }
 
 @Suite(.timeLimit(.minutes(5))) struct `The scripted server` {
-    @BusActor private func server(_ text: String) throws -> ScenarioServer {
+    @BusActor private func open(_ text: String) throws -> ScenarioServer {
         let server = try ScenarioServer(try Scenario.parse(text))
         try server.open()
         return server
     }
 
     @Test @BusActor func `serves files and ranges to a foreign client`() async throws {
-        let server = try server("none")
+        let server = try open("none")
         let exit = await fetch(
             server.url,
             """
@@ -49,11 +49,11 @@ import Testing
     }
 
     @Test @BusActor func `breaks off, stalls and damages at the byte that the scenario says`() async throws {
-        let cut = try server("truncated:at=1000")
+        let cut = try open("truncated:at=1000")
         let script = "try: urllib.request.urlopen(url + '/file').read()\nexcept http.client.IncompleteRead as e: print(len(e.partial))"
         #expect((await fetch(cut.url, script)).output == "1000\n")
 
-        let stalled = try server("stall:at=1000")
+        let stalled = try open("stall:at=1000")
         let silence = await fetch(
             stalled.url,
             """
@@ -64,7 +64,7 @@ import Testing
             """)
         #expect(silence.output == "1000\nsilence\n", "\(silence)")
 
-        let damaged = try server("damaged")
+        let damaged = try open("damaged")
         let exit = await fetch(
             damaged.url,
             """
@@ -76,7 +76,7 @@ import Testing
     }
 
     @Test @BusActor func `says when the place of a crash is reached`() async throws {
-        let server = try server("crash:at=1000")
+        let server = try open("crash:at=1000")
         let reached = Count()
         server.crash = { reached.add() }
         let exit = await fetch(server.url, "print(len(urllib.request.urlopen(url + '/file').read(1000)))")
@@ -85,7 +85,7 @@ import Testing
     }
 
     @Test @BusActor func `keeps to a rate`() async throws {
-        let server = try server("slow:rate=1M")
+        let server = try open("slow:rate=1M")
         let begun = ContinuousClock.now
         let exit = await fetch(server.url, "print(len(urllib.request.urlopen(url + '/file').read(512 * 1024)))")
         #expect(exit.output == "524288\n")
