@@ -10,7 +10,7 @@ package struct RehearsalOptions: Sendable {
     package var service: String
     /// Folders with activation files of other programs, absolute.
     package var serviceFolders: [String] = []
-    /// The file that keeps what the service and the bus say; nil: nobody needs it.
+    /// The file that keeps what the bus and the service say; nil: nobody needs it.
     package var log: String?
 
     package init(service: String) { self.service = service }
@@ -18,13 +18,13 @@ package struct RehearsalOptions: Sendable {
 
 /// One rehearsal: a private session with the service, a scripted server, and a command that uses both.
 ///
-/// Call `prepare`, `begin`, `run` and, whatever these threw, `end`.
+/// Call `prepare`, `begin`, `run` and, whatever these return or throw, `end`.
 @BusActor package final class RehearsalRun {
-    /// How long an interrupted command has to end, before the next, harder signal.
+    /// How long an interrupted command has to end before the next, harder signal.
     private static let grace: Duration = .seconds(5)
-    /// How long the report waits for what the bus has not passed on.
+    /// How long the report waits for messages that the bus has not passed on.
     private static let patience: Duration = .seconds(5)
-    /// A crash waits so long for the service's word that it has the bytes: the last ones may lie in a buffer.
+    /// How long a crash waits for the service to report the bytes. The last bytes may lie in a buffer.
     private static let crashPatience: Duration = .seconds(1)
     /// `RestartSec` of todokud.service.
     private static let restart: Duration = .seconds(1)
@@ -40,21 +40,27 @@ package struct RehearsalOptions: Sendable {
     private var monitor: Connection?
     private var signals: SignalSource?
     private var command: pid_t?
-    private var interrupts = 0
+    /// The first signal that has come to end this process.
+    private var interrupt: Int32?
+    /// The command has ended: nothing goes wrong any more.
     private var isOver = false
-    /// What went wrong with the rehearsal while the command ran: one sentence.
+    /// Why the rehearsal itself went wrong while the command ran: one sentence; nil: it did not.
     package private(set) var failure: String?
-    /// Whether the service is about to be killed.
+    /// Whether the service is about to be killed, and when at the latest.
     private var isCrashing = false
+    private var crashDeadline: Poller.Token?
     /// How often the fault happened elsewhere than at the server.
     private var played: UInt64 = 0
 
     /// Call before the first thread starts. It blocks signals and, for a disk of its own, changes the mounts of this process.
     package nonisolated static func prepare(for scenario: Scenario) throws(RehearsalError) {
-        signal(SIGCHLD, SIG_DFL)  // if our parent ignored SIGCHLD, no end of a child could be waited for
-        SignalSource.block([SIGCHLD, SIGINT, SIGTERM, SIGHUP])
+        signal(SIGCHLD, SIG_DFL)  // a parent may have ignored SIGCHLD: then waitpid(2) would find no child that has ended
+        SignalSource.block([SIGCHLD] + endSignals)
         if scenario.kind == .fullDisk, scenario.disk == nil { try SmallDisk.allowMounts() }
     }
+
+    /// The signals that end a rehearsal.
+    private nonisolated static let endSignals = [SIGINT, SIGQUIT, SIGTERM, SIGHUP]
 
     package init(_ scenario: Scenario, _ options: RehearsalOptions) throws(RehearsalError) {
         (self.scenario, self.options) = (scenario, options)
@@ -78,13 +84,13 @@ package struct RehearsalOptions: Sendable {
 
     /// Makes the disk, and starts the server and the bus.
     package func begin() async throws(RehearsalError) {
-        signals = SignalSource([SIGINT, SIGTERM, SIGHUP]) { [weak self] in self?.received($0) }
+        signals = SignalSource(Self.endSignals) { [weak self] in self?.received($0) }
         try makeDisk()
         session.add([
             "TODOKU_REHEARSAL_URL": server.url, "TODOKU_REHEARSAL_SCENARIO": scenario.kind.rawValue,
             "TODOKU_REHEARSAL_SHA256": RehearsalFile.file.sha256, "TODOKU_REHEARSAL_DOWNLOADS": disk?.folder ?? session.downloads,
         ])
-        let control = try await session.start(serviceCommand, others: options.serviceFolders, log: options.log, by: children).connection
+        let control = try await session.start(serviceCommand, others: options.serviceFolders, log: options.log, by: children)
         let tape = Tape(ownName: control.uniqueName)
         (self.control, self.tape) = (control, tape)
         do throws(DBusError) {
@@ -98,7 +104,7 @@ package struct RehearsalOptions: Sendable {
     private var serviceCommand: [String] {
         var words = [options.service]
         if options.log != nil { words.append("--log-level=debug") }
-        // A temporary folder below a hidden one is no reason to refuse it.
+        // The temporary folder may be in a hidden folder.
         if session.downloads.contains("/.") || disk?.folder.contains("/.") == true { words.append("--allow-hidden-folders") }
         return words
     }
@@ -115,55 +121,63 @@ package struct RehearsalOptions: Sendable {
         }
     }
 
-    /// Lets happen what does not happen at the server.
+    /// Prepares the faults that happen elsewhere than at the server, and opens the server.
     private func play(_ tape: Tape) throws(RehearsalError) {
         switch scenario.kind {
         case .unreachable:
-            let seconds = scenario.number("seconds")
-            tape.firstCall = { [weak self] in
-                self?.played = 1
-                guard seconds > 0 else { return }
-                Poller.shared.schedule(after: .seconds(Int64(clamping: seconds))) { [weak self] in self?.openLate() }
-            }
+            tape.waits = { [weak self] reason in if reason == WaitReason.retry.rawValue { self?.foundNobody() } }
+            tape.fails = { [weak self] in self?.foundNobody() }
             return
-        case .fullDisk:
-            let seconds = scenario.number("seconds")
-            tape.waits = { [weak self] reason in
-                guard let self, reason == WaitReason.diskSpace.rawValue else { return }
-                played +|= 1
-                guard played == 1, seconds > 0 else { return }
-                Poller.shared.schedule(after: .seconds(Int64(clamping: seconds))) { [weak self] in self?.disk?.release() }
-            }
-        case .crash: server.crash = { [weak self] in self?.crashSoon() }
+        case .fullDisk: tape.waits = { [weak self] reason in if reason == WaitReason.diskSpace.rawValue { self?.foundNoRoom() } }
+        case .crash: server.crash = { [weak self] place in self?.crashSoon(at: place) }
         default: break
         }
         try server.open()
     }
 
+    /// A request has failed because nobody listens at the server's port. The first one starts the clock.
+    private func foundNobody() {
+        played +|= 1
+        let seconds = scenario.number("seconds")
+        guard played == 1, seconds > 0 else { return }
+        Poller.shared.schedule(after: .seconds(Int64(clamping: seconds))) { [weak self] in self?.openLate() }
+    }
+
     private func openLate() {
+        tape?.waits = nil
+        tape?.fails = nil
         do throws(RehearsalError) { try server.open() } catch { failure = error.message }
+    }
+
+    /// A download waits because the disk is full. The first one starts the clock.
+    private func foundNoRoom() {
+        played +|= 1
+        let seconds = scenario.number("seconds")
+        guard played == 1, seconds > 0 else { return }
+        Poller.shared.schedule(after: .seconds(Int64(clamping: seconds))) { [weak self] in self?.disk?.release() }
     }
 
     /// Runs the command to its end.
     ///
-    /// - Returns: its exit status; 128 and the number of the signal that ended it; 126 or 127 if it cannot be started, as of a shell.
+    /// - Returns: its exit status, or 128 and the number of the signal that ended it. A shell has the same 126 and 127 for a command that
+    ///   cannot be started.
     package func run(_ arguments: [String]) async -> RehearsalEnd {
-        guard interrupts == 0 else { return .interrupted }
-        switch children.start(arguments, environment: session.environment, leadsGroup: false) {
+        if let interrupt { return .interrupted(interrupt) }
+        switch children.start(arguments, environment: session.environment, isDaemon: false) {
         case .failure(let failure): return .notStarted(failure.reason, status: failure.code == ENOENT ? 127 : 126)
         case .success(let process):
             command = process
             let status = await children.status(of: process)
-            command = nil
+            (command, isOver) = (nil, true)
             await hearAll()
             return .ended(status)
         }
     }
 
-    /// Waits until the tape has heard what was sent before, and stops it.
+    /// Waits until the tape has heard all messages that were sent before, and stops it.
     private func hearAll() async {
         guard let control, let tape else { return }
-        await withCheckedContinuation { continuation in
+        await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
             let end = Once(continuation)
             tape.setFence { end.resume() }
             Poller.shared.schedule(after: Self.patience) { end.resume() }
@@ -187,30 +201,32 @@ package struct RehearsalOptions: Sendable {
 
     /// Ends every process, and removes every file.
     ///
-    /// - Returns: false if the kernel does not end a process.
-    package func end() async -> Bool {
+    /// - Returns: a sentence about each process and each file that is left.
+    package func end() async -> [String] {
         isOver = true
-        let isEnded = await children.endAll()
-        disk?.end()
-        session.end()
-        return isEnded
+        var left = await children.endAll().map { "process \($0) of the rehearsal could not be ended" }
+        if let disk, !disk.end() { left.append("“\(disk.folder)” could not be removed") }
+        if !session.end() { left.append("“\(session.folder)” could not be removed") }
+        return left
     }
 
     // MARK: Signals
 
     private func received(_ signal: Int32) {
-        interrupts +|= 1
+        let isFirst = interrupt == nil
+        interrupt = interrupt ?? signal
         guard let command else { return }
-        guard interrupts == 1 else {
+        guard isFirst else {
             kill(command, SIGKILL)
             return
         }
-        // Ctrl-C at a terminal reaches the command, too.
-        if signal != SIGINT { kill(command, signal) }
-        strike(command, signal == SIGINT ? [SIGTERM, SIGKILL] : [SIGKILL])
+        // A terminal sends these two signals to the command, too.
+        let isOfTerminal = signal == SIGINT || signal == SIGQUIT
+        if !isOfTerminal { kill(command, signal) }
+        strike(command, isOfTerminal ? [SIGTERM, SIGKILL] : [SIGKILL])
     }
 
-    /// Sends a process these signals, one after another, until it ends.
+    /// Sends a process these signals, one after another with time between, until it ends.
     private func strike(_ process: pid_t, _ signals: [Int32]) {
         guard let signal = signals.first else { return }
         Poller.shared.schedule(after: Self.grace) { [weak self] in
@@ -222,28 +238,31 @@ package struct RehearsalOptions: Sendable {
 
     // MARK: Crashes
 
-    /// Kills the service once it says that it has the bytes, or has had time for it.
-    private func crashSoon() {
-        guard !isCrashing else { return }
+    /// Kills the service once it reports the bytes, or has had time for that.
+    ///
+    /// - Parameter place: the number of the file's first byte that the server does not send.
+    private func crashSoon(at place: UInt64) {
+        guard !isCrashing, !isOver else { return }
         isCrashing = true
-        let at = scenario.number("at")
-        tape?.progress = { [weak self] received in if received >= at { self?.crash() } }
-        Poller.shared.schedule(after: Self.crashPatience) { [weak self] in self?.crash() }
+        tape?.progress = { [weak self] received in if received >= place { self?.crash() } }
+        crashDeadline = Poller.shared.schedule(after: Self.crashPatience) { [weak self] in self?.crash() }
     }
 
     private func crash() {
-        guard isCrashing else { return }
-        isCrashing = false
+        guard let deadline = crashDeadline else { return }  // it has begun
+        Poller.shared.cancel(deadline)
+        crashDeadline = nil
         tape?.progress = nil
         BusActor.spawn { [weak self] in await self?.crashNow() }
     }
 
     private func crashNow() async {
-        guard let control, !isOver else { return }
+        guard let control else { return }
         let process = try? await control.call(
             BusDaemon.getConnectionUnixProcessID, on: BusDaemon.name, at: BusDaemon.path, BusName.service)
-        guard let process, process > 1, !isOver else { return }
-        kill(pid_t(truncatingIfNeeded: process), SIGKILL)
+        isCrashing = false
+        guard let process, process > 1, !isOver, kill(pid_t(truncatingIfNeeded: process), SIGKILL) == 0 else { return }
+        server.crashed()
         await pause(for: Self.restart)
         guard !isOver else { return }
         _ = try? await control.call(
@@ -255,8 +274,8 @@ package struct RehearsalOptions: Sendable {
 package enum RehearsalEnd: Equatable, Sendable {
     case ended(Int32)
     case notStarted(String, status: Int32)
-    /// A signal came before it was started.
-    case interrupted
+    /// This signal came before the command was started.
+    case interrupted(Int32)
 }
 
 /// Resumes a continuation once.

@@ -7,9 +7,9 @@ struct RehearsalFile: Equatable {
 
     let name: String
     let size: UInt64
-    /// SHA-256 of the first version, hexadecimal. `RehearsalFileTests` compares them with the bytes.
+    /// SHA-256 of the first version, in hexadecimal digits. A test compares it with the bytes.
     let sha256: String
-    /// The same in base64, for `Repr-Digest`.
+    /// The same digest in base64, for `Repr-Digest`.
     let base64: String
 
     static let small = RehearsalFile(
@@ -22,13 +22,13 @@ struct RehearsalFile: Equatable {
         name: "large", size: 16 << 20, sha256: "a7a31875313490b8764e2247b39dbaa4f98cce904cfc0fcff4d4ab4ae7da3dd1",
         base64: "p6MYdTE0kLh2TiJHs526pPmMzpBM/A/P9NSrSufaPdE=")
 
-    /// The file that a name of the server stands for: `file`, and also `file-2` and `file.iso`, so that a test can have many names.
+    /// The file that `name` stands for at the server: `file`, and also `file-2` and `file.iso`, so that a test can use many names.
     static func named(_ name: String) -> RehearsalFile? {
         let stem = name.prefix { $0 != "-" && $0 != "." }
         return [small, file, large].first { $0.name == stem }
     }
 
-    /// Eight bytes of the file, by splitmix64 of their place.
+    /// The eight bytes number `index` of the file: splitmix64 of their place, the file and the version.
     private func word(_ index: UInt64, _ version: Version) -> UInt64 {
         var z = (index &+ size << 20 &+ version.rawValue << 56) &* 0x9E37_79B9_7F4A_7C15
         z = (z ^ z >> 30) &* 0xBF58_476D_1CE4_E5B9
@@ -38,7 +38,7 @@ struct RehearsalFile: Equatable {
 
     /// Fills `buffer` with the bytes of the file from `place` on, as far as the file has them.
     ///
-    /// - Returns: how many.
+    /// - Returns: the number of bytes.
     func fill(_ buffer: UnsafeMutableRawBufferPointer, from place: UInt64, _ version: Version = .first) -> Int {
         let count = Int(clamping: min(size -| place, UInt64(clamping: buffer.count)))
         var (done, place) = (0, place)

@@ -23,7 +23,7 @@ package struct Scenario: Equatable, Sendable, CustomStringConvertible {
 
     /// The parameters with their values, in the order of the table.
     package var parameters: [(key: String, value: UInt64)] {
-        kind.parameters.compactMap { parameter in numbers[parameter.key].map { (parameter.key, $0) } }
+        kind.parameters.compactMap { parameter in numbers[parameter.key].map { (key: parameter.key, value: $0) } }
     }
 
     /// As it would be written on a command line.
@@ -79,7 +79,7 @@ extension Scenario.Kind {
         package let key: String
         /// The value if none is given.
         package let standard: UInt64
-        /// nil: the value is a path, and none is given by default.
+        /// nil: the value is a path, and there is no default.
         package let bounds: ClosedRange<UInt64>?
         package let meaning: String
     }
@@ -105,7 +105,7 @@ extension Scenario.Kind {
                 Parameter(key: "status", standard: 503, bounds: 400...599, meaning: "the status"),
                 Parameter(key: "retry-after", standard: 0, bounds: 0...86_400, meaning: "seconds in the field Retry-After"),
             ]
-        case .unreachable: [Self.seconds(3, "how long, from the first call to the service on; 0: always")]
+        case .unreachable: [Self.seconds(3, "how long, from the first failed request on; 0: always")]
         case .stall:
             [Self.at(256 << 10, "bytes of an answer that come first"), Self.times(1, "answers of each file that stall; 0: all")]
         case .slow: [Parameter(key: "rate", standard: 1 << 20, bounds: 1...0x100_0000_0000, meaning: "bytes per second of an answer")]

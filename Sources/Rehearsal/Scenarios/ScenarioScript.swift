@@ -13,15 +13,15 @@ struct ScenarioScript {
 
     /// An answer that brings the file, or bytes of it.
     struct FilePlay: Equatable {
-        /// What happens behind a number of bytes of the answer.
+        /// What happens after a number of bytes of the answer.
         enum Fault: Equatable { case silence, close, crash }
 
         var file: RehearsalFile
         var version = RehearsalFile.Version.first
-        /// Whether the digest is stated, but one byte is another.
+        /// Whether one byte differs from the file whose digest is stated.
         var isDamaged = false
         var fault: Fault?
-        /// The bytes of the answer that come before the fault.
+        /// The bytes of the answer before the fault.
         var at: UInt64 = 0
         /// Bytes per second; nil: no limit.
         var rate: UInt64?
@@ -34,17 +34,20 @@ struct ScenarioScript {
     private let scenario: Scenario
     /// How often the fault has happened.
     private(set) var played: UInt64 = 0
-    /// The same for each file.
+    /// The same for each name.
     private var playedByName: [String: UInt64] = [:]
 
     init(_ scenario: Scenario) { self.scenario = scenario }
 
-    /// - Parameter range: the bytes of the file that the request would get; nil: none.
+    /// Decides about one request, and counts the fault if it happens.
+    ///
+    /// - Parameter range: the bytes of the file that the request would get without a fault; nil: none.
     mutating func play(_ name: String?, query: String?, isHead: Bool, of range: Range<UInt64>?) -> Play {
         guard let name else { return .status(404) }
         if name == "login" { return page }
         guard let file = RehearsalFile.named(name) else { return .status(404) }
         var play = FilePlay(file: file)
+        let body = isHead ? nil : range
         switch scenario.kind {
         case .none, .unreachable, .fullDisk: break
         case .busy:
@@ -57,24 +60,29 @@ struct ScenarioScript {
         case .slow:
             count(name, isHead)
             play.rate = scenario.number("rate")
-        case .stall: halt(&play, .silence, name, isHead, range)
-        case .truncated: halt(&play, .close, name, isHead, range)
+        case .stall: if isDue(name), stop(&play, .silence, body) { count(name, isHead) }
+        case .truncated: if isDue(name), stop(&play, .close, body) { count(name, isHead) }
         case .crash:
-            if scenario.number("times") == 0 || played < scenario.number("times") { halt(&play, .crash, name, isHead, range) }
+            // `crashed` counts, because one crash may end several answers.
+            let times = scenario.number("times")
+            if times == 0 || played < times { _ = stop(&play, .crash, body) }
         case .changed:
-            if playedByName[key(name)] == nil { halt(&play, .close, name, isHead, range) } else { play.version = .second }
+            if playedByName[key(name)] != nil {
+                play.version = .second
+            } else if stop(&play, .close, body) {
+                count(name, isHead)
+            }
         case .damaged:
             guard isDue(name) else { break }
             count(name, isHead)
             play.isDamaged = true
         case .expired:
             guard query != "renewed" else { break }
-            if scenario.number("at") > 0, playedByName[key(name)] == nil {
-                halt(&play, .close, name, isHead, range)
-            } else {
+            guard scenario.number("at") > 0, playedByName[key(name)] == nil else {
                 count(name, isHead)
                 return .status(403)
             }
+            if stop(&play, .close, body) { count(name, isHead) }
         case .portal:
             guard isDue(name) else { break }
             count(name, isHead)
@@ -85,6 +93,9 @@ struct ScenarioScript {
         }
         return .file(play)
     }
+
+    /// The service was killed.
+    mutating func crashed() { played +|= 1 }
 
     private var page: Play { .plain(200, fields: ["Content-Type": "text/html; charset=utf-8"], page: Self.loginPage) }
 
@@ -102,12 +113,14 @@ struct ScenarioScript {
         playedByName[key(name), default: 0] +|= 1
     }
 
-    /// Has the answer halt, if it is long enough.
-    private mutating func halt(_ play: inout FilePlay, _ fault: FilePlay.Fault, _ name: String, _ isHead: Bool, _ range: Range<UInt64>?) {
+    /// Makes an answer stop after `at` bytes, if it has more.
+    ///
+    /// - Parameter body: the bytes of the file in the answer; nil: none.
+    /// - Returns: whether the answer stops.
+    private func stop(_ play: inout FilePlay, _ fault: FilePlay.Fault, _ body: Range<UInt64>?) -> Bool {
         let at = scenario.number("at")
-        let hasTimes = fault != .crash && scenario.kind.parameters.contains { $0.key == "times" }
-        guard !isHead, let range, range.byteCount > at, !hasTimes || isDue(name) else { return }
-        count(name, isHead)
+        guard let body, body.byteCount > at else { return false }
         (play.fault, play.at) = (fault, at)
+        return true
     }
 }

@@ -5,7 +5,7 @@ internal import EventLoop
 @BusActor final class ScenarioServer: Responder {
     /// Most requests that are kept for the report.
     private static let mostRequests = 10_000
-    /// When the files were changed last, for conditions and as the field `Last-Modified` has it.
+    /// When the files were last changed: for conditions, and for the field `Last-Modified`.
     private static let modified = WallTime(microseconds: 784_111_777_000_000)
     private static let modifiedText = "Sun, 06 Nov 1994 08:49:37 GMT"
 
@@ -13,8 +13,8 @@ internal import EventLoop
     private var script: ScenarioScript
     private(set) var requests: [RehearsalReport.Request] = []
     private(set) var requestCount = 0
-    /// Called when an answer has come to the place of a crash.
-    var crash: (@BusActor () -> Void)?
+    /// Called when an answer stops at the place of a crash: with the number of the file's byte that does not come.
+    var crash: (@BusActor (UInt64) -> Void)?
 
     /// Takes a port, which refuses connections until `open`.
     init(_ scenario: Scenario) throws(RehearsalError) {
@@ -27,8 +27,11 @@ internal import EventLoop
 
     /// Without a slash at the end.
     var url: String { "http://127.0.0.1:\(server.port)" }
-    /// How often the server has played the fault.
+    /// How often the fault has happened at the server.
     var played: UInt64 { script.played }
+
+    /// The service was killed at the place of a crash.
+    func crashed() { script.crashed() }
 
     func refused(with status: Int) { note(RehearsalReport.Request(method: "-", path: "-", range: nil, status: status)) }
 
@@ -81,7 +84,8 @@ internal import EventLoop
         guard let fault = play.fault else { return (status, response) }
         response.rest = range.lowerBound..<min(range.lowerBound +| play.at, range.upperBound)
         response.halt = fault == .close ? .close : .silence
-        if fault == .crash { response.halted = { [weak self] in self?.crash?() } }
+        let place = response.rest.upperBound
+        if fault == .crash { response.halted = { [weak self] in self?.crash?(place) } }
         return (status, response)
     }
 
@@ -99,7 +103,7 @@ extension ServedRequest {
     }
 }
 
-/// The bytes of a file as a scenario has them.
+/// The bytes of a file in a scenario: of its version, and perhaps with one wrong byte.
 @BusActor private final class PlayedBody: ServedBody {
     private let play: ScenarioScript.FilePlay
 

@@ -2,9 +2,7 @@ internal import DownloadModel
 package import EventLoop
 internal import Glibc
 
-/// Serves the files of one folder on 127.0.0.1, to rehearse an update: with entity tags, conditional requests and ranges.
-///
-/// It serves the regular files right in the folder.
+/// Serves the regular files right in one folder on 127.0.0.1, to rehearse an update: with entity tags, conditional requests and ranges.
 @BusActor package final class FolderServer: Responder {
     /// Called with each answer: the request's line, and the status.
     private let report: (String, Int) -> Void
@@ -63,7 +61,9 @@ internal import Glibc
         fields.append(("Content-Type", name.hasSuffix(".json") ? "application/json" : "application/octet-stream"))
         fields.append(("Content-Length", "\(body.byteCount)"))
         var response = plain(code, fields)
-        if !request.isHead { (response.body, response.rest) = (file, body) }
+        if request.isHead { return response }
+        response.body = file
+        response.rest = body
         return response
     }
 }

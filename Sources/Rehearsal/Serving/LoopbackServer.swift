@@ -5,21 +5,21 @@ internal import Glibc
 /// Decides about the answers of a `LoopbackServer`.
 @BusActor protocol Responder: AnyObject {
     func respond(to request: ServedRequest) -> ServedResponse
-    /// A request that is none, or that this server does not take, is answered with `status`.
+    /// The server answers `status` to something that is no request, or that it does not take.
     func refused(with status: Int)
 }
 
 /// The bytes of a body.
 @BusActor protocol ServedBody: AnyObject {
-    /// Reads bytes from `place` on, at most as many as `buffer` has room for. Short: it is on a local disk or in memory.
+    /// Reads bytes from `place` on, at most as many as `buffer` has room for. Takes little time: the bytes are on a local disk or in memory.
     ///
-    /// - Returns: how many; 0 or less if there are none.
+    /// - Returns: the number of bytes; 0 or less if there are none.
     func read(from place: UInt64, into buffer: UnsafeMutableRawBufferPointer) -> Int
 }
 
-/// An answer, as far as it has not been sent.
+/// An answer: the part of it that has not been sent.
 struct ServedResponse {
-    /// What becomes of an answer that does not end as it should.
+    /// What happens to an answer that stops before its end.
     enum Halt {
         /// Nothing more is sent, and the connection stays.
         case silence
@@ -32,9 +32,9 @@ struct ServedResponse {
     /// The bytes of the body that are still to be sent.
     var rest: Range<UInt64> = 0..<0
     var keepsAlive: Bool
-    /// What happens behind the last byte of `rest`, if that is not the end of the answer.
+    /// What happens after the last byte of `rest`; nil: that byte ends the answer.
     var halt: Halt?
-    /// Called once the bytes before the halt have been sent.
+    /// Called once all bytes before the halt have been sent.
     var halted: (@BusActor () -> Void)?
     /// Most bytes per second; nil: no limit.
     var rate: UInt64?
@@ -74,7 +74,7 @@ extension [String] {
     }
 }
 
-/// An HTTP/1.1 server on 127.0.0.1, for this machine only. Every connection is bounded in its head, its time and its number.
+/// An HTTP/1.1 server on 127.0.0.1, for this machine only. The number of connections, the size of a head and the time for it are bounded.
 @BusActor final class LoopbackServer {
     private static let mostConnections = 64
     fileprivate static let chunkSize = 128 << 10
@@ -98,7 +98,8 @@ extension [String] {
         address.sin_port = port.bigEndian
         address.sin_addr.s_addr = (0x7F00_0001 as UInt32).bigEndian
         var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-        setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, socklen_t(MemoryLayout<Int32>.size))
+        // A port that a program names may be that of its last run. On any other port, no other program may listen before `open`.
+        if port != 0 { setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, socklen_t(MemoryLayout<Int32>.size)) }
         let listener = listener
         let isUp = withUnsafeMutablePointer(to: &address) {
             $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
@@ -168,13 +169,10 @@ extension [String] {
     }
 }
 
-/// One connection: it reads a head, writes the answer, and so on. It ends if the client is too slow.
+/// One connection: it reads a head, writes the answer, and repeats this. It ends if the client is too slow.
 @BusActor private final class ServedConnection {
     /// Most time for a head, also between two requests, and without a byte that the client takes.
     private static let patience: Duration = .seconds(30)
-    /// A limited rate is kept in steps of this time.
-    private static let step: Duration = .milliseconds(100)
-
     private let socket: Int32
     private unowned let server: LoopbackServer
     private var token: Poller.Token?
@@ -203,7 +201,7 @@ extension [String] {
         deadline = Poller.shared.schedule(after: Self.patience) { [weak self] in self?.end() }
     }
 
-    /// Closes the connection, while the server does not look.
+    /// Closes the connection, without telling the server.
     func release() {
         for token in [token, deadline] { if let token { Poller.shared.cancel(token) } }
         (token, deadline, response) = (nil, nil, nil)
@@ -238,14 +236,14 @@ extension [String] {
     /// Writes one chunk, so that no client keeps the others waiting.
     private func write() {
         guard var now = response else { return }
-        var isPaced = false
+        var pause: Duration?
         if !now.head.isEmpty {
             let count = send(socket, now.head, now.head.count, Int32(clamping: MSG_NOSIGNAL))
             guard count >= 0 else { return failed() }
             now.head.removeFirst(count)
         } else if !now.rest.isEmpty {
             var most = UInt64(clamping: LoopbackServer.chunkSize)
-            if let rate = now.rate { most = min(most, max(1, rate / 10)) }
+            if let rate = now.rate { most = min(most, max(1, rate / 10)) }  // at most a tenth of a second, or one byte
             let wanted = Int(clamping: min(now.rest.byteCount, most))
             let chunk = UnsafeMutableRawBufferPointer(rebasing: server.buffer[..<wanted])
             let count = now.body?.read(from: now.rest.lowerBound, into: chunk) ?? 0
@@ -253,12 +251,12 @@ extension [String] {
             let sent = send(socket, chunk.baseAddress, count, Int32(clamping: MSG_NOSIGNAL))
             guard sent >= 0 else { return failed() }
             now.rest = min(now.rest.lowerBound +| UInt64(clamping: sent), now.rest.upperBound)..<now.rest.upperBound
-            isPaced = now.rate != nil
+            pause = now.rate.map { Duration.seconds(Double(sent) / Double(max(1, $0))) }
         }
         response = now
         postpone()
         guard now.head.isEmpty, now.rest.isEmpty else {
-            if isPaced { rest() }
+            if let pause { rest(for: pause) }
             return
         }
         if let halt = now.halt { return stop(halt, now.halted) }
@@ -271,12 +269,12 @@ extension [String] {
 
     private func failed() { if errno != EAGAIN, errno != EINTR { end() } }
 
-    /// Writes nothing for one step.
-    private func rest() {
+    /// Writes nothing for some time, to keep a rate.
+    private func rest(for time: Duration) {
         if let token { Poller.shared.cancel(token) }
         token = nil
-        Poller.shared.schedule(after: Self.step) { [weak self] in
-            guard let self, response != nil else { return }  // it has ended meanwhile
+        Poller.shared.schedule(after: time) { [weak self] in
+            guard let self, response != nil else { return }  // the connection has ended meanwhile
             wait(for: .writable)
         }
     }

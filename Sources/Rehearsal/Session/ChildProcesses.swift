@@ -2,17 +2,17 @@ internal import CSystem
 internal import EventLoop
 internal import Glibc
 
-/// The programs that a rehearsal starts, with all that these start: none of them outlives it.
+/// The programs that a rehearsal starts, and all programs that these start. None outlives the rehearsal.
 ///
-/// A process whose parent ends becomes a child of this one (PR_SET_CHILD_SUBREAPER), so that daemons are found, too. If this process is
-/// killed, the kernel kills those that it started itself.
+/// A process whose parent ends becomes a child of this process (PR_SET_CHILD_SUBREAPER), so that daemons are found, too. If this process
+/// is killed, the kernel kills the programs that it started itself.
 @BusActor final class ChildProcesses {
-    /// How long processes have to end by SIGTERM, and then by SIGKILL.
+    /// How long all processes together have to end by SIGTERM, and then by SIGKILL.
     private static let patience: Duration = .seconds(2)
     private static let lastPatience: Duration = .seconds(5)
 
     private var signals: SignalSource?
-    /// Those that were started here and run, and the others with their exit status, or 128 and the signal.
+    /// The programs that were started here and run, and those that have ended: their exit status, or 128 and the signal.
     private var running: Set<pid_t> = []
     private var statuses: [pid_t: Int32] = [:]
     private var waiting: [pid_t: CheckedContinuation<Int32, Never>] = [:]
@@ -28,12 +28,12 @@ internal import Glibc
     ///
     /// - Returns: its process, or errno.
     func start(
-        _ arguments: [String], environment: [String: String], output: Int32 = -1, errors: Int32 = -1, leadsGroup: Bool
+        _ arguments: [String], environment: [String: String], output: Int32 = -1, errors: Int32 = -1, isDaemon: Bool
     ) -> Result<pid_t, StartFailure> {
         let argv = arguments.map { strdup($0) } + [nil]
         let envp = environment.map { strdup("\($0.key)=\($0.value)") } + [nil]
-        defer { for pointer in [argv, envp].joined() { free(pointer) } }
-        let process = todoku_start_tied(argv, envp, output, errors, leadsGroup)
+        defer { for pointer in argv + envp { free(pointer) } }
+        let process = todoku_start_tied(argv, envp, output, errors, isDaemon)
         guard process > 0 else { return .failure(StartFailure(code: errno)) }
         running.insert(process)
         return .success(process)
@@ -47,11 +47,13 @@ internal import Glibc
     /// Waits for the end of a program that was started here.
     func status(of process: pid_t) async -> Int32 {
         if let status = statuses[process] { return status }
-        return await withCheckedContinuation { waiting[process] = $0 }
+        return await withCheckedContinuation { continuation in waiting[process] = continuation }
     }
 
     func isRunning(_ process: pid_t) -> Bool { running.contains(process) }
 
+    /// Takes note of the children that have ended.
+    ///
     /// - Returns: whether a child is left.
     private func reap() -> Bool {
         while true {
@@ -69,18 +71,19 @@ internal import Glibc
 
     /// Ends all children, by SIGTERM and then by SIGKILL.
     ///
-    /// - Returns: false if one is left, because the kernel does not end it.
-    func endAll() async -> Bool {
-        if await end(by: SIGTERM, within: Self.patience) { return true }
-        return await end(by: SIGKILL, within: Self.lastPatience)
+    /// - Returns: those that are left: they hang in the kernel, or belong to another user.
+    func endAll() async -> [pid_t] {
+        if await end(by: SIGTERM, within: Self.patience) { return [] }
+        return await end(by: SIGKILL, within: Self.lastPatience) ? [] : Self.children()
     }
 
+    /// - Returns: whether no child is left.
     private func end(by signal: Int32, within limit: Duration) async -> Bool {
         let begun = ContinuousClock.now
         var told: Set<pid_t> = []
         while reap() {
             guard .now - begun < limit else { return false }
-            // Look again: the children of a process that has ended are ours now.
+            // Look again each time, because the children of a process that has ended are ours now.
             for process in Self.children() where told.insert(process).inserted || signal == SIGKILL { kill(process, signal) }
             await pause(for: .milliseconds(10))
         }

@@ -11,16 +11,16 @@ internal import Glibc
     let folder: String
     /// The address of the bus.
     let address: String
-    /// Of the command: ours, with the folders and the bus of this session.
+    /// The environment of the command: ours, with the folders and the bus of this session.
     private(set) var environment: [String: String]
 
-    /// What the programs of a session have in their environments, and this session has others of, or none.
+    /// Variables of the surrounding session. This session has other values, or none.
     private static let foreign: Set<String> = [
         "DBUS_STARTER_ADDRESS", "DBUS_STARTER_BUS_TYPE", "DESKTOP_STARTUP_ID", "SESSION_MANAGER", "XDG_ACTIVATION_TOKEN", "XDG_DESKTOP_DIR",
         "XDG_DOCUMENTS_DIR", "XDG_DOWNLOAD_DIR", "XDG_MUSIC_DIR", "XDG_PICTURES_DIR", "XDG_PUBLICSHARE_DIR", "XDG_SESSION_ID",
         "XDG_TEMPLATES_DIR", "XDG_VIDEOS_DIR",
     ]
-    /// What the service must not have: a display, a sound server and a proxy.
+    /// Variables that the service must not have: of a display, a sound server and a proxy.
     private static let desktop: Set<String> = [
         "ALL_PROXY", "DISPLAY", "HTTPS_PROXY", "HTTP_PROXY", "PULSE_SERVER", "WAYLAND_DISPLAY", "all_proxy", "http_proxy", "https_proxy",
     ]
@@ -36,25 +36,30 @@ internal import Glibc
         folder = try TemporaryTree.make()
         address = "unix:path=\(Self.escaped("\(folder)/bus"))"
         self.environment = environment.filter { !Self.foreign.contains($0.key) }
+        keepDisplay(of: environment)
+        for (key, name) in Self.folders { self.environment[key] = "\(folder)/\(name)" }
+        self.environment["DBUS_SESSION_BUS_ADDRESS"] = address
+        do throws(RehearsalError) { try makeFolders() } catch {
+            _ = end()
+            throw error
+        }
+    }
+
+    private func makeFolders() throws(RehearsalError) {
         // A path of a socket has at most 107 bytes (unix(7)).
         guard "\(folder)/bus".utf8.count <= 107 else {
-            TemporaryTree.remove(folder)
             throw RehearsalError("“\(folder)” is too long for a socket in it; set TMPDIR to a shorter folder")
         }
-        keepDisplay(of: environment)
-        for (key, name) in Self.folders {
-            self.environment[key] = "\(folder)/\(name)"
-            mkdir("\(folder)/\(name)", 0o700)
-        }
-        mkdir("\(folder)/services", 0o700)
-        mkdir("\(folder)/home/Downloads", 0o755)
-        self.environment["DBUS_SESSION_BUS_ADDRESS"] = address
+        for name in Self.folders.values { try TemporaryTree.makeFolder("\(folder)/\(name)", 0o700) }
+        try TemporaryTree.makeFolder("\(folder)/services", 0o700)
+        try TemporaryTree.makeFolder(downloads, 0o755)
     }
 
     /// The default download folder.
     var downloads: String { "\(folder)/home/Downloads" }
 
-    /// A test with a window may use the display on which it was started. Its socket and its key are found by folders that are others here.
+    /// A test with a window may use the display on which it was started. The socket and the key of a display are in folders that have other
+    /// values in this session.
     private func keepDisplay(of given: [String: String]) {
         if let display = given["WAYLAND_DISPLAY"], !display.hasPrefix("/"), let folder = given["XDG_RUNTIME_DIR"] {
             environment["WAYLAND_DISPLAY"] = "\(folder)/\(display)"
@@ -68,8 +73,9 @@ internal import Glibc
 
     /// Makes `path` the default download folder.
     func setDownloads(_ path: String) throws(RehearsalError) {
-        let quoted = path.flatMap { "\\\"$`".contains($0) ? "\\\($0)" : "\($0)" }
-        try write("XDG_DOWNLOAD_DIR=\"\(String(quoted))\"\n", to: "config/user-dirs.dirs")
+        let special: Set<Character> = ["\\", "\"", "$", "`"]
+        let quoted = path.map { special.contains($0) ? "\\\($0)" : String($0) }.joined()
+        try write("XDG_DOWNLOAD_DIR=\"\(quoted)\"\n", to: "config/user-dirs.dirs")
     }
 
     /// Starts the bus, which starts `service` on demand.
@@ -77,12 +83,12 @@ internal import Glibc
     /// - Parameters:
     ///   - service: the command line of the service.
     ///   - others: folders with activation files of other programs.
-    ///   - log: a file for what the service says; nil: nobody needs it.
-    /// - Returns: the process of the bus, and a connection to it.
+    ///   - log: a file for what the bus and the service say; nil: nobody needs it.
+    /// - Returns: a connection to the bus.
     func start(
         _ service: [String], others: [String], log: String?, by children: ChildProcesses
-    ) async throws(RehearsalError) -> (process: pid_t, connection: Connection) {
-        // The file has backslashes of its own (Desktop Entry Specification, "string").
+    ) async throws(RehearsalError) -> Connection {
+        // In the file, a backslash escapes (Desktop Entry Specification, "string").
         let command = service.map { Self.quoted($0) }.joined(separator: " ").replacing("\\", with: "\\\\")
         try write("[D-BUS Service]\nName=org.todoku.Downloader1\nExec=\(command)\n", to: "services/org.todoku.Downloader1.service")
         try write(configuration(others), to: "bus.conf")
@@ -90,10 +96,8 @@ internal import Glibc
         guard file >= 0 else { throw .of(log ?? "/dev/null", "cannot be written", errno) }
         defer { close(file) }
         let arguments = ["dbus-daemon", "--config-file=\(folder)/bus.conf", "--nofork", "--nopidfile", "--nosyslog"]
-        switch children.start(arguments, environment: busEnvironment, output: file, errors: file, leadsGroup: true) {
-        case .success(let process):
-            let connection = try await connect(process, children)
-            return (process, connection)
+        switch children.start(arguments, environment: busEnvironment, output: file, errors: file, isDaemon: true) {
+        case .success(let process): return try await connect(process, children)
         case .failure(let failure):
             throw RehearsalError(
                 failure.code == ENOENT
@@ -113,7 +117,7 @@ internal import Glibc
         }
     }
 
-    /// Of the bus, and so of the service. There is no system bus, so that the network of this machine makes no difference.
+    /// The environment of the bus, and so of the service. It has no system bus, so that the network of this machine makes no difference.
     private var busEnvironment: [String: String] {
         var result = environment.filter { !Self.desktop.contains($0.key) }
         result["DBUS_SYSTEM_BUS_ADDRESS"] = "unix:path=\(Self.escaped("\(folder)/no-system-bus"))"
@@ -162,7 +166,9 @@ internal import Glibc
     }
 
     /// Removes the folders.
-    func end() { TemporaryTree.remove(folder) }
+    ///
+    /// - Returns: whether nothing is left of them.
+    func end() -> Bool { TemporaryTree.remove(folder) }
 
     // MARK: Texts
 
@@ -189,7 +195,7 @@ internal import Glibc
     }
 }
 
-/// Waits without keeping the loop.
+/// Waits, while the loop does other work.
 @BusActor func pause(for time: Duration) async {
     await withCheckedContinuation { continuation in Poller.shared.schedule(after: time) { continuation.resume() } }
 }

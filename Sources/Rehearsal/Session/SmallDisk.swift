@@ -2,9 +2,9 @@ internal import CSystem
 internal import DownloadModel
 internal import Glibc
 
-/// A disk that is almost full: one in memory of its own, or an existing one.
+/// A disk that is almost full: a disk in memory that is mounted for it, or an existing disk.
 final class SmallDisk {
-    /// The bytes of a disk in memory. It holds the largest file of the server when there is room again.
+    /// The bytes of a disk in memory. The largest file of the server fits when there is room again.
     private static let size: ByteCount = 24 << 20
     /// An existing disk must not have more free bytes than this, because they are filled.
     private static let mostFree: ByteCount = 256 << 20
@@ -12,8 +12,9 @@ final class SmallDisk {
     /// The download folder on it.
     let folder: String
     private let isMounted: Bool
-    private let filler: String
-    /// The folder to remove; nil: it goes with the session.
+    /// The open file that fills the disk; -1: none. It has no name, so that a kill of this process makes room, too.
+    private var filler: Int32 = -1
+    /// The folder to remove at the end; nil: the session removes it.
     private let own: String?
 
     /// Lets this process mount disks. Call before the first thread starts.
@@ -25,18 +26,19 @@ final class SmallDisk {
     private static func cannotMount(_ code: Int32) -> RehearsalError {
         RehearsalError(
             """
-            no small disk can be made: \(String(cString: strerror(code))). Allow unprivileged user namespaces, or name a folder on a small \
-            disk that is there already, such as full-disk:disk=/dev/shm in a container
+            a small disk cannot be mounted: \(String(cString: strerror(code))); allow unprivileged user namespaces, or name a folder on a \
+            small disk, such as full-disk:disk=/dev/shm in a container
             """)
     }
 
     /// Mounts a disk in memory at `folder`, which must exist, and leaves `free` bytes on it.
     init(at folder: String, free: ByteCount) throws(RehearsalError) {
-        (self.folder, isMounted, own, filler) = (folder, true, nil, "\(folder)/.todoku-filler")
+        (self.folder, isMounted) = (folder, true)
+        own = nil
         let code = todoku_mount_memory_disk(folder, Self.size)
         guard code == 0 else { throw Self.cannotMount(code) }
-        do throws(RehearsalError) { try Self.fill(folder, filler, leaving: free) } catch {
-            _ = todoku_unmount(folder)
+        do throws(RehearsalError) { try fill(folder, leaving: free) } catch {
+            end()
             throw error
         }
     }
@@ -50,51 +52,44 @@ final class SmallDisk {
             throw RehearsalError(
                 "the disk of “\(disk)” has \(HumanText.size(room)) free, and this scenario fills it; name one with at most 256 MiB free")
         }
-        var template = Array("\(disk)/todoku-rehearse.XXXXXX".utf8CString)
-        guard mkdtemp(&template) != nil else { throw .of(disk, "cannot have a folder made in it", errno) }
-        let made = String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
-        (folder, isMounted, own, filler) = ("\(made)/Downloads", false, made, "\(made)/filler")
-        mkdir(folder, 0o755)
-        do throws(RehearsalError) { try Self.fill(disk, filler, leaving: free) } catch {
-            TemporaryTree.remove(made)
+        let made = try TemporaryTree.make(in: disk)
+        (folder, isMounted) = ("\(made)/Downloads", false)
+        own = made
+        do throws(RehearsalError) {
+            try TemporaryTree.makeFolder(folder, 0o755)
+            try fill(made, leaving: free)
+        } catch {
+            end()
             throw error
         }
     }
 
-    private static func fill(_ disk: String, _ filler: String, leaving free: ByteCount) throws(RehearsalError) {
+    /// Fills the disk of `folder` with a file that is made in it.
+    private func fill(_ folder: String, leaving free: ByteCount) throws(RehearsalError) {
         var space = statvfs()
-        guard statvfs(disk, &space) == 0 else { throw .of(disk, "cannot be used as a disk", errno) }
+        guard statvfs(folder, &space) == 0 else { throw .of(folder, "cannot be used as a disk", errno) }
         let room = UInt64(clamping: space.f_bavail) *| UInt64(clamping: space.f_frsize)
         guard room > free else { return }
-        let file = open(filler, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o600)
-        guard file >= 0 else { throw .of(filler, "cannot be made", errno) }
-        defer { close(file) }
-        let code = posix_fallocate(file, 0, off_t(clamping: room -| free))
-        guard code == 0 else { throw .of(filler, "cannot fill the disk", code) }
+        let path = "\(folder)/.filler"
+        filler = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o600)
+        guard filler >= 0 else { throw .of(path, "cannot be made", errno) }
+        unlink(path)
+        let code = posix_fallocate(filler, 0, off_t(clamping: room -| free))
+        guard code == 0 else { throw .of(path, "cannot fill the disk", code) }
     }
 
     /// Makes room again.
-    func release() { unlink(filler) }
-
-    /// Unmounts the disk, or removes what was made on it.
-    func end() {
-        unlink(filler)
-        if isMounted { _ = todoku_unmount(folder) }
-        if let own { TemporaryTree.remove(own) }
-    }
-}
-
-/// Folders that a rehearsal made.
-enum TemporaryTree {
-    /// A new folder that only this user can read, in `$TMPDIR` or `/tmp`.
-    static func make() throws(RehearsalError) -> String {
-        let base = getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp"
-        guard base.hasPrefix("/") else { throw RehearsalError("TMPDIR must be an absolute path, not “\(base)”") }
-        var template = Array("\(base)/todoku-rehearse.XXXXXX".utf8CString)
-        guard mkdtemp(&template) != nil else { throw .of(base, "cannot have a folder made in it", errno) }
-        return String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    func release() {
+        if filler >= 0 { close(filler) }
+        filler = -1
     }
 
-    /// Removes `path` with all that is in it, also read-only folders. Follows no link. What cannot be removed stays.
-    static func remove(_ path: String) { todoku_remove_tree(path) }
+    /// Unmounts the disk, or removes everything that was made on it.
+    ///
+    /// - Returns: whether nothing is left of it.
+    @discardableResult func end() -> Bool {
+        release()
+        if isMounted { return todoku_unmount(folder) == 0 }
+        return own.map { TemporaryTree.remove($0) } ?? true
+    }
 }

@@ -3,9 +3,9 @@ internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
 
-/// Hears every message of the private bus, and keeps what the report needs.
+/// Hears every message of the private bus, and keeps the facts of the report.
 @BusActor final class Tape {
-    // What a command can make it hold.
+    // Bounds, because a command could send messages without end.
     private static let mostMembers = 1000
     private static let mostErrors = 100
     private static let mostDownloads = 10_000
@@ -27,23 +27,23 @@ internal import EventLoop
     private var service: String?
     private var callPlaces: [String: Int] = [:]
     private var downloadPlaces: [String: Int] = [:]
-    /// The calls that have not been answered: the place in `calls`.
+    /// The calls that have no answer yet, with their places in `calls`.
     private var pending: [CallID: Int] = [:]
-    /// The last `Completed` of a download, until the manager's signal says the outcome.
-    private var completed: [String: (error: String, message: String)] = [:]
+    /// The error message in the last `Completed` of a download, until the signal `DownloadEnded` tells the outcome.
+    private var completed: [String: String] = [:]
     private var isStopped = false
     private var reached: (@BusActor () -> Void)?
 
-    /// Called once, with the first call to the service.
-    var firstCall: (@BusActor () -> Void)?
-    /// Called with the bytes of a download that the service has.
+    /// Called when the service reports progress: with the number of bytes that it has of the file.
     var progress: (@BusActor (UInt64) -> Void)?
-    /// Called with each reason for which a download waits.
+    /// Called when a download waits: with the reason.
     var waits: (@BusActor (String) -> Void)?
+    /// Called when a download has failed.
+    var fails: (@BusActor () -> Void)?
 
     init(ownName: String) { self.ownName = ownName }
 
-    /// Calls `reached` with the next call of `NameHasOwner` by `ownName`: by then, all that was sent before it has been heard.
+    /// Calls `reached` with the next call of `NameHasOwner` by `ownName`. By then, all messages that were sent before it have been heard.
     func setFence(_ reached: @escaping @BusActor () -> Void) { self.reached = reached }
 
     /// Hears nothing more.
@@ -66,8 +66,8 @@ internal import EventLoop
         }
         let isForService = message.destination == BusName.service || service != nil && message.destination == service
         let id = CallID(caller: message.sender, serial: message.serial)
-        // The bus shows a call that starts the service again when the service runs.
-        guard isForService, pending[id] == nil else { return }
+        // The bus shows a call that starts the service twice: when it comes, and when it passes the call on.
+        guard isForService, pending[id] == nil, message.wantsReply || service != nil else { return }
         let member = Self.name(message)
         if callPlaces[member] == nil {
             guard calls.count < Self.mostMembers else { return }
@@ -77,12 +77,9 @@ internal import EventLoop
         guard let place = callPlaces[member] else { return }
         calls[place].count +|= 1
         if message.wantsReply, pending.count < Self.mostPending { pending[id] = place }
-        let first = firstCall
-        firstCall = nil
-        first?()
     }
 
-    /// A method's name; with the interface's last word if it is not one of the service's own.
+    /// A method's name. If the interface is not one of ours, the interface's last word comes first.
     private static func name(_ message: Message) -> String {
         let interface = message.interface
         guard !interface.isEmpty, !interface.hasPrefix("org.todoku.") else { return message.member }
@@ -110,10 +107,11 @@ internal import EventLoop
             if let reason = changed[Download.waitReason.name]?.string, !reason.isEmpty { note(wait: reason, of: message.path) }
         } else if let path = Manager.downloadAdded.read(message) {
             _ = place(of: path.value)
-        } else if let (error, text, _) = Download.completed.read(message) {
-            if place(of: message.path) != nil { completed[message.path] = (error, text) }
+        } else if let (_, text, _) = Download.completed.read(message) {
+            if place(of: message.path) != nil { completed[message.path] = text }
         } else if let (path, outcome, error) = Manager.downloadEnded.read(message) {
-            let text = completed.removeValue(forKey: path.value)?.message ?? ""
+            let text = completed.removeValue(forKey: path.value) ?? ""
+            if !error.isEmpty { fails?() }
             guard let index = place(of: path.value), downloads[index].ends.count < Self.mostEnds else { return }
             downloads[index].ends.append(RehearsalReport.End(outcome: outcome, error: error, message: text))
         }
@@ -126,7 +124,7 @@ internal import EventLoop
         waits?(reason)
     }
 
-    /// The place of a download in `downloads`, also of one that was added before the service crashed; nil: there are too many.
+    /// The place of a download in `downloads`; nil: there are too many. The signal `DownloadAdded` may have been lost in a crash.
     private func place(of path: String) -> Int? {
         if let known = downloadPlaces[path] { return known }
         guard downloads.count < Self.mostDownloads else { return nil }

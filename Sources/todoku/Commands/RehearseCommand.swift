@@ -9,12 +9,12 @@ struct RehearseCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "rehearse", abstract: "Test how an app handles a download that goes wrong.",
         discussion: """
-            Runs COMMAND in a session of its own: a private bus with the service, an empty home, and a server on this machine with the files \
-            /small (64 KiB), /file (4 MiB) and /large (16 MiB), with which something goes wrong as the scenario says. The command finds the \
+            Runs COMMAND in a session of its own: a private bus with the service, an empty home, and a server on this machine. The server \
+            has the files /small (64 KiB), /file (4 MiB) and /large (16 MiB). The scenario says what goes wrong. The command finds the \
             server's URL in TODOKU_REHEARSAL_URL, and the bus in DBUS_SESSION_BUS_ADDRESS. Your own session and your files stay as they are, \
             and no process is left behind. The exit status is the command's.
 
-            At the end, standard error says what the command called, and how each download ended.
+            At the end, standard error says which methods the command called, and how each download ended.
 
             EXAMPLES:
               todoku rehearse --list
@@ -30,10 +30,10 @@ struct RehearseCommand: ParsableCommand {
     @Argument(parsing: .postTerminator, help: ArgumentHelp("The command to run, after “--”.", valueName: "command"))
     var command: [String] = []
     @Flag(help: "Print the scenarios and their parameters.") var list = false
-    @Flag(help: "Exit with 3 if the command succeeds although nothing went wrong: it has tested nothing.") var strict = false
+    @Flag(help: "Exit with 3 if the command succeeds but nothing went wrong, because it has tested nothing.") var strict = false
     @Flag(name: .shortAndLong, help: "Print no summary.") var quiet = false
     @Option(help: ArgumentHelp("Write the summary to this file, not to standard error.", valueName: "file")) var summary: String?
-    @Option(help: ArgumentHelp("Write what the service says to this file.", valueName: "file")) var log: String?
+    @Option(help: ArgumentHelp("Write the messages of the bus and the service to this file.", valueName: "file")) var log: String?
     @Option(help: ArgumentHelp("A further folder with activation files (*.service) for the private bus.", valueName: "folder"))
     var serviceDir: [String] = []
     @Option(help: ArgumentHelp("The program todokud; without it, the one beside todoku, or in PATH.", valueName: "file"))
@@ -119,32 +119,40 @@ struct RehearseCommand: ParsableCommand {
         (self.scenario, self.options, self.json, self.summary) = (scenario, options, json, summary)
     }
 
-    /// Nothing is written before the end: if nobody reads it, this program may end with the writing, and must have cleaned up.
+    /// Writes nothing before the end. Writing to a pipe that nobody reads ends this program, which must have cleaned up before.
     func run(_ command: [String], isStrict: Bool) async -> Int32 {
         let run: RehearsalRun
         do throws(RehearsalError) { run = try RehearsalRun(scenario, options) } catch { return refuse(error) }
         let course = await self.course(of: run, command)
-        let isEnded = await run.end()
+        let left = await run.end()
         switch course {
-        case .refused(let error): return refuse(error)
-        case .interrupted: return ExitStatus.interrupted.rawValue
-        case .notStarted(let reason, let status):
-            Output.complain("“\(command[0])” cannot be started: \(reason)")
+        case .refused(let error):
+            for complaint in left { Output.complain(complaint) }
+            return refuse(error)
+        case .over(let status):
+            for complaint in left { Output.complain(complaint) }
             return status
-        case .ended(let display, let complaints):
-            for complaint in complaints { Output.complain(complaint) }
-            if !isEnded { Output.complain("a process of the rehearsal cannot be killed: it hangs in the kernel") }
-            if let summary { Output.write(json ? display.json.text + "\n" : display.text, toFile: summary) }
+        case .notStarted(let reason, let status):
+            Program.report(CommandFailure(.refused, "“\(command[0])” cannot be started: \(reason)"), json: json)
+            return status
+        case .ended(var display):
+            display.complaints += left
+            if let summary {
+                Output.write(json ? display.json.text + "\n" : display.text, toFile: summary)
+            } else {
+                for complaint in display.complaints { Output.complain(complaint) }
+            }
             guard display.status == 0 else { return display.status }
-            return !isEnded || isStrict && !display.hasPlayed ? ExitStatus.refused.rawValue : 0
+            return !left.isEmpty || isStrict && !display.hasPlayed ? ExitStatus.refused.rawValue : 0
         }
     }
 
     private enum Course {
         case refused(RehearsalError)
-        case interrupted
+        /// A signal came before the command: the exit status.
+        case over(Int32)
         case notStarted(String, Int32)
-        case ended(RehearsalDisplay, complaints: [String])
+        case ended(RehearsalDisplay)
     }
 
     private func refuse(_ error: RehearsalError) -> Int32 {
@@ -154,19 +162,18 @@ struct RehearseCommand: ParsableCommand {
     private func course(of run: RehearsalRun, _ command: [String]) async -> Course {
         do throws(RehearsalError) { try await run.begin() } catch { return .refused(error) }
         switch await run.run(command) {
-        case .interrupted: return .interrupted
+        case .interrupted(let signal): return .over(128 | signal)
         case .notStarted(let reason, let status): return .notStarted(reason, status)
         case .ended(let status):
-            let report = run.report
-            var (found, complaints): ([DownloadDescription], [String]) = ([], [])
-            // The service is not asked, and so not started, if nobody has called it.
-            if !report.calls.isEmpty {
-                do throws(ClientError) { found = try await DownloaderClient.connect(to: run.address).describe() } catch {
-                    complaints.append("the service does not tell its downloads: \(error.message)")
+            var display = RehearsalDisplay(scenario: scenario, status: status, report: run.report)
+            // A call would start a service that nobody has called.
+            if !display.report.calls.isEmpty {
+                do throws(ClientError) { display.found = try await DownloaderClient.connect(to: run.address).describe() } catch {
+                    display.complaints.append("the service does not tell its downloads: \(error.message)")
                 }
             }
-            if let failure = run.failure { complaints.append(failure) }
-            return .ended(RehearsalDisplay(scenario: scenario, status: status, report: report, found: found), complaints: complaints)
+            if let failure = run.failure { display.complaints.append(failure) }
+            return .ended(display)
         }
     }
 }

@@ -4,44 +4,49 @@ internal import TodokuClient
 
 /// The scenarios, for `todoku rehearse --list`.
 enum ScenarioList {
-    static var text: String {
-        Scenario.Kind.allCases.map { kind in
-            let parameters = kind.parameters.map { parameter in
-                "    \(parameter.key)=\(parameter.bounds == nil ? "PATH" : String(parameter.standard))  \(parameter.meaning)\n"
-            }
-            return "\(kind.rawValue)\n  \(kind.sentence)\n\(parameters.joined())"
-        }.joined()
+    static var text: String { Scenario.Kind.allCases.map { lines(of: $0) }.joined() }
+
+    private static func lines(of kind: Scenario.Kind) -> String {
+        "\(kind.rawValue)\n  \(kind.sentence)\n\(kind.parameters.map { line(of: $0) }.joined())"
     }
 
-    static var json: JSON {
-        .array(
-            Scenario.Kind.allCases.map { kind in
-                let parameters = kind.parameters.map { parameter in
-                    JSON.object([
-                        ("key", .string(parameter.key)), ("default", parameter.bounds == nil ? .null : .unsigned(parameter.standard)),
-                        ("meaning", .string(parameter.meaning)),
-                    ])
-                }
-                return .object([
-                    ("scenario", .string(kind.rawValue)), ("meaning", .string(kind.sentence)), ("parameters", .array(parameters)),
-                ])
-            })
+    private static func line(of parameter: Scenario.Kind.Parameter) -> String {
+        let value = parameter.bounds == nil ? "PATH" : String(parameter.standard)
+        return "    \(parameter.key)=\(value)  \(parameter.meaning)\n"
+    }
+
+    static var json: JSON { .array(Scenario.Kind.allCases.map { object(of: $0) }) }
+
+    private static func object(of kind: Scenario.Kind) -> JSON {
+        .object([
+            ("scenario", .string(kind.rawValue)), ("meaning", .string(kind.sentence)),
+            ("parameters", .array(kind.parameters.map { object(of: $0) })),
+        ])
+    }
+
+    private static func object(of parameter: Scenario.Kind.Parameter) -> JSON {
+        .object([
+            ("key", .string(parameter.key)), ("default", parameter.bounds == nil ? .null : .unsigned(parameter.standard)),
+            ("meaning", .string(parameter.meaning)),
+        ])
     }
 }
 
-/// The summary of a rehearsal. English, because programs and people far away read it.
+/// The summary of a rehearsal. It is in English, because programs read it, and people far from this machine.
 struct RehearsalDisplay {
     let scenario: Scenario
     /// The exit status of the command.
     let status: Int32
     let report: RehearsalReport
-    /// The downloads as the service has them at the end.
-    let found: [DownloadDescription]
+    /// The downloads as the service describes them at the end.
+    var found: [DownloadDescription] = []
+    /// What went wrong with the rehearsal itself: a sentence each.
+    var complaints: [String] = []
 
-    /// Whether what the scenario is about has happened.
+    /// Whether the fault of the scenario has happened.
     var hasPlayed: Bool { scenario.kind == .none || report.played > 0 }
 
-    /// Each download with what the bus said about it and what the service says now. One that was removed has no description.
+    /// Each download with the signals that the bus passed on, and with its present description; nil: it was removed.
     private var downloads: [Row] {
         var unheard: [String: DownloadDescription] = [:]
         for download in found { unheard[download.reference.path] = download }
@@ -65,6 +70,7 @@ struct RehearsalDisplay {
         lines.append("  calls: \(report.calls.isEmpty ? "none" : report.calls.map { call($0) }.joined(separator: ", "))")
         lines.append("  requests: \(report.requests.isEmpty ? "none" : requests)")
         lines.append(contentsOf: downloads.map { Self.line($0) })
+        lines.append(contentsOf: complaints.map { "todoku: \($0)" })
         return lines.map { TerminalText.plain($0) + "\n" }.joined()
     }
 
@@ -72,9 +78,10 @@ struct RehearsalDisplay {
         let end = "the command ended with \(status)"
         guard scenario.kind != .none else { return "todoku: rehearsal “none”: \(end)" }
         guard hasPlayed else {
-            return "todoku: rehearsal “\(scenario)”: nothing went wrong, because no download came to it; \(end)"
+            return "todoku: rehearsal “\(scenario)”: nothing went wrong, because no download reached the fault; \(end)"
         }
-        return "todoku: rehearsal “\(scenario)”: it went wrong \(report.played == 1 ? "once" : "\(report.played) times"); \(end)"
+        let times = report.played == 1 ? "once" : "\(report.played) times"
+        return "todoku: rehearsal “\(scenario)”: the fault happened \(times); \(end)"
     }
 
     /// “Wait 2 (1 NoReply)”.
@@ -83,7 +90,7 @@ struct RehearsalDisplay {
         return "\(call.member) \(call.count)" + (errors.isEmpty ? "" : " (\(errors.joined(separator: ", ")))")
     }
 
-    /// “/file 503 503 200, /small 200”: the first of each path.
+    /// “/file 503 503 200, /small 200”: the first requests of each path.
     private var requests: String {
         var order: [String] = []
         var answers: [String: [Int]] = [:]
@@ -93,7 +100,7 @@ struct RehearsalDisplay {
         }
         let shown = order.prefix(20).map { path in
             let all = answers[path] ?? []
-            return "\(path) \(all.prefix(10).map(String.init).joined(separator: " "))\(all.count > 10 ? " …" : "")"
+            return "\(path) \(all.prefix(10).map { String($0) }.joined(separator: " "))\(all.count > 10 ? " …" : "")"
         }
         return "\(shown.joined(separator: ", "))\(order.count > shown.count ? ", …" : "")"
     }
@@ -108,7 +115,7 @@ struct RehearsalDisplay {
             let reason = now.waitReason.map { " (\($0))" } ?? ""
             parts.append("\(now.state.name)\(reason) when the command ended")
         } else if let now, parts.isEmpty {
-            // It ended while the service died, before its signals.
+            // The service died after the end, and before the signals about it.
             parts.append(now.error.map { "failed, \(short($0.name)): \($0.message)" } ?? now.state.name)
         } else if parts.isEmpty {
             parts.append("removed")
@@ -131,7 +138,7 @@ struct RehearsalDisplay {
             ("service-starts", .unsigned(UInt64(clamping: report.serviceStarts))),
             ("calls", .array(report.calls.map { Self.json($0) })), ("requests", .array(report.requests.map { Self.json($0) })),
             ("request-count", .unsigned(UInt64(clamping: report.requestCount))),
-            ("downloads", .array(downloads.map { Self.json($0) })),
+            ("downloads", .array(downloads.map { Self.json($0) })), ("complaints", .array(complaints.map { .string($0) })),
         ])
     }
 
