@@ -55,7 +55,8 @@ package struct RehearsalOptions: Sendable {
     /// Call before the first thread starts. It blocks signals and, for a disk of its own, changes the mounts of this process.
     package nonisolated static func prepare(for scenario: Scenario) throws(RehearsalError) {
         signal(SIGCHLD, SIG_DFL)  // a parent may have ignored SIGCHLD: then waitpid(2) would find no child that has ended
-        SignalSource.block([SIGCHLD] + endSignals)
+        SignalSource.block([SIGCHLD])
+        SignalSource.block(endSignals)
         if scenario.kind == .fullDisk, scenario.disk == nil { try SmallDisk.allowMounts() }
     }
 

@@ -4,15 +4,16 @@ import Testing
 
 @testable import Rehearsal
 
-/// What Python, a foreign client, gets of the URL.
+/// What Python, a foreign client, gets from the URL.
 @BusActor private func fetch(_ url: String, _ script: String) async -> Child.Exit {
     let start = "import hashlib, http.client, socket, sys, urllib.error, urllib.request\nurl = sys.argv[1]\n"
-    return await Child.run(["/usr/bin/python3", "-c", start + script, url])
+    let environment = currentEnvironment().merging(["no_proxy": "*"]) { $1 }
+    return await Child.run(["/usr/bin/python3", "-c", start + script, url], environment: environment)
 }
 
-@BusActor private final class Count {
-    private(set) var value = 0
-    func add() { value += 1 }
+@BusActor private final class Places {
+    private(set) var seen: [UInt64] = []
+    func add(_ place: UInt64) { seen.append(place) }
 }
 
 @Suite(.timeLimit(.minutes(5))) struct `The scripted server` {
@@ -77,19 +78,23 @@ import Testing
 
     @Test @BusActor func `says when the place of a crash is reached`() async throws {
         let server = try open("crash:at=1000")
-        let reached = Count()
-        server.crash = { reached.add() }
-        let exit = await fetch(server.url, "print(len(urllib.request.urlopen(url + '/file').read(1000)))")
-        #expect(exit.output == "1000\n")
-        #expect(await eventually { reached.value == 1 })
+        let places = Places()
+        server.crash = { places.add($0) }
+        let script = """
+            request = urllib.request.Request(url + "/file", headers={"Range": "bytes=500-"})
+            print(len(urllib.request.urlopen(request).read(1000)))
+            """
+        #expect((await fetch(server.url, script)).output == "1000\n")
+        #expect(await eventually { places.seen == [1500] })
     }
 
-    @Test @BusActor func `keeps to a rate`() async throws {
-        let server = try open("slow:rate=1M")
+    /// A busy machine is only slower.
+    @Test(arguments: [("1M", 524_288, 400 as Int64), ("4M", 1_048_576, 200), ("4", 3, 450)])
+    @BusActor func `keeps to a rate`(rate: String, bytes: Int, milliseconds: Int64) async throws {
+        let server = try open("slow:rate=\(rate)")
         let begun = ContinuousClock.now
-        let exit = await fetch(server.url, "print(len(urllib.request.urlopen(url + '/file').read(512 * 1024)))")
-        #expect(exit.output == "524288\n")
-        // Five steps of a tenth of a second, of which the first needs no time. A busy machine is only slower.
-        #expect(.now - begun >= .milliseconds(350))
+        let exit = await fetch(server.url, "print(len(urllib.request.urlopen(url + '/file').read(\(bytes))))")
+        #expect(exit.output == "\(bytes)\n")
+        #expect(.now - begun >= .milliseconds(milliseconds))
     }
 }

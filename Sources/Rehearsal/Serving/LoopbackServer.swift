@@ -11,7 +11,7 @@ internal import Glibc
 
 /// The bytes of a body.
 @BusActor protocol ServedBody: AnyObject {
-    /// Reads bytes from `place` on, at most as many as `buffer` has room for. Takes little time: the bytes are on a local disk or in memory.
+    /// Reads bytes from `place` on, at most as many as `buffer` has room for. Takes little time: they are on a local disk or in memory.
     ///
     /// - Returns: the number of bytes; 0 or less if there are none.
     func read(from place: UInt64, into buffer: UnsafeMutableRawBufferPointer) -> Int

@@ -32,7 +32,7 @@ internal import Glibc
     ) -> Result<pid_t, StartFailure> {
         let argv = arguments.map { strdup($0) } + [nil]
         let envp = environment.map { strdup("\($0.key)=\($0.value)") } + [nil]
-        defer { for pointer in argv + envp { free(pointer) } }
+        defer { for pointer in [argv, envp].joined() { free(pointer) } }
         let process = todoku_start_tied(argv, envp, output, errors, isDaemon)
         guard process > 0 else { return .failure(StartFailure(code: errno)) }
         running.insert(process)

@@ -136,7 +136,7 @@ struct RehearseCommand: ParsableCommand {
             Program.report(CommandFailure(.refused, "“\(command[0])” cannot be started: \(reason)"), json: json)
             return status
         case .ended(var display):
-            display.complaints += left
+            display.complaints.append(contentsOf: left)
             if let summary {
                 Output.write(json ? display.json.text + "\n" : display.text, toFile: summary)
             } else {

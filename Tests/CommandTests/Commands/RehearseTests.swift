@@ -2,7 +2,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// A folder in which rehearsals may make theirs, and no session.
+/// A folder in which rehearsals may make folders, and no session.
 private struct Stage {
     let folder = TemporaryFolder("todoku-stage")
     let temporary: String
@@ -47,10 +47,14 @@ private struct Stage {
     /// Whether nothing is left of a rehearsal.
     var isClean: Bool { listFolder(temporary) == [] && processes == [] && listFolder(folder("home")) == [] }
 
-    static func canMount() async -> Bool { await Stage().play("full-disk", "true").status == 0 }
+    /// Whether this user may mount, as root or in a user namespace.
+    static func canMount() async -> Bool {
+        if await SmallDisk.isPossible() { return true }
+        return await Child.run(["unshare", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/tmp"]).status == 0
+    }
 }
 
-/// What becomes of a `todoku get` of the file.
+/// How a `todoku get` of the file ends in a scenario.
 struct RehearsalPlay: Sendable, CustomTestStringConvertible {
     let scenario: String
     var options = ""
@@ -83,7 +87,7 @@ private let plays: [RehearsalPlay] = [
 ]
 
 @Suite(.timeLimit(.minutes(5))) struct `todoku rehearse` {
-    @Test(arguments: plays) func `plays a scenario to a command, and tells what became of it`(play: RehearsalPlay) async throws {
+    @Test(arguments: plays) func `plays a scenario to a command, and tells how the download ended`(play: RehearsalPlay) async throws {
         let stage = Stage()
         let (exit, summary) = try await stage.summary(
             play.scenario, #""$TODOKU" get -q "# + play.options + #" "$TODOKU_REHEARSAL_URL/file""#)
@@ -103,7 +107,7 @@ private let plays: [RehearsalPlay] = [
         #expect(stage.isClean)
     }
 
-    @Test func `tells by the digest which file has come`() async {
+    @Test func `gives a digest that tells the file from another`() async {
         let stage = Stage()
         let script = #"""
             set -e
@@ -168,8 +172,8 @@ private let plays: [RehearsalPlay] = [
         let client = "\(repository)/examples/python/gdbus_client.py"
         let exit = await stage.play(scenario, "exec /usr/bin/python3 \(client) \"$TODOKU_REHEARSAL_URL/file\"")
         #expect(exit.status == 0 && exit.output.contains("\nfinished "), "\(exit)")
-        #expect(exit.errors.contains("todoku: rehearsal “\(scenario):") && exit.errors.contains("it went wrong"), "\(exit)")
-        // The client says what it has heard. After a crash, its call has got no answer.
+        #expect(exit.errors.contains("todoku: rehearsal “\(scenario):") && exit.errors.contains("the fault happened"), "\(exit)")
+        // A call that waits during a crash gets the answer NoReply.
         #expect(exit.errors.contains("NoReply") == (scenario == "crash"), "\(exit)")
     }
 
@@ -193,6 +197,7 @@ private let plays: [RehearsalPlay] = [
         #expect((await stage.play("none", "true", "--strict")).status == 0)
         let untested = await stage.play("busy", "true", "--strict")
         #expect(untested.status == 3 && untested.errors.contains("nothing went wrong"), "\(untested)")
+        #expect((await stage.play("unreachable", #""$TODOKU" list"#, "--strict")).status == 3)
         #expect((await stage.play("busy", "true", "--quiet")).errors == "")
         #expect(stage.isClean)
     }
@@ -211,6 +216,57 @@ private let plays: [RehearsalPlay] = [
         #expect(stage.isClean)
     }
 
+    @Test func `works in a folder with any name, and with a service of any name`() async {
+        let stage = Stage()
+        let folder = stage.folder.makeFolder("it's a “t m&p” <$x>")
+        let service = stage.folder("100% \"todoku d'\\")
+        symlink(Desk.service, service)
+        let script = #"""
+            case $TODOKU_REHEARSAL_DOWNLOADS in *//*) exit 9 ;; esac
+            "$TODOKU" get -q "$TODOKU_REHEARSAL_URL/small"
+            test -s "$TODOKU_REHEARSAL_DOWNLOADS/small"
+            """#
+        let words = [Desk.command, "rehearse", "--service", service, "none", "--", "sh", "-ec", script]
+        let exit = await stage.run(words, ["TMPDIR": "\(folder)//"])
+        #expect(exit.status == 0 && listFolder(folder) == [] && stage.isClean, "\(exit)")
+    }
+
+    @Test(arguments: [
+        ("tmp", "TMPDIR must be an absolute path, not “tmp”"),
+        ("/no/folder", "“/no/folder” cannot be used as a folder: No such file or directory"),
+        ("/proc", "“/proc” cannot have a folder made in it: "),
+    ])
+    func `says that its folder cannot be made`(folder: String, message: String) async {
+        let stage = Stage()
+        let exit = await stage.run([Desk.command, "rehearse", "--service", Desk.service, "none", "--", "true"], ["TMPDIR": folder])
+        #expect(exit.status == 3 && exit.errors.contains("the rehearsal cannot begin: \(message)"), "\(exit)")
+    }
+
+    @Test(.enabled("this test must mount a disk, as root may") { await SmallDisk.isPossible() })
+    func `says that the disk of its folder is full, and leaves nothing there`() async throws {
+        let stage = Stage()
+        let exit: Child.Exit? = try await SmallDisk.withDisk(bytes: 1 << 20) { disk in
+            disk.fill(leaving: 0)
+            let words = [Desk.command, "rehearse", "--service", Desk.service, "none", "--", "true"]
+            let exit = await stage.run(words, ["TMPDIR": disk.path])
+            #expect(listFolder(disk.path).count == 1)  // the file that fills the disk
+            return exit
+        }
+        let end = try #require(exit)
+        #expect(end.status == 3 && end.errors.contains(": No space left on device"), "\(end)")
+    }
+
+    @Test(.enabled("this test must mount a disk, as root may") { await SmallDisk.isPossible() })
+    func `removes no file from a folder that the command has mounted in its home`() async {
+        let stage = Stage()
+        let other = stage.folder.makeFolder("other")
+        writeFile("\(other)/kept", "".utf8)
+        let exit = await stage.play("none", #"mkdir "$HOME/other" && mount --bind "\#(other)" "$HOME/other""#)
+        #expect(exit.status == 3 && exit.errors.contains("could not be removed"), "\(exit)")
+        #expect(listFolder(other) == ["kept"])
+        for session in listFolder(stage.temporary) { _ = await Child.run(["umount", "-l", "\(stage.temporary)/\(session)/home/other"]) }
+    }
+
     @Test func `leaves no process behind, not even a daemon that ignores SIGTERM`() async throws {
         let stage = Stage()
         let exit = await stage.play(
@@ -219,9 +275,9 @@ private let plays: [RehearsalPlay] = [
         #expect(exit.status == 0 && hasEnded(daemon) && stage.isClean)
     }
 
-    @Test(arguments: [SIGTERM, SIGHUP, SIGINT]) func `passes a signal on, and cleans up`(signal: Int32) async {
+    @Test(arguments: [SIGTERM, SIGHUP, SIGINT, SIGQUIT]) func `passes a signal on, and cleans up`(signal: Int32) async {
         let stage = Stage()
-        // SIGINT goes to all processes at a terminal. A command that does not hear of it gets SIGTERM after a while.
+        // A terminal sends SIGINT and SIGQUIT to the command, too. A command that goes on gets SIGTERM after a while.
         let trap = signal == SIGHUP ? "HUP" : "TERM"
         let child = stage.start(["none", "--", "sh", "-c", "trap 'exit 9' \(trap); echo ready; sleep 1000 & wait"])
         #expect(await child.says("ready"))
