@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: CC0-1.0
-"""A small app that downloads, and tells the user what becomes of it: downloader.py URL [SHA256]
+"""A small app that downloads a file, and tells the user how the download ends: downloader.py URL [SHA256]
 
-The exit status is 0 if the file is there, and 1 if not. `test_downloader.py` tries the app with downloads that go wrong.
+The exit status is 0 if the file is there, and 1 if not. `test_downloader.py` tests the app with downloads that go wrong.
 """
 import os
 import sys
@@ -26,7 +26,7 @@ def replace_url(service, download, url):
 
 def save(url, digest):
     service = todoku.Todoku("org.example.Downloader")
-    # With a token, the call may be repeated, and the download is found again after a restart of the app.
+    # With a token, the call may be repeated, and the app finds the download again after its own restart.
     download = service.download(
         url, token="file", checksum=digest and f"sha256:{digest}", renewable=True, stall_timeout=2000, if_exists="replace"
     )
