@@ -6,7 +6,7 @@ package struct RehearsalError: Error, Equatable, CustomStringConvertible {
     package init(_ message: String) { self.message = message }
     package var description: String { message }
 
-    /// What a system call says about a file: “/tmp/x” cannot be made: No space left on device.
+    /// A failed system call about a file: “/tmp/x” cannot be made: No space left on device.
     static func of(_ path: String, _ what: String, _ code: Int32) -> RehearsalError {
         RehearsalError("“\(path)” \(what): \(String(cString: strerror(code)))")
     }

@@ -2,7 +2,7 @@
 package struct RehearsalReport: Sendable {
     /// Calls of one method by the command and what it started.
     package struct Call: Equatable, Sendable {
-        /// `Download`; a method of a standard interface with the interface's last word: `Properties.Get`.
+        /// `Download`. A method of another interface begins with that interface's last word: `Properties.Get`.
         package let member: String
         package var count = 0
         /// How often each error was the answer.
@@ -10,7 +10,7 @@ package struct RehearsalReport: Sendable {
     }
 
     package struct Request: Equatable, Sendable {
-        /// `-`: it was no request.
+        /// `-`: the bytes were no request.
         package let method: String
         package let path: String
         /// The field `Range`.
@@ -18,11 +18,11 @@ package struct RehearsalReport: Sendable {
         package let status: Int
     }
 
-    /// How a download ended, once.
+    /// One end of a download.
     package struct End: Equatable, Sendable {
         /// finished, failed or cancelled
         package let outcome: String
-        /// The name of the error and its sentence; empty if it finished.
+        /// The name of the error and its sentence; empty if the download finished.
         package let error: String
         package let message: String
     }
@@ -30,9 +30,9 @@ package struct RehearsalReport: Sendable {
     package struct Download: Equatable, Sendable {
         /// The object path.
         package let path: String
-        /// The reasons for which it waited, in order; a reason is not repeated at once.
+        /// The reasons for which the download waited, in order. The same reason twice in a row is listed once.
         package var waits: [String] = []
-        /// More than one if it was retried.
+        /// More than one if somebody called `Retry`.
         package var ends: [End] = []
 
         package init(path: String) { self.path = path }
@@ -40,9 +40,9 @@ package struct RehearsalReport: Sendable {
 
     package var calls: [Call] = []
     package var requests: [Request] = []
-    /// `requests` may have fewer: the first ones.
+    /// The number of all requests. `requests` keeps the first of them.
     package var requestCount = 0
-    /// In the order in which the service added them.
+    /// In the order in which the service added the downloads.
     package var downloads: [Download] = []
     /// How often the service was started.
     package var serviceStarts = 0

@@ -34,8 +34,8 @@ package struct RehearsalOptions: Sendable {
     private let children: ChildProcesses
     private let server: ScenarioServer
     private let session: PrivateSession
-    private var disk: SmallDisk?
-    private var tape: Tape?
+    private var disk: FullDisk?
+    private var recorder: BusRecorder?
     private var control: Connection?
     private var monitor: Connection?
     private var signals: SignalSource?
@@ -57,7 +57,7 @@ package struct RehearsalOptions: Sendable {
         signal(SIGCHLD, SIG_DFL)  // a parent may have ignored SIGCHLD: then waitpid(2) would find no child that has ended
         SignalSource.block([SIGCHLD])
         SignalSource.block(endSignals)
-        if scenario.kind == .fullDisk, scenario.disk == nil { try SmallDisk.allowMounts() }
+        if scenario.kind == .fullDisk, scenario.disk == nil { try FullDisk.allowMounts() }
     }
 
     /// The signals that end a rehearsal.
@@ -81,7 +81,7 @@ package struct RehearsalOptions: Sendable {
         return result
     }
 
-    // MARK: Its course
+    // MARK: The course
 
     /// Makes the disk, and starts the server and the bus.
     package func begin() async throws(RehearsalError) {
@@ -92,14 +92,14 @@ package struct RehearsalOptions: Sendable {
             "TODOKU_REHEARSAL_SHA256": RehearsalFile.file.sha256, "TODOKU_REHEARSAL_DOWNLOADS": disk?.folder ?? session.downloads,
         ])
         let control = try await session.start(serviceCommand, others: options.serviceFolders, log: options.log, by: children)
-        let tape = Tape(ownName: control.uniqueName)
-        (self.control, self.tape) = (control, tape)
+        let recorder = BusRecorder(ownName: control.uniqueName)
+        (self.control, self.recorder) = (control, recorder)
         do throws(DBusError) {
             let monitor = try Connection.open(address: session.address)
             self.monitor = monitor
-            try await monitor.monitor { tape.hear($0) }
+            try await monitor.monitor { recorder.record($0) }
         } catch { throw RehearsalError("the private bus cannot be watched: \(error.message)") }
-        try play(tape)
+        try play(recorder)
     }
 
     private var serviceCommand: [String] {
@@ -114,22 +114,22 @@ package struct RehearsalOptions: Sendable {
         guard scenario.kind == .fullDisk else { return }
         let free = scenario.number("free")
         if let folder = scenario.disk {
-            let disk = try SmallDisk(filling: folder, free: free)
+            let disk = try FullDisk(filling: folder, free: free)
             self.disk = disk
             try session.setDownloads(disk.folder)
         } else {
-            disk = try SmallDisk(at: session.downloads, free: free)
+            disk = try FullDisk(at: session.downloads, free: free)
         }
     }
 
     /// Prepares the faults that happen elsewhere than at the server, and opens the server.
-    private func play(_ tape: Tape) throws(RehearsalError) {
+    private func play(_ recorder: BusRecorder) throws(RehearsalError) {
         switch scenario.kind {
         case .unreachable:
-            tape.waits = { [weak self] reason in if reason == WaitReason.retry.rawValue { self?.foundNobody() } }
-            tape.fails = { [weak self] in self?.foundNobody() }
+            recorder.waits = { [weak self] reason in if reason == WaitReason.retry.rawValue { self?.foundNobody() } }
+            recorder.fails = { [weak self] in self?.foundNobody() }
             return
-        case .fullDisk: tape.waits = { [weak self] reason in if reason == WaitReason.diskSpace.rawValue { self?.foundNoRoom() } }
+        case .fullDisk: recorder.waits = { [weak self] reason in if reason == WaitReason.diskSpace.rawValue { self?.foundNoRoom() } }
         case .crash: server.crash = { [weak self] place in self?.crashSoon(at: place) }
         default: break
         }
@@ -145,8 +145,8 @@ package struct RehearsalOptions: Sendable {
     }
 
     private func openLate() {
-        tape?.waits = nil
-        tape?.fails = nil
+        recorder?.waits = nil
+        recorder?.fails = nil
         do throws(RehearsalError) { try server.open() } catch { failure = error.message }
     }
 
@@ -170,23 +170,23 @@ package struct RehearsalOptions: Sendable {
             command = process
             let status = await children.status(of: process)
             (command, isOver) = (nil, true)
-            await hearAll()
+            await finishRecording()
             return .ended(status)
         }
     }
 
-    /// Waits until the tape has heard all messages that were sent before, and stops it.
-    private func hearAll() async {
-        guard let control, let tape else { return }
+    /// Waits until the recorder has all messages that were sent before, and stops it.
+    private func finishRecording() async {
+        guard let control, let recorder else { return }
         await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
             let end = Once(continuation)
-            tape.setFence { end.resume() }
+            recorder.setFence { end.resume() }
             Poller.shared.schedule(after: Self.patience) { end.resume() }
             BusActor.spawn {
                 _ = try? await control.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, BusName.service)
             }
         }
-        tape.stop()
+        recorder.stop()
     }
 
     /// The address of the private bus.
@@ -194,7 +194,9 @@ package struct RehearsalOptions: Sendable {
 
     package var report: RehearsalReport {
         var report = RehearsalReport()
-        if let tape { (report.calls, report.downloads, report.serviceStarts) = (tape.calls, tape.downloads, tape.serviceStarts) }
+        report.calls = recorder?.calls ?? []
+        report.downloads = recorder?.downloads ?? []
+        report.serviceStarts = recorder?.serviceStarts ?? 0
         (report.requests, report.requestCount) = (server.requests, server.requestCount)
         report.played = played +| server.played
         return report
@@ -224,16 +226,16 @@ package struct RehearsalOptions: Sendable {
         // A terminal sends these two signals to the command, too.
         let isOfTerminal = signal == SIGINT || signal == SIGQUIT
         if !isOfTerminal { kill(command, signal) }
-        strike(command, isOfTerminal ? [SIGTERM, SIGKILL] : [SIGKILL])
+        escalate(command, isOfTerminal ? [SIGTERM, SIGKILL] : [SIGKILL])
     }
 
     /// Sends a process these signals, one after another with time between, until it ends.
-    private func strike(_ process: pid_t, _ signals: [Int32]) {
+    private func escalate(_ process: pid_t, _ signals: [Int32]) {
         guard let signal = signals.first else { return }
         Poller.shared.schedule(after: Self.grace) { [weak self] in
             guard let self, children.isRunning(process) else { return }
             kill(process, signal)
-            strike(process, Array(signals.dropFirst()))
+            escalate(process, Array(signals.dropFirst()))
         }
     }
 
@@ -245,7 +247,7 @@ package struct RehearsalOptions: Sendable {
     private func crashSoon(at place: UInt64) {
         guard !isCrashing, !isOver else { return }
         isCrashing = true
-        tape?.progress = { [weak self] received in if received >= place { self?.crash() } }
+        recorder?.progress = { [weak self] received in if received >= place { self?.crash() } }
         crashDeadline = Poller.shared.schedule(after: Self.crashPatience) { [weak self] in self?.crash() }
     }
 
@@ -253,7 +255,7 @@ package struct RehearsalOptions: Sendable {
         guard let deadline = crashDeadline else { return }  // it has begun
         Poller.shared.cancel(deadline)
         crashDeadline = nil
-        tape?.progress = nil
+        recorder?.progress = nil
         BusActor.spawn { [weak self] in await self?.crashNow() }
     }
 

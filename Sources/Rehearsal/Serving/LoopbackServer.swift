@@ -173,6 +173,7 @@ extension [String] {
 @BusActor private final class ServedConnection {
     /// Most time for a head, also between two requests, and without a byte that the client takes.
     private static let patience: Duration = .seconds(30)
+
     private let socket: Int32
     private unowned let server: LoopbackServer
     private var token: Poller.Token?

@@ -3,7 +3,7 @@ internal import DownloadModel
 internal import Glibc
 
 /// A disk that is almost full: a disk in memory that is mounted for it, or an existing disk.
-final class SmallDisk {
+final class FullDisk {
     /// The bytes of a disk in memory. The largest file of the server fits when there is room again.
     private static let size: ByteCount = 24 << 20
     /// An existing disk must not have more free bytes than this, because they are filled.

@@ -3,8 +3,8 @@ internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
 
-/// Hears every message of the private bus, and keeps the facts of the report.
-@BusActor final class Tape {
+/// Gets every message of the private bus, and keeps the facts of the report.
+@BusActor final class BusRecorder {
     // Bounds, because a command could send messages without end.
     private static let mostMembers = 1000
     private static let mostErrors = 100
@@ -43,22 +43,22 @@ internal import EventLoop
 
     init(ownName: String) { self.ownName = ownName }
 
-    /// Calls `reached` with the next call of `NameHasOwner` by `ownName`. By then, all messages that were sent before it have been heard.
+    /// Calls `reached` with the next call of `NameHasOwner` by `ownName`. By then, all messages sent before it are recorded.
     func setFence(_ reached: @escaping @BusActor () -> Void) { self.reached = reached }
 
-    /// Hears nothing more.
+    /// Records nothing more.
     func stop() { isStopped = true }
 
-    func hear(_ message: Message) {
+    func record(_ message: Message) {
         guard !isStopped else { return }
         switch message.kind {
-        case .call: hearCall(message)
-        case .reply, .error: hearAnswer(message)
-        case .signal: hearSignal(message)
+        case .call: recordCall(message)
+        case .reply, .error: recordAnswer(message)
+        case .signal: recordSignal(message)
         }
     }
 
-    private func hearCall(_ message: Message) {
+    private func recordCall(_ message: Message) {
         if message.sender == ownName {
             guard message.member == BusDaemon.nameHasOwner.name, let reached else { return }
             self.reached = nil
@@ -86,14 +86,14 @@ internal import EventLoop
         return "\(interface.split(separator: ".").last ?? "").\(message.member)"
     }
 
-    private func hearAnswer(_ message: Message) {
+    private func recordAnswer(_ message: Message) {
         let id = CallID(caller: message.destination, serial: message.replySerial)
         guard let place = pending.removeValue(forKey: id), let error = message.error else { return }
         guard calls[place].errors[error.name] != nil || calls[place].errors.count < Self.mostErrors else { return }
         calls[place].errors[error.name, default: 0] +|= 1
     }
 
-    private func hearSignal(_ message: Message) {
+    private func recordSignal(_ message: Message) {
         if let (name, _, owner) = BusDaemon.nameOwnerChanged.read(message), name == BusName.service, message.sender == BusDaemon.name {
             service = owner.isEmpty ? nil : owner
             if service != nil { serviceStarts +|= 1 }
