@@ -25,7 +25,7 @@ package struct RehearsalOptions: Sendable {
     /// How long the report waits for messages that the bus has not passed on.
     private static let patience: Duration = .seconds(5)
     /// How long a crash waits for the service to report the bytes. The last bytes may lie in a buffer.
-    private static let crashPatience: Duration = .seconds(1)
+    private static let crashPatience: Duration = .seconds(5)
     /// `RestartSec` of todokud.service.
     private static let restart: Duration = .seconds(1)
 
