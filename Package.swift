@@ -91,7 +91,7 @@ let package = Package(
         room("Transport", ["CCurl", "CCoding", "CSystem", "DownloadModel", "EventLoop"], isTestable: true),
         room("TransferEngine", ["PartFiles", "Transport", "CSystem", "DownloadModel", "EventLoop"], isTestable: true),
         room("Extraction", ["CArchive", "CCoding", "CConfine", "CSystem", "PartFiles", "DownloadModel", "EventLoop"], isTestable: true),
-        room("Packing", ["CArchive", "Assets", "Extraction", "PartFiles", "DownloadModel", "EventLoop"], isTestable: true),
+        room("Packing", ["CArchive", "Assets", "Extraction", "PartFiles", "DownloadModel"], isTestable: true),
         room("DownloadStore", ["CSQLite", "CSystem", "DownloadModel", "EventLoop"], isTestable: true),
         room("Localization", ["CEmbedded", "DownloadModel"], isTestable: true),
         room("Desktop", ["CNotify", "CSound", "DBus", "DownloadModel", "EventLoop", "Localization"], isTestable: true),
@@ -108,6 +108,7 @@ let package = Package(
         room("Sandboxes", ["DBus", "DownloadModel", "DownloaderInterface"], isTestable: true),
         room("TodokuClient", ["DownloaderInterface", "DBus", "EventLoop", "DownloadModel"], isTestable: true),
         room("StatusNotifier", ["DBus", "EventLoop"], isTestable: true),
+        room("Rehearsal", ["CSystem", "DBus", "DownloadModel", "DownloaderInterface", "EventLoop"], isTestable: true),
         room("WebPush", ["CCrypto"]),
         room("PushModel", ["DBus", "DownloadModel", "DownloaderInterface", "JSON", "WebPush"]),
         room("PushInterface", ["CEmbedded", "DBus", "DownloaderInterface"]),
@@ -123,7 +124,7 @@ let package = Package(
         program(
             "todoku",
             [
-                "TodokuClient", "Packing", "EventLoop", "DownloadModel", "Localization",
+                "TodokuClient", "Packing", "Rehearsal", "EventLoop", "DownloadModel", "Localization",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ], isTestable: true),
         program(
@@ -158,6 +159,7 @@ let package = Package(
         suite("TransferEngineTests", ["TransferEngine", "PartFiles", "Transport", "DownloadModel", "EventLoop"]),
         suite("ExtractionTests", ["Extraction", "PartFiles", "DownloadModel", "EventLoop", "CArchive", "todoku-unpack"]),
         suite("PackingTests", ["Packing", "DownloadModel", "EventLoop"]),
+        suite("RehearsalTests", ["Rehearsal", "DBus", "DownloadModel", "EventLoop"]),
         suite("DownloadStoreTests", ["DownloadStore", "Scheduling", "DownloadModel", "EventLoop"]),
         suite("LocalizationTests", ["Localization", "DownloadModel"]),
         suite("DesktopTests", ["Desktop", "Localization", "DBus", "DownloadModel", "EventLoop"]),

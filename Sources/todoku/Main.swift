@@ -18,7 +18,8 @@ internal import Glibc
                 Output.write(text + "\n")
                 exit(ExitStatus.success.rawValue)
             }
-            if CommandLine.arguments.contains("--json") {
+            // After “--”, the arguments may belong to another command (`todoku rehearse`).
+            if CommandLine.arguments.prefix(while: { $0 != "--" }).contains("--json") {
                 Program.report(CommandFailure(.usage, TodokuCommand.message(for: error)), json: true)
             } else {
                 Output.writeError(text.hasPrefix("Error: ") ? "todoku: " + text.dropFirst(7) + "\n" : text + "\n")

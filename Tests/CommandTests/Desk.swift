@@ -12,7 +12,7 @@ struct Desk {
     ///   - extra: additional environment variables.
     init(hasService: Bool = true, tools: [String: String] = [:], extra: [String: String] = [:]) async {
         // On a busy machine, half a minute may pass between two commands of a test. The service must not leave meanwhile.
-        let service = "\(Desk.program("todokud", "TODOKUD")) --idle-exit 3600"
+        let service = "\(Desk.service) --idle-exit 3600"
         let home = TemporaryFolder("todoku-tools")
         for (name, text) in tools { writeFile(home(name), text.utf8, mode: 0o755) }
         let path = home.path + ":" + (currentEnvironment()["PATH"] ?? "/usr/bin:/bin")
@@ -25,6 +25,7 @@ struct Desk {
     private let tools: TemporaryFolder
 
     static let command = program("todoku", "TODOKU")
+    static let service = program("todokud", "TODOKUD")
 
     private static func program(_ name: String, _ variable: String) -> String {
         if let path = getenv(variable) { return String(cString: path) }

@@ -1,9 +1,9 @@
 import DownloadModel
 import Testing
 
-@testable import Packing
+@testable import Rehearsal
 
-@Suite struct `A request to the rehearsal server` {
+@Suite struct `A request to a loopback server` {
     private func read(_ text: String) -> ServedRequest.Reading { ServedRequest.read(Array(text.utf8)) }
 
     private func request(_ line: String, _ fields: String...) -> ServedRequest? {
@@ -17,6 +17,12 @@ import Testing
     ])
     func `names a file right in the folder`(target: String, name: String) {
         #expect(request("GET \(target) HTTP/1.1")?.name == name)
+    }
+
+    @Test(arguments: [("/a?renewed", "renewed" as String?), ("/a?b=1?c#d", "b=1?c"), ("/a?", ""), ("/a", nil), ("/a#b?c", nil)])
+    func `has a query behind the first question mark`(target: String, query: String?) throws {
+        let request = try #require(request("GET \(target) HTTP/1.1"))
+        #expect(request.query == query)
     }
 
     @Test(arguments: [

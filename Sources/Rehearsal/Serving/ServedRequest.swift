@@ -1,6 +1,6 @@
 internal import DownloadModel
 
-/// A request of HTTP/1.1 (RFC 9112) for a file, as far as the rehearsal server answers it. Pure.
+/// A request of HTTP/1.1 (RFC 9112) for a file, as far as a `LoopbackServer` answers it. Pure.
 struct ServedRequest: Equatable {
     static let longestHead = 8 << 10
 
@@ -16,6 +16,8 @@ struct ServedRequest: Equatable {
     let isHead: Bool
     /// The bare name of a file; nil: the path is no file's.
     let name: String?
+    /// What the target has behind its first question mark, as it was sent; nil: there is none.
+    let query: String?
     let keepsAlive: Bool
     /// By lower-case name. Of a field that is there several times, the values are joined by a comma.
     let fields: [String: String]
@@ -51,8 +53,8 @@ struct ServedRequest: Equatable {
         guard isLoopback(host) else { return .refused(status: 421) }
         let connection = fields["connection"]?.lowercased() ?? ""
         let request = ServedRequest(
-            isHead: words[0] == "HEAD", name: fileName(words[1]), keepsAlive: words[2] == "HTTP/1.1" && !connection.contains("close"),
-            fields: fields)
+            isHead: words[0] == "HEAD", name: fileName(words[1]), query: query(words[1]),
+            keepsAlive: words[2] == "HTTP/1.1" && !connection.contains("close"), fields: fields)
         return .request(request, length: place.upperBound)
     }
 
@@ -78,6 +80,11 @@ struct ServedRequest: Equatable {
         }
         guard let name = String(validating: bytes, as: UTF8.self), FileName.isBare(name) else { return nil }
         return name
+    }
+
+    private static func query(_ target: Substring) -> String? {
+        let parts = target.prefix { $0 != "#" }.split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
+        return parts.count == 2 ? String(parts[1]) : nil
     }
 
     /// The value of a hexadecimal digit.
