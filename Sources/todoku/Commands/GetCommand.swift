@@ -12,8 +12,12 @@ struct GetCommand: ParsableCommand {
 
             Ctrl-C ends the command at once, and leaves the downloads to the service. “todoku cancel” cancels them.
 
+            \(ExecArguments.discussion)
+
             EXAMPLES:
               todoku get https://example.org/file.iso
+              todoku get --exec 'tar -tzf' https://example.org/a.tar.gz
+              todoku get --exec 'mv "$1" /srv/incoming/' https://example.org/file.iso
               todoku get -o /tmp/page.html --if-exists replace https://example.org/
               todoku get --checksum sha256:9f86d0… --retries 3 https://example.org/a.tar.gz
               todoku get --user me --password-file secret https://example.org/private.pdf
@@ -25,6 +29,7 @@ struct GetCommand: ParsableCommand {
     var urls: [String]
 
     @OptionGroup(title: "Request") var request: RequestArguments
+    @OptionGroup var exec: ExecArguments
     @OptionGroup var output: OutputArguments
     @Flag(name: .shortAndLong, help: "Print errors only.") var quiet = false
 
@@ -34,7 +39,8 @@ struct GetCommand: ParsableCommand {
         let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request() }
         SignalSource.block([SIGINT])  // block before the first thread starts
         Program.run(json: output.json) { client in
-            let follower = Follower(client, display: Follower.display(json: output.json, quiet: quiet))
+            let display = Follower.display(json: output.json, quiet: quiet)
+            let follower = Follower(client, display: display, exec: exec, json: output.json)
             let interrupt = Interrupt(follower)
             let (queued, refused) = try await queue(client, request, follower)
             let ended = queued.isEmpty ? .success : try await follower.follow(queued)
@@ -67,7 +73,8 @@ struct AddCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "add", abstract: "Queue downloads, print their numbers, and return.",
         discussion: """
-            Once a number is printed, the download is saved on disk, and no crash loses it.
+            Once a number is printed, the download is saved on disk, and no crash loses it. A command for its end is an option of “todoku wait” \
+            and “todoku watch”.
 
             EXAMPLES:
               todoku add https://example.org/file.iso
@@ -76,6 +83,9 @@ struct AddCommand: ParsableCommand {
               todoku wait "$(todoku add https://example.org/file.iso)"
             """)
 
+    /// Here only to be refused with the way that works.
+    @Option(help: .hidden) var exec: String?
+
     @Argument(help: ArgumentHelp("URL to download; http or https.", valueName: "url"))
     var urls: [String]
 
@@ -83,7 +93,13 @@ struct AddCommand: ParsableCommand {
     @OptionGroup var output: OutputArguments
     @Flag(name: .shortAndLong, help: "Print errors only.") var quiet = false
 
-    func validate() throws { try request.check(urls: urls) }
+    func validate() throws {
+        if exec != nil {
+            throw ValidationError(
+                "todoku add does not wait for the end. Write todoku get --exec COMMAND URL, or todoku wait --exec COMMAND DOWNLOAD.")
+        }
+        try request.check(urls: urls)
+    }
 
     func run() throws {
         let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request() }
