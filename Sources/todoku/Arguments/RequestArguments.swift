@@ -171,19 +171,21 @@ struct RequestArguments: ParsableArguments {
     }
 
     /// For `validate` of a command that queues a list.
-    func checkForList() throws {
+    ///
+    /// - Parameter mayNameFolders: the list itself may name folders.
+    func checkForList(mayNameFolders: Bool = false) throws {
         if let option = optionsOfOne.first { throw ValidationError("--\(option) is for one URL, not for a list.") }
-        try check()
+        try check(mayNameFolders: mayNameFolders)
     }
 
-    private func check() throws {
+    private func check(mayNameFolders: Bool = false) throws {
         if output != nil, directory != nil || filename != nil {
             throw ValidationError("--output already gives the folder and the name; leave --directory and --filename out.")
         }
         if extract?.isPath == true, output != nil || directory != nil {
             throw ValidationError("--extract with a path already gives the folder; leave --output and --directory out.")
         }
-        if parents, output == nil, directory == nil { throw ValidationError("--parents needs --output or --directory.") }
+        if parents, output == nil, directory == nil, !mayNameFolders { throw ValidationError("--parents needs --output or --directory.") }
         if token != nil, app == nil { throw ValidationError("--token needs --app.") }
         if let checksum {
             do throws(Refusal) { _ = try Checksum(checksum) } catch { throw ValidationError(error.message) }
