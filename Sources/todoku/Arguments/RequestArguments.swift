@@ -45,6 +45,9 @@ struct RequestArguments: ParsableArguments {
 
     @OptionGroup var login: CredentialArguments
 
+    @Option(help: .option(\.proxy, "url"), transform: RequestArguments.parseProxy)
+    var proxy: ProxyAddress?
+
     @Option(help: .option(\.checksum, "checksum"))
     var checksum: String?
 
@@ -220,6 +223,7 @@ struct RequestArguments: ParsableArguments {
         let (username, password) = try login.read()
         request.set(\.username, to: username)
         request.set(\.password, to: password)
+        request.set(\.proxy, to: proxy)
         request.set(\.ifExists, to: ifExists)
         if !header.isEmpty { request.headers = header }
         if !mirror.isEmpty { request.mirrors = mirror }
@@ -272,6 +276,10 @@ struct RequestArguments: ParsableArguments {
     @Sendable static func parsePriority(_ text: String) throws -> Int32 {
         if let priority = Int32(text) { return priority }
         throw ValidationError("“\(text)” is not a priority; write a whole number such as 10 or -1. A higher number starts first.")
+    }
+
+    @Sendable static func parseProxy(_ text: String) throws -> ProxyAddress {
+        do throws(Refusal) { return try ProxyAddress(text) } catch { throw ValidationError(CommandWords.replacingKeys(in: error.message)) }
     }
 
     @Sendable static func parsePieceHashes(_ text: String) throws -> PieceHashes {

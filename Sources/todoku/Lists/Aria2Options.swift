@@ -27,10 +27,12 @@ struct Aria2Options: Equatable {
     }
 
     /// The options that have an effect.
-    static let mapped: Set<String> = [
+    static let mapped = Set(own).union(Aria2Proxies.names)
+
+    private static let own = [
         "allow-overwrite", "auto-file-renaming", "checksum", "conditional-get", "connect-timeout", "dir", "dry-run", "hash-check-only",
-        "header", "http-no-cache", "http-passwd", "http-user", "max-connection-per-server", "max-download-limit", "max-tries", "out",
-        "parameterized-uri", "pause", "referer", "split", "timeout", "user-agent",
+        "header", "http-no-cache", "http-passwd", "http-user", "max-connection-per-server", "max-download-limit", "max-tries", "no-proxy",
+        "out", "parameterized-uri", "pause", "referer", "split", "timeout", "user-agent",
     ]
 
     /// The options that have no effect, which a warning says.
@@ -85,6 +87,7 @@ struct Aria2Options: Equatable {
     private var timeouts: [UInt32] = []
     private var isPaused: Bool?
     private var onlyIfChanged: Bool?
+    private var proxies = Aria2Proxies()
 
     /// Sets an option; a later one of the same name wins, and headers add up.
     ///
@@ -107,6 +110,7 @@ struct Aria2Options: Equatable {
         case "max-connection-per-server": connectionsPerServer = try Self.number(name, value)
         case "max-download-limit": speedLimit = try Self.speed(value)
         case "max-tries": retries = try Self.retries(value)
+        case "no-proxy": try proxies.set(name, to: value)
         case "out": out = try Self.name(value)
         case "pause": isPaused = try Self.truth(name, value)
         case "referer": referrer = value
@@ -114,6 +118,10 @@ struct Aria2Options: Equatable {
         case "user-agent": userAgent = value
         default:
             if let reason = Self.ignored[name] { return reason }
+            if Aria2Proxies.names.contains(name) {
+                try proxies.set(name, to: value)
+                return nil
+            }
             throw Fault(catalog.text("“%1$s” is not an option of an aria2 input file", String(name.prefix(40))))
         }
         return nil
@@ -136,6 +144,7 @@ struct Aria2Options: Equatable {
         request.set(\.password, to: password)
         request.set(\.referrer, to: referrer == "*" ? url.text : referrer)
         request.set(\.userAgent, to: userAgent)
+        request.set(\.proxy, to: try proxies.address(for: url))
         request.set(\.speedLimit, to: speedLimit)
         request.set(\.retries, to: retries)
         let perServer = connectionsPerServer.map { $0 *| UInt32(clamping: uris) }

@@ -69,6 +69,24 @@ import Testing
         #expect(headers.map { "\($0.name)=\($0.value)" } == ["X-A=1", "X-B=2", "Cache-Control=no-cache"])
     }
 
+    @Test func `names the proxy by the scheme of the URL`() throws {
+        func proxy(_ url: String, _ lines: String...) throws(CommandFailure) -> String? {
+            try read(url + "\n" + lines.map { " \($0)\n" }.joined())[0].options["proxy"]?.string
+        }
+        let both = ["all-proxy=socks5h://a:1", "http-proxy=p:3128"]
+        #expect(try proxy("http://h/", both[0], both[1]) == "http://p:3128")
+        #expect(try proxy("https://h/", both[0], both[1]) == "socks5h://a:1")
+        #expect(try proxy("https://h/", "http-proxy=p:3128") == nil, "the file names none for https")
+        #expect(try proxy("http://h/", "all-proxy=http://p:1", "all-proxy=") == "direct://")
+        #expect(try proxy("http://h/") == nil)
+        #expect(
+            try proxy("http://h/", "http-proxy=http://x@p:1", "http-proxy-user=m e", "http-proxy-passwd=a:@") == "http://m%20e:a%3a%40@p:1")
+        #expect(try proxy("http://h/", "http-proxy=p:1", "all-proxy-user=me") == "http://p:1")
+        for (exceptions, isDirect) in [("h", true), ("x, .Example.org", false), ("a,h", true), ("10.0.0.0/8", false)] {
+            #expect(try proxy("http://h/", "all-proxy=p:1", "no-proxy=\(exceptions)") == (isDirect ? "direct://" : "http://p:1"))
+        }
+    }
+
     @Test func `puts a file where out and dir say`() throws {
         let home = try #require(currentEnvironment()["HOME"])
         #expect(try options("dir=${HOME}/iso")["directory"]?.string == LocalPath.absolute("\(home)/iso"))
@@ -88,7 +106,8 @@ import Testing
         ("http://h/f\n  out=../x", 2, "“out” must be"), ("http://h/f\n#\n  out=a/x", 1, "“dir” or --directory"),
         ("http://h/f\n  dir=", 2, "“dir” is empty"), ("http://h/f\n  checksum=sha-224=00", 2, "sha-256"),
         ("http://h/f\n  checksum=sha-256", 2, "sha-256"), ("http://h/f\n  checksum=sha-256=00", 2, "64 hexadecimal digits"),
-        ("http://h/f\n  header=secret", 2, "no “:”"), ("http://h/f\n  split=0", 2, "above 0"), ("http://h/f\n  split=x", 2, "above 0"),
+        ("http://h/f\n  all-proxy=http://u:secret@", 2, "--proxy"), ("http://h/f\n  header=secret", 2, "no “:”"),
+        ("http://h/f\n  split=0", 2, "above 0"), ("http://h/f\n  split=x", 2, "above 0"),
         ("http://h/f\n  split=4294967296", 2, "above 0"), ("http://h/f\n  timeout=601", 2, "from 1 to 600"),
         ("http://h/f\n  max-tries=-1", 2, "whole number"), ("http://h/f\n  max-download-limit=fast", 2, "not a speed"),
         ("http://h/f\n  pause=yes", 2, "true or false"), ("http://h/f\n  dry-run=true", 2, "not to download"),
