@@ -12,6 +12,8 @@ struct GetCommand: ParsableCommand {
 
             Ctrl-C ends the command at once, and leaves the downloads to the service. “todoku cancel” cancels them.
 
+            \(TakenNames.discussion)
+
             \(ExecArguments.discussion)
 
             EXAMPLES:
@@ -19,6 +21,7 @@ struct GetCommand: ParsableCommand {
               todoku get --exec 'tar -tzf' https://example.org/a.tar.gz
               todoku get --exec 'mv "$1" /srv/incoming/' https://example.org/file.iso
               todoku get -o /tmp/page.html --if-exists replace https://example.org/
+              todoku get --if-exists ask https://example.org/list.txt
               todoku get --checksum sha256:9f86d0… --retries 3 https://example.org/a.tar.gz
               todoku get --user me --password-file secret https://example.org/private.pdf
               todoku get --extract https://example.org/a.tar.gz
@@ -33,7 +36,7 @@ struct GetCommand: ParsableCommand {
     @OptionGroup var output: OutputArguments
     @Flag(name: .shortAndLong, help: "Print errors only.") var quiet = false
 
-    func validate() throws { try request.check(urls: urls) }
+    func validate() throws { try request.check(urls: urls, mayAsk: true) }
 
     func run() throws {
         let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request() }
@@ -55,9 +58,10 @@ struct GetCommand: ParsableCommand {
     ) async throws -> ([DownloadReference], ExitStatus) {
         var queued: [DownloadReference] = []
         var status = ExitStatus.success
+        let names = TakenNames(client, self.request, isQuiet: quiet || output.json)
         for (index, url) in urls.enumerated() {
             do throws(ClientError) {
-                let download = try await client.download(url, request)
+                let download = try await client.download(url, try await names.settle(request, for: url))
                 if !queued.contains(download) { queued.append(download) }
                 follower.queued(download)
             } catch {
@@ -98,16 +102,17 @@ struct AddCommand: ParsableCommand {
             throw ValidationError(
                 "todoku add does not wait for the end. Write todoku get --exec COMMAND URL, or todoku wait --exec COMMAND DOWNLOAD.")
         }
-        try request.check(urls: urls)
+        try request.check(urls: urls, mayAsk: true)
     }
 
     func run() throws {
         let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request() }
         Program.run(json: output.json) { client in
             var status = ExitStatus.success
+            let names = TakenNames(client, self.request, isQuiet: quiet || output.json)
             for (index, url) in urls.enumerated() {
                 do throws(ClientError) {
-                    let download = try await client.download(url, request)
+                    let download = try await client.download(url, try await names.settle(request, for: url))
                     if !quiet { Output.write((output.json ? download.json.text : download.description) + "\n") }
                 } catch {
                     guard error.cause == .refused else { throw error }
