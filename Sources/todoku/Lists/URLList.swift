@@ -85,7 +85,7 @@ struct URLList: Equatable {
     }
 
     /// The folders that the list names, each once.
-    var folders: Set<String> { Set(lines.compactMap(\.request.directory)) }
+    var folders: Set<String> { Set(lines.compactMap { $0.request.directory }) }
 
     // MARK: Reading
 

@@ -134,7 +134,8 @@ import Testing
     @Test func `has a row of the guide for each option`() throws {
         let guide = String(decoding: try #require(readFile("\(repository)/docs/guides/from-aria2.md")), as: UTF8.self)
         let start = try #require(guide.firstRange(of: "## Input files"))
-        let section = guide[start.upperBound...].prefix { $0 != "#" }
+        let rest = guide[start.upperBound...]
+        let section = rest[..<(try #require(rest.firstRange(of: "\n## ")).lowerBound)]
         var seen: [String: Bool] = [:]
         for row in section.split(separator: "\n") where row.hasPrefix("| `") {
             let cells = row.split(separator: "|")

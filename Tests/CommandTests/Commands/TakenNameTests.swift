@@ -30,7 +30,8 @@ import Testing
     private func server() -> ScriptedServer { ScriptedServer { request, reply in reply.respond(200, text: "\(request.number)") } }
 
     @Test func `is asked about before the download is queued`() async throws {
-        let (desk, server) = (await Desk(), server())
+        let desk = await Desk()
+        let server = server()
         let (file, get) = ("\(desk.downloads)/a.txt", "get --if-exists ask '\(server.url("/a.txt"))'")
         let free = await converse(desk, get)
         #expect(free.status == 0 && !free.output.contains("[s]kip"), "\(free)")
@@ -47,7 +48,8 @@ import Testing
     }
 
     @Test func `leaves the queue as it was at Ctrl-C`() async throws {
-        let (desk, server) = (await Desk(), server())
+        let desk = await Desk()
+        let server = server()
         #expect(await desk.run("get", "-q", server.url("/a.txt")).status == 0)
         for command in ["get", "add"] {
             let exit = await converse(desk, "\(command) --if-exists ask '\(server.url("/a.txt"))'", "\u{3}")
@@ -59,7 +61,8 @@ import Testing
     }
 
     @Test func `is that of the command line, for each URL`() async throws {
-        let (desk, server) = (await Desk(), server())
+        let desk = await Desk()
+        let server = server()
         for name in ["b", "c"] { writeFile(desk.bus.folder(name), "old".utf8) }
         let one = await converse(desk, "get --if-exists ask -o b '\(server.url("/x"))'", "p\n")
         #expect(one.status == 0 && one.output.contains("“\(desk.bus.folder("b"))” exists."), "\(one)")
@@ -87,7 +90,8 @@ import Testing
     }
 
     @Test func `by the same URL gets a sentence at a terminal`() async throws {
-        let (desk, server) = (await Desk(), server())
+        let desk = await Desk()
+        let server = server()
         let first = await converse(desk, "get '\(server.url("/a.txt"))'")
         #expect(first.status == 0 && !first.output.contains("already"), "\(first)")
         let sentence = "todoku: already downloaded as “\(desk.downloads)/a.txt”; the new file gets another name, unless --if-exists is "
