@@ -2,7 +2,6 @@ internal import ArgumentParser
 internal import DownloadModel
 internal import EventLoop
 internal import Glibc
-internal import Localization
 internal import TodokuClient
 
 struct BatchCommand: ParsableCommand {

@@ -1,4 +1,5 @@
 internal import DownloadModel
+internal import EventLoop
 internal import Glibc
 internal import Localization
 internal import TodokuClient

@@ -1,5 +1,6 @@
 internal import ArgumentParser
 internal import DownloadModel
+internal import EventLoop
 internal import Localization
 internal import TodokuClient
 
@@ -126,12 +127,19 @@ struct WaitCommand: ParsableCommand {
 
     /// The downloads of a target that have ended; none if they are no longer on the list.
     @BusActor private func ended(_ target: Target, _ client: DownloaderClient) async -> [DownloadDescription] {
-        let downloads = try? await target.reach { download throws(ClientError) in
-            [try await client.describe(download)]
-        } batch: { batch throws(ClientError) in
-            try await client.describe(DownloadQuery(batch: batch))
+        var downloads: [DownloadDescription] = []
+        do throws(ClientError) {
+            try await target.reach { download throws(ClientError) in
+                let description = try await client.describe(download)
+                downloads.append(description)
+            } batch: { batch throws(ClientError) in
+                let members = try await client.describe(DownloadQuery(batch: batch))
+                downloads += members
+            }
+        } catch {
+            return []  // `wait` has reported the error, or the download was removed meanwhile
         }
-        return (downloads ?? []).filter(\.state.hasEnded)
+        return downloads.filter { $0.state.hasEnded }
     }
 
     private func wait(for download: DownloadReference, _ client: DownloaderClient) async throws(ClientError) -> ExitStatus {

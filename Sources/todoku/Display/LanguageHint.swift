@@ -1,3 +1,4 @@
+internal import DownloadModel
 internal import EventLoop
 internal import Glibc
 internal import Localization
