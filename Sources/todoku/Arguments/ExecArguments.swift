@@ -3,7 +3,7 @@ internal import ArgumentParser
 /// The user's own commands for the end of a download, as options of a command that waits for it.
 struct ExecArguments: ParsableArguments {
     @Option(
-        help: ArgumentHelp("Run this command for each download that finishes; the path is its last argument.", valueName: "command"))
+        help: ArgumentHelp("Run this command for each file that is downloaded; the path is its last argument.", valueName: "command"))
     var exec: String?
 
     @Option(help: ArgumentHelp("Run this command for each download that fails or is cancelled.", valueName: "command"))
@@ -11,9 +11,10 @@ struct ExecArguments: ParsableArguments {
 
     /// What the help of a command says of these options.
     static let discussion = """
-        --exec and --exec-failed run a command of yours for each download, while this command waits. sh(1) runs it, here, one at a time. The \
-        path is its last argument, or is wherever the command says "$1". The environment has TODOKU_PATH, TODOKU_OUTCOME, TODOKU_DOWNLOAD, \
-        TODOKU_URL and more, see todoku(1). If the command fails, the exit status is 5.
+        --exec and --exec-failed run a command of yours for each download, while this command waits. sh(1) runs it, here, one at a time. \
+        --exec adds the path to the end of its command. If the command has a $, nothing is added: write "$1" where the path goes. The \
+        environment has TODOKU_PATH, TODOKU_OUTCOME, TODOKU_DOWNLOAD, TODOKU_URL and more, see todoku(1). If the command fails, the exit \
+        status is 5.
         """
 
     func validate() throws {
@@ -29,30 +30,33 @@ struct ExecArguments: ParsableArguments {
 
 /// A command line of the user for sh(1).
 struct UserCommand: Equatable, Sendable {
+    /// Without line ends and blanks at its end: the path belongs to the last line.
     let text: String
     /// Whether the path of a file is its argument.
     let takesPath: Bool
 
-    init(_ text: String, takesPath: Bool) { (self.text, self.takesPath) = (text, takesPath) }
+    init(_ text: String, takesPath: Bool) {
+        self.text = text.lastIndex { !$0.isWhitespace }.map { String(text[...$0]) } ?? ""
+        self.takesPath = takesPath
+    }
 
-    /// Whether the command itself says where the path goes.
-    var namesPath: Bool { ["$1", "${1", "$@", "${@", "$*", "${*", "TODOKU_PATH"].contains { text.contains($0) } }
+    /// Whether the path is added to the end, as if the user had written it there. A command with a `$` places the path itself. That rule
+    /// needs no knowledge of the shell's grammar.
+    private var isPathAdded: Bool { takesPath && !text.utf8.contains(UInt8(ascii: "$")) }
 
     /// Why the command is refused, to be put behind the option; nil: it is not.
     var fault: String? {
-        let last = text.last { !$0.isWhitespace }
-        guard let last else { return "is empty; write a command, such as --exec 'sha256sum'." }
+        guard let last = text.utf8.last else { return "is empty; write a command, such as --exec sha256sum." }
         // The shell would run the file itself.
-        if takesPath, !namesPath, ";&|".contains(last) {
-            return "ends with “\(last)”, where the path of the file is to follow; say where the path goes by \"$1\"."
-        }
-        return nil
+        guard isPathAdded, ";&|".utf8.contains(last) else { return nil }
+        let sign = String(Unicode.Scalar(last))
+        return "ends with “\(sign)”, but the path of the file follows there; write \"$1\" where the path goes."
     }
 
     /// The arguments for sh(1). The path is an argument of its own, and no part of the script, so no character of it has a meaning there.
     func arguments(path: String?) -> [String] {
-        // The shell names itself “todoku” in its messages.
-        guard takesPath, let path else { return ["sh", "-c", text, "todoku"] }
-        return ["sh", "-c", namesPath ? text : text + " \"$@\"", "todoku", path]
+        // Without "--", a command that begins with "-" would be an option of sh. The shell names itself “todoku” in its messages.
+        guard takesPath, let path else { return ["sh", "-c", "--", text, "todoku"] }
+        return ["sh", "-c", "--", isPathAdded ? text + " \"$1\"" : text, "todoku", path]
     }
 }

@@ -87,8 +87,9 @@ struct AddCommand: ParsableCommand {
               todoku wait "$(todoku add https://example.org/file.iso)"
             """)
 
-    /// Here only to be refused with the way that works.
+    /// Only so that the error can name the command that takes this option.
     @Option(help: .hidden) var exec: String?
+    @Option(help: .hidden) var execFailed: String?
 
     @Argument(help: ArgumentHelp("URL to download; http or https.", valueName: "url"))
     var urls: [String]
@@ -98,9 +99,9 @@ struct AddCommand: ParsableCommand {
     @Flag(name: .shortAndLong, help: "Print errors only.") var quiet = false
 
     func validate() throws {
-        if exec != nil {
+        if exec != nil || execFailed != nil {
             throw ValidationError(
-                "todoku add does not wait for the end. Write todoku get --exec COMMAND URL, or todoku wait --exec COMMAND DOWNLOAD.")
+                "todoku add does not wait for the end; use todoku get --exec COMMAND URL, or todoku wait --exec COMMAND DOWNLOAD.")
         }
         try request.check(urls: urls, mayAsk: true)
     }

@@ -131,10 +131,9 @@ struct WaitCommand: ParsableCommand {
         do throws(ClientError) {
             try await target.reach { download throws(ClientError) in
                 let description = try await client.describe(download)
-                downloads.append(description)
+                downloads = [description]
             } batch: { batch throws(ClientError) in
-                let members = try await client.describe(DownloadQuery(batch: batch))
-                downloads += members
+                downloads = try await client.describe(DownloadQuery(batch: batch))
             }
         } catch {
             return []  // `wait` has reported the error, or the download was removed meanwhile

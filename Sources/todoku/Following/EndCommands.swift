@@ -40,41 +40,47 @@ internal import TodokuClient
 
     private func command(for download: DownloadDescription) -> UserCommand? {
         switch download.state {
-        case .finished: finished
+        // A download into an open file of an app has no path. A command without its argument could wait for its input.
+        case .finished: download.path == nil ? nil : finished
         case .failed, .cancelled: failed
         default: nil
         }
     }
 
     private func runNext() {
-        guard !isRunning else { return }
-        guard !ended.isEmpty else {
-            waiting?.resume()
-            waiting = nil
-            return
+        while !isRunning, !ended.isEmpty {
+            let download = ended.removeFirst()
+            if let command = command(for: download) { run(command, for: download) }
         }
-        let download = ended.removeFirst()
-        guard let command = command(for: download) else { return runNext() }
-        isRunning = true
+        guard !isRunning else { return }
+        waiting?.resume()
+        waiting = nil
+    }
+
+    private func run(_ command: UserCommand, for download: DownloadDescription) {
         display?.suspend()
         let output = json ? STDERR_FILENO : STDOUT_FILENO  // standard output has JSON only
         let (process, error) = Self.start(command.arguments(path: download.path), Self.variables(for: download), output: output)
-        guard let process else { return end(of: download, catalog.text("cannot start sh: %1$s", String(cString: strerror(error)))) }
+        guard let process else {
+            return report(download, catalog.text("sh cannot be started: %1$s", String(cString: strerror(error))))
+        }
+        isRunning = true
         Pool.programs.perform {
-            Self.waitForEnd(of: process)
+            EndCommands.waitForEnd(of: process)
         } then: { [self] status in
-            end(of: download, Self.fault(status))
+            isRunning = false
+            report(download, Self.fault(status))
+            runNext()
         }
     }
 
-    private func end(of download: DownloadDescription, _ fault: String?) {
-        isRunning = false
+    /// - Parameter fault: nil: the command has succeeded.
+    private func report(_ download: DownloadDescription, _ fault: String?) {
         if let fault {
             let text = catalog.text("the command for download %1$s failed: %2$s", "\(download.reference)", fault)
             status = status.and(Program.report(CommandFailure(.commandFailed, text), json: json))
         }
         display?.resume()
-        runNext()
     }
 
     /// - Parameter status: as waitpid(2) tells it.
@@ -104,8 +110,10 @@ internal import TodokuClient
         ]
     }
 
-    /// Starts a child with the terminal, the input, the errors and the environment of this program. It blocks and ignores no signal,
-    /// although this program blocks Ctrl-C and a child would inherit that.
+    /// Starts a child with the terminal, the input, the errors and the environment of this program.
+    ///
+    /// The child blocks no signal: this program blocks Ctrl-C. SIGPIPE, which libdbus ignores, has its default again. What the parent of
+    /// this program ignores, as nohup(1) does, stays ignored.
     ///
     /// - Parameter variables: replace those of the environment.
     /// - Returns: the process; nil with the errno if it cannot start.
@@ -116,12 +124,13 @@ internal import TodokuClient
         if output != STDOUT_FILENO { posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO) }
         var attributes = posix_spawnattr_t()
         posix_spawnattr_init(&attributes)
-        var none = sigset_t()
-        var all = sigset_t()
-        sigemptyset(&none)
-        sigfillset(&all)
-        posix_spawnattr_setsigmask(&attributes, &none)
-        posix_spawnattr_setsigdefault(&attributes, &all)
+        var blocked = sigset_t()
+        var defaults = sigset_t()
+        sigemptyset(&blocked)
+        sigemptyset(&defaults)
+        sigaddset(&defaults, SIGPIPE)
+        posix_spawnattr_setsigmask(&attributes, &blocked)
+        posix_spawnattr_setsigdefault(&attributes, &defaults)
         posix_spawnattr_setflags(&attributes, Int16(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF))
         let argv = arguments.map { strdup($0) } + [nil]
         var envp = variables.map { strdup("\($0.0)=\($0.1)") }

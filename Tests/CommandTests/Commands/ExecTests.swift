@@ -1,7 +1,11 @@
+import ArgumentParser
+import DBus
+import EventLoop
 import Glibc
 import TestSupport
 import Testing
 
+@testable import TodokuClient
 @testable import todoku
 
 /// A script that notes its arguments and variables in a file, a line each.
@@ -30,6 +34,9 @@ private let noting = """
     }
 
     private func text(_ path: String) -> String { String(decoding: readFile(path) ?? [], as: UTF8.self) }
+
+    /// The arguments in the notes, in brackets.
+    private func arguments(_ notes: String) -> [String] { text(notes).split(separator: "\n").map(String.init).filter { $0.hasPrefix("[") } }
 
     @Test func `runs a command with the path, which means nothing to the shell`() async throws {
         let (desk, server, notes) = await makeDesk()
@@ -101,9 +108,9 @@ private let noting = """
         #expect(await desk.run("add", server.url("/b")).output == "4\n")
         let exit = await desk.run("wait", "--exec", "noting", "--exec-failed", "noting failed", "1", "4", "99")
         #expect(exit.status == 3 && exit.errors == "todoku: there is no download 99\n", "\(exit)")
-        let arguments = text(notes).split(separator: "\n").filter { $0.hasPrefix("[") }
-        #expect(Set(arguments.prefix(2)) == ["[\(desk.downloads)/a]", "[failed]"], "\(arguments)")
-        #expect(arguments.dropFirst(2) == ["[\(desk.downloads)/b]"], "\(arguments)")
+        let noted = arguments(notes)
+        #expect(Set(noted.prefix(2)) == ["[\(desk.downloads)/a]", "[failed]"], "\(noted)")
+        #expect(noted.dropFirst(2) == ["[\(desk.downloads)/b]"], "\(noted)")
         #expect(text(notes).contains("TODOKU_BATCH=1\n") && text(notes).contains("TODOKU_DOWNLOAD=3\n"))
         await desk.close()
     }
@@ -123,10 +130,17 @@ private let noting = """
         #expect(await eventually { text(notes).contains("[\(desk.downloads)/first]") })
         #expect(await desk.run("add", server.url("/second")).status == 0)
         #expect(await eventually { text(notes).contains("[\(desk.downloads)/second]") })
+        // Quick downloads end before the answer to the first question about them. Each runs the command once all the same.
+        writeFile(desk.bus.folder("list"), (0..<40).map { server.url("/quick\($0)\n") }.joined().utf8)
+        #expect(await desk.run("batch", "--wait", "--notify", "never", "--quiet", "list").status == 0)
+        #expect(await eventually { arguments(notes).count >= 42 })
+        // The commands run in the order of the ends, so nothing runs after that of the last download.
+        #expect(await desk.run("get", "--quiet", server.url("/last")).status == 0)
+        #expect(await eventually { text(notes).contains("[\(desk.downloads)/last]") })
         watch.signal(SIGINT)
         #expect(await watch.wait().status == 130)
         #expect(!text(notes).contains("before"))
-        #expect(text(notes).split(separator: "\n").filter { $0.hasPrefix("[") }.count == 2)
+        #expect(arguments(notes).count == 43 && Set(arguments(notes)).count == 43, "\(arguments(notes))")
         await desk.close()
     }
 
@@ -143,8 +157,9 @@ private let noting = """
     @Test(arguments: [
         (["get", "--exec", "", "http://h/"], "--exec is empty"), (["get", "--exec", " \n", "http://h/"], "--exec is empty"),
         (["get", "--exec-failed", "", "http://h/"], "--exec-failed is empty"),
-        (["get", "--exec", "echo done;", "http://h/"], "ends with “;”"), (["watch", "--exec", "sleep 1 & ", "7"], "ends with “&”"),
+        (["get", "--exec", "echo done;", "http://h/"], "ends with “;”"), (["watch", "--exec", "sleep 1 & \n", "7"], "ends with “&”"),
         (["add", "--exec", "true", "http://h/"], "todoku add does not wait for the end"),
+        (["add", "--exec-failed", "true", "http://h/"], "todoku add does not wait for the end"),
         (["wait", "--exec", "true", "--tag", "t"], "--exec needs named downloads"),
     ])
     func `is refused where it could do nothing, or would run the file`(arguments: [String], reason: String) async {
@@ -152,11 +167,57 @@ private let noting = """
         #expect(exit.status == 2 && exit.errors.contains(reason), "\(exit)")
     }
 
-    @Test func `takes a command that says itself where the path goes`() {
-        #expect(UserCommand("mpv \"$1\" &", takesPath: true).fault == nil)
+    @Test(arguments: [
+        ("file -b", "file -b \"$1\""), ("date\nsha256sum\n", "date\nsha256sum \"$1\""), ("grep -c 'a|b;'", "grep -c 'a|b;' \"$1\""),
+        ("-x", "-x \"$1\""), ("cp \"$1\" /b", "cp \"$1\" /b"), ("mpv \"$TODOKU_PATH\" &", "mpv \"$TODOKU_PATH\" &"),
+        ("awk '{ print $1 }'", "awk '{ print $1 }'"), ("echo $\u{301}", "echo $\u{301}"),
+    ])
+    func `adds the path to the end of a command without a dollar sign`(command: String, script: String) {
+        #expect(UserCommand(command, takesPath: true).fault == nil)
+        #expect(UserCommand(command, takesPath: true).arguments(path: "/a b") == ["sh", "-c", "--", script, "todoku", "/a b"])
+    }
+
+    @Test func `adds nothing to the command of a failure`() {
         #expect(UserCommand("echo done;", takesPath: false).fault == nil)
-        #expect(UserCommand("file -b", takesPath: true).arguments(path: "/a b") == ["sh", "-c", "file -b \"$@\"", "todoku", "/a b"])
-        #expect(UserCommand("cp \"$1\" /b", takesPath: true).arguments(path: "/a") == ["sh", "-c", "cp \"$1\" /b", "todoku", "/a"])
-        #expect(UserCommand("true", takesPath: false).arguments(path: nil) == ["sh", "-c", "true", "todoku"])
+        #expect(UserCommand("true", takesPath: false).arguments(path: nil) == ["sh", "-c", "--", "true", "todoku"])
+    }
+
+    @Test func `never runs the file itself, and takes a dash for a part of the command`() async throws {
+        let (desk, server, notes) = await makeDesk()
+        let script = "#!/bin/sh\ntouch '\(desk.bus.folder("hit"))'\n"
+        let hostile = ScriptedServer { _, reply in reply.respond(200, text: script) }
+        // The second line is the last, so the path is an argument there.
+        let lines = await desk.run("get", "--quiet", "--exec", "noting one\nnoting two\n\n", hostile.url("/run"))
+        #expect(lines.status == 0, "\(lines)")
+        #expect(arguments(notes) == ["[one]", "[two]", "[\(desk.downloads)/run]"])
+        let dash = await desk.run("get", "--quiet", "--exec=-x", server.url("/a"))
+        #expect(dash.status == 5 && dash.errors.contains("-x: not found"), "\(dash)")
+        #expect(!fileExists(desk.bus.folder("hit")))
+        await desk.close()
+    }
+
+    @Test @BusActor func `is for files: a download into an open file has no path`() async throws {
+        let commands = EndCommands(try ExecArguments.parse(["--exec", "false"]), json: false)
+        let unnamed = DownloadDescription(DownloadReference(number: 1), ["State": .string("finished"), "Path": .string("")])
+        commands.add(unnamed)
+        let first = await commands.finish()
+        #expect(first == .success)
+        let named = DownloadDescription(DownloadReference(number: 2), ["State": .string("finished"), "Path": .string("/dev/null")])
+        commands.add(named)
+        let second = await commands.finish()
+        #expect(second == .commandFailed)
+    }
+
+    @Test func `keeps ignored signals ignored, and lets a broken pipe end a command`() async throws {
+        let (desk, server, _) = await makeDesk()
+        let command = "trap '' HUP; exec '\(Desk.command)' get --quiet --exec \"$0\" '\(server.url("/a"))'"
+        func run(_ script: String) async -> Child.Exit {
+            await Child(["sh", "-c", command, script], environment: desk.environment, folder: desk.bus.folder.path).wait()
+        }
+        let hung = await run("kill -HUP $$; echo alive")
+        #expect(hung.succeeded(saying: "alive\n"), "\(hung)")
+        let piped = await run("kill -PIPE $$; echo alive")
+        #expect(piped.status == 5 && piped.errors.hasSuffix("it was ended by signal 13\n"), "\(piped)")
+        await desk.close()
     }
 }
