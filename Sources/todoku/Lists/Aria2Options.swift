@@ -188,7 +188,7 @@ struct Aria2Options: Equatable {
         throw Fault(
             name == "parameterized-uri"
                 ? catalog.text("Todoku does not expand a URL; write a line for each")
-                : catalog.text("“%1$s” asks not to download, which a batch always does; remove the line", name))
+                : catalog.text("“%1$s” asks for no download, but a batch downloads; remove the line", name))
     }
 
     /// - Parameter most: nil: any that 32 bits hold.

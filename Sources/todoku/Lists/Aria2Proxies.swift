@@ -13,9 +13,9 @@ struct Aria2Proxies: Equatable {
 
     mutating func set(_ name: String, to value: String) throws(Aria2Options.Fault) {
         if name == "no-proxy" {
-            exceptions = value.split(separator: ",").map { $0.filter { $0 != " " }.lowercased() }
+            exceptions = value.lowercased().filter { $0 != " " }.split(separator: ",").map { String($0) }
         } else if name.hasSuffix("-proxy") {
-            addresses[name] = .some(try Self.address(value))
+            try addresses.updateValue(Self.address(value), forKey: name)
         } else {
             logins[name] = value
         }
@@ -26,16 +26,24 @@ struct Aria2Proxies: Equatable {
         if exceptions?.contains(where: { ProxyException.covers($0, host: url.host, port: url.port) }) == true {
             return try Self.address("direct://")
         }
-        let names = ["\(url.scheme)-proxy", "all-proxy"]
-        for name in names {
-            guard let address = addresses[name] ?? nil else { continue }
-            guard let user = logins["\(name)-user"] else { return address }
-            let password = logins["\(name)-passwd"].map { ":\(Self.encoded($0))" } ?? ""
-            let parts = address.withoutCredentials.text.split(separator: "/", maxSplits: 1, omittingEmptySubsequences: false)
-            guard parts.count == 2 else { return address }
-            return try Self.address("\(parts[0])//\(Self.encoded(user))\(password)@\(parts[1].dropFirst())")
+        var isErased = false
+        for name in ["\(url.scheme)-proxy", "all-proxy"] {
+            guard let entry = addresses[name] else { continue }
+            if let address = entry { return try withLogin(address, name) }
+            isErased = true
         }
-        return names.contains { addresses.keys.contains($0) } ? try Self.address("direct://") : nil
+        guard isErased else { return nil }
+        return try Self.address("direct://")
+    }
+
+    /// `address` with the user and the password that the options beside `name` give.
+    private func withLogin(_ address: ProxyAddress, _ name: String) throws(Aria2Options.Fault) -> ProxyAddress? {
+        guard let user = logins["\(name)-user"] else { return address }
+        let password = logins["\(name)-passwd"].map { ":\(Self.encoded($0))" } ?? ""
+        // "http:", "", "host:3128"
+        let parts = address.withoutCredentials.text.split(separator: "/", omittingEmptySubsequences: false)
+        guard parts.count == 3 else { return address }
+        return try Self.address("\(parts[0])//\(Self.encoded(user))\(password)@\(parts[2])")
     }
 
     /// aria2 takes a proxy without a scheme for one of http. nil: `value` is empty.
@@ -46,11 +54,18 @@ struct Aria2Proxies: Equatable {
         }
     }
 
+    /// Percent-encodes all bytes but letters and digits of ASCII.
     private static func encoded(_ text: String) -> String {
-        text.utf8.map { byte in
-            let scalar = Unicode.Scalar(byte)
-            if byte < 0x80, scalar.properties.isAlphabetic || scalar.properties.numericType != nil { return String(scalar) }
-            return "\(byte < 16 ? "%0" : "%")\(String(byte, radix: 16))"
-        }.joined()
+        var result = ""
+        for byte in text.utf8 {
+            let character = Character(Unicode.Scalar(byte))
+            if character.isASCII, character.isLetter || character.isNumber {
+                result.append(character)
+            } else {
+                result.append(byte < 16 ? "%0" : "%")
+                result.append(String(byte, radix: 16))
+            }
+        }
+        return result
     }
 }

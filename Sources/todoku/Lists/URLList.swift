@@ -15,9 +15,13 @@ struct URLList: Equatable {
 
     /// Most bytes of a list: 10,000 URLs of the greatest length.
     private static let longest = (Limits.batchItems + 1) * (Limits.urlBytes + 2)
+    /// Most bytes of a line: a URL and its mirrors, of the greatest length.
+    private static let longestLine = (Limits.mirrors + 1) * (Limits.urlBytes + 2)
 
     let name: String
     private(set) var lines: [Line] = []
+    /// Counts the URLs, also those over the limit, which `lines` leaves out.
+    private var count = 0
     /// A sentence for each name of an option that has no effect, at its first place.
     private(set) var warnings: [String] = []
     /// The folder of the batch, for names with folders in them; nil: none is given.
@@ -56,30 +60,21 @@ struct URLList: Equatable {
     init(_ bytes: [UInt8], name: String, directory: String? = nil) throws(CommandFailure) {
         (self.name, self.directory) = (name, directory)
         let mark: [UInt8] = [0xEF, 0xBB, 0xBF]  // a byte order mark, as Windows' Notepad writes
-        let text = bytes.starts(with: mark) ? bytes[mark.count...] : bytes[...]
-        for (index, line) in text.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false).enumerated() {
-            let isIndented = line.first.map(Self.isBlank) ?? false
-            var line = line.drop(while: Self.isBlank)
-            while let last = line.last, Self.isBlank(last) { line.removeLast() }
-            guard let first = line.first, first != UInt8(ascii: "#") else { continue }
-            guard let text = String(validating: line, as: UTF8.self) else {
-                throw CommandFailure(.refused, catalog.text("%1$s, line %2$s: it is not UTF-8", name, String(index + 1)))
-            }
-            if isIndented, let option = Self.option(text) {
-                try take(option.name, option.value, line: index + 1)
-            } else {
-                try endEntry()
-                entry = try begin(text, line: index + 1)
-            }
+        var rest = bytes.starts(with: mark) ? bytes[mark.count...] : bytes[...]
+        var number = 0
+        while !rest.isEmpty {
+            let end = rest.firstIndex(of: UInt8(ascii: "\n")) ?? rest.endIndex
+            number += 1
+            try parse(rest[..<end], number)
+            rest = rest[end...].dropFirst()
         }
         try endEntry()
-        guard !lines.isEmpty else { throw CommandFailure(.usage, catalog.text("“%1$s” contains no URL", name)) }
-        guard lines.count <= Limits.batchItems else {
+        guard count > 0 else { throw CommandFailure(.usage, catalog.text("“%1$s” contains no URL", name)) }
+        guard count <= Limits.batchItems else {
             throw CommandFailure(
                 .refused,
                 catalog.text(
-                    "“%1$s” has %2$s URLs, but a batch takes at most %3$s", name, catalog.count(lines.count),
-                    catalog.count(Limits.batchItems)),
+                    "“%1$s” has %2$s URLs, but a batch takes at most %3$s", name, catalog.count(count), catalog.count(Limits.batchItems)),
                 name: ErrorName.limitExceeded.busName)
         }
     }
@@ -88,6 +83,27 @@ struct URLList: Equatable {
     var folders: Set<String> { Set(lines.compactMap { $0.request.directory }) }
 
     // MARK: Reading
+
+    private mutating func parse(_ bytes: ArraySlice<UInt8>, _ line: Int) throws(CommandFailure) {
+        let isIndented = bytes.first.map(Self.isBlank) ?? false
+        var content = bytes.drop(while: Self.isBlank)
+        while let last = content.last, Self.isBlank(last) { content.removeLast() }
+        guard let first = content.first, first != UInt8(ascii: "#") else { return }
+        guard content.count <= Self.longestLine else {
+            let reason = catalog.text("it is longer than %1$s bytes", catalog.count(Self.longestLine))
+            throw CommandFailure(.refused, Self.text(name, line: line, reason))
+        }
+        // UTF-16 has bytes of 0, and a text on the bus would end at the first of them.
+        guard !content.contains(0), let text = String(validating: content, as: UTF8.self) else {
+            throw CommandFailure(.refused, catalog.text("%1$s, line %2$s: it is not UTF-8", name, String(line)))
+        }
+        if isIndented, let option = Self.option(text) {
+            try setOption(option.name, to: option.value, line: line)
+        } else {
+            try endEntry()
+            entry = try begin(text, line: line)
+        }
+    }
 
     /// The parts of an option line; nil: it is none. A URL has a “:” before its first “=”.
     private static func option(_ text: String) -> (name: String, value: String)? {
@@ -111,11 +127,16 @@ struct URLList: Equatable {
         }
         // aria2's users repeat a URL to get another connection.
         var mirrors: [String] = []
-        for (url, text) in zip(urls, texts).dropFirst() where url.text != urls[0].text && !mirrors.contains(text) { mirrors.append(text) }
+        for (url, text) in zip(urls, texts) where url.text != urls[0].text && !mirrors.contains(text) {
+            guard mirrors.count < Limits.mirrors else {
+                throw failure(Refusal(.limitExceeded, "A URL has at most \(Limits.mirrors) mirrors."), line: line)
+            }
+            mirrors.append(text)
+        }
         return Entry(line: line, text: texts[0], url: urls[0], mirrors: mirrors)
     }
 
-    private mutating func take(_ option: String, _ value: String, line: Int) throws(CommandFailure) {
+    private mutating func setOption(_ option: String, to value: String, line: Int) throws(CommandFailure) {
         guard entry != nil else {
             let text = catalog.text("the option “%1$s” belongs to no URL; a URL line comes first", option)
             throw failure(Aria2Options.Fault(text), line: line)
@@ -129,6 +150,9 @@ struct URLList: Equatable {
     private mutating func endEntry() throws(CommandFailure) {
         guard let entry else { return }
         self.entry = nil
+        count += 1
+        // Only the number of the others matters, for the error.
+        guard count <= Limits.batchItems else { return }
         var line = Line(number: entry.line, url: entry.text)
         do throws(Aria2Options.Fault) {
             line.request = try entry.options.request(for: entry.url, uris: entry.mirrors.count +| 1, in: directory)

@@ -110,13 +110,34 @@ import Testing
         ("http://h/f\n  split=0", 2, "above 0"), ("http://h/f\n  split=x", 2, "above 0"),
         ("http://h/f\n  split=4294967296", 2, "above 0"), ("http://h/f\n  timeout=601", 2, "from 1 to 600"),
         ("http://h/f\n  max-tries=-1", 2, "whole number"), ("http://h/f\n  max-download-limit=fast", 2, "not a speed"),
-        ("http://h/f\n  pause=yes", 2, "true or false"), ("http://h/f\n  dry-run=true", 2, "not to download"),
+        ("http://h/f\n  pause=yes", 2, "true or false"), ("http://h/f\n  dry-run=true", 2, "a batch downloads"),
         ("http://h/{a,b}\n  parameterized-uri=true", 2, "a line for each"), ("http://h/f\tftp://h/f", 1, "only http and https"),
+        ("http://h/f\n  out=a\u{0}b", 2, "not UTF-8"), ("http://h/f\n  header=A: b\u{0}", 2, "not UTF-8"),
+        ("h\u{0}t\u{0}t\u{0}p\u{0}", 1, "not UTF-8"), ("http://h/f\n  all-proxy=http://p/%00", 2, "a path or a query"),
+        ("http://h/f\n  all-proxy=http://u:secret%00@p", 2, "cannot be sent"), ("http://h/f\n  all-proxy=direct://p", 2, "no proxy"),
+        ("http://h/f\n  all-proxy=p\n  all-proxy-user=a:b", 1, "cannot be sent"),
     ])
     func `is refused with the line of its fault`(text: String, line: Int, reason: String) throws {
         let message = try #require(fault(text))
         #expect(message.hasPrefix("f, line \(line): ") && message.contains(reason), "\(message)")
         #expect(!message.contains("secret"))
+    }
+
+    @Test func `has lines of a bounded length, and a bounded number of mirrors`() {
+        let line = String(repeating: "x", count: 300_000)
+        #expect(fault(line)?.hasPrefix("f, line 1: it is longer than ") == true)
+        let urls = (0...Limits.mirrors + 1).map { "http://h/\($0)" }
+        #expect(fault(urls.dropLast().joined(separator: "\t")) == nil)
+        #expect(fault(urls.joined(separator: "\t")) == "f, line 1: A URL has at most 32 mirrors.")
+    }
+
+    @Test func `counts the URLs over the limit of a batch without keeping them`() throws {
+        let lines = String(repeating: "http://h/f\n  split=2\n", count: Limits.batchItems)
+        #expect(try read(lines).count == Limits.batchItems)
+        #expect(fault(lines + "http://h/f\nhttp://h/f\n")?.contains("but a batch takes at most") == true)
+        #expect(fault(lines + "http://h/f\nnonsense\n")?.hasPrefix("f, line 20002: ") == true)
+        #expect(fault(String(repeating: "\n", count: 1_000_000))?.contains("no URL") == true)
+        #expect(try read("# \(String(repeating: "x", count: 300_000))\nhttp://h/f").count == 1)
     }
 
     @Test func `says once of each option that it has no effect here`() throws {
