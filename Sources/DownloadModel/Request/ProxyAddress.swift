@@ -42,7 +42,9 @@ public struct ProxyAddress: Hashable, Sendable {
         }
         let userText = String(decoding: user, as: UTF8.self)
         guard user.isEmpty || (try? DownloadURL("http://\(userText)@host/")) != nil else {
-            throw invalid("has a user name or password with a character that must be percent-encoded.")
+            throw invalid(
+                "has a user name or password that cannot be sent; percent-encode special characters, and use no control character, nor a "
+                    + "colon in the name.")
         }
         let tail = place.lastIndex(of: UInt8(ascii: "]")).map { place[$0...] } ?? place
         let hasPort = tail.contains(UInt8(ascii: ":")) && tail.last != UInt8(ascii: ":")

@@ -45,8 +45,9 @@ struct RequestArguments: ParsableArguments {
 
     @OptionGroup var login: CredentialArguments
 
-    @Option(help: .option(\.proxy, "url"), transform: RequestArguments.parseProxy)
-    var proxy: ProxyAddress?
+    /// Read in `check` instead of by ArgumentParser, whose errors repeat the value: it may contain a password.
+    @Option(help: .option(\.proxy, "url"))
+    var proxy: String?
 
     @Option(help: .option(\.checksum, "checksum"))
     var checksum: String?
@@ -196,6 +197,11 @@ struct RequestArguments: ParsableArguments {
         if let checksum {
             do throws(Refusal) { _ = try Checksum(checksum) } catch { throw ValidationError(error.message) }
         }
+        if let proxy {
+            do throws(Refusal) { _ = try ProxyAddress(proxy) } catch {
+                throw ValidationError(CommandWords.replacingKeys(in: error.message))
+            }
+        }
         if output == "-" {
             throw ValidationError("Standard output is no file that the service could write. Write instead: cat \"$(todoku fetch URL)\"")
         }
@@ -235,7 +241,7 @@ struct RequestArguments: ParsableArguments {
         let (username, password) = try login.read()
         request.set(\.username, to: username)
         request.set(\.password, to: password)
-        request.set(\.proxy, to: proxy)
+        if let proxy, let address = try? ProxyAddress(proxy) { request.proxy = address }
         request.set(\.ifExists, to: ifExists?.policy)
         if !header.isEmpty { request.headers = header }
         if !mirror.isEmpty { request.mirrors = mirror }
@@ -288,10 +294,6 @@ struct RequestArguments: ParsableArguments {
     @Sendable static func parsePriority(_ text: String) throws -> Int32 {
         if let priority = Int32(text) { return priority }
         throw ValidationError("“\(text)” is not a priority; write a whole number such as 10 or -1. A higher number starts first.")
-    }
-
-    @Sendable static func parseProxy(_ text: String) throws -> ProxyAddress {
-        do throws(Refusal) { return try ProxyAddress(text) } catch { throw ValidationError(CommandWords.replacingKeys(in: error.message)) }
     }
 
     @Sendable static func parsePieceHashes(_ text: String) throws -> PieceHashes {

@@ -82,6 +82,12 @@ import Testing
         #expect(try options(["--user", "me:a:b"]) == ["username": .string("me"), "password": .string("a:b")])
     }
 
+    @Test(arguments: ["http://me:secret@h/path", "http://me:secret@", "me:secret@h:3128", "http://me:secret", "ftp://me:secret@h"])
+    func `name a proxy whose password no error repeats`(proxy: String) async {
+        let exit = await Child.run([Desk.command, "get", "--proxy", proxy, "http://h/f"])
+        #expect(exit.status == 2 && exit.errors.contains("--proxy") && !exit.errors.contains("secret"), "\(exit)")
+    }
+
     @Test(arguments: [
         ["--token", "x"], ["-o", "/tmp"], ["-o", "x/"], ["-o", "a", "-d", "b"], ["--password-file", "x"],
         ["--user", "a:b", "--password-file", "x"],
