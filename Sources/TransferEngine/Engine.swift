@@ -330,6 +330,7 @@ public actor Engine {
         }
         options.ownsConnection = segment.transfer.isDivided(besides: segment)
         options.proxy = proxy ?? ""
+        options.heedsNoProxy = request.proxy == nil
         (options.certificateFile, options.certificateFolder) = (configuration.certificateFile, configuration.certificateFolder)
         segment.heard(.now)
         do throws(CurlError) {

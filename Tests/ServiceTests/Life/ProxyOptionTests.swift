@@ -30,6 +30,14 @@ internal import Testing
         #expect(proxy.requests.count == 3, "another download has its own proxy")
     }
 
+    @Test func `holds for all hosts, whatever the environment excepts`() async throws {
+        let running = try await Running.start(extra: ["no_proxy": "*", "NO_PROXY": "*"])
+        for url in ["http://files.example/a", "http://127.0.0.1:1/b", "http://localhost:1/c"] {
+            let file = try await running.fetch(url, ["proxy": .string(proxy.url())])
+            #expect(readFile(file) == Array("through \(url)".utf8))
+        }
+    }
+
     @Test func `is none if it says direct`() async throws {
         let server = ScriptedServer { request, reply in reply.respond(200, text: "straight to \(request.target)") }
         let running = try await Running.start(extra: ["http_proxy": proxy.url(), "no_proxy": ""])
