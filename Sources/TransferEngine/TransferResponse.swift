@@ -115,7 +115,9 @@ extension Transfer {
         }
         if attempt.head.isTransferCoded { return failure("a body in a transfer coding that Todoku did not request") }
         guard let coding = attempt.head.coding else { return nil }
-        let given = FileName.chosen(contentDisposition: attempt.head.bytes("content-disposition"), url: attempt.url, decode: iconvDecoder)
+        let given = FileName.chosen(
+            contentDisposition: attempt.head.bytes("content-disposition"), url: attempt.url, mediaType: attempt.head.mediaType,
+            decode: iconvDecoder)
         // `fileName`: the file may get another name than the server gives.
         let names = [given, fileName(attempt), request.knownName].compactMap(\.self)
         if coding == .unknown || coding.isOfFileItself(mediaType: attempt.head.mediaType, names: names) {
