@@ -61,7 +61,7 @@ struct GetCommand: ParsableCommand {
         let names = TakenNames(client, self.request, isQuiet: quiet || output.json)
         for (index, url) in urls.enumerated() {
             do throws(ClientError) {
-                let download = try await client.download(url, try await names.settle(request, for: url))
+                let download = try await client.download(url, try await names.withAnswer(request, for: url))
                 if !queued.contains(download) { queued.append(download) }
                 follower.queued(download)
             } catch {
@@ -113,7 +113,7 @@ struct AddCommand: ParsableCommand {
             let names = TakenNames(client, self.request, isQuiet: quiet || output.json)
             for (index, url) in urls.enumerated() {
                 do throws(ClientError) {
-                    let download = try await client.download(url, try await names.settle(request, for: url))
+                    let download = try await client.download(url, try await names.withAnswer(request, for: url))
                     if !quiet { Output.write((output.json ? download.json.text : download.description) + "\n") }
                 } catch {
                     guard error.cause == .refused else { throw error }

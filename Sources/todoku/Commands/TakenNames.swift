@@ -4,8 +4,8 @@ internal import Glibc
 internal import Localization
 internal import TodokuClient
 
-/// Looks whether the name of a file is taken, before its download is queued: to ask the user (`--if-exists ask`), or to tell that the same
-/// URL was downloaded before.
+/// Checks before a download is queued whether the name of its file is taken. Then it asks the user (`--if-exists ask`), or says that the
+/// same URL was downloaded before.
 @BusActor final class TakenNames {
     /// What the help of a command says of `ask`.
     nonisolated static let discussion = """
@@ -15,7 +15,7 @@ internal import TodokuClient
 
     private let client: DownloaderClient
     private let asks: Bool
-    /// Whether a download of the same URL is worth a sentence.
+    /// Whether to say that the same URL was downloaded before.
     private let tells: Bool
     private var defaultDirectory: String?
 
@@ -28,7 +28,7 @@ internal import TodokuClient
     }
 
     /// The request for `url`, with the user's answer if the name is taken.
-    func settle(_ request: DownloadRequest, for url: String) async throws(ClientError) -> DownloadRequest {
+    func withAnswer(_ request: DownloadRequest, for url: String) async throws(ClientError) -> DownloadRequest {
         guard asks || tells, let path = try await path(request, url), Self.isTaken(path) else { return request }
         guard asks else {
             if try await isDownload(of: url, path) {
@@ -43,7 +43,7 @@ internal import TodokuClient
         return request
     }
 
-    /// Where the file will go; nil: only the server's answer tells, or the URL is none.
+    /// Where the file will go; nil: only the server's answer tells, or `url` is no URL.
     private func path(_ request: DownloadRequest, _ url: String) async throws(ClientError) -> String? {
         guard let name = request.fileName ?? (try? DownloadURL(url)).flatMap({ FileName.ofURL($0) }) else { return nil }
         if let directory = request.directory { return "\(directory)/\(name)" }
@@ -70,7 +70,7 @@ internal import TodokuClient
     private func answer(about path: String) -> ExistingFilePolicy {
         let question = catalog.text("“%1$s” exists. [r]ename the new file, re[p]lace the old one, or [s]kip? [r]", TerminalText.plain(path))
         while true {
-            // If the terminal is gone, the answer is that which loses nothing.
+            // Without a terminal, no file may be lost.
             guard let line = Terminal.line(prompt: "\(question) ") else { return .rename }
             switch line.lowercased() {
             case "", "r", "rename": return .rename

@@ -105,7 +105,7 @@ struct URLList: Equatable {
         }
     }
 
-    /// The parts of an option line; nil: it is none. A URL has a “:” before its first “=”.
+    /// The parts of an option line; nil: `text` is no option line. A URL has a “:” before its first “=”.
     private static func option(_ text: String) -> (name: String, value: String)? {
         guard let equals = text.firstIndex(of: "=") else { return nil }
         let name = trimmed(text[..<equals])

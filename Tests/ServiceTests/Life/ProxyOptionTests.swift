@@ -62,7 +62,8 @@ internal import Testing
         let option: [String: Variant] = ["proxy": .string("http://me:p%40w@127.0.0.1:\(proxy.port)")]
         let path = try await running.download(url, option)
         #expect(readFile(try await running.client.wait(path)) == Array("through \(url)".utf8))
-        #expect(!"\(try await running.client.all(path))".contains("p%40w"))
+        let properties = "\(try await running.client.all(path))"
+        #expect(!properties.contains("p%40w"))
         let refused = await thrown { try await running.fetch(url, ["proxy": .string("http://127.0.0.1:\(proxy.port)")]) }
         #expect(refused?.name == todokuError("HttpStatus") && refused?.message.contains("407") == true, "\(refused as Any)")
     }
