@@ -6,8 +6,8 @@ internal import TodokuClient
 
 /// Tells people whose session is not Japanese, once, how to change the language of toasts and tray.
 enum LanguageHint {
-    /// Call after a command has succeeded. Says nothing to programs. Says nothing if the file that remembers the hint cannot be made, because
-    /// the hint would then come each time.
+    /// Call after a command has succeeded. Says nothing to programs. Says nothing either if the file that remembers the hint cannot be
+    /// made, because the hint would then come each time.
     @BusActor static func tell(_ client: DownloaderClient, json: Bool) async {
         guard !json, Terminal.current != nil, Terminal.errorsAreSeen, Catalog(.auto).spoken != .japanese else { return }
         guard !CommandLine.arguments.contains(where: { $0 == "-q" || $0 == "--quiet" }) else { return }
