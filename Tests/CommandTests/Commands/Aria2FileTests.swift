@@ -1,5 +1,6 @@
 import DBus
 import DownloadModel
+import DownloaderInterface
 import TestSupport
 import Testing
 
