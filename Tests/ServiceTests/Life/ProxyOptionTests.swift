@@ -10,6 +10,7 @@ internal import Testing
     /// Works like a real HTTP proxy for GET: requests have the whole URL, and names stand for servers.
     private let proxy = ScriptedServer { request, reply in
         switch request.target {
+        case "http://files.example/gone": reply.respond(404)
         case "http://files.example/moved": reply.respond(302, ["Location": "http://other.example/b"])
         case "http://files.example/private" where request.field("Proxy-Authorization") != "Basic bWU6cEB3": reply.respond(407)
         default: reply.respond(200, text: "through \(request.target)")
@@ -66,6 +67,15 @@ internal import Testing
         #expect(!properties.contains("p%40w"))
         let refused = await thrown { try await running.fetch(url, ["proxy": .string("http://127.0.0.1:\(proxy.port)")]) }
         #expect(refused?.name == todokuError("HttpStatus") && refused?.message.contains("407") == true, "\(refused as Any)")
+    }
+
+    @Test func `stays with a fresh link, also to another origin`() async throws {
+        let running = try await Running.start()
+        let path = try await running.download("http://files.example/gone", ["proxy": .string(proxy.url())])
+        let gone = await thrown { try await running.client.wait(path) }
+        #expect(gone?.name == todokuError("HttpStatus"), "\(gone as Any)")
+        try await running.client.call(Download.replaceUrl, at: path, ("http://other.example/b", [:]))
+        #expect(readFile(try await running.client.wait(path)) == Array("through http://other.example/b".utf8))
     }
 
     @Test func `holds after a restart, and for a proxy that is not there`() async throws {
