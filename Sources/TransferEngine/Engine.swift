@@ -280,7 +280,9 @@ public actor Engine {
     /// - Parameter isFresh: whether kept connections must not be used.
     func fetch(_ segment: Segment, isFresh: Bool = false) {
         guard !segment.isNamedAway else { return fail(segment, segment.keptAway, by: nil) }
-        if let choice = configuration.proxies.choice(for: segment.url) { return connect(segment, choice, isFresh: isFresh) }
+        if let choice = segment.transfer.request.proxy ?? configuration.proxies.choice(for: segment.url) {
+            return connect(segment, choice, isFresh: isFresh)
+        }
         guard let resolve = configuration.desktopProxy, !isLoopbackAddress(segment.url.host) else {
             return connect(segment, .direct, isFresh: isFresh)
         }
@@ -328,6 +330,7 @@ public actor Engine {
         }
         options.ownsConnection = segment.transfer.isDivided(besides: segment)
         options.proxy = proxy ?? ""
+        options.heedsNoProxy = request.proxy == nil
         (options.certificateFile, options.certificateFolder) = (configuration.certificateFile, configuration.certificateFolder)
         segment.heard(.now)
         do throws(CurlError) {

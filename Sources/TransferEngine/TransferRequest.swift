@@ -37,6 +37,8 @@ public struct TransferRequest: Sendable {
     /// Sent to the first origin only.
     public var username: String?
     public var password: String?
+    /// The proxy of all requests; nil: that of `EngineConfiguration`.
+    public var proxy: ProxyChoice?
     /// Safe bare name chosen by the caller; nil: the name comes from the response, else from the URL.
     public var fileName: String?
     /// From an earlier response about the held bytes: a response with only the rest may omit it (RFC 9110 §15.3.7).

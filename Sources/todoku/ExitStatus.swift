@@ -12,6 +12,8 @@ enum ExitStatus: Int32 {
     case refused = 3
     /// `fetch --exit-code`: the server has nothing newer than the cached copy.
     case unchanged = 4
+    /// A command of `--exec` or `--exec-failed` failed.
+    case commandFailed = 5
     /// Ctrl-C was pressed; the downloads continue.
     case interrupted = 130
 

@@ -15,7 +15,10 @@ enum Program {
     static func run(json: Bool, _ body: @escaping @BusActor @Sendable (DownloaderClient) async throws -> ExitStatus) -> Never {
         BusActor.runMain {
             do {
-                finish(try await body(try await DownloaderClient.connect()))
+                let client = try await DownloaderClient.connect()
+                let status = try await body(client)
+                if status == .success { await LanguageHint.tell(client, json: json) }
+                finish(status)
             } catch {
                 finish(report(error, json: json))
             }

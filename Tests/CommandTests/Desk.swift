@@ -10,7 +10,10 @@ struct Desk {
     /// - Parameters:
     ///   - tools: scripts by name, whose folder is the first in PATH.
     ///   - extra: additional environment variables.
-    init(hasService: Bool = true, tools: [String: String] = [:], extra: [String: String] = [:]) async {
+    ///   - isFirstRun: whether the command has never run at a terminal before. Then it says once how to change the language of toasts.
+    init(
+        hasService: Bool = true, tools: [String: String] = [:], extra: [String: String] = [:], isFirstRun: Bool = false
+    ) async {
         // On a busy machine, half a minute may pass between two commands of a test. The service must not leave meanwhile.
         let service = "\(Desk.service) --idle-exit 3600"
         let home = TemporaryFolder("todoku-tools")
@@ -21,6 +24,10 @@ struct Desk {
             extra: ["PATH": path, "TERM": "xterm", "no_proxy": extra["http_proxy"] == nil ? "*" : ""].merging(extra) { $1 })
         environment = bus.environment
         self.tools = home
+        if !isFirstRun {
+            bus.folder.makeFolder("state/todoku")
+            writeFile(bus.folder("state/todoku/language-hint"), [])
+        }
     }
     private let tools: TemporaryFolder
 

@@ -21,7 +21,7 @@ import Testing
         "expect-type": .text("image/*"), "only-if-changed": .flag(true), "headers": .fields([HeaderField(name: "A", value: "b: c")]),
         "mirrors": .texts(["https://m.example.org/a?b=c", "http://h/"]), "find-mirrors": .flag(true), "user-agent": .text(""),
         "referrer": .text("http://h/"),
-        "username": .text("u"), "password": .text("p\\n"),
+        "username": .text("u"), "password": .text("p\\n"), "proxy": .text("socks5h://u:p%40@[::1]:1080"),
         "allow-private": .flag(false), "allow-downgrade": .flag(true), "renewable": .flag(true), "start": .flag(false),
         "priority": .int32(.min), "speed-limit": .uint64(.max), "connections": .uint32(16),
         "stall-timeout": .uint32(.max), "retries": .uint32(0),
@@ -89,7 +89,8 @@ import Testing
             ("if-exists", .text("replace"), false), ("if-exists", .text("fail"), true), ("extract", .flag(true), true),
             ("extract", .text("maps"), true), ("allow-private", .flag(true), false),
             ("allow-private", .flag(false), true), ("priority", .int32(1), false), ("priority", .int32(0), true),
-            ("icon", .text("file:///a"), false), ("icon", .text("/a"), false), ("icon", .text("folder"), true),
+            ("proxy", .text("http://h:1"), false), ("proxy", .text("direct://"), false), ("icon", .text("file:///a"), false),
+            ("icon", .text("/a"), false), ("icon", .text("folder"), true),
             ("desktop-id", .text("org.example.App"), true), ("desktop-id", .text("org.other"), false),
         ] as [(String, OptionValue, Bool)])
     func `says what a sandboxed app may ask for`(key: String, value: OptionValue, isAllowed: Bool) throws {

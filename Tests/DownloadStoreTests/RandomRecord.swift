@@ -72,6 +72,8 @@ struct RandomRecords {
         options.referrer = perhaps { $0.text() }
         options.username = perhaps { $0.text() }
         options.password = perhaps { $0.text() }
+        let proxies = ["none", "direct://", "http://h", "socks5h://u%25:p@[::1]:1"]
+        options.proxy = try? ProxyAddress(proxies.randomElement(using: &generator)!)
         options.mirrors = (0..<Int.random(in: 0...3, using: &generator)).map { "https://m\($0).example.org/\(number())" }
         options.findsMirrors = .random(using: &generator)
         options.checksum = perhaps { $0.checksum() }
@@ -195,6 +197,7 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
     record.options.referrer = "https://example.org/"
     record.options.username = "user"
     record.options.password = "pass: word"
+    record.options.proxy = try? ProxyAddress("socks4a://user:pass%20word@proxy.example.org:1080")
     record.options.mirrors = ["https://m.example.org/a?b", "http://n.example.org/"]
     record.options.checksum = Checksum(.sha512, digest: [UInt8](repeating: 0xA5, count: 64))
     record.options.pieceHashes = PieceHashes(.md5, length: 1, digests: [UInt8](repeating: 0x5A, count: 32))

@@ -45,7 +45,7 @@ _FOREVER = GLib.MAXINT  # GDBus's word for no time limit; without it, GDBus give
 _MOST_LOSSES, _STEADY = 6, 30.0  # losses in a row; seconds after which a loss begins a new row
 _KEYS = {
     "s": "activate app body checksum desktop-id directory expect-type extract filename icon if-exists notify password piece-hashes "
-    "referrer sound tag title token user-agent username",
+    "proxy referrer sound tag title token user-agent username",
     "b": "allow-downgrade allow-metered allow-private find-mirrors only-if-changed renewable show-progress start",
     "t": "deadline max-size not-before size speed-limit",
     "u": "connections notify-delay request-interval retries stall-timeout",

@@ -74,6 +74,7 @@ extension Downloader {
         request.referrer = options.referrer
         request.username = options.username
         request.password = options.password
+        request.proxy = options.proxy?.choice
         // The row may be older than today's rules, or may not be ours.
         request.fileName = options.fileName.flatMap { FileName.isBare($0) ? $0 : FileName.safe($0) }
         (request.knownName, request.knownType) = (record.fileName, record.mediaType)

@@ -34,8 +34,11 @@ extension DownloadRecord {
 }
 
 extension DownloadOptions {
-    /// Whether the options hold secrets for the server: credentials, or header fields, which may be tokens or cookies.
-    public var holdsSecrets: Bool { !headers.isEmpty || username != nil || password != nil }
+    /// Whether the options hold secrets for the server or its proxy: credentials, or header fields, which may be tokens or cookies.
+    public var holdsSecrets: Bool { !headers.isEmpty || username != nil || password != nil || proxy?.hasCredentials == true }
 
-    public mutating func forgetSecrets() { (headers, username, password) = ([], nil, nil) }
+    public mutating func forgetSecrets() {
+        (headers, username, password) = ([], nil, nil)
+        proxy = proxy?.withoutCredentials
+    }
 }

@@ -19,8 +19,8 @@ struct RequestArguments: ParsableArguments {
     @Option(help: .option(\.fileName, "name"))
     var filename: String?
 
-    @Option(help: .option(\.ifExists))
-    var ifExists: ExistingFilePolicy?
+    @Option(help: "What to do if the name is taken (default: rename, to “name (1)”); ask asks at the terminal.")
+    var ifExists: ExistingFileChoice?
 
     @Option(help: .option(\.extract, "folder"), completion: .directory)
     var extract: ExtractArgument?
@@ -44,6 +44,10 @@ struct RequestArguments: ParsableArguments {
     var referrer: String?
 
     @OptionGroup var login: CredentialArguments
+
+    /// Read in `check` instead of by ArgumentParser, whose errors repeat the value: it may contain a password.
+    @Option(help: .option(\.proxy, "url"))
+    var proxy: String?
 
     @Option(help: .option(\.checksum, "checksum"))
     var checksum: String?
@@ -163,36 +167,55 @@ struct RequestArguments: ParsableArguments {
     }
 
     /// For the command's `validate`: options that name one file need a single URL.
-    func check(urls: [String]) throws {
+    ///
+    /// - Parameter mayAsk: the command asks for `--if-exists ask`.
+    func check(urls: [String], mayAsk: Bool = false) throws {
         if let option = urls.count > 1 ? optionsOfOne.first : nil {
             throw ValidationError("--\(option) is for one URL, but \(urls.count) are given.")
         }
-        try check()
+        try check(mayAsk: mayAsk)
     }
 
     /// For `validate` of a command that queues a list.
-    func checkForList() throws {
+    ///
+    /// - Parameter mayNameFolders: the list itself may name folders.
+    func checkForList(mayNameFolders: Bool = false) throws {
         if let option = optionsOfOne.first { throw ValidationError("--\(option) is for one URL, not for a list.") }
-        try check()
+        try check(mayNameFolders: mayNameFolders)
     }
 
-    private func check() throws {
+    private func check(mayNameFolders: Bool = false, mayAsk: Bool = false) throws {
         if output != nil, directory != nil || filename != nil {
             throw ValidationError("--output already gives the folder and the name; leave --directory and --filename out.")
         }
         if extract?.isPath == true, output != nil || directory != nil {
             throw ValidationError("--extract with a path already gives the folder; leave --output and --directory out.")
         }
-        if parents, output == nil, directory == nil { throw ValidationError("--parents needs --output or --directory.") }
+        if parents, output == nil, directory == nil, !mayNameFolders { throw ValidationError("--parents needs --output or --directory.") }
+        if ifExists == .ask { try checkQuestion(mayAsk) }
         if token != nil, app == nil { throw ValidationError("--token needs --app.") }
         if let checksum {
             do throws(Refusal) { _ = try Checksum(checksum) } catch { throw ValidationError(error.message) }
+        }
+        if let proxy {
+            do throws(Refusal) { _ = try ProxyAddress(proxy) } catch {
+                throw ValidationError(CommandWords.replacingKeys(in: error.message))
+            }
         }
         if output == "-" {
             throw ValidationError("Standard output is no file that the service could write. Write instead: cat \"$(todoku fetch URL)\"")
         }
         if let output, LocalPath.isFolder(output) { throw ValidationError("“\(output)” is a folder; give it as --directory.") }
         if let output, try LocalPath.split(output) == nil { throw ValidationError("--output “\(output)” does not end in a file name.") }
+    }
+
+    private func checkQuestion(_ mayAsk: Bool) throws {
+        let others = "use rename, replace, skip or fail."
+        guard mayAsk else { throw ValidationError("--if-exists ask is for todoku get and todoku add; \(others)") }
+        guard extract == nil else { throw ValidationError("--if-exists ask does not go with --extract; use rename, skip or fail.") }
+        guard Terminal.canAsk, !CommandLine.arguments.contains("--json") else {
+            throw ValidationError("There is no terminal to ask what to do if the name is taken; \(others)")
+        }
     }
 
     private var optionsOfOne: [String] {
@@ -218,7 +241,8 @@ struct RequestArguments: ParsableArguments {
         let (username, password) = try login.read()
         request.set(\.username, to: username)
         request.set(\.password, to: password)
-        request.set(\.ifExists, to: ifExists)
+        if let proxy, let address = try? ProxyAddress(proxy) { request.proxy = address }
+        request.set(\.ifExists, to: ifExists?.policy)
         if !header.isEmpty { request.headers = header }
         if !mirror.isEmpty { request.mirrors = mirror }
         if findMirrors { request.findsMirrors = true }

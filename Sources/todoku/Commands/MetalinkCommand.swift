@@ -106,6 +106,7 @@ struct DocumentFile {
         var own = DownloadRequest()
         (own.maxSize, own.notify, own.showProgress) = (ByteCount(Limits.documentBytes), .never, false)
         (own.userAgent, own.allowsPrivate, own.allowsMetered) = (request.userAgent, request.allowsPrivate, request.allowsMetered)
+        own.set(\.proxy, to: request.proxy)
         if !request.app.isEmpty { own.app = request.app }
         let download: DownloadReference
         do throws(ClientError) { download = try await client.download(url, into: descriptor, own) } catch {

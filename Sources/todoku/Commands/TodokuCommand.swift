@@ -21,6 +21,7 @@ struct TodokuCommand: ParsableCommand {
               2    the command line is not valid
               3    the service refused the call, or cannot be reached
               4    fetch --exit-code: nothing new was downloaded
+              5    a command of --exec or --exec-failed failed
               130  Ctrl-C was pressed; the downloads continue
             """,
         subcommands: [

@@ -22,6 +22,9 @@ struct Terminal {
 
     static var errorsAreSeen: Bool { isatty(STDERR_FILENO) != 0 }
 
+    /// Whether somebody can answer a question.
+    static var canAsk: Bool { isatty(STDIN_FILENO) != 0 && errorsAreSeen }
+
     /// Whether the locale uses UTF-8 (LC_ALL before LC_CTYPE before LANG, as in locale(7)).
     static var isUTF8: Bool {
         for name in ["LC_ALL", "LC_CTYPE", "LANG"] {
@@ -32,23 +35,28 @@ struct Terminal {
         return false
     }
 
-    /// Asks for a password on the terminal without echo. Ctrl-C restores the terminal and ends the program. nil: there is no terminal.
-    static func password(prompt: String) -> String? {
+    /// Asks for a password on the terminal without echo, as `line` does.
+    static func password(prompt: String) -> String? { line(prompt: prompt, isSecret: true) }
+
+    /// Asks for a line on the terminal. Ctrl-C restores the terminal and ends the program, also while SIGINT is blocked. nil: there is no
+    /// terminal, or the line is not UTF-8.
+    static func line(prompt: String, isSecret: Bool = false) -> String? {
         let terminal = open("/dev/tty", O_RDWR | O_CLOEXEC)
         guard terminal >= 0 else { return nil }
         defer { close(terminal) }
         var before = termios()
         guard tcgetattr(terminal, &before) == 0 else { return nil }
-        var silent = before
-        silent.c_lflag &= ~tcflag_t(ECHO | ISIG)
-        withUnsafeMutableBytes(of: &silent.c_cc) { $0[Int(VEOL)] = interrupt }  // Ctrl-C ends the line, and is its last byte
-        tcsetattr(terminal, TCSAFLUSH, &silent)
+        var changed = before
+        changed.c_lflag &= ~tcflag_t(isSecret ? ECHO | ISIG : ISIG)
+        withUnsafeMutableBytes(of: &changed.c_cc) { $0[Int(VEOL)] = interrupt }  // Ctrl-C ends the line, and is its last byte
+        tcsetattr(terminal, TCSAFLUSH, &changed)
         defer { tcsetattr(terminal, TCSAFLUSH, &before) }
         let prompt = Array(prompt.utf8)
         _ = write(terminal, prompt, prompt.count)
         let line = InputLine.read(from: terminal)
-        _ = write(terminal, "\n", 1)
-        if line?.utf8.last == interrupt {
+        let isInterrupted = line?.utf8.last == interrupt
+        if isSecret || isInterrupted { _ = write(terminal, "\n", 1) }
+        if isInterrupted {
             tcsetattr(terminal, TCSAFLUSH, &before)
             Program.finish(.interrupted)
         }

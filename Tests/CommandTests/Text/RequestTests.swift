@@ -21,7 +21,8 @@ import Testing
         let all = try options([
             "--app", "org.example.App", "--token", "ch_1", "-d", "/tmp/x/../y", "--filename", "a.bin", "--if-exists", "replace", "-H",
             "X-A: 1",
-            "-H", "X-B:2", "--user-agent", "ua", "--referrer", "http://r/", "--user", "me", "--password-file", folder("secret"),
+            "-H", "X-B:2", "--user-agent", "ua", "--referrer", "http://r/", "--user", "me", "--password-file", folder("secret"), "--proxy",
+            "socks5h://u:p@h:1080",
             "--checksum",
             checksum, "--piece-hashes", "md5:4:" + String(repeating: "0b", count: 48), "--size", "10", "--max-size", "10M", "--paused",
             "--priority", "-5", "--speed-limit", "500K", "--stall-timeout", "5s",
@@ -42,6 +43,7 @@ import Testing
         #expect(read.ifExists == .replace)
         #expect(read.headers == [HeaderField(name: "X-A", value: "1"), HeaderField(name: "X-B", value: "2")])
         #expect((read.userAgent, read.referrer, read.username, read.password) == ("ua", "http://r/", "me", "pässword"))
+        #expect(read.proxy?.text == "socks5h://u:p@h:1080")
         #expect(read.checksum?.description == checksum.lowercased() && read.pieceHashes?.count == 3)
         #expect((read.size, read.maxSize, read.start, read.priority) == (10, 10_485_760, false, -5))
         #expect((read.speedLimit, read.connections, read.stallTimeout, read.retries) == (512_000, 8, .seconds(5), 3))
@@ -80,12 +82,18 @@ import Testing
         #expect(try options(["--user", "me:a:b"]) == ["username": .string("me"), "password": .string("a:b")])
     }
 
+    @Test(arguments: ["http://me:secret@h/path", "http://me:secret@", "me:secret@h:3128", "http://me:secret", "ftp://me:secret@h"])
+    func `name a proxy whose password no error repeats`(proxy: String) async {
+        let exit = await Child.run([Desk.command, "get", "--proxy", proxy, "http://h/f"])
+        #expect(exit.status == 2 && exit.errors.contains("--proxy") && !exit.errors.contains("secret"), "\(exit)")
+    }
+
     @Test(arguments: [
         ["--token", "x"], ["-o", "/tmp"], ["-o", "x/"], ["-o", "a", "-d", "b"], ["--password-file", "x"],
         ["--user", "a:b", "--password-file", "x"],
         ["--checksum", "sha256:12"], ["--checksum", "12"], ["--piece-hashes", "12"], ["--piece-hashes", "sha256:0:00", "--size", "1"],
         ["-H", "novalue"], ["--size", "big"], ["--priority", "high"],
-        ["--retries", "-1"],
+        ["--retries", "-1"], ["--proxy", "h:3128"], ["--proxy", "ftp://h"],
         ["--if-exists", "maybe"], ["--metadata", "x"], ["-o", "a", "http://h/2"], ["--extract=a", "http://h/2"],
         ["--extract=a/b", "-d", "/tmp"], ["--extract=a/b", "-o", "c"], ["--size", "1", "http://h/2"],
     ])

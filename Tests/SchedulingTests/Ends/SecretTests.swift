@@ -53,6 +53,19 @@ private let failure = DownloadFailure(.httpStatus, "The server answered 404.", h
         #expect(desk.scheduler.nextWake == nil)
     }
 
+    @Test func `of a proxy are deleted, and the proxy stays`() throws {
+        let desk = Desk()
+        let proxy = try ProxyAddress("http://me:word@proxy.example:3128")
+        let entry = desk.addUnsaved(Desk.record(1, "http://127.0.0.1/1", app: "org.example.App") { $0.options.proxy = proxy })
+        desk.saved(entry)
+        #expect(entry.record.options.holdsSecrets)
+        desk.bringToCommit(entry)
+        desk.committed(entry, path: "/d/f")
+        #expect(!entry.record.options.holdsSecrets)
+        #expect(entry.record.options.proxy?.text == "http://proxy.example:3128")
+        #expect(desk.actions.saves.contains(.put(entry.record)) && desk.actions.saves.contains(.scrubLog))
+    }
+
     @Test func `are deleted at once if no retry is possible`() {
         let (desk, entry) = begun(toDescriptor: true)
         desk.fails(entry, failure)

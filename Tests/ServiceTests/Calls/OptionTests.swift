@@ -35,6 +35,7 @@ internal import Testing
             "app": .string("org.example.App"), "token": .string("t1"), "directory": .string(world.folder), "filename": .string("n.bin"),
             "if-exists": .string("fail"), "headers": .dictionary([("X-A", "1")]), "user-agent": .string("ua"),
             "referrer": .string("http://example.org/"), "username": .string("u"), "password": .string("p"),
+            "proxy": .string("HTTP://u:p@Proxy.example.org:3128/"),
             "mirrors": .strings([
                 "https://m.example.org/a", "https://m.example.org/a", "http://127.0.0.1:1/a", "HTTP://N.example.org:80/b?c",
             ]),

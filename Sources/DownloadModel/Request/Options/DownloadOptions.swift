@@ -56,6 +56,8 @@ public struct DownloadOptions: Equatable, Sendable {
     /// Credentials. Sent to the first origin only.
     public var username: String?
     public var password: String?
+    /// The proxy for all requests of the download; nil: the environment of the service and the desktop decide.
+    public var proxy: ProxyAddress?
     /// Further URLs of the same bytes (`DownloadURL.text`), in the order of preference, each once; at most `Limits.mirrors`.
     public var mirrors: [String] = []
     /// Whether the servers of the URL may name further mirrors (RFC 6249), if the caller has given something that proves the file.
@@ -137,7 +139,7 @@ extension DownloadOptions {
     private var textBytes: Int {
         func size(_ text: String?) -> Int { text?.utf8.count ?? 0 }
         let toast = size(title) + size(body) + size(icon) + size(sound)
-        let request = size(referrer) + size(userAgent) + size(username) + size(password)
+        let request = size(referrer) + size(userAgent) + size(username) + size(password) + size(proxy?.text)
         let fields = headers.reduce(0) { $0 + size($1.name) + size($1.value) }
         let urls = mirrors.reduce(0) { $0 + $1.utf8.count }
         let pieces = (pieceHashes?.digests.count ?? 0) *| 2

@@ -235,6 +235,16 @@ extension OptionForm where V == Checksum {
     }
 }
 
+extension OptionForm where V == ProxyAddress {
+    static var proxy: OptionForm {
+        OptionForm<String>.text().written { _, text throws(Refusal) in
+            try ProxyAddress(text)
+        } back: {
+            $0.text
+        }
+    }
+}
+
 extension OptionForm where V == PieceHashes {
     static var pieceHashes: OptionForm {
         OptionForm<String>.text(most: Limits.pieceHashBytes *| 2 +| 64).written { _, text throws(Refusal) in

@@ -118,6 +118,11 @@ extension OptionRow {
         OptionRow("username", \.username, .text(), sandbox: .free, help: "User name, sent to the first server only."),
         OptionRow("password", \.password, .text(), sandbox: .free, help: "Password, sent to the first server only."),
         OptionRow(
+            "proxy", \.proxy, .proxy,
+            // A proxy could lead into a private network, and `direct://` past the proxy that hides the user's address.
+            sandbox: .rule { options, _ in options.proxy == nil ? nil : "choose a proxy; the user's settings decide" },
+            help: "Proxy for this download, such as http://host:3128 or socks5h://host:1080; direct:// for none."),
+        OptionRow(
             "allow-private", \.allowsPrivate, .flag,
             sandbox: .rule {
                 $0.allowsPrivate && !$1.allowsPrivate
