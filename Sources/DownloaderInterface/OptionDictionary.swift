@@ -17,7 +17,13 @@ extension DownloadOptions {
             guard row.takes(value.type), let value = OptionValue(value) else {
                 throw Refusal(.invalidOption, "Option \(name) takes the type \(row.types), not \(value.type.prefix(64)).")
             }
+            let list = headers
             try row.take(value, into: &self)
+            // The list, whose key comes before, goes behind the dictionary.
+            if name == "headers", dictionary[OptionRow.headerListKey] != nil {
+                headers.append(contentsOf: list)
+                try RequestHeaders.check(headers, name)
+            }
         }
         if token != nil, app.isEmpty { throw Refusal(.invalidOption, "Option token needs the option app.") }
         if let pieceHashes { try check(pieceHashes) }
@@ -68,6 +74,7 @@ extension OptionValue {
         case .uint32(let number): self = .uint32(number)
         case .uint64(let number): self = .uint64(number)
         case .array("s", _): self = .texts(variant.strings ?? [])
+        case .array("(ss)", let pairs): self = .fieldList(pairs.compactMap { HeaderField($0) })
         default:
             if let pairs = variant.stringPairs {
                 self = .fields(pairs.map { HeaderField(name: $0, value: $1) })
@@ -90,8 +97,19 @@ extension Variant {
         case .uint64(let number): self = .uint64(number)
         case .texts(let texts): self = .strings(texts)
         case .fields(let fields): self = .dictionary(fields.map { ($0.name, $0.value) })
+        case .fieldList(let fields):
+            self = .array(of: "(ss)", fields.map { .structure([.string($0.name), .string($0.value)]) })
         case .dictionary(let bytes): self = .dictionary(Message.value([String: Variant].self, from: bytes) ?? [:])
         }
+    }
+}
+
+extension HeaderField {
+    /// A pair of texts; nil for anything else.
+    fileprivate init?(_ pair: Variant) {
+        guard case .structure(let fields) = pair, fields.count == 2, case .string(let name) = fields[0], case .string(let value) = fields[1]
+        else { return nil }
+        self.init(name: name, value: value)
     }
 }
 
@@ -106,7 +124,8 @@ extension FreshLink {
             throw Refusal(.invalidOption, "ReplaceUrl has no option “\(shown(name))”; it takes \(known).")
         }
         let options = try DownloadOptions(decoding: dictionary)
-        if dictionary["headers"] != nil { headers = options.headers }
+        if OptionRow.ofHeaders.contains(where: { dictionary[$0] != nil }) { headers = options.headers }
+        if dictionary["cookies"] != nil { cookies = options.cookies }
         (referrer, username, password) = (options.referrer, options.username, options.password)
     }
 }

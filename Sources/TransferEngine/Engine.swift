@@ -321,7 +321,7 @@ public actor Engine {
         var options = ExchangeOptions(
             url: segment.url.text, userAgent: request.userAgent ?? configuration.userAgent,
             connectTimeoutMilliseconds: max(1, Int(clamping: request.stallTimeout.wholeMilliseconds)))
-        (options.headerLines, options.isFresh) = (segment.headerLines, isFresh)
+        (options.headerLines, options.cookieField, options.isFresh) = (segment.headerLines, segment.cookieField, isFresh)
         if segment.isFirstOrigin {
             (options.username, options.password) = (request.username, request.password)
             options.referrer = request.referrer.flatMap { Referrer.sent($0, to: segment.url) }
@@ -333,6 +333,7 @@ public actor Engine {
         do throws(CurlError) {
             let multi = if let multi { multi } else { try MultiHandle() }
             self.multi = multi
+            options.jar = try segment.transfer.cookies()
             segment.exchange = try Exchange(options, sink: attempt, multi: multi)
         } catch {
             fail(segment, DownloadFailure(.network, "libcurl cannot be used: \(error.text)."), by: nil)
@@ -483,6 +484,7 @@ public actor Engine {
         transfer.stop()
         staging?.discard(transfer)
         transfer.reportSources()
+        transfer.reportCookies()
         reportEvents(of: transfer)
         transfers[number] = nil
         CrashMarks.transferEnded(number.value)

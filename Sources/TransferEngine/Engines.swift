@@ -187,7 +187,7 @@ internal import Transport
         case .diskStalled: break  // our own
         case .asks(let id, _, _), .sent(let id, _), .joined(let id), .over(let id, _), .moved(let id, _):
             if isHeard(id.download) { report(event) }
-        case .sources(let number, _): if isHeard(number) { report(event) }
+        case .sources(let number, _), .cookies(let number, _): if isHeard(number) { report(event) }
         case .began(let id, _): if isHeard(id.download) { report(event) }
         }
     }

@@ -107,6 +107,7 @@ final class Segment {
 
     /// Ends the exchange. The segment keeps no stretch.
     func endExchange() {
+        if let attempt { transfer.noteCookies(bytes: attempt.head.cookieBytes) }
         exchange = nil
         pace.endHold()
         release()
@@ -191,13 +192,22 @@ final class Segment {
             if let date = validators.lastModified { lines.append("If-Modified-Since: \(date)") }
         }
         guard isFirstOrigin else { return lines }
-        for field in request.headers where !RequestHeaders.ownFields.contains(field.name.lowercased()) {
+        for field in request.headers where !RequestHeaders.ownFields.contains(field.name.lowercased()) && !isCookie(field) {
             guard let value = field.name.lowercased() == "referer" ? Referrer.sent(field.value, to: url) : field.value else { continue }
             // To libcurl, "Name;" is a field with an empty value, and "Name:" a field to leave out.
             lines.append(value.isEmpty ? "\(field.name);" : "\(field.name): \(value)")
         }
         return lines
     }
+
+    /// The caller's own header Cookie for the current hop; nil: none. A request may have one such header only (RFC 6265, section 5.4), so
+    /// libcurl joins it to the cookies of the transfer.
+    var cookieField: String? {
+        let values = isFirstOrigin ? request.headers.filter { isCookie($0) && !$0.value.isEmpty }.map(\.value) : []
+        return values.isEmpty ? nil : values.joined(separator: "; ")
+    }
+
+    private func isCookie(_ field: HeaderField) -> Bool { field.name.lowercased() == "cookie" }
 
     var isFirstOrigin: Bool { url.origin == request.url.origin }
 

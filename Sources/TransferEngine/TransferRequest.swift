@@ -30,6 +30,8 @@ public struct TransferRequest: Sendable {
     public var foundMirrorBytes = 0
     /// Sent to the first origin only, in this order. Fields in `RequestHeaders.ownFields` are left out.
     public var headers: [HeaderField] = []
+    /// The cookies before the first request, as lines of the Netscape cookie file format. Each goes to the hosts and paths that it names.
+    public var cookies: [String] = []
     /// nil: the engine's user agent.
     public var userAgent: String?
     /// Sent to the first origin only.
@@ -215,6 +217,9 @@ public enum TransferEvent: Equatable, Sendable {
     case began(RequestID, TransferFacts)
     /// One snapshot of all changes, at most 10 a second.
     case progress([TransferProgress])
+    /// The cookies that the transfer has at its end, because servers have set some: for the next transfer of the download. The lines are
+    /// as in `TransferRequest.cookies`.
+    case cookies(DownloadNumber, [String])
     /// These bytes are on disk, so the record may claim them.
     case checkpoint(DownloadNumber, ResumeData)
     /// The last event of a transfer. `by`: the request whose response, or lack of one, ended it; nil: something else did.
@@ -228,7 +233,9 @@ extension TransferEvent {
         case .asks(let id, _, _), .sent(let id, _), .stalled(let id, _), .began(let id, _), .joined(let id), .over(let id, _),
             .moved(let id, _):
             id.download
-        case .diskStalled(let number, _), .checkpoint(let number, _), .ended(let number, _, _), .sources(let number, _): number
+        case .diskStalled(let number, _), .checkpoint(let number, _), .ended(let number, _, _), .sources(let number, _),
+            .cookies(let number, _):
+            number
         case .progress: nil
         }
     }

@@ -68,6 +68,10 @@ struct RandomRecords {
         options.extract = [nil, .namedAfterArchive, .named(text())].randomElement(using: &generator)!
         options.ifExists = ExistingFilePolicy.allCases.randomElement(using: &generator)!
         options.headers = (0..<Int.random(in: 0...4, using: &generator)).map { HeaderField(name: "X-Field-\($0)", value: " " + text()) }
+        options.cookies = (0..<Int.random(in: 0...3, using: &generator)).compactMap {
+            let value = String(text().unicodeScalars.filter { $0.value >= 0xA0 || $0.value > 0x1F && $0.value < 0x7F && $0 != ";" })
+            return try? Cookie(line: "h\($0).org\tTRUE\t/\tFALSE\t\(number() >> 1)\tn\t\(value)")
+        }
         options.userAgent = perhaps { $0.text() }
         options.referrer = perhaps { $0.text() }
         options.username = perhaps { $0.text() }
@@ -191,6 +195,8 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
     record.options.headers = [
         HeaderField(name: "X-One", value: "1: a, b"), HeaderField(name: "X-Empty", value: ""), HeaderField(name: "X-One", value: "2"),
     ]
+    let lines = ["#HttpOnly_.h.org\tTRUE\t/\tTRUE\t7\tn\tä\\n", "h\tFALSE\t/\tFALSE\t0\tm\t"]
+    record.options.cookies = lines.compactMap { try? Cookie(line: $0) }
     record.options.userAgent = "Agent/1"
     record.options.referrer = "https://example.org/"
     record.options.username = "user"

@@ -50,8 +50,9 @@ _KEYS = {
     "t": "deadline max-size not-before size speed-limit",
     "u": "connections notify-delay request-interval retries stall-timeout",
     "i": "priority",
-    "as": "mirrors",
+    "as": "cookies mirrors",
     "a{ss}": "headers",
+    "a(ss)": "header-list",
     "a{sv}": "metadata",
 }
 OPTIONS = {key: kind for kind, keys in _KEYS.items() for key in keys.split()}  # the D-Bus type of each; extract is b or s
@@ -59,7 +60,7 @@ _FILTER = {"app": "s", "tag": "s", "state": "s", "states": "as", "batch": "o"}
 _TAKES: Dict[str, Tuple[Any, str]] = {
     "s": (str, "text"), "o": (str, "an object path"), "b": (bool, "True or False"), "as": ((list, tuple), "a list of texts"),
     "i": (int, "a whole number"), "u": (int, "a whole number from 0 to 4294967295"), "t": (int, "a whole number from 0"),
-    "a{ss}": (dict, "a dict of texts"), "a{sv}": (dict, "a dict"),
+    "a{ss}": (dict, "a dict of texts"), "a(ss)": ((list, tuple), "a list of pairs of texts"), "a{sv}": (dict, "a dict"),
 }  # fmt: skip
 
 

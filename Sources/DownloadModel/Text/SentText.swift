@@ -55,6 +55,7 @@ extension DownloadOptions {
             body.isSameBytes(as: other.body), icon.isSameBytes(as: other.icon), sound.isSameBytes(as: other.sound)
         else { return false }
         return headers.elementsEqual(other.headers) { $0.name.isSameBytes(as: $1.name) && $0.value.isSameBytes(as: $1.value) }
+            && cookies.elementsEqual(other.cookies) { $0.line.isSameBytes(as: $1.line) }
     }
 }
 

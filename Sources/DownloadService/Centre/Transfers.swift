@@ -70,6 +70,7 @@ extension Downloader {
         (request.sources, request.mixesSources) = (sources(of: record, url), record.mixesSources)
         request.firstSource = request.sources.firstIndex { $0.url.text == record.firstURL } ?? 0
         request.headers = options.headers
+        request.cookies = setCookies[record.number] ?? options.cookies.map(\.line)
         request.userAgent = options.userAgent
         request.referrer = options.referrer
         request.username = options.username
@@ -132,6 +133,9 @@ extension Downloader {
             guard let download = list.download(number) else { return }
             decide(.sources(download.entry, sources))
             tell { $0.progressed([download]) }
+        case .cookies(let number, let lines):
+            guard let entry = scheduler[number], !entry.state.hasEnded else { return }
+            setCookies.keep(lines, for: number)
         case .sent(let id, let time): decide(.sent(id, at: time))
         case .joined(let id): decide(.joined(id))
         case .over(let id, let failure): decide(.over(id, failure))

@@ -80,7 +80,7 @@ enum OptionsText {
     }
 
     /// Each header field has its own line.
-    private static let rows = OptionRow.all.filter { $0.key != "headers" }
+    private static let rows = OptionRow.all.filter { !OptionRow.ofHeaders.contains($0.key) }
 
     /// A digest that no file has: a download whose checksum cannot be read must not pass unverified.
     private static let nobodys = Checksum(.sha256, digest: [UInt8](repeating: 0, count: Checksum.Algorithm.sha256.length))

@@ -1,6 +1,6 @@
 public import DownloadModel
 
-/// Keeps passwords and request headers only as long as a request may need them.
+/// Keeps passwords, request headers and cookies only as long as a request may need them.
 extension Scheduler {
     /// Deletes the secrets of `entry`, if it has any and no retry may need them any more.
     ///
@@ -34,8 +34,8 @@ extension DownloadRecord {
 }
 
 extension DownloadOptions {
-    /// Whether the options hold secrets for the server: credentials, or header fields, which may be tokens or cookies.
-    public var holdsSecrets: Bool { !headers.isEmpty || username != nil || password != nil }
+    /// Whether the options hold secrets for the server: credentials, cookies, or header fields, which may be tokens.
+    public var holdsSecrets: Bool { !headers.isEmpty || !cookies.isEmpty || username != nil || password != nil }
 
-    public mutating func forgetSecrets() { (headers, username, password) = ([], nil, nil) }
+    public mutating func forgetSecrets() { (headers, cookies, username, password) = ([], [], nil, nil) }
 }

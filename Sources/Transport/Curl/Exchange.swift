@@ -9,6 +9,10 @@ package struct ExchangeOptions {
     package var referrer: String?
     package var username: String?
     package var password: String?
+    /// The caller's own value for the header Cookie, which follows the cookies of `jar`.
+    package var cookieField: String?
+    /// nil: the exchange keeps no cookies.
+    package var jar: CookieJar?
     var connectTimeoutMilliseconds: Int
     /// A proxy's URL; empty: none. `ProxySettings` chooses the proxy, never libcurl.
     package var proxy = ""
@@ -98,6 +102,8 @@ package final class Exchange {
             easy.set(CURLOPT_USERNAME, options.username ?? "")
             easy.set(CURLOPT_PASSWORD, options.password ?? "")
         }
+        if let jar = options.jar { easy.use(jar) }
+        if let field = options.cookieField { easy.set(CURLOPT_COOKIE, field) }
         if let file = options.certificateFile { easy.set(CURLOPT_CAINFO, file) }
         if let folder = options.certificateFolder { easy.set(CURLOPT_CAPATH, folder) }
         // Set the field here instead of CURLOPT_ACCEPT_ENCODING. With that option libcurl would decode a body that is coded nevertheless,

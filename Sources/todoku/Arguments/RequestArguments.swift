@@ -1,5 +1,6 @@
 internal import ArgumentParser
 internal import DownloadModel
+internal import EventLoop
 internal import Glibc
 internal import Localization
 internal import TodokuClient
@@ -36,6 +37,9 @@ struct RequestArguments: ParsableArguments {
         help: .option(\.headers, "name: value"),
         transform: RequestArguments.parseHeader)
     var header: [HeaderField] = []
+
+    @Option(help: .option(\.cookies, "file"), completion: .file())
+    var loadCookies: String?
 
     @Option(help: .option(\.userAgent))
     var userAgent: String?
@@ -206,8 +210,9 @@ struct RequestArguments: ParsableArguments {
 
     /// Makes the missing folders, if that is asked for.
     ///
-    /// - Throws: if they cannot be made, or if the password can neither be read nor be asked for.
-    func request() throws(CommandFailure) -> DownloadRequest {
+    /// - Parameter urls: the URLs of the downloads, if they are known. They choose among too many cookies.
+    /// - Throws: if the folders cannot be made, if a file cannot be read, or if the password can neither be read nor be asked for.
+    func request(for urls: [String] = []) throws(CommandFailure) -> DownloadRequest {
         var request = DownloadRequest()
         let path = try output.flatMap { text throws(CommandFailure) in try LocalPath.split(text) }
         let folder = try directory.map { text throws(CommandFailure) in try LocalPath.absolute(text) }
@@ -220,6 +225,7 @@ struct RequestArguments: ParsableArguments {
         request.set(\.password, to: password)
         request.set(\.ifExists, to: ifExists)
         if !header.isEmpty { request.headers = header }
+        if let loadCookies { request.cookies = try Self.cookies(in: loadCookies, for: urls) }
         if !mirror.isEmpty { request.mirrors = mirror }
         if findMirrors { request.findsMirrors = true }
         request.set(\.userAgent, to: userAgent)
@@ -257,6 +263,19 @@ struct RequestArguments: ParsableArguments {
         request.set(\.desktopID, to: desktopID)
         for entry in metadata { request.setMetadata(entry.text, for: entry.key) }
         return request
+    }
+
+    /// The cookies of a file for downloads of `urls`.
+    static func cookies(in path: String, for urls: [String]) throws(CommandFailure) -> [Cookie] {
+        let file = try CookieFile(file: path, now: WallTime(microseconds: wallClock()))
+        let (cookies, leftOut) = try file.cookies(for: urls)
+        if leftOut > 0 {
+            Output.complain(
+                catalog.text(
+                    "“%1$s” has more cookies than a download may have; those of the same site are sent (%2$s of %3$s)", path,
+                    catalog.count(cookies.count), catalog.count(file.cookies.count)))
+        }
+        return cookies
     }
 
     @Sendable static func parseHeader(_ text: String) throws -> HeaderField {

@@ -41,9 +41,8 @@ struct BatchCommand: ParsableCommand {
 
     func run() throws {
         let json = output.json
-        let (request, list) = Program.require(json: json) { () throws(CommandFailure) in
-            (try self.request.request(), try URLList(file: file))
-        }
+        let list = Program.require(json: json) { () throws(CommandFailure) in try URLList(file: file) }
+        let request = Program.require(json: json) { () throws(CommandFailure) in try self.request.request(for: list.lines.map(\.url)) }
         SignalSource.block([SIGINT])  // block before the first thread starts
         Program.run(json: json) { client in
             try await BatchFollower.run(client, json: json, isQuiet: quiet, waits: wait) {

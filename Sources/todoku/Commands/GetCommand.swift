@@ -31,7 +31,7 @@ struct GetCommand: ParsableCommand {
     func validate() throws { try request.check(urls: urls) }
 
     func run() throws {
-        let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request() }
+        let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request(for: urls) }
         SignalSource.block([SIGINT])  // block before the first thread starts
         Program.run(json: output.json) { client in
             let follower = Follower(client, display: Follower.display(json: output.json, quiet: quiet))
@@ -86,7 +86,7 @@ struct AddCommand: ParsableCommand {
     func validate() throws { try request.check(urls: urls) }
 
     func run() throws {
-        let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request() }
+        let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request(for: urls) }
         Program.run(json: output.json) { client in
             var status = ExitStatus.success
             for (index, url) in urls.enumerated() {

@@ -34,6 +34,8 @@ internal import Testing
         let options: [String: Variant] = [
             "app": .string("org.example.App"), "token": .string("t1"), "directory": .string(world.folder), "filename": .string("n.bin"),
             "if-exists": .string("fail"), "headers": .dictionary([("X-A", "1")]), "user-agent": .string("ua"),
+            "header-list": .array(of: "(ss)", [.structure([.string("X-B"), .string("1")]), .structure([.string("X-B"), .string("2")])]),
+            "cookies": .strings([".example.org\tTRUE\t/\tTRUE\t0\tn\tv", "127.0.0.1\tFALSE\t/\tFALSE\t0\tm\tw"]),
             "referrer": .string("http://example.org/"), "username": .string("u"), "password": .string("p"),
             "mirrors": .strings([
                 "https://m.example.org/a", "https://m.example.org/a", "http://127.0.0.1:1/a", "HTTP://N.example.org:80/b?c",

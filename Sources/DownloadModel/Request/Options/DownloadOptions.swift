@@ -49,8 +49,10 @@ public struct DownloadOptions: Equatable, Sendable {
     public var ifExists = ExistingFilePolicy.rename
     /// The folder into which the file, an archive, is unpacked after its verification; nil: the file is kept as it is.
     public var extract: ExtractionFolder?
-    /// Request headers in the given order. Sent to the first origin only.
+    /// Request headers in the given order; names may repeat. Sent to the first origin only.
     public var headers: [HeaderField] = []
+    /// Sent to the hosts and paths that they are for, by the rules of RFC 6265.
+    public var cookies: [Cookie] = []
     public var userAgent: String?
     public var referrer: String?
     /// Credentials. Sent to the first origin only.
@@ -139,9 +141,11 @@ extension DownloadOptions {
         let toast = size(title) + size(body) + size(icon) + size(sound)
         let request = size(referrer) + size(userAgent) + size(username) + size(password)
         let fields = headers.reduce(0) { $0 + size($1.name) + size($1.value) }
+        let jar = cookies.reduce(0) { $0 + size($1.line) }
         let urls = mirrors.reduce(0) { $0 + $1.utf8.count }
         let pieces = (pieceHashes?.digests.count ?? 0) *| 2
-        return toast + request + fields + urls + pieces + size(tag) + size(token) + size(fileName) + size(extract?.name) + metadata.count
+        let names = size(tag) + size(token) + size(fileName) + size(extract?.name)
+        return toast + request + fields + jar + urls + pieces + names + metadata.count
     }
 }
 

@@ -11,7 +11,13 @@ extension OptionRow {
     public static let ofDocument = [\DownloadOptions.fileName, \.checksum, \.pieceHashes, \.size, \.mirrors].compactMap { of($0)?.key }
 
     /// Options of `ReplaceUrl`: those that belong to the replaced URL.
-    public static let ofURL = [\DownloadOptions.headers, \.referrer, \.username, \.password].compactMap { of($0)?.key }
+    public static let ofURL = ofHeaders + [\DownloadOptions.cookies, \.referrer, \.username, \.password].compactMap { of($0)?.key }
+
+    /// The two options that set `DownloadOptions.headers`. The database has a line for each field instead.
+    public static let ofHeaders = ["headers", headerListKey]
+
+    /// The second of them. A call's dictionary has no order, and no name twice.
+    public static let headerListKey = "header-list"
 
     private static let ofCaller: [OptionRow] = [
         OptionRow(
@@ -111,6 +117,12 @@ extension OptionRow {
             help: "Also use the mirrors that the server names; needs --checksum or --piece-hashes."),
         OptionRow(
             "headers", \.headers, .headers, sandbox: .free, help: "Request header, sent to the first server only; may be repeated."),
+        OptionRow(
+            headerListKey, \.headers, .headerList, sandbox: .free,
+            help: "Request headers in this order, of which names may repeat; --header sends them so."),
+        OptionRow(
+            "cookies", \.cookies, .cookies, sandbox: .free,
+            help: "Send the cookies of a file in the Netscape format (cookies.txt), each to its own hosts only."),
         OptionRow("user-agent", \.userAgent, .text(), sandbox: .free, help: "User-Agent to send."),
         OptionRow(
             "referrer", \.referrer, .text(most: Limits.urlBytes).mapped(Referrer.withoutSecrets), sandbox: .free,

@@ -76,7 +76,7 @@ internal import TransferEngine
         /// The load of a fresh link for an existing download.
         init(renewing link: FreshLink, from caller: CallerIdentity) {
             var options = DownloadOptions()
-            (options.headers, options.referrer) = (link.headers ?? [], link.referrer)
+            (options.headers, options.cookies, options.referrer) = (link.headers ?? [], link.cookies ?? [], link.referrer)
             (options.username, options.password) = (link.username, link.password)
             (app, count, bytes) = (caller.app, 0, options.heldBytes(with: link.url.text))
         }
