@@ -27,12 +27,28 @@ extension DownloadOptions {
         }
         if token != nil, app.isEmpty { throw Refusal(.invalidOption, "Option token needs the option app.") }
         if let pieceHashes { try check(pieceHashes) }
+        try checkPost()
         try settleExtraction(isDirectoryGiven: dictionary["directory"] != nil)
         if let size, let maxSize, size > maxSize { throw Refusal(.invalidOption, "Option size is larger than option max-size.") }
     }
 }
 
 extension DownloadOptions {
+    /// A request with a body is sent once, so nothing goes with it that needs another request.
+    private func checkPost() throws(Refusal) {
+        guard postData != nil else {
+            if postType == Self.formType { return }
+            throw Refusal(.invalidOption, "Option post-type needs the option post-data.")
+        }
+        let others = [
+            ("mirrors", !mirrors.isEmpty), ("find-mirrors", findsMirrors), ("piece-hashes", pieceHashes != nil),
+            ("only-if-changed", onlyIfChanged), ("renewable", renewable),
+        ]
+        if let (key, _) = others.first(where: { $0.1 }) {
+            throw Refusal(.invalidOption, "Option post-data does not go with \(key), because a request with a body is sent once only.")
+        }
+    }
+
     private func check(_ hashes: PieceHashes) throws(Refusal) {
         guard let size else { throw Refusal(.invalidOption, "Option piece-hashes needs the option size.") }
         guard hashes.fits(size) else {
@@ -74,6 +90,8 @@ extension OptionValue {
         case .uint32(let number): self = .uint32(number)
         case .uint64(let number): self = .uint64(number)
         case .array("s", _): self = .texts(variant.strings ?? [])
+        case .array("y", let values):
+            self = .bytes(values.compactMap { value -> UInt8? in if case .byte(let byte) = value { byte } else { nil } })
         case .array("(ss)", let pairs): self = .fieldList(pairs.compactMap { HeaderField($0) })
         default:
             if let pairs = variant.stringPairs {
@@ -96,6 +114,7 @@ extension Variant {
         case .uint32(let number): self = .uint32(number)
         case .uint64(let number): self = .uint64(number)
         case .texts(let texts): self = .strings(texts)
+        case .bytes(let bytes): self = .array(of: "y", bytes.map { .byte($0) })
         case .fields(let fields): self = .dictionary(fields.map { ($0.name, $0.value) })
         case .fieldList(let fields):
             self = .array(of: "(ss)", fields.map { .structure([.string($0.name), .string($0.value)]) })

@@ -129,6 +129,7 @@ final class Attempt: BodySink {
     override func mayTalk(to address: String) -> Bool {
         segment.liveness.restart()  // connected: the request goes out now
         if segment.mayTalk(to: address, for: self) {
+            if segment.sendsBody { segment.transfer.isBodySent = true }
             segment.requestGoesOut()
             return true
         }

@@ -321,7 +321,10 @@ public actor Engine {
         var options = ExchangeOptions(
             url: segment.url.text, userAgent: request.userAgent ?? configuration.userAgent,
             connectTimeoutMilliseconds: max(1, Int(clamping: request.stallTimeout.wholeMilliseconds)))
-        (options.headerLines, options.cookieField, options.isFresh) = (segment.headerLines, segment.cookieField, isFresh)
+        (options.headerLines, options.cookieField) = (segment.headerLines, segment.cookieField)
+        // libcurl repeats a request that a kept connection leaves without an answer.
+        options.isFresh = isFresh || segment.sendsBody
+        if segment.sendsBody { options.body = request.body?.bytes }
         if segment.isFirstOrigin {
             (options.username, options.password) = (request.username, request.password)
             options.referrer = request.referrer.flatMap { Referrer.sent($0, to: segment.url) }
@@ -415,7 +418,7 @@ public actor Engine {
     /// - Parameter id: the request that brought the conclusion; nil: no request did.
     func conclude(_ transfer: Transfer, _ conclusion: Transfer.Conclusion, by id: RequestID? = nil) {
         guard transfer.conclusion == nil else { return }
-        (transfer.conclusion, transfer.concludedBy) = (conclusion, id)
+        (transfer.conclusion, transfer.concludedBy) = (transfer.isBodySent ? conclusion.withoutRetry : conclusion, id)
         transfer.stop()
         staging?.flush()
         transfer.dropCandidate()

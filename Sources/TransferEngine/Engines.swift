@@ -231,7 +231,10 @@ internal import Transport
         guard let run = runs[number], !run.isLost else { return }
         runs[number]?.isLost = true
         run.engine.stop(number)
-        report(.ended(number, .failed(Self.silentDisk(of: run.request), madeProgress: false, run.resume)))
+        let failure = Self.silentDisk(of: run.request)
+        // The request may have gone out.
+        let isFinal = run.request.body != nil
+        report(.ended(number, .failed(isFinal ? failure.withoutRetry : failure, madeProgress: false, run.resume)))
     }
 
     private static func tooManySilentDisks(_ request: TransferRequest) -> DownloadFailure {

@@ -35,6 +35,8 @@ final class Segment {
     var isPaced: Bool
     /// The next request must use no kept connection.
     var needsFreshConnection = false
+    /// Whether the next request is a POST with the body of the transfer.
+    var sendsBody: Bool
 
     /// The bytes of the file that the current request asks for; the end is `.max` if that is the end of the file.
     private(set) var range: Range<ByteCount> = 0..<(.max)
@@ -71,13 +73,13 @@ final class Segment {
     init(of transfer: Transfer, id: RequestID, pace: Pace, at source: Source) {
         (self.transfer, self.id, self.pace, self.source) = (transfer, id, pace, source)
         (request, url, tellsSent) = (transfer.request, source.url, transfer.request.tellsSent)
-        isPaced = tellsSent
+        (isPaced, sendsBody) = (tellsSent, transfer.request.body != nil)
     }
 
     /// A further segment of the same transfer, which must ask for its first request.
     init(beside other: Segment, id: RequestID, at source: Source) {
         (transfer, self.id, pace, self.source) = (other.transfer, id, Pace(with: other.pace), source)
-        (request, url, tellsSent, isPaced) = (other.request, source.url, false, false)
+        (request, url, tellsSent, isPaced, sendsBody) = (other.request, source.url, false, false, false)
     }
 
     // MARK: Before a request
@@ -190,6 +192,11 @@ final class Segment {
         if let validators = copyValidators {
             if let tag = validators.entityTag { lines.append("If-None-Match: \(tag)") }
             if let date = validators.lastModified { lines.append("If-Modified-Since: \(date)") }
+        }
+        if let body = request.body, sendsBody {
+            // Without "Expect:", libcurl would wait a second for servers that do not know the field.
+            lines.append("Expect:")
+            if !request.headers.contains(where: { $0.name.lowercased() == "content-type" }) { lines.append("Content-Type: \(body.type)") }
         }
         guard isFirstOrigin else { return lines }
         for field in request.headers where !RequestHeaders.ownFields.contains(field.name.lowercased()) && !isCookie(field) {

@@ -37,6 +37,8 @@ final class Transfer {
 
     /// The plan: the segments that fetch the file, each a stretch of it (`Plan.swift`).
     var segments: [Segment] = []
+    /// Whether the request with the body may have reached the server.
+    var isBodySent = false
     /// The cookies of its requests (`TransferCookies.swift`).
     var jar = TransferJar()
     /// The number of segments that the transfer has had.
@@ -91,6 +93,12 @@ final class Transfer {
         case failed(DownloadFailure)
         case stopped
         case whole(TransferEnd)
+
+        /// The same, with a failure after which nothing is tried again.
+        var withoutRetry: Conclusion {
+            guard case .failed(let failure) = self else { return self }
+            return .failed(failure.withoutRetry)
+        }
     }
 
     init(_ request: TransferRequest, boot: String, staging: StagingBuffer, pace: SharedPace) {

@@ -30,6 +30,9 @@ public struct TransferRequest: Sendable {
     public var foundMirrorBytes = 0
     /// Sent to the first origin only, in this order. Fields in `RequestHeaders.ownFields` are left out.
     public var headers: [HeaderField] = []
+    /// The body of the first request, which is a POST then. Redirects by 307 and 308 repeat it to the first origin; those by 301, 302 and
+    /// 303 turn the request into a GET. Once it has gone out, each failure is final. The transfer has one source and no `resume`.
+    public var body: RequestBody?
     /// The cookies before the first request, as lines of the Netscape cookie file format. Each goes to the hosts and paths that it names.
     public var cookies: [String] = []
     /// nil: the engine's user agent.
@@ -91,6 +94,15 @@ public struct TransferRequest: Sendable {
     public init(number: DownloadNumber, url: DownloadURL, directory: String, partName: String) {
         (self.number, self.url, self.directory, self.partName) = (number, url, directory, partName)
     }
+}
+
+/// The body of a request.
+public struct RequestBody: Equatable, Sendable {
+    public var bytes: [UInt8]
+    /// The media type, with its parameters.
+    public var type: String
+
+    public init(_ bytes: [UInt8], type: String) { (self.bytes, self.type) = (bytes, type) }
 }
 
 /// A URL that may bring the bytes of a transfer.

@@ -3,8 +3,8 @@ import Testing
 
 @Suite struct `The table of options` {
     @Test func `has a row for each property that callers set`() {
-        // Only the service sets this property.
-        let ours: Set = ["isSandboxed"]
+        // Only the service sets these properties.
+        let ours: Set = ["isSandboxed", "isPostSent"]
         let properties = Mirror(reflecting: DownloadOptions()).children.compactMap(\.label).filter { !ours.contains($0) }
         // Two options set the headers.
         #expect(properties.count &+ 1 == OptionRow.all.count)
@@ -22,6 +22,7 @@ import Testing
         "expect-type": .text("image/*"), "only-if-changed": .flag(true), "headers": .fields([HeaderField(name: "A", value: "b: c")]),
         "header-list": .fieldList([HeaderField(name: "A", value: "1"), HeaderField(name: "A", value: "2")]),
         "cookies": .texts([".h.org\tTRUE\t/\tTRUE\t0\ta\t\\n", "#HttpOnly_h\tFALSE\t/p\tFALSE\t9\tb\t"]),
+        "post-data": .bytes([0, 0x61, 0xFF]), "post-type": .text("multipart/form-data; boundary=\"a b\""),
         "mirrors": .texts(["https://m.example.org/a?b=c", "http://h/"]), "find-mirrors": .flag(true), "user-agent": .text(""),
         "referrer": .text("http://h/"),
         "username": .text("u"), "password": .text("p\\n"),

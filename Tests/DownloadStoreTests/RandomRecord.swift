@@ -74,6 +74,9 @@ struct RandomRecords {
         }
         options.userAgent = perhaps { $0.text() }
         options.referrer = perhaps { $0.text() }
+        options.postData = perhaps { Array($0.text().utf8) }
+        options.postType = text()
+        options.isPostSent = .random(using: &generator)
         options.username = perhaps { $0.text() }
         options.password = perhaps { $0.text() }
         options.mirrors = (0..<Int.random(in: 0...3, using: &generator)).map { "https://m\($0).example.org/\(number())" }
@@ -199,6 +202,7 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
     record.options.cookies = lines.compactMap { try? Cookie(line: $0) }
     record.options.userAgent = "Agent/1"
     record.options.referrer = "https://example.org/"
+    (record.options.postData, record.options.postType, record.options.isPostSent) = ([0, 10, 255], "text/plain", true)
     record.options.username = "user"
     record.options.password = "pass: word"
     record.options.mirrors = ["https://m.example.org/a?b", "http://n.example.org/"]

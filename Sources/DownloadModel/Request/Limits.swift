@@ -15,6 +15,8 @@ public enum Limits {
     public static let documentBytes = 16 << 20
     public static let urlBytes = 8 * 1024
     public static let headerBytes = 64 * 1024
+    /// Most bytes of a request's body.
+    public static let postBytes = 1 << 20
     /// Most cookies of one download, and most bytes of their lines.
     public static let cookies = 1000
     public static let cookieBytes = 64 * 1024
@@ -67,7 +69,7 @@ public enum Limits {
     public static let endedAge: Duration = .seconds(30 * 24 * 3600)
     /// Most downloads in one `List` or `Describe` answer, and its default.
     public static let listed = 1000
-    /// After a failure or a cancellation, password, request headers and cookies are kept this long for a retry.
+    /// After a failure or a cancellation, password, request headers, cookies and body are kept this long for a retry.
     public static let secretsAge: Duration = .seconds(24 * 3600)
     /// An owner that has not acknowledged an outcome is called at each start of the service, until the outcome is this old.
     public static let remindedAge: Duration = .seconds(7 * 24 * 3600)

@@ -57,6 +57,9 @@ enum DownloadFace {
         },
         Row(Download.replaceUrl) { object, arguments, reply in
             try reply.refuseWithoutNetwork()
+            guard object.download.record.options.postData == nil else {
+                throw Refusal(.invalidState, "A request with a body (option post-data) takes no fresh link; queue a new download.")
+            }
             let link = try FreshLink(arguments.0, decoding: arguments.1)
             try SandboxRules.checkRenewal(
                 of: object.download.record.options, by: link.url, from: reply.call.caller, object.commands.list.settings)

@@ -100,6 +100,10 @@ extension Downloader {
         request.diskReserve = scheduler.settings.diskReserve
         (request.ordinal, request.tellsSent) = (entry.request.ordinal, scheduler.isPaced(entry.request))
         request.copy = copy
+        if let bytes = options.postData {
+            request.body = RequestBody(bytes, type: options.postType)
+            (request.resume, request.mapPath, request.connections) = (nil, nil, 1)
+        }
         request.descriptor = descriptors[record.number]
         if request.descriptor?.isInMemory == true { request.maxSize = min(options.maxSize ?? .max, Limits.memoryFileBytes) }
         download.rewind()

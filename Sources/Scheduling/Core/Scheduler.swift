@@ -354,7 +354,8 @@ public final class Scheduler {
             entry.work = .running
             if sweeps.forgetFailure(of: entry.number) { output.append(.save(.swept(entry.number))) }
             working += 1
-            output.append(.startTransfer(entry, afterSave: entry.isRevived || isPaced(entry.request)))
+            let afterSave = entry.isRevived || isPaced(entry.request) || entry.record.options.postData != nil
+            output.append(.startTransfer(entry, afterSave: afterSave))
             entry.isRevived = false
         case .stopTransfer:
             guard entry.work == .running else { return }

@@ -147,7 +147,9 @@ extension Scheduler {
             record: entry.record, failure: failure, madeProgress: madeProgress, unsent: entry.unsentAttempts, now: now,
             random: jitter.next())
         entry.unsentAttempts = failure.wait == .retry ? entry.unsentAttempts +| 1 : 0
-        if failure.isLostConnection || failure.wait == .offline { excuse(entry, madeProgress: madeProgress, &verdict, &used) }
+        // After a request with a body, a failure is final, even if the network is gone.
+        let isFinal = entry.record.options.isPostSent && !failure.isRetryable && failure.wait == nil
+        if !isFinal, failure.isLostConnection || failure.wait == .offline { excuse(entry, madeProgress: madeProgress, &verdict, &used) }
         change(entry) { record in
             record.keep(resume)
             (record.retriesUsed, record.lastFailure) = (used, failure)
@@ -158,6 +160,8 @@ extension Scheduler {
         switch verdict {
         case .fail: applyOwn(.fail(failure), to: entry, now: now)
         case .wait(let reason, let until):
+            // The request did not go out: otherwise the engine calls each failure final.
+            if entry.record.options.postData != nil { change(entry) { $0.options.isPostSent = false } }
             dropBytesOfWait(entry)
             applyOwn(.wait(reason, until: until), to: entry, now: now)
             if reason == .retry { reconsider(entry, isBack: false, now: now) }

@@ -1,6 +1,6 @@
 public import DownloadModel
 
-/// Keeps passwords, request headers and cookies only as long as a request may need them.
+/// Keeps passwords, request headers, cookies and bodies only as long as a request may need them.
 extension Scheduler {
     /// Deletes the secrets of `entry`, if it has any and no retry may need them any more.
     ///
@@ -34,8 +34,12 @@ extension DownloadRecord {
 }
 
 extension DownloadOptions {
-    /// Whether the options hold secrets for the server: credentials, cookies, or header fields, which may be tokens.
-    public var holdsSecrets: Bool { !headers.isEmpty || !cookies.isEmpty || username != nil || password != nil }
+    /// Whether the options hold secrets for the server: credentials, cookies, a body, or header fields, which may be tokens.
+    public var holdsSecrets: Bool { !headers.isEmpty || !cookies.isEmpty || postData != nil || username != nil || password != nil }
 
-    public mutating func forgetSecrets() { (headers, cookies, username, password) = ([], [], nil, nil) }
+    public mutating func forgetSecrets() {
+        (headers, cookies, username, password) = ([], [], nil, nil)
+        // Without its body, the request must not go out as another one.
+        if postData != nil { (postData, isPostSent) = (nil, true) }
+    }
 }

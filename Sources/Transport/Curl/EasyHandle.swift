@@ -41,6 +41,17 @@ struct EasyHandle: ~Copyable {
         if let headers { check(easy_setopt(raw, CURLOPT_HTTPHEADER, headers)) }
     }
 
+    /// Makes the request a POST with this body, which libcurl copies.
+    func setBody(_ body: [UInt8]) {
+        set(CURLOPT_POSTFIELDSIZE, body.count)
+        // One byte more, because libcurl takes a null pointer for no body.
+        var bytes = body
+        bytes.append(0)
+        let raw = raw
+        let code = bytes.withUnsafeMutableBytes { easy_setopt(raw, CURLOPT_COPYPOSTFIELDS, $0.baseAddress) }
+        check(code)
+    }
+
     /// Takes the cookies of `jar` into requests, and those of responses into `jar`.
     mutating func use(_ jar: CookieJar) {
         self.jar = jar

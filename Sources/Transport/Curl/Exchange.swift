@@ -9,6 +9,8 @@ package struct ExchangeOptions {
     package var referrer: String?
     package var username: String?
     package var password: String?
+    /// The body, which makes the request a POST; nil: a GET.
+    package var body: [UInt8]?
     /// The caller's own value for the header Cookie, which follows the cookies of `jar`.
     package var cookieField: String?
     /// nil: the exchange keeps no cookies.
@@ -102,6 +104,7 @@ package final class Exchange {
             easy.set(CURLOPT_USERNAME, options.username ?? "")
             easy.set(CURLOPT_PASSWORD, options.password ?? "")
         }
+        if let body = options.body { easy.setBody(body) }
         if let jar = options.jar { easy.use(jar) }
         if let field = options.cookieField { easy.set(CURLOPT_COOKIE, field) }
         if let file = options.certificateFile { easy.set(CURLOPT_CAINFO, file) }

@@ -1,5 +1,4 @@
 internal import DownloadModel
-internal import Glibc
 internal import Localization
 
 /// A cookie file in the Netscape format (`cookies.txt`).
@@ -11,13 +10,11 @@ struct CookieFile: Equatable {
     /// Most bytes of a file. Browsers keep a few thousand cookies.
     private static let longest = 16 << 20
 
-    /// - Parameter now: cookies that expire before are skipped.
+    /// - Parameters:
+    ///   - file: a path; `-` is standard input.
+    ///   - now: cookies that expire before are skipped.
     init(file: String, now: WallTime) throws(CommandFailure) {
-        let descriptor = open(file, O_RDONLY | O_CLOEXEC)
-        guard descriptor >= 0 else { throw Self.unreadable(file, errno) }
-        defer { close(descriptor) }
-        guard let bytes = Self.read(descriptor) else { throw Self.unreadable(file, errno) }
-        guard bytes.count <= Self.longest else {
+        guard let bytes = try InputFile.read(file, most: Self.longest) else {
             let most = catalog.size(ByteCount(clamping: Self.longest))
             throw CommandFailure(.usage, catalog.text("“%1$s” is too long for a cookie file: at most %2$s", file, most))
         }
@@ -67,23 +64,5 @@ struct CookieFile: Equatable {
                     catalog.count(Limits.cookies), catalog.size(ByteCount(clamping: Limits.cookieBytes))))
         }
         return (own, cookies.count &- own.count)
-    }
-
-    private static func unreadable(_ file: String, _ error: Int32) -> CommandFailure {
-        CommandFailure(.usage, catalog.text("cannot read “%1$s”: %2$s", file, String(cString: strerror(error))))
-    }
-
-    /// The bytes of a file, at most `longest` and a buffer more; nil if it cannot be read (errno).
-    private static func read(_ descriptor: Int32) -> [UInt8]? {
-        var bytes: [UInt8] = []
-        var buffer = [UInt8](repeating: 0, count: 1 << 16)
-        while bytes.count <= longest {
-            let count = Glibc.read(descriptor, &buffer, buffer.count)
-            if count < 0, errno == EINTR { continue }
-            guard count >= 0 else { return nil }
-            if count == 0 { break }
-            bytes.append(contentsOf: buffer.prefix(count))
-        }
-        return bytes
     }
 }

@@ -41,6 +41,15 @@ struct RequestArguments: ParsableArguments {
     @Option(help: .option(\.cookies, "file"), completion: .file())
     var loadCookies: String?
 
+    @Option(help: .option(\.postData, "text"))
+    var postData: String?
+
+    @Option(help: ArgumentHelp("Send the bytes of a file as --post-data.", valueName: "file"), completion: .file())
+    var postFile: String?
+
+    @Option(help: .option(\.postType, "type"))
+    var postType: String?
+
     @Option(help: .option(\.userAgent))
     var userAgent: String?
 
@@ -188,6 +197,11 @@ struct RequestArguments: ParsableArguments {
             throw ValidationError("--extract with a path already gives the folder; leave --output and --directory out.")
         }
         if parents, output == nil, directory == nil { throw ValidationError("--parents needs --output or --directory.") }
+        if postData != nil, postFile != nil { throw ValidationError("The body is given twice: by --post-data and by --post-file.") }
+        if postType != nil, postData == nil, postFile == nil { throw ValidationError("--post-type needs --post-data or --post-file.") }
+        if [loadCookies, postFile, login.passwordFile].count(where: { $0 == "-" }) > 1 {
+            throw ValidationError("Standard input gives one file only; --load-cookies, --post-file and --password-file share it.")
+        }
         if token != nil, app == nil { throw ValidationError("--token needs --app.") }
         if let checksum {
             do throws(Refusal) { _ = try Checksum(checksum) } catch { throw ValidationError(error.message) }
@@ -202,8 +216,8 @@ struct RequestArguments: ParsableArguments {
     private var optionsOfOne: [String] {
         [
             ("output", output != nil), ("filename", filename != nil), ("checksum", checksum != nil), ("size", size != nil),
-            ("mirror", !mirror.isEmpty), ("piece-hashes", pieceHashes != nil), ("token", token != nil),
-            ("extract=FOLDER", extract?.text != nil),
+            ("post-data", postData != nil), ("post-file", postFile != nil), ("mirror", !mirror.isEmpty),
+            ("piece-hashes", pieceHashes != nil), ("token", token != nil), ("extract=FOLDER", extract?.text != nil),
         ]
         .filter(\.1).map(\.0)
     }
@@ -226,6 +240,9 @@ struct RequestArguments: ParsableArguments {
         request.set(\.ifExists, to: ifExists)
         if !header.isEmpty { request.headers = header }
         if let loadCookies { request.cookies = try Self.cookies(in: loadCookies, for: urls) }
+        if let postData { request.postData = Array(postData.utf8) }
+        if let postFile { request.postData = try Self.body(in: postFile) }
+        request.set(\.postType, to: postType)
         if !mirror.isEmpty { request.mirrors = mirror }
         if findMirrors { request.findsMirrors = true }
         request.set(\.userAgent, to: userAgent)
@@ -263,6 +280,12 @@ struct RequestArguments: ParsableArguments {
         request.set(\.desktopID, to: desktopID)
         for entry in metadata { request.setMetadata(entry.text, for: entry.key) }
         return request
+    }
+
+    private static func body(in path: String) throws(CommandFailure) -> [UInt8] {
+        if let bytes = try InputFile.read(path, most: Limits.postBytes) { return bytes }
+        let most = catalog.size(ByteCount(clamping: Limits.postBytes))
+        throw CommandFailure(.usage, catalog.text("“%1$s” is too long for the body of a request: at most %2$s", path, most))
     }
 
     /// The cookies of a file for downloads of `urls`.

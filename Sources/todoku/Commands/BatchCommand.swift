@@ -34,8 +34,8 @@ struct BatchCommand: ParsableCommand {
 
     func validate() throws {
         try request.checkForList()
-        if file == "-", request.login.passwordFile == "-" {
-            throw ValidationError("Standard input gives the list, so it cannot give the password; use a file for one of them.")
+        if file == "-", request.login.passwordFile == "-" || request.loadCookies == "-" {
+            throw ValidationError("Standard input gives the list, so it cannot give the password or cookies; use a file for one of them.")
         }
     }
 

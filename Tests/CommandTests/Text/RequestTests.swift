@@ -37,8 +37,8 @@ import Testing
             "org.example.App",
             "--notify-delay", "1500ms", "--desktop-id", "org.example.App.desktop",
         ])
-        // `extract` contradicts two of them. No header repeats.
-        #expect(Set(all.keys).union(["extract", "header-list"]) == Set(OptionRow.all.map(\.key)))
+        // `extract` and a body contradict some of them. No header repeats.
+        #expect(Set(all.keys).union(["extract", "header-list", "post-data", "post-type"]) == Set(OptionRow.all.map(\.key)))
         let read = try DownloadOptions(decoding: all)
         #expect((read.app, read.token, read.directory, read.fileName) == ("org.example.App", "ch_1", "/tmp/y", "a.bin"))
         #expect(read.ifExists == .replace)
@@ -71,6 +71,18 @@ import Testing
         #expect(ExtractArgument.completed(["get", "--extract", "u", "--", "--extract"]) == ["get", "--extract=/", "u", "--", "--extract"])
     }
 
+    @Test func `send a text or a file as the body of the request`() throws {
+        let folder = TemporaryFolder()
+        writeFile(folder("body"), [0, 10, 255])
+        let text = try DownloadOptions(decoding: options(["--post-data", "a=ü&b", "--post-type", "text/plain"]))
+        #expect(text.postData == Array("a=ü&b".utf8) && text.postType == "text/plain")
+        let file = try DownloadOptions(decoding: options(["--post-file", folder("body")]))
+        #expect(file.postData == [0, 10, 255] && file.postType == DownloadOptions.formType)
+        writeFile(folder("long"), [UInt8](repeating: 7, count: 1 << 20 | 1))
+        #expect(throws: CommandFailure.self) { try options(["--post-file", folder("long")]) }
+        #expect(throws: CommandFailure.self) { try options(["--post-file", folder("none")]) }
+    }
+
     @Test func `are not sent if they are not given`() throws { #expect(try options([]).isEmpty) }
 
     @Test func `take folder and name from --output`() throws {
@@ -87,7 +99,8 @@ import Testing
         ["--token", "x"], ["-o", "/tmp"], ["-o", "x/"], ["-o", "a", "-d", "b"], ["--password-file", "x"],
         ["--user", "a:b", "--password-file", "x"],
         ["--checksum", "sha256:12"], ["--checksum", "12"], ["--piece-hashes", "12"], ["--piece-hashes", "sha256:0:00", "--size", "1"],
-        ["-H", "novalue"], ["--size", "big"], ["--priority", "high"],
+        ["-H", "novalue"], ["--post-data", "a", "--post-file", "b"], ["--post-type", "a/b"], ["--post-data", "a", "http://h/2"],
+        ["--post-file", "a", "http://h/2"], ["--load-cookies", "-", "--post-file", "-"], ["--size", "big"], ["--priority", "high"],
         ["--retries", "-1"],
         ["--if-exists", "maybe"], ["--metadata", "x"], ["-o", "a", "http://h/2"], ["--extract=a", "http://h/2"],
         ["--extract=a/b", "-d", "/tmp"], ["--extract=a/b", "-o", "c"], ["--size", "1", "http://h/2"],

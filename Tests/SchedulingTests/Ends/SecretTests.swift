@@ -8,6 +8,7 @@ private let failure = DownloadFailure(.httpStatus, "The server answered 404.", h
     private static func record(_ number: UInt64, activate: String? = nil) -> DownloadRecord {
         Desk.record(number, "http://127.0.0.1/\(number)", app: "org.example.App") {
             ($0.options.headers, $0.options.username, $0.options.password) = ([HeaderField(name: "X-A", value: "secret")], "me", "word")
+            $0.options.postData = [1]
             $0.options.cookies = (try? Cookie(line: "h\tFALSE\t/\tFALSE\t0\tn\tsecret")).map { [$0] } ?? []
             $0.options.activate = activate
         }
@@ -29,7 +30,7 @@ private let failure = DownloadFailure(.httpStatus, "The server answered 404.", h
         desk.bringToCommit(entry)
         #expect(entry.record.options.holdsSecrets)
         desk.committed(entry, path: "/d/f")
-        #expect(!entry.record.options.holdsSecrets && entry.record.options.cookies.isEmpty)
+        #expect(!entry.record.options.holdsSecrets && entry.record.options.cookies.isEmpty && entry.record.options.postData == nil)
         #expect(desk.actions.saves.contains(.put(entry.record)) && desk.actions.saves.contains(.scrubLog))
     }
 
@@ -42,7 +43,7 @@ private let failure = DownloadFailure(.httpStatus, "The server answered 404.", h
         #expect(entry.record.options.holdsSecrets)
         let last = desk.now
         try desk.steer(entry, .retry)
-        #expect(entry.record.options.password == "word" && entry.record.options.cookies.count == 1)
+        #expect(entry.record.options.password == "word" && entry.record.options.cookies.count == 1 && entry.record.options.postData == [1])
         try desk.steer(entry, .cancel)
         desk.wait(.microseconds(1))
         #expect(entry.record.options.holdsSecrets)

@@ -29,6 +29,7 @@ public final class ScriptedServer: Sendable {
         public let connection: Int
         /// The first request of the server is 0.
         public let number: Int
+        public let body: [UInt8]
         /// When the whole request had arrived.
         public let arrived = ContinuousClock.now
 
@@ -304,9 +305,12 @@ private final class ServerCore: Sendable {
                 let pair = line.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
                 return pair.count == 2 ? (String(pair[0]), String(pair[1].drop { $0 == " " })) : nil
             }
+            let length = fields.first { $0.name.lowercased() == "content-length" }.flatMap { Int($0.value) } ?? 0
+            guard let body = readBody(socket, &buffer, length) else { return }
             let request = lock.locked {
                 let request = ScriptedServer.Request(
-                    method: String(words[0]), target: String(words[1]), fields: fields, connection: connection, number: requests.count)
+                    method: String(words[0]), target: String(words[1]), fields: fields, connection: connection, number: requests.count,
+                    body: body)
                 requests.append(request)
                 return request
             }
@@ -316,7 +320,20 @@ private final class ServerCore: Sendable {
         }
     }
 
-    /// The bytes up to and including the empty line; nil at the end of the connection. Requests have no bodies here.
+    /// The next `length` bytes; nil if the connection ends before.
+    private func readBody(_ socket: Int32, _ buffer: inout [UInt8], _ length: Int) -> [UInt8]? {
+        var bytes = [UInt8](repeating: 0, count: 16384)
+        while buffer.count < length {
+            let count = recv(socket, &bytes, bytes.count, 0)
+            if count < 0, errno == EINTR { continue }
+            guard count > 0 else { return nil }
+            buffer += bytes[..<count]
+        }
+        defer { buffer.removeFirst(length) }
+        return Array(buffer[..<length])
+    }
+
+    /// The bytes up to and including the empty line; nil at the end of the connection.
     private func readHead(_ socket: Int32, _ buffer: inout [UInt8]) -> [UInt8]? {
         var bytes = [UInt8](repeating: 0, count: 16384)
         while true {

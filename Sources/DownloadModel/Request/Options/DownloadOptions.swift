@@ -58,6 +58,13 @@ public struct DownloadOptions: Equatable, Sendable {
     /// Credentials. Sent to the first origin only.
     public var username: String?
     public var password: String?
+    /// The body of the request, which makes it a POST; nil: a GET. At most `Limits.postBytes`.
+    public var postData: [UInt8]?
+    /// The media type of `postData`, with its parameters.
+    public var postType = DownloadOptions.formType
+    /// The request with `postData` may have gone out since a caller last asked for it, so it must not go out again. Also true once
+    /// `postData` is forgotten. Callers cannot set this.
+    package var isPostSent = false
     /// Further URLs of the same bytes (`DownloadURL.text`), in the order of preference, each once; at most `Limits.mirrors`.
     public var mirrors: [String] = []
     /// Whether the servers of the URL may name further mirrors (RFC 6249), if the caller has given something that proves the file.
@@ -124,6 +131,9 @@ public struct DownloadOptions: Equatable, Sendable {
 }
 
 extension DownloadOptions {
+    /// The media type of a form (HTML, "URL-encoded form data").
+    public static let formType = "application/x-www-form-urlencoded"
+
     /// The most that `connections` may be.
     public static let mostConnections: UInt32 = 16
 
@@ -141,11 +151,12 @@ extension DownloadOptions {
         let toast = size(title) + size(body) + size(icon) + size(sound)
         let request = size(referrer) + size(userAgent) + size(username) + size(password)
         let fields = headers.reduce(0) { $0 + size($1.name) + size($1.value) }
+        let post = postData.map { $0.count *| 2 +| size(postType) } ?? 0
         let jar = cookies.reduce(0) { $0 + size($1.line) }
         let urls = mirrors.reduce(0) { $0 + $1.utf8.count }
         let pieces = (pieceHashes?.digests.count ?? 0) *| 2
         let names = size(tag) + size(token) + size(fileName) + size(extract?.name)
-        return toast + request + fields + jar + urls + pieces + names + metadata.count
+        return toast + request + fields + post + jar + urls + pieces + names + metadata.count
     }
 }
 

@@ -8,6 +8,7 @@ public enum OptionValue: Equatable, Sendable {
     case fields([HeaderField])
     case fieldList([HeaderField])
     case texts([String])
+    case bytes([UInt8])
     /// `a{sv}`, marshalled as a D-Bus message.
     case dictionary([UInt8])
 
@@ -22,6 +23,7 @@ public enum OptionValue: Equatable, Sendable {
         case .fields: "a{ss}"
         case .fieldList: "a(ss)"
         case .texts: "as"
+        case .bytes: "ay"
         case .dictionary: "a{sv}"
         }
     }

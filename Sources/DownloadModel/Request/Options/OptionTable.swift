@@ -123,6 +123,13 @@ extension OptionRow {
         OptionRow(
             "cookies", \.cookies, .cookies, sandbox: .free,
             help: "Send the cookies of a file in the Netscape format (cookies.txt), each to its own hosts only."),
+        OptionRow(
+            "post-data", \.postData, .bytes(most: Limits.postBytes), sandbox: .free,
+            help: "Send this text in the body of a POST request, once; --post-file sends a file. For one URL."),
+        OptionRow(
+            "post-type", \.postType,
+            .text(most: 255).checked { isMediaType($0) ? nil : "must be a media type, such as “application/json”." }, sandbox: .free,
+            help: "Media type of the body (default: \(DownloadOptions.formType))."),
         OptionRow("user-agent", \.userAgent, .text(), sandbox: .free, help: "User-Agent to send."),
         OptionRow(
             "referrer", \.referrer, .text(most: Limits.urlBytes).mapped(Referrer.withoutSecrets), sandbox: .free,
@@ -241,6 +248,13 @@ private func isMediaRange(_ text: String) -> Bool {
     guard parts.count == 2, !parts[0].isEmpty, !parts[1].isEmpty else { return false }
     return parts[0].allSatisfy { RequestHeaders.isTokenByte($0) && $0 != UInt8(ascii: "*") }
         && (parts[1].elementsEqual("*".utf8) || parts[1].allSatisfy(RequestHeaders.isTokenByte))
+}
+
+/// A media type without "*". Parameters may follow a semicolon.
+private func isMediaType(_ text: String) -> Bool {
+    var type = text.utf8.prefix { $0 != UInt8(ascii: ";") }
+    while type.last == UInt8(ascii: " ") { type.removeLast() }
+    return !type.contains(UInt8(ascii: "*")) && isMediaRange(String(decoding: type, as: UTF8.self))
 }
 
 /// Whether `name` can be an application's well-known name (D-Bus specification, "Bus names"; org.freedesktop.Application derives the object

@@ -48,3 +48,22 @@ extension OptionForm where V == [HeaderField] {
         }
     }
 }
+
+extension OptionForm where V == [UInt8] {
+    /// Bytes, stored as hexadecimal digits in the database.
+    ///
+    /// - Parameter most: the most bytes.
+    static func bytes(most: Int) -> OptionForm {
+        OptionForm(signature: "ay") { key, value throws(Refusal) in
+            guard case .bytes(let bytes) = value else { throw .wrongType(key, "ay") }
+            guard bytes.count <= most else { throw Refusal(.limitExceeded, "Option \(key) takes at most \(most) bytes.") }
+            return bytes
+        } encode: {
+            .bytes($0)
+        } text: {
+            hexadecimal($0)
+        } parse: {
+            $0.utf8.count / 2 <= most ? DownloadModel.bytes(ofHexadecimal: $0.utf8) : nil
+        }
+    }
+}

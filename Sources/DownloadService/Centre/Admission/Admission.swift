@@ -207,6 +207,10 @@ internal import TransferEngine
                 .invalidOption,
                 "Option extract is not for Fetch, which compares the file with its last copy; use Download and Wait, or an asset.")
         }
+        if case .fetch = answer, options.postData != nil {
+            throw Refusal(
+                .invalidOption, "Option post-data is not for Fetch, which compares the file with its last copy; use Download and Wait.")
+        }
         if case .fetch = answer, dictionary["only-if-changed"] == nil { options.onlyIfChanged = true }
         let folder: ByteText = descriptor == nil ? ByteText(options.directory ?? list.defaultDirectory) : ""
         let wanted = Wanted(url: url, options: options)
@@ -504,6 +508,7 @@ extension Admission.Wanted {
         (asked.priority, asked.speedLimit, asked.start) = (0, nil, true)
         // An ended download may have lost its secrets. Then the secrets of the call are not compared.
         if record.state.hasEnded, !held.holdsSecrets { asked.forgetSecrets() }
+        (held.isPostSent, asked.isPostSent) = (false, false)
         return record.url == url && held == asked && held.isSameText(as: asked)
     }
 }
