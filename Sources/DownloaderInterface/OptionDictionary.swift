@@ -28,6 +28,10 @@ extension DownloadOptions {
         if token != nil, app.isEmpty { throw Refusal(.invalidOption, "Option token needs the option app.") }
         if let pieceHashes { try check(pieceHashes) }
         try checkPost()
+        if isPrivate, activate != nil || onlyIfChanged {
+            let key = activate != nil ? "activate" : "only-if-changed"
+            throw Refusal(.invalidOption, "Option private does not go with \(key), which needs the outcome to be kept.")
+        }
         try settleExtraction(isDirectoryGiven: dictionary["directory"] != nil)
         if let size, let maxSize, size > maxSize { throw Refusal(.invalidOption, "Option size is larger than option max-size.") }
     }

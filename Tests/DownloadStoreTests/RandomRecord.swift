@@ -81,6 +81,7 @@ struct RandomRecords {
         options.password = perhaps { $0.text() }
         options.mirrors = (0..<Int.random(in: 0...3, using: &generator)).map { "https://m\($0).example.org/\(number())" }
         options.findsMirrors = .random(using: &generator)
+        options.isPrivate = .random(using: &generator)
         options.checksum = perhaps { $0.checksum() }
         options.pieceHashes = perhaps { $0.pieceHashes() }
         options.size = perhaps { $0.number() }
@@ -208,7 +209,7 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
     record.options.mirrors = ["https://m.example.org/a?b", "http://n.example.org/"]
     record.options.checksum = Checksum(.sha512, digest: [UInt8](repeating: 0xA5, count: 64))
     record.options.pieceHashes = PieceHashes(.md5, length: 1, digests: [UInt8](repeating: 0x5A, count: 32))
-    record.options.findsMirrors = true
+    (record.options.findsMirrors, record.options.isPrivate) = (true, true)
     record.options.size = 1
     record.options.maxSize = 2
     record.options.expectType = "image/*"

@@ -46,7 +46,7 @@ _MOST_LOSSES, _STEADY = 6, 30.0  # losses in a row; seconds after which a loss b
 _KEYS = {
     "s": "activate app body checksum desktop-id directory expect-type extract filename icon if-exists notify password piece-hashes "
     "post-type referrer sound tag title token user-agent username",
-    "b": "allow-downgrade allow-metered allow-private find-mirrors only-if-changed renewable show-progress start",
+    "b": "allow-downgrade allow-metered allow-private find-mirrors only-if-changed private renewable show-progress start",
     "t": "deadline max-size not-before size speed-limit",
     "u": "connections notify-delay request-interval retries stall-timeout",
     "i": "priority",

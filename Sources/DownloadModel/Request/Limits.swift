@@ -71,6 +71,8 @@ public enum Limits {
     public static let listed = 1000
     /// After a failure or a cancellation, password, request headers, cookies and body are kept this long for a retry.
     public static let secretsAge: Duration = .seconds(24 * 3600)
+    /// A private download leaves the list so long after its end. Until then, callers who were told of it late learn its outcome.
+    public static let privateAge: Duration = .seconds(10)
     /// An owner that has not acknowledged an outcome is called at each start of the service, until the outcome is this old.
     public static let remindedAge: Duration = .seconds(7 * 24 * 3600)
     /// An outcome that is older than this when the service starts gets no toast.

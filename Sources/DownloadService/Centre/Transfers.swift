@@ -197,9 +197,10 @@ extension Downloader {
             outcome = .complete(size: part.size, fileName: part.facts.fileName, resume)
             list.download(number)?.validators = part.validators
         case .failed(let failure, let madeProgress, let resume):
+            let isPrivate = scheduler[number]?.record.options.isPrivate ?? true
             log.debug(
                 "attempt failed",
-                metadata: ["download": "\(number)", "error": "\(failure.name.rawValue)", "cause": "\(failure.message)"])
+                metadata: ["download": "\(number)", "error": "\(failure.name.rawValue)", "cause": "\(isPrivate ? "" : failure.message)"])
             outcome = .failed(failure, madeProgress: madeProgress, resume)
         case .stopped(let resume): outcome = .stopped(resume)
         case .nameTaken(let path): outcome = .nameTaken(path: path)
@@ -262,8 +263,10 @@ extension Downloader {
         }
     }
 
-    /// Where the bytes come from, as the finished file tells it.
-    private func origin(of record: DownloadRecord) -> String { list.peek(record.number)?.redactedUrl ?? redacted(record.url) }
+    /// Where the bytes come from, as the finished file tells it; nil: it must not tell.
+    private func origin(of record: DownloadRecord) -> String? {
+        record.options.isPrivate ? nil : list.peek(record.number)?.redactedUrl ?? redacted(record.url)
+    }
 
     func commit(_ entry: ScheduledDownload) {
         let (record, origin, map) = (entry.record, origin(of: entry.record), mapPath(of: entry.number))

@@ -92,7 +92,7 @@ internal import Scheduling
 
     private func isWanted(_ download: ManagedDownload) -> Bool {
         let batch = download.entry.batch?.record
-        return download.record.options.showProgress
+        return download.record.options.showProgress && !download.record.options.isPrivate
             && foreground.allows(
                 batch?.notify ?? download.record.options.notify, of: batch?.app ?? download.record.options.app)
     }

@@ -114,7 +114,7 @@ internal import TransferEngine
     private func progressed(_ download: ManagedDownload) {
         let number = download.record.batch ?? download.number
         if !waiting.isEmpty { goesOn(download.number) }
-        if isWanted(download.entry) { progress.take(download) } else { progress.leave(number) }
+        if isWanted(download.entry), !download.record.options.isPrivate { progress.take(download) } else { progress.leave(number) }
     }
 
     /// The transfer of `download` has ended.
@@ -143,7 +143,7 @@ internal import TransferEngine
         var words = EndToast(
             number: toast, kind: .waiting(Remedy(for: reason, of: record)), summary: texts.waitingSummary(reason),
             body: texts.waitingBody(fileName: record.shownName, reason, missing: record.lastFailure?.missingBytes),
-            icon: record.options.icon, sound: isSilent ? "" : nil, host: entry.host)
+            icon: record.options.icon, sound: isSilent ? "" : nil, host: record.options.isPrivate ? nil : entry.host)
         words.sandboxedApp = record.sandboxedApp
         hand(words)
     }
@@ -206,6 +206,7 @@ internal import TransferEngine
 
     private func endToast(of entry: ScheduledDownload) -> EndToast {
         let (record, options) = (entry.record, entry.record.options)
+        if options.isPrivate { return privateToast(of: entry) }
         guard let failure = entry.state.failure else {
             let path = record.path ?? ""
             let (name, size) = (Self.lastPart(path), record.total ?? 0)
@@ -220,6 +221,19 @@ internal import TransferEngine
             number: entry.number, kind: .failed(Remedy(after: failure, of: record)), summary: texts.failedSummary,
             body: texts.failedBody(fileName: record.shownName, failure: failure),
             icon: options.icon, sound: options.sound.isEmpty ? "" : nil, host: entry.host)
+    }
+
+    /// Says that a private download has ended, and nothing more. A click opens the folder.
+    private func privateToast(of entry: ScheduledDownload) -> EndToast {
+        let options = entry.record.options
+        guard let failure = entry.state.failure else {
+            return EndToast(
+                number: entry.number, kind: .finishedBatch(folder: entry.record.directory), summary: options.title ?? texts.finishedSummary,
+                body: options.body ?? "", icon: options.icon, sound: options.sound)
+        }
+        return EndToast(
+            number: entry.number, kind: .failed(nil), summary: texts.failedSummary,
+            body: texts.failedBody(fileName: nil, failure: failure), icon: options.icon, sound: options.sound.isEmpty ? "" : nil)
     }
 
     func ended(_ batch: ScheduledBatch, _ end: BatchEnd?) {
@@ -294,7 +308,11 @@ internal import TransferEngine
         }
     }
 
-    func removed(_ entry: ScheduledDownload) { removed(entry.number) }
+    func removed(_ entry: ScheduledDownload) {
+        // A private download leaves the list by itself, perhaps before its delayed toast.
+        let late = entry.record.options.isPrivate && entry.record.endedAt != nil ? delayed[entry.number] : nil
+        if late != nil { progress.ended(entry.number) } else { removed(entry.number) }
+    }
     func removed(_ batch: ManagedBatch) { removed(batch.number) }
 
     /// The download or batch has left the list.
@@ -459,6 +477,6 @@ extension DownloadRecord {
     /// The sandboxed app that queued the download; nil: none did.
     var sandboxedApp: String? { options.isSandboxed ? options.app : nil }
 
-    /// The name of the file, or else the URL.
-    fileprivate var shownName: String { fileName ?? redacted(url) }
+    /// The name of the file, or else the URL; nil: neither may be shown.
+    fileprivate var shownName: String? { options.isPrivate ? nil : fileName ?? redacted(url) }
 }

@@ -94,13 +94,14 @@ extension DownloadRecord {
         return .queued
     }
 
-    /// When the download is due without an event: the end of its wait, its deadline, the next owner call, or the end of its secrets.
+    /// When the download is due without an event: the end of its wait, its deadline, the next owner call, the end of its secrets, or the
+    /// time at which it leaves the list because it is private.
     var nextWake: WallTime? {
         switch state {
         case .waiting(.pausedAll, _): nil
         case .waiting(_, let until): [until, expiresAt].compactMap { $0 }.min()
         case .queued, .active: expiresAt
-        case .finished, .failed, .cancelled: [reminders.nextAt, secretsEnd].compactMap { $0 }.min()
+        case .finished, .failed, .cancelled: [reminders.nextAt, secretsEnd, privateEnd].compactMap { $0 }.min()
         default: nil
         }
     }

@@ -209,7 +209,7 @@ public final class Scheduler {
         forget(entry, now: now)
         index.remove(entry.record)
         output.append(.save(.remove(entry.number)))
-        if entry.record.options.holdsSecrets { output.append(.save(.scrubLog)) }
+        if entry.record.options.holdsSecrets || entry.record.options.isPrivate { output.append(.save(.scrubLog)) }
         output.append(.removed(entry))
         if case .failed = entry.state { sweep(entry) }
         leaveBatch(entry)

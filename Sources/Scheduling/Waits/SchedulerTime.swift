@@ -24,7 +24,7 @@ extension Scheduler {
         if let time { wakes.insert(time, entry.number) }
     }
 
-    /// Ends due waits, applies due deadlines, drops expired secrets and calls owners.
+    /// Ends due waits, applies due deadlines, drops expired secrets, removes private downloads and calls owners.
     func tick(now: WallTime) {
         var due: [ScheduledDownload] = []
         // Any further due downloads make the next tick due at once.
@@ -39,7 +39,7 @@ extension Scheduler {
                 applyOwn(.expire(.expired(entry.record)), to: entry, now: now)
             } else if case .waiting(_, let until?) = entry.state, until <= now {
                 applyOwn(.ready, to: entry, now: now)
-            } else if entry.state.hasEnded {
+            } else if entry.state.hasEnded, !removePrivate(entry, now: now) {
                 if forgetSecrets(of: entry, now: now) { save(entry) }
                 if let time = entry.record.reminders.nextAt, time <= now { callOwner(entry, now: now) }
             }

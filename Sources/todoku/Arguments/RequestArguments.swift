@@ -99,6 +99,9 @@ struct RequestArguments: ParsableArguments {
     @Flag(help: .option(\.onlyIfChanged))
     var onlyIfChanged = false
 
+    @Flag(name: .customLong("private"), help: .option(\.isPrivate))
+    var isPrivate = false
+
     @Option(help: .option(\.activate, "name"))
     var activate: String?
 
@@ -260,6 +263,7 @@ struct RequestArguments: ParsableArguments {
         if notPrivate { request.allowsPrivate = false }
         if allowDowngrade { request.allowsDowngrade = true }
         if onlyIfChanged { request.onlyIfChanged = true }
+        if isPrivate { request.isPrivate = true }
         request.set(\.requestInterval, to: requestInterval)
         request.set(\.activate, to: activate)
         request.set(\.priority, to: priority)

@@ -37,8 +37,8 @@ import Testing
             "org.example.App",
             "--notify-delay", "1500ms", "--desktop-id", "org.example.App.desktop",
         ])
-        // `extract` and a body contradict some of them. No header repeats.
-        #expect(Set(all.keys).union(["extract", "header-list", "post-data", "post-type"]) == Set(OptionRow.all.map(\.key)))
+        // The others contradict some of them, and no header repeats.
+        #expect(Set(all.keys).union(["extract", "header-list", "post-data", "post-type", "private"]) == Set(OptionRow.all.map(\.key)))
         let read = try DownloadOptions(decoding: all)
         #expect((read.app, read.token, read.directory, read.fileName) == ("org.example.App", "ch_1", "/tmp/y", "a.bin"))
         #expect(read.ifExists == .replace)
@@ -82,6 +82,8 @@ import Testing
         #expect(throws: CommandFailure.self) { try options(["--post-file", folder("long")]) }
         #expect(throws: CommandFailure.self) { try options(["--post-file", folder("none")]) }
     }
+
+    @Test func `keep a download private`() throws { #expect(try options(["--private"]) == ["private": .bool(true)]) }
 
     @Test func `are not sent if they are not given`() throws { #expect(try options([]).isEmpty) }
 

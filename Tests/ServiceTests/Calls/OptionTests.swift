@@ -54,8 +54,8 @@ internal import Testing
             "notify-delay": .uint32(1500), "desktop-id": .string("org.example.App"),
             "show-progress": .bool(false), "metadata": .dictionary(["k": .int32(1)]),
         ]
-        // `extract` and a body do not go with `only-if-changed`; ExtractTests and PostTests have them.
-        #expect(Set(options.keys).union(["extract", "post-data", "post-type"]) == Set(OptionRow.all.map(\.key)))
+        // The others do not go with `only-if-changed`; ExtractTests, PostTests and PrivateTests have them.
+        #expect(Set(options.keys).union(["extract", "post-data", "post-type", "private"]) == Set(OptionRow.all.map(\.key)))
         let path = try await client.download("http://127.0.0.1:1/a", options)
         let before = try await client.all(path)
         #expect(before["App"] == .string("org.example.App"))

@@ -111,6 +111,8 @@ public struct DownloadOptions: Equatable, Sendable {
     public var onlyIfChanged = false
     /// Well-known bus name of the application to call (and so to start) when the download has ended; nil: none.
     public var activate: String?
+    /// Soon after its end, the download leaves the list and the database, and its name is in no toast, log or file attribute.
+    public var isPrivate = false
     /// The caller's own name for a group of downloads.
     public var tag = ""
     public var notify = NotifyPolicy.background

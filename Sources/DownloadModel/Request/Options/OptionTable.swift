@@ -33,6 +33,9 @@ extension OptionRow {
             "metadata", \.metadata, .dictionary(most: Limits.metadataBytes), sandbox: .free,
             help: "Your own data to keep with the download; may be repeated."),
         OptionRow(
+            "private", \.isPrivate, .flag, sandbox: .free,
+            help: "Keep no trace of it: soon after its end it leaves the list, and no toast or log has its name."),
+        OptionRow(
             "activate", \.activate,
             .text(most: 255).checked {
                 isApplicationName($0) ? nil : "must be the bus name of an application, such as org.example.App, not “\(shown($0))”."

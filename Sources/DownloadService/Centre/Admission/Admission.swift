@@ -207,6 +207,9 @@ internal import TransferEngine
                 .invalidOption,
                 "Option extract is not for Fetch, which compares the file with its last copy; use Download and Wait, or an asset.")
         }
+        if case .fetch = answer, options.isPrivate {
+            throw Refusal(.invalidOption, "Option private is not for Fetch, which keeps a copy to compare with; use Download and Wait.")
+        }
         if case .fetch = answer, options.postData != nil {
             throw Refusal(
                 .invalidOption, "Option post-data is not for Fetch, which compares the file with its last copy; use Download and Wait.")

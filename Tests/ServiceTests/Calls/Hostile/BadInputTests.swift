@@ -52,6 +52,7 @@ internal import Testing
         ("cookies", .strings(["# comment"])), ("cookies", .strings(["n=v"])),
         ("cookies", .strings(["h\tFALSE\t/\tFALSE\t0\tn\tv\r\nA: b"])),
         ("cookies", .strings(["h\tFALSE\t/\tFALSE\t0\tn\tv", "h\tFALSE\t/\tFALSE\tx\tn\tv"])),
+        ("private", .uint32(1)), ("private", .string("true")),
         ("post-data", .string("a=b")), ("post-data", .array(of: "u", [])), ("post-type", .array(of: "y", [])), ("post-type", .string("")),
         ("post-type", .string("form")), ("post-type", .string("a/*")), ("post-type", .string("a/b\r\nC: d")), ("post-type", .string("a/b")),
         ("user-agent", .uint32(1)), ("user-agent", .string("a\r\nB: c")), ("user-agent", .string(String(repeating: "u", count: 1025))),
