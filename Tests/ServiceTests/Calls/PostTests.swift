@@ -90,7 +90,9 @@ internal import Testing
                 Manager.downloadBatch, ([Structure(server.url("/a"), [:])], running.options(["post-data": bytes("a")])))
         }
         #expect(whole?.name == todokuError("InvalidOption") && whole?.message.contains("post-data") == true)
-        let items = [Structure(server.url("/a"), ["post-data": bytes("a")]), Structure(server.url("/b"), [:])]
+        let items: [Structure<String, [String: Variant]>] = [
+            Structure(server.url("/a"), ["post-data": bytes("a")]), Structure(server.url("/b"), [:]),
+        ]
         let (_, paths) = try await running.client.call(Manager.downloadBatch, (items, running.options()))
         for path in paths { _ = try await running.client.wait(path) }
         #expect(Set(server.requests.map { "\($0.method) \($0.path)" }) == ["POST /a", "GET /b"])

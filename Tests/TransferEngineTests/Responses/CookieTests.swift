@@ -7,9 +7,7 @@ import TransferEngine
 @testable import Transport
 
 @Suite(.timeLimit(.minutes(5))) struct `Cookies` {
-    private static let far = "4102444800"
-
-    private func line(_ domain: String, _ name: String, path: String = "/", secure: Bool = false, expiry: String = far) -> String {
+    private func line(_ domain: String, _ name: String, path: String = "/", secure: Bool = false, expiry: Int = 4_102_444_800) -> String {
         "\(domain)\t\(domain.hasPrefix(".") ? "TRUE" : "FALSE")\t\(path)\t\(secure ? "TRUE" : "FALSE")\t\(expiry)\t\(name)\t1"
     }
 
@@ -35,7 +33,7 @@ import TransferEngine
         let end = try await fixture.run(server.url("/a/first")) {
             $0.cookies = [
                 line("127.0.0.1", "own"), line("127.0.0.1", "path", path: "/a"), line("127.0.0.1", "deep", path: "/a/b"),
-                line("localhost", "there"), line("localhost", "elsewhere", path: "/a"), line("127.0.0.1", "past", expiry: "1"),
+                line("localhost", "there"), line("localhost", "elsewhere", path: "/a"), line("127.0.0.1", "past", expiry: 1),
                 line("example.org", "foreign"),
             ]
         }
