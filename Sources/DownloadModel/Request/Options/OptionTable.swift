@@ -2,7 +2,7 @@
 
 extension OptionRow {
     /// In the order of the documentation.
-    public static let all: [OptionRow] = ofCaller + ofFile + ofRequest + ofTurn + ofShow
+    public static let all: [OptionRow] = ofCaller + ofFile + ofSource + ofRequest + ofTurn + ofShow
 
     /// Options that say where the file goes and how it is requested. `DownloadToFd` refuses them, because its caller gives an open file.
     public static let ofPlace = [\DownloadOptions.directory, \.fileName, \.ifExists, \.extract, \.onlyIfChanged].compactMap { of($0)?.key }
@@ -111,13 +111,29 @@ extension OptionRow {
             help: "Keep the last downloaded copy if the server has nothing newer."),
     ]
 
-    private static let ofRequest: [OptionRow] = [
+    private static let ofSource: [OptionRow] = [
         OptionRow(
             "mirrors", \.mirrors, .urls(most: Limits.mirrors), sandbox: .free,
             help: "Another URL of the same file; may be repeated. Best with --checksum. For one URL."),
         OptionRow(
             "find-mirrors", \.findsMirrors, .flag, sandbox: .free,
             help: "Also use the mirrors that the server names; needs --checksum or --piece-hashes."),
+        OptionRow(
+            "allow-private", \.allowsPrivate, .flag,
+            sandbox: .rule {
+                $0.allowsPrivate && !$1.allowsPrivate
+                    ? "reach this machine or a private network, unless the user allows it (SandboxPrivate)" : nil
+            },
+            help: "Never connect to this machine or a private network; for URLs from strangers."),
+        OptionRow(
+            "allow-downgrade", \.allowsDowngrade, .flag, sandbox: .free,
+            help: "Follow redirects from https to http even without a checksum."),
+        OptionRow(
+            "renewable", \.renewable, .flag, sandbox: .free,
+            help: "If the link expires, wait for ‘todoku renew’ instead of failing."),
+    ]
+
+    private static let ofRequest: [OptionRow] = [
         OptionRow(
             "headers", \.headers, .headers, sandbox: .free, help: "Request header, sent to the first server only; may be repeated."),
         OptionRow(
@@ -139,19 +155,6 @@ extension OptionRow {
             help: "Page that links to the file (the header Referer)."),
         OptionRow("username", \.username, .text(), sandbox: .free, help: "User name, sent to the first server only."),
         OptionRow("password", \.password, .text(), sandbox: .free, help: "Password, sent to the first server only."),
-        OptionRow(
-            "allow-private", \.allowsPrivate, .flag,
-            sandbox: .rule {
-                $0.allowsPrivate && !$1.allowsPrivate
-                    ? "reach this machine or a private network, unless the user allows it (SandboxPrivate)" : nil
-            },
-            help: "Never connect to this machine or a private network; for URLs from strangers."),
-        OptionRow(
-            "allow-downgrade", \.allowsDowngrade, .flag, sandbox: .free,
-            help: "Follow redirects from https to http even without a checksum."),
-        OptionRow(
-            "renewable", \.renewable, .flag, sandbox: .free,
-            help: "If the link expires, wait for ‘todoku renew’ instead of failing."),
     ]
 
     private static let ofTurn: [OptionRow] = [
