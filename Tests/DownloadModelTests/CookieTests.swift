@@ -39,7 +39,7 @@ import Testing
         ("h\tTRUE\t/\tFALSE\t0\tn\tsecret;x", "Field 7"), ("h\tTRUE\t/\tFALSE\t0\tn\tsecret\r", "control character"),
         ("h\tTRUE\t/\tFALSE\t0\tn\tsecret\nCookie: x", "control character"), ("h\tTRUE\t/\tFALSE\t0\tn\tsecret\u{85}", "control character"),
         ("h\tFALSE\t/\tFALSE\t0\t__Secure-n\tsecret", "Field 4"), (".h.org\tTRUE\t/\tTRUE\t0\t__Host-n\tsecret", "field 2"),
-        ("h\tFALSE\t/a\tTRUE\t0\t__host-n\tsecret", "the path"),
+        ("h\tFALSE\t/a\tTRUE\t0\t__host-n\tsecret", "the path"), ("h\tFALSE\t/\tFALSE\t0\t__HOST-\u{301}\tsecret", "Field 4"),
         ("h\tTRUE\t/\tFALSE\t0\tn\tsecret" + String(repeating: "x", count: 4096), "4096 bytes"),
     ]) func `that is none is refused with its fault, and without its value`(line: String, fault: String) {
         do throws(Refusal) {
@@ -76,6 +76,7 @@ import Testing
         }
         do throws(Refusal) {
             try row.take(.texts(["h\tFALSE\t/\tFALSE\t0\tn\tv", "x"]), into: &options)
+            Issue.record("“x” is taken")
         } catch { #expect(error.message.hasPrefix("Option cookies, item 1: ")) }
     }
 }

@@ -88,13 +88,18 @@ extension Cookie {
 
     /// RFC 6265bis, section 4.1.3: libcurl drops such a cookie without a word.
     private func checkPrefix() throws(Refusal) {
-        let start = name.prefix(9).lowercased()
-        if start.hasPrefix("__secure-") || start.hasPrefix("__host-"), !isSecure {
+        let isOfHost = nameBegins(with: "__Host-")
+        if isOfHost || nameBegins(with: "__Secure-"), !isSecure {
             throw Self.fault("Field 4 must be TRUE, because the name “\(shown(name))” promises https.")
         }
-        if start.hasPrefix("__host-"), includesSubdomains || path != "/" {
+        if isOfHost, includesSubdomains || path != "/" {
             throw Self.fault("The name “\(shown(name))” needs FALSE as field 2 and the path “/”.")
         }
+    }
+
+    /// Whether the name begins with the bytes of `prefix`, in upper or lower case. A combining mark may follow the hyphen.
+    private func nameBegins(with prefix: String) -> Bool {
+        name.utf8.prefix(prefix.utf8.count).elementsEqual(prefix.utf8) { $0 | 0x20 == $1 | 0x20 }
     }
 
     private static func flag(_ text: String, _ field: Int) throws(Refusal) -> Bool {

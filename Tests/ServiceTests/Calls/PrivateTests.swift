@@ -61,7 +61,7 @@ internal import Testing
             if isKilled { #expect(!holders(world).isEmpty) }
             if isKilled {
                 _ = await world.start()
-                #expect(await eventually { try await client.list() == [] })
+                #expect(try await eventually { try await client.list() == [] })
             }
             #expect(await eventually { holders(world) == [] })
         }

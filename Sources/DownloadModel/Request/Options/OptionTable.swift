@@ -11,7 +11,9 @@ extension OptionRow {
     public static let ofDocument = [\DownloadOptions.fileName, \.checksum, \.pieceHashes, \.size, \.mirrors].compactMap { of($0)?.key }
 
     /// Options of `ReplaceUrl`: those that belong to the replaced URL.
-    public static let ofURL = ofHeaders + [\DownloadOptions.cookies, \.referrer, \.username, \.password].compactMap { of($0)?.key }
+    public static let ofURL = ofHeaders + withURL
+
+    private static let withURL = [\DownloadOptions.cookies, \.referrer, \.username, \.password].compactMap { of($0)?.key }
 
     /// The two options that set `DownloadOptions.headers`. The database has a line for each field instead.
     public static let ofHeaders = ["headers", headerListKey]
