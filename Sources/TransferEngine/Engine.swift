@@ -196,6 +196,7 @@ public actor Engine {
 
     private func look(at segment: Segment, _ now: SuspendingClock.Instant) {
         guard segment.exchange != nil else { return }
+        segment.watchUpload()
         let isHolding = segment.pace.isHolding
         if segment.pace.release() { resume(segment) }
         if let attempt = segment.attempt, attempt.drags(now) { return follow(segment, attempt) }
@@ -322,14 +323,13 @@ public actor Engine {
             url: segment.url.text, userAgent: request.userAgent ?? configuration.userAgent,
             connectTimeoutMilliseconds: max(1, Int(clamping: request.stallTimeout.wholeMilliseconds)))
         (options.headerLines, options.cookieField) = (segment.headerLines, segment.cookieField)
-        // libcurl repeats a request that a kept connection leaves without an answer.
-        options.isFresh = isFresh || segment.sendsBody
-        if segment.sendsBody { options.body = request.body?.bytes }
+        options.ownsConnection = segment.transfer.isDivided(besides: segment)
+        options.isFresh = isFresh
+        segment.addBody(to: &options)
         if segment.isFirstOrigin {
             (options.username, options.password) = (request.username, request.password)
             options.referrer = request.referrer.flatMap { Referrer.sent($0, to: segment.url) }
         }
-        options.ownsConnection = segment.transfer.isDivided(besides: segment)
         options.proxy = proxy ?? ""
         (options.certificateFile, options.certificateFolder) = (configuration.certificateFile, configuration.certificateFolder)
         segment.heard(.now)

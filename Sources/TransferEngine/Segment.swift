@@ -37,6 +37,10 @@ final class Segment {
     var needsFreshConnection = false
     /// Whether the next request is a POST with the body of the transfer.
     var sendsBody: Bool
+    /// Whether the body has gone out, and no response has asked for it again.
+    var isBodyOut = false
+    /// The bytes of the connection that the server's kernel had confirmed at the last tick.
+    var acknowledged: UInt64 = 0
 
     /// The bytes of the file that the current request asks for; the end is `.max` if that is the end of the file.
     private(set) var range: Range<ByteCount> = 0..<(.max)

@@ -93,12 +93,6 @@ final class Transfer {
         case failed(DownloadFailure)
         case stopped
         case whole(TransferEnd)
-
-        /// The same, with a failure after which nothing is tried again.
-        var withoutRetry: Conclusion {
-            guard case .failed(let failure) = self else { return self }
-            return .failed(failure.withoutRetry)
-        }
     }
 
     init(_ request: TransferRequest, boot: String, staging: StagingBuffer, pace: SharedPace) {

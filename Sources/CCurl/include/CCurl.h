@@ -47,6 +47,9 @@ bool todoku_socket_has_tls_data(int descriptor);
 /// The number of bytes that a TCP socket has received since it was connected (TCP_INFO); 0 if it is none, or the kernel does not tell.
 uint64_t todoku_socket_received(int descriptor);
 
+/// The number of bytes that the other side's kernel has confirmed on a TCP socket since it was connected (TCP_INFO); 0 as above.
+uint64_t todoku_socket_acknowledged(int descriptor);
+
 /// Whether the other side's kernel has not confirmed yet all that was sent (TCP_INFO).
 bool todoku_socket_has_unacknowledged(int descriptor);
 

@@ -143,6 +143,9 @@ package final class Exchange {
         return UInt32(exactly: easy.number(CURLINFO_LOCAL_PORT)).flatMap { $0 > 0 ? $0 : nil }
     }
 
+    /// The bytes that the other side's kernel has confirmed on the connection of the request, since it was made; 0 if unknown.
+    package var acknowledged: UInt64 { socket.map { todoku_socket_acknowledged($0) } ?? 0 }
+
     fileprivate func complete(_ error: CurlError) -> CurlError {
         var error = error
         switch error.kind {

@@ -50,9 +50,15 @@ public final class ScriptedServer: Sendable {
     private let core: ServerCore
     public let port: UInt16
 
-    /// - Parameter everywhere: whether it listens on all addresses of this machine, not only on 127.0.0.1.
-    public init(everywhere: Bool = false, _ handler: @escaping @Sendable (Request, Reply) -> Void) {
+    /// - Parameters:
+    ///   - everywhere: whether it listens on all addresses of this machine, not only on 127.0.0.1.
+    ///   - bodyStep: it reads bodies as a slow line carries them, so many bytes each tenth of a second; nil: at once.
+    public init(everywhere: Bool = false, bodyStep: Int? = nil, _ handler: @escaping @Sendable (Request, Reply) -> Void) {
         let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        if bodyStep != nil {
+            var size: Int32 = 128 * 1024  // else the kernel takes the whole body at once
+            setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &size, socklen_t(MemoryLayout<Int32>.size))
+        }
         var address = sockaddr_in()
         address.sin_family = sa_family_t(AF_INET)
         address.sin_addr.s_addr = in_addr_t(everywhere ? 0 : 0x7F00_0001).bigEndian
@@ -64,7 +70,7 @@ public final class ScriptedServer: Sendable {
         }
         precondition(bound, "cannot listen on 127.0.0.1: \(String(cString: strerror(errno)))")
         port = UInt16(bigEndian: address.sin_port)
-        let core = ServerCore(listener: listener, handler: handler)
+        let core = ServerCore(listener: listener, bodyStep: bodyStep, handler: handler)
         self.core = core
         startThread("scripted-server") { core.accept() }
     }
@@ -249,6 +255,7 @@ final class Lock: Sendable {
 private final class ServerCore: Sendable {
     let lock = Lock()
     private let listener: Int32
+    private let bodyStep: Int?
     private let handler: @Sendable (ScriptedServer.Request, Reply) -> Void
     // All under `lock`.
     nonisolated(unsafe) var requests: [ScriptedServer.Request] = []
@@ -256,8 +263,8 @@ private final class ServerCore: Sendable {
     private nonisolated(unsafe) var sockets: Set<Int32> = []
     private nonisolated(unsafe) var isStopped = false
 
-    init(listener: Int32, handler: @escaping @Sendable (ScriptedServer.Request, Reply) -> Void) {
-        (self.listener, self.handler) = (listener, handler)
+    init(listener: Int32, bodyStep: Int?, handler: @escaping @Sendable (ScriptedServer.Request, Reply) -> Void) {
+        (self.listener, self.bodyStep, self.handler) = (listener, bodyStep, handler)
     }
 
     func stop() {
@@ -322,12 +329,13 @@ private final class ServerCore: Sendable {
 
     /// The next `length` bytes; nil if the connection ends before.
     private func readBody(_ socket: Int32, _ buffer: inout [UInt8], _ length: Int) -> [UInt8]? {
-        var bytes = [UInt8](repeating: 0, count: 16384)
+        var bytes = [UInt8](repeating: 0, count: bodyStep ?? 16384)
         while buffer.count < length {
             let count = recv(socket, &bytes, bytes.count, 0)
             if count < 0, errno == EINTR { continue }
             guard count > 0 else { return nil }
             buffer += bytes[..<count]
+            if bodyStep != nil { usleep(100_000) }
         }
         defer { buffer.removeFirst(length) }
         return Array(buffer[..<length])

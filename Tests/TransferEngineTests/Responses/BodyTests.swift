@@ -88,6 +88,41 @@ import TransferEngine
         #expect(server.requests.count { $0.method == "POST" } == 1 && server.requests.count == 2)
     }
 
+    @Test(arguments: ["Basic realm=\"r\"", "Digest realm=\"r\", nonce=\"n\", qop=\"auth\""])
+    func `is sent once more, with user and password, to a server that asks for them`(login: String) async throws {
+        let server = ScriptedServer { request, reply in
+            if request.field("Authorization") == nil { return reply.respond(401, ["WWW-Authenticate": login]) }
+            reply.respond(200, text: "here")
+        }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(server.url("/a")) { ($0.body, $0.username, $0.password) = (Self.body, "me", "word") }
+        #expect(end.complete?.size == 4)
+        #expect(bodies(server) == ["POST /a name=value&x=%20", "POST /a name=value&x=%20"])
+    }
+
+    @Test(arguments: ["silent end", "stale login"])
+    func `is not sent a third time after user and password`(answer: String) async throws {
+        let server = ScriptedServer { request, reply in
+            if answer == "silent end", request.field("Authorization") != nil { return reply.close() }
+            let challenge = "Digest realm=\"r\", nonce=\"n\(request.number)\", qop=\"auth\", stale=true"
+            reply.respond(401, ["WWW-Authenticate": challenge])
+        }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(server.url("/a")) { ($0.body, $0.username, $0.password) = (Self.body, "me", "word") }
+        let failure = try #require(end.failure)
+        #expect(!failure.isRetryable && failure.wait == nil && failure.message.contains("not sent twice"), "\(failure)")
+        #expect(bodies(server) == ["POST /a name=value&x=%20", "POST /a name=value&x=%20"])
+    }
+
+    @Test func `may take longer than the stall timeout on a slow line`() async throws {
+        let server = ScriptedServer(bodyStep: 8192) { request, reply in reply.respond(200, text: "\(request.body.count)") }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(server.url("/a")) {
+            ($0.body, $0.stallTimeout) = (RequestBody(patternBytes(1 << 20), type: "a/b"), .seconds(5))
+        }
+        #expect(end.complete?.size == 7 && fixture.part == Array("1048576".utf8), "\(end)")
+    }
+
     @Test func `that did not go out may be tried again`() async throws {
         let server = ScriptedServer { _, reply in reply.respond(200) }
         let url = server.url("/a")
