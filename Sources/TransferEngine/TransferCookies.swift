@@ -5,7 +5,7 @@ internal import Transport
 struct TransferJar {
     /// nil: no request was made yet.
     fileprivate var cookies: CookieJar?
-    /// The bytes of the cookies that servers have set in `cookies`.
+    /// `ResponseHead.cookieBytes` of the responses that have set cookies in `cookies`.
     fileprivate var setBytes = 0
     /// Whether servers have set any cookie in the transfer.
     fileprivate var hasChanged = false
@@ -14,22 +14,32 @@ struct TransferJar {
 }
 
 extension Transfer {
-    /// The cookies for the next request. Servers that set too many lose theirs, so that none makes the transfer grow.
+    /// The cookies for the next request. If servers have set too many, the transfer forgets theirs: no server makes a transfer grow.
     func cookies() throws(CurlError) -> CookieJar {
-        if let known = jar.cookies, jar.setBytes <= Limits.setCookieBytes { return known }
+        if let known = jar.cookies {
+            if jar.setBytes <= Limits.setCookieBytes { return known }
+            // A cookie that is set again replaces the one before, so less may be there than was set.
+            jar.setBytes = Self.cost(of: known.lines) -| Self.cost(of: request.cookies)
+            if jar.setBytes <= Limits.setCookieBytes / 2 { return known }
+        }
         let fresh = try CookieJar(request.cookies)
         (jar.cookies, jar.setBytes) = (fresh, 0)
         return fresh
     }
 
-    /// An exchange has ended, whose responses have set cookies of so many bytes.
+    /// About the memory for cookies with these lines.
+    private static func cost(of lines: [String]) -> Int { lines.reduce(0) { $0 +| $1.utf8.count +| ResponseHead.cookieCost } }
+
+    /// An exchange has ended.
+    ///
+    /// - Parameter bytes: `ResponseHead.cookieBytes` of its responses.
     func noteCookies(bytes: Int) {
         guard bytes > 0 else { return }
         jar.setBytes = jar.setBytes +| bytes
         jar.hasChanged = true
     }
 
-    /// Reports the cookies at the end, if servers have set some that are not too many to keep.
+    /// Reports the cookies at the end, if servers have set some, and the service may keep so many.
     func reportCookies() {
         guard jar.hasChanged, let lines = jar.cookies?.lines else { return }
         let bytes = lines.reduce(0) { $0 +| $1.utf8.count }

@@ -20,7 +20,8 @@ public enum Limits {
     /// Most cookies of one download, and most bytes of their lines.
     public static let cookies = 1000
     public static let cookieBytes = 64 * 1024
-    /// Most bytes of cookies that the servers of one transfer set. When they set more, the transfer has only its caller's cookies again.
+    /// Most bytes of cookies that the servers of one transfer set, with the memory for each. When they set more, the transfer begins anew
+    /// with the cookies that it was given.
     public static let setCookieBytes = 256 * 1024
     /// Most bytes of cookies that a retry keeps from the transfer before, and the most downloads for which the service keeps them.
     public static let keptCookieBytes = 16 * 1024

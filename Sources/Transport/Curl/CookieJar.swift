@@ -21,7 +21,8 @@ package final class CookieJar {
 
     deinit { _ = share_cleanup(share) }
 
-    /// All cookies that have not expired, as lines of the Netscape cookie file format. Those that are not UTF-8 are left out.
+    /// All cookies, as lines of the Netscape cookie file format. Some may have expired: libcurl drops these when they are used. Those that
+    /// are not UTF-8 are left out.
     package var lines: [String] {
         do throws(CurlError) {
             var easy = try EasyHandle()

@@ -128,6 +128,18 @@ import TransferEngine
         #expect(await !fixture.log.events.contains { if case .cookies = $0 { true } else { false } }, "too many to keep")
     }
 
+    @Test func `that are set again and again do not count as more`() async throws {
+        let server = ScriptedServer { request, reply in
+            guard request.number < 15 else { return reply.respond(200, text: "here") }
+            var head = "HTTP/1.1 302 Found\r\nLocation: /\(request.number)\r\nContent-Length: 0\r\n"
+            for index in 0..<40 { head += "Set-Cookie: c\(index % 2)=" + String(repeating: "v", count: 1000) + "; Path=/\r\n" }
+            reply.send(head + "\r\n")
+        }
+        let fixture = await EngineFixture()
+        #expect(try await fixture.run(server.url("/")) { $0.cookies = [line("127.0.0.1", "given")] }.complete?.size == 4)
+        #expect(server.requests.dropFirst().allSatisfy { names($0) == ["given", "c0", "c1"] })
+    }
+
     @Test func `are had in common by the connections of one download`() async throws {
         let (file, gate) = (patternBytes(6_000_000), Gate())
         let server = ScriptedServer { request, reply in
