@@ -77,8 +77,8 @@ struct Transition {
     }
 
     /// Whether the row of `record` is saved. A change that a restart would repeat anyway is not saved. Queued, active and verifying
-    /// downloads all restart as queued, and the network is queried again. The first start is saved if it sets the deadline, and each
-    /// start that sends a body.
+    /// downloads all restart as queued, and the network is queried again. The first start is saved if it sets the deadline. Each start that
+    /// sends a body is saved, and so is the end of its response, which no request can bring again.
     func isSaved(_ record: DownloadRecord) -> Bool {
         switch event {
         case .yield, .hinder: false
@@ -86,7 +86,7 @@ struct Transition {
         case .hold, .release: before == .active || record.options.deadline != nil
         case .start: record.options.deadline != nil || record.options.postData != nil
         case .startWhole, .ready: record.options.deadline != nil
-        case .bodyComplete: record.received >= Self.sizeWorthARow
+        case .bodyComplete: record.received >= Self.sizeWorthARow || record.options.isPostSent
         default: true
         }
     }

@@ -33,6 +33,19 @@ import Testing
         #expect(isInterrupted(desk[1]) && desk.started == [1, 1])
     }
 
+    @Test func `is verified after a kill if its response was whole, however short`() {
+        let (desk, entry) = begun()
+        let identity = FileIdentity(device: 1, inode: 1, mount: 1, boot: "b")
+        desk.began(entry, total: 10)
+        desk.ends(entry, .complete(size: 10, fileName: "f", ResumeData(written: 10, total: 10, validator: nil, identity: identity)))
+        #expect(entry.state == .verifying)
+        desk.restart()
+        #expect(desk.state(1) == .verifying && desk.started == [1])
+        // The crash has taken the unflushed bytes.
+        desk.partLost(desk[1])
+        #expect(isInterrupted(desk[1]) && desk.started == [1])
+    }
+
     @Test(arguments: ["pause", "pause all", "sleep", "metered"]) func `fails if it was stopped and would start again`(stop: String) throws {
         let desk = Desk()
         let entry = desk.add(1) {
