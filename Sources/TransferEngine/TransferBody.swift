@@ -30,15 +30,15 @@ extension Segment {
     func addBody(to options: inout ExchangeOptions) {
         guard sendsBody else { return }
         options.body = transfer.request.body?.bytes
-        // libcurl repeats a request that a kept connection leaves without a response. Before version 8.1.1, libcurl may also get stuck in an
-        // upload over HTTP/2.
+        // libcurl repeats a request that a kept connection leaves without a response. Before version 8.1.1, libcurl may also get stuck in
+        // an upload over HTTP/2.
         (options.isFresh, options.ownsConnection) = (true, true)
     }
 
     /// Called before a request goes out.
     ///
-    /// libcurl 7.88 itself repeats a request that a used connection leaves without a response. After a 401 that is so even on a connection of
-    /// our own, and a server that calls each login stale makes libcurl repeat the request for ever.
+    /// libcurl 7.88 itself repeats a request that a used connection leaves without a response. After a 401, even a connection of our own is
+    /// a used one. And a server that calls each login stale makes libcurl repeat the request for ever.
     ///
     /// - Returns: the failure if the request has the body, and the server may have got the body already.
     func bodyGoesOut() -> DownloadFailure? {

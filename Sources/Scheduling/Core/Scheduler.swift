@@ -91,6 +91,8 @@ public final class Scheduler {
     public internal(set) var leaving = NumberTable<ScheduledDownload>()
     var sweeps = PartFileSweeps()
     var wakes = WakeHeap<DownloadNumber>()
+    /// The number of downloads with `isDueForWork`.
+    var dueForWork = 0
     /// A change to all downloads that has not reached each of them yet.
     var pass: QueuePass?
     /// Changes to many downloads by one call each, in call order.
@@ -197,7 +199,7 @@ public final class Scheduler {
         entry.batch?.counts.remove(entry.state)
         entries[entry.number] = nil
         sums.remove(entry)
-        entry.wakeAt = nil
+        disarm(entry)
         if entry.state.hasEnded { ended.remove(entry.number, app: entry.record.options.app) } else { order.remove(entry.number) }
     }
 
