@@ -114,7 +114,9 @@ internal import TransferEngine
     private func progressed(_ download: ManagedDownload) {
         let number = download.record.batch ?? download.number
         if !waiting.isEmpty { goesOn(download.number) }
-        if isWanted(download.entry), !download.record.options.isPrivate { progress.take(download) } else { progress.leave(number) }
+        // A batch is shown without the names of its members.
+        let isShown = download.record.batch != nil || !download.record.options.isPrivate
+        if isShown, isWanted(download.entry) { progress.take(download) } else { progress.leave(number) }
     }
 
     /// The transfer of `download` has ended.
@@ -206,7 +208,7 @@ internal import TransferEngine
 
     private func endToast(of entry: ScheduledDownload) -> EndToast {
         let (record, options) = (entry.record, entry.record.options)
-        if options.isPrivate { return privateToast(of: entry) }
+        if options.isPrivate { return texts.privateEnd(of: entry) }
         guard let failure = entry.state.failure else {
             let path = record.path ?? ""
             let (name, size) = (Self.lastPart(path), record.total ?? 0)
@@ -221,19 +223,6 @@ internal import TransferEngine
             number: entry.number, kind: .failed(Remedy(after: failure, of: record)), summary: texts.failedSummary,
             body: texts.failedBody(fileName: record.shownName, failure: failure),
             icon: options.icon, sound: options.sound.isEmpty ? "" : nil, host: entry.host)
-    }
-
-    /// Says that a private download has ended, and nothing more. A click opens the folder.
-    private func privateToast(of entry: ScheduledDownload) -> EndToast {
-        let options = entry.record.options
-        guard let failure = entry.state.failure else {
-            return EndToast(
-                number: entry.number, kind: .finishedBatch(folder: entry.record.directory), summary: options.title ?? texts.finishedSummary,
-                body: options.body ?? "", icon: options.icon, sound: options.sound)
-        }
-        return EndToast(
-            number: entry.number, kind: .failed(nil), summary: texts.failedSummary,
-            body: texts.failedBody(fileName: nil, failure: failure), icon: options.icon, sound: options.sound.isEmpty ? "" : nil)
     }
 
     func ended(_ batch: ScheduledBatch, _ end: BatchEnd?) {
@@ -476,7 +465,4 @@ extension DownloadList {
 extension DownloadRecord {
     /// The sandboxed app that queued the download; nil: none did.
     var sandboxedApp: String? { options.isSandboxed ? options.app : nil }
-
-    /// The name of the file, or else the URL; nil: neither may be shown.
-    fileprivate var shownName: String? { options.isPrivate ? nil : fileName ?? redacted(url) }
 }

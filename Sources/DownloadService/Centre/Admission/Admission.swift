@@ -268,8 +268,8 @@ internal import TransferEngine
             throw Refusal(
                 .limitExceeded,
                 """
-                The URLs, headers and metadata of an app in a sandbox may take at most \(Limits.heldBytesOfSandboxedApp >> 20) MiB, the first KiB of \
-                each download aside; remove some that have ended.
+                The URLs, headers, cookies, bodies and metadata of an app in a sandbox may take at most \
+                \(Limits.heldBytesOfSandboxedApp >> 20) MiB, the first KiB of each download aside; remove some that have ended.
                 """)
         }
     }
