@@ -6,7 +6,7 @@ extension Engine {
     /// Decides whether the request at the target of a redirect has the body, as browsers do (Fetch standard, "HTTP-redirect fetch").
     ///
     /// - Returns: the failure if the body may not go to `url`.
-    func settleBody(of segment: Segment, after status: UInt32, to url: DownloadURL) -> DownloadFailure? {
+    func redirectBody(of segment: Segment, after status: UInt32, to url: DownloadURL) -> DownloadFailure? {
         guard segment.sendsBody else { return nil }
         if [301, 302, 303].contains(status) {
             segment.sendsBody = false

@@ -137,7 +137,7 @@ extension Downloader: TurnHost {
     // MARK: Observers of changes
 
     func changed(_ change: Scheduler.Change) {
-        setCookies.heed(change)
+        setCookies.changed(change)
         tell { $0.changed(change) }
         list.forget(change.entry.number)
     }

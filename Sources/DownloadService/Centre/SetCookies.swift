@@ -19,7 +19,7 @@ struct SetCookies {
     mutating func forget(_ number: DownloadNumber) { lines[number] = nil }
 
     /// A fresh link, or fresh cookies, begin anew.
-    mutating func heed(_ change: Scheduler.Change) {
+    mutating func changed(_ change: Scheduler.Change) {
         guard !lines.isEmpty else { return }
         let (before, after) = (change.before, change.entry.record)
         if before.url != after.url || before.options.cookies != after.options.cookies { forget(change.entry.number) }

@@ -4,7 +4,7 @@ internal import Scheduling
 
 extension ToastTexts {
     /// The toast for the end of a private download: that it has ended, and why if it failed. A click opens the folder.
-    func privateEnd(of entry: ScheduledDownload) -> EndToast {
+    func privateToast(of entry: ScheduledDownload) -> EndToast {
         let options = entry.record.options
         guard let failure = entry.state.failure else {
             return EndToast(

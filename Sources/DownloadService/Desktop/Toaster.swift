@@ -208,7 +208,7 @@ internal import TransferEngine
 
     private func endToast(of entry: ScheduledDownload) -> EndToast {
         let (record, options) = (entry.record, entry.record.options)
-        if options.isPrivate { return texts.privateEnd(of: entry) }
+        if options.isPrivate { return texts.privateToast(of: entry) }
         guard let failure = entry.state.failure else {
             let path = record.path ?? ""
             let (name, size) = (Self.lastPart(path), record.total ?? 0)
