@@ -40,6 +40,11 @@ public struct DownloadRequest: Equatable, Sendable {
     var options: [String: Variant] {
         var options: [String: Variant] = [:]
         for row in OptionRow.all where given.contains(row.key) { options[row.key] = row.value(in: wanted).map { Variant($0) } }
+        // A dictionary has no name twice.
+        if given.contains("headers"), Set(wanted.headers.map { $0.name.lowercased() }).count < wanted.headers.count {
+            options["headers"] = nil
+            options[OptionRow.headerListKey] = OptionRow.byKey[OptionRow.headerListKey]?.value(in: wanted).map { Variant($0) }
+        }
         if let checksum { options["checksum"] = .string(checksum) }
         if !metadata.isEmpty { options["metadata"] = .dictionary(metadata.mapValues(\.variant)) }
         return options

@@ -121,15 +121,17 @@ public final class DownloaderClient: Sendable {
     ///   - download: the download to resume.
     ///   - url: the fresh link.
     ///   - headers: the new request headers.
+    ///   - cookies: the new cookies. Without them, the present ones stay, even if the link has another origin.
     ///   - referrer: the page that led to the link; empty: none.
     ///   - username: the new user name.
     ///   - password: the new password.
     public func replaceURL(
-        of download: DownloadReference, with url: String, headers: [HeaderField]? = nil, referrer: String? = nil, username: String? = nil,
-        password: String? = nil
+        of download: DownloadReference, with url: String, headers: [HeaderField]? = nil, cookies: [Cookie]? = nil,
+        referrer: String? = nil, username: String? = nil, password: String? = nil
     ) async throws(ClientError) {
         var request = DownloadRequest()
         request.set(\.headers, to: headers)
+        request.set(\.cookies, to: cookies)
         request.set(\.referrer, to: referrer)
         request.set(\.username, to: username)
         request.set(\.password, to: password)

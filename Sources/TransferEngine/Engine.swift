@@ -196,6 +196,7 @@ public actor Engine {
 
     private func look(at segment: Segment, _ now: SuspendingClock.Instant) {
         guard segment.exchange != nil else { return }
+        segment.watchUpload()
         let isHolding = segment.pace.isHolding
         if segment.pace.release() { resume(segment) }
         if let attempt = segment.attempt, attempt.drags(now) { return follow(segment, attempt) }
@@ -323,12 +324,14 @@ public actor Engine {
         var options = ExchangeOptions(
             url: segment.url.text, userAgent: request.userAgent ?? configuration.userAgent,
             connectTimeoutMilliseconds: max(1, Int(clamping: request.stallTimeout.wholeMilliseconds)))
-        (options.headerLines, options.isFresh) = (segment.headerLines, isFresh)
+        (options.headerLines, options.cookieField) = (segment.headerLines, segment.cookieField)
+        options.ownsConnection = segment.transfer.isDivided(besides: segment)
+        options.isFresh = isFresh
+        segment.addBody(to: &options)
         if segment.isFirstOrigin {
             (options.username, options.password) = (request.username, request.password)
             options.referrer = request.referrer.flatMap { Referrer.sent($0, to: segment.url) }
         }
-        options.ownsConnection = segment.transfer.isDivided(besides: segment)
         options.proxy = proxy ?? ""
         options.heedsNoProxy = request.proxy == nil
         (options.certificateFile, options.certificateFolder) = (configuration.certificateFile, configuration.certificateFolder)
@@ -336,6 +339,7 @@ public actor Engine {
         do throws(CurlError) {
             let multi = if let multi { multi } else { try MultiHandle() }
             self.multi = multi
+            options.jar = try segment.transfer.cookies()
             segment.exchange = try Exchange(options, sink: attempt, multi: multi)
         } catch {
             fail(segment, DownloadFailure(.network, "libcurl cannot be used: \(error.text)."), by: nil)
@@ -417,7 +421,7 @@ public actor Engine {
     /// - Parameter id: the request that brought the conclusion; nil: no request did.
     func conclude(_ transfer: Transfer, _ conclusion: Transfer.Conclusion, by id: RequestID? = nil) {
         guard transfer.conclusion == nil else { return }
-        (transfer.conclusion, transfer.concludedBy) = (conclusion, id)
+        (transfer.conclusion, transfer.concludedBy) = (transfer.isBodySent ? conclusion.withoutRetry : conclusion, id)
         transfer.stop()
         staging?.flush()
         transfer.dropCandidate()
@@ -486,6 +490,7 @@ public actor Engine {
         transfer.stop()
         staging?.discard(transfer)
         transfer.reportSources()
+        transfer.reportCookies()
         reportEvents(of: transfer)
         transfers[number] = nil
         CrashMarks.transferEnded(number.value)

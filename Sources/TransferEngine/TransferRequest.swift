@@ -30,6 +30,11 @@ public struct TransferRequest: Sendable {
     public var foundMirrorBytes = 0
     /// Sent to the first origin only, in this order. Fields in `RequestHeaders.ownFields` are left out.
     public var headers: [HeaderField] = []
+    /// The body of the first request, which is a POST then. Redirects by 307 and 308 repeat it to the first origin; those by 301, 302 and
+    /// 303 turn the request into a GET. Once it has gone out, each failure is final. The transfer has one source and no `resume`.
+    public var body: RequestBody?
+    /// The cookies before the first request, as lines of the Netscape cookie file format. Each goes to the hosts and paths that it names.
+    public var cookies: [String] = []
     /// nil: the engine's user agent.
     public var userAgent: String?
     /// Sent to the first origin only.
@@ -91,6 +96,15 @@ public struct TransferRequest: Sendable {
     public init(number: DownloadNumber, url: DownloadURL, directory: String, partName: String) {
         (self.number, self.url, self.directory, self.partName) = (number, url, directory, partName)
     }
+}
+
+/// The body of a request.
+public struct RequestBody: Equatable, Sendable {
+    public var bytes: [UInt8]
+    /// The media type, with its parameters.
+    public var type: String
+
+    public init(_ bytes: [UInt8], type: String) { (self.bytes, self.type) = (bytes, type) }
 }
 
 /// A URL that may bring the bytes of a transfer.
@@ -217,6 +231,9 @@ public enum TransferEvent: Equatable, Sendable {
     case began(RequestID, TransferFacts)
     /// One snapshot of all changes, at most 10 a second.
     case progress([TransferProgress])
+    /// The cookies that the transfer has at its end, because servers have set some: for the next transfer of the download. The lines are
+    /// as in `TransferRequest.cookies`.
+    case cookies(DownloadNumber, [String])
     /// These bytes are on disk, so the record may claim them.
     case checkpoint(DownloadNumber, ResumeData)
     /// The last event of a transfer. `by`: the request whose response, or lack of one, ended it; nil: something else did.
@@ -230,7 +247,9 @@ extension TransferEvent {
         case .asks(let id, _, _), .sent(let id, _), .stalled(let id, _), .began(let id, _), .joined(let id), .over(let id, _),
             .moved(let id, _):
             id.download
-        case .diskStalled(let number, _), .checkpoint(let number, _), .ended(let number, _, _), .sources(let number, _): number
+        case .diskStalled(let number, _), .checkpoint(let number, _), .ended(let number, _, _), .sources(let number, _),
+            .cookies(let number, _):
+            number
         case .progress: nil
         }
     }

@@ -156,7 +156,7 @@ extension Transfer {
         if let path = takenPath(name) { return .taken(path: path) }
         let discarded = part != nil || isDistrusted
         let (validator, digest) = (head.isCoded ? nil : head.validator, statedDigests(head).preferred)
-        let isResumable = !head.isCoded && (validator != nil || digest != nil || request.hasChecksum)
+        let isResumable = request.body == nil && !head.isCoded && (validator != nil || digest != nil || request.hasChecksum)
         let hasChanged = ask(of: source) == .conditional && part?.validator != nil && validator != nil
         do throws(DiskError) {
             try openWhole(for: attempt.segment, total, validator: validator, digest: digest, isResumable: isResumable)

@@ -45,13 +45,15 @@ _FOREVER = GLib.MAXINT  # GDBus's word for no time limit; without it, GDBus give
 _MOST_LOSSES, _STEADY = 6, 30.0  # losses in a row; seconds after which a loss begins a new row
 _KEYS = {
     "s": "activate app body checksum desktop-id directory expect-type extract filename icon if-exists notify password piece-hashes "
-    "proxy referrer sound tag title token user-agent username",
-    "b": "allow-downgrade allow-metered allow-private find-mirrors only-if-changed renewable show-progress start",
+    "post-type proxy referrer sound tag title token user-agent username",
+    "b": "allow-downgrade allow-metered allow-private find-mirrors only-if-changed private renewable show-progress start",
     "t": "deadline max-size not-before size speed-limit",
     "u": "connections notify-delay request-interval retries stall-timeout",
     "i": "priority",
-    "as": "mirrors",
+    "as": "cookies mirrors",
+    "ay": "post-data",
     "a{ss}": "headers",
+    "a(ss)": "header-list",
     "a{sv}": "metadata",
 }
 OPTIONS = {key: kind for kind, keys in _KEYS.items() for key in keys.split()}  # the D-Bus type of each; extract is b or s
@@ -59,7 +61,8 @@ _FILTER = {"app": "s", "tag": "s", "state": "s", "states": "as", "batch": "o"}
 _TAKES: Dict[str, Tuple[Any, str]] = {
     "s": (str, "text"), "o": (str, "an object path"), "b": (bool, "True or False"), "as": ((list, tuple), "a list of texts"),
     "i": (int, "a whole number"), "u": (int, "a whole number from 0 to 4294967295"), "t": (int, "a whole number from 0"),
-    "a{ss}": (dict, "a dict of texts"), "a{sv}": (dict, "a dict"),
+    "a{ss}": (dict, "a dict of texts"), "a(ss)": ((list, tuple), "a list of pairs of texts"), "a{sv}": (dict, "a dict"),
+    "ay": (bytes, "bytes"),
 }  # fmt: skip
 
 

@@ -57,9 +57,13 @@ enum DownloadFace {
         },
         Row(Download.replaceUrl) { object, arguments, reply in
             try reply.refuseWithoutNetwork()
+            let options = object.download.record.options
+            guard options.postData == nil, !options.isPostSent else {
+                throw Refusal(.invalidState, "A request with a body (option post-data) takes no fresh link; queue a new download.")
+            }
             let link = try FreshLink(arguments.0, decoding: arguments.1)
             try SandboxRules.checkRenewal(
-                of: object.download.record.options, by: link.url, from: reply.call.caller, object.commands.list.settings)
+                of: options, by: link.url, from: reply.call.caller, object.commands.list.settings)
             try object.download.refuseUnreadable()
             if object.download.state.hasEnded { try object.download.refuseWithoutDescriptor() }
             try object.commands.admission.checkRoom(for: Admission.Load(renewing: link, from: reply.call.caller))

@@ -241,6 +241,7 @@ extension Scheduler {
         case .ends:
             conditions.isEnding = true
             interruptDescriptors(now: now)
+            removeAllPrivate(now: now)
         }
     }
 

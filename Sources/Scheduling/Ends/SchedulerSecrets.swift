@@ -1,6 +1,6 @@
 public import DownloadModel
 
-/// Keeps passwords and request headers only as long as a request may need them.
+/// Keeps passwords, request headers, cookies and bodies only as long as a request may need them.
 extension Scheduler {
     /// Deletes the secrets of `entry`, if it has any and no retry may need them any more.
     ///
@@ -34,11 +34,15 @@ extension DownloadRecord {
 }
 
 extension DownloadOptions {
-    /// Whether the options hold secrets for the server or its proxy: credentials, or header fields, which may be tokens or cookies.
-    public var holdsSecrets: Bool { !headers.isEmpty || username != nil || password != nil || proxy?.hasCredentials == true }
+    /// Whether the options hold secrets for the server or its proxy: credentials, cookies, a body, or header fields, which may be tokens.
+    public var holdsSecrets: Bool {
+        !headers.isEmpty || !cookies.isEmpty || postData != nil || username != nil || password != nil || proxy?.hasCredentials == true
+    }
 
     public mutating func forgetSecrets() {
-        (headers, username, password) = ([], nil, nil)
+        (headers, cookies, username, password) = ([], [], nil, nil)
         proxy = proxy?.withoutCredentials
+        // Without its body, the request must not go out as another one.
+        if postData != nil { (postData, isPostSent) = (nil, true) }
     }
 }

@@ -91,7 +91,7 @@ extension Scheduler {
     /// The size of the file of an active download may be known now. If more large files are active than may be, this one continues later.
     func learnSize(of entry: ScheduledDownload, now: WallTime) {
         guard entry.state == .active, entry.work == .running else { return }
-        if gate.learn(entry.fileSize(entry.record), of: entry.number) { applyOwn(.yield, to: entry, now: now) }
+        if gate.learn(entry.fileSize(entry.record), of: entry.number), entry.mayYield { applyOwn(.yield, to: entry, now: now) }
     }
 
     /// So much of a file has arrived that it is large, although no response told its size. The transfer stops only if a later one can

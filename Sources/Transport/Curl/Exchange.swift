@@ -9,6 +9,12 @@ package struct ExchangeOptions {
     package var referrer: String?
     package var username: String?
     package var password: String?
+    /// The body, which makes the request a POST; nil: a GET.
+    package var body: [UInt8]?
+    /// The caller's own value for the header Cookie, which follows the cookies of `jar`.
+    package var cookieField: String?
+    /// nil: the exchange keeps no cookies.
+    package var jar: CookieJar?
     var connectTimeoutMilliseconds: Int
     /// A proxy's URL; empty: none. `ProxySettings` chooses the proxy, never libcurl.
     package var proxy = ""
@@ -116,6 +122,9 @@ package final class Exchange {
             easy.set(CURLOPT_USERNAME, options.username ?? "")
             easy.set(CURLOPT_PASSWORD, options.password ?? "")
         }
+        if let body = options.body { easy.setBody(body) }
+        if let jar = options.jar { easy.use(jar) }
+        if let field = options.cookieField { easy.set(CURLOPT_COOKIE, field) }
         if let file = options.certificateFile { easy.set(CURLOPT_CAINFO, file) }
         if let folder = options.certificateFolder { easy.set(CURLOPT_CAPATH, folder) }
         // Set the field here instead of CURLOPT_ACCEPT_ENCODING. With that option libcurl would decode a body that is coded nevertheless,
@@ -151,6 +160,9 @@ package final class Exchange {
         guard easy.number(CURLINFO_HTTP_VERSION) >= Int(CURL_HTTP_VERSION_2_0) else { return nil }
         return UInt32(exactly: easy.number(CURLINFO_LOCAL_PORT)).flatMap { $0 > 0 ? $0 : nil }
     }
+
+    /// The bytes that the other side's kernel has confirmed on the connection of the request, since it was made; 0 if unknown.
+    package var acknowledged: UInt64 { socket.map { todoku_socket_acknowledged($0) } ?? 0 }
 
     fileprivate func complete(_ error: CurlError) -> CurlError {
         var error = error

@@ -1,5 +1,6 @@
 internal import ArgumentParser
 internal import DownloadModel
+internal import EventLoop
 internal import Glibc
 internal import Localization
 internal import TodokuClient
@@ -36,6 +37,18 @@ struct RequestArguments: ParsableArguments {
         help: .option(\.headers, "name: value"),
         transform: RequestArguments.parseHeader)
     var header: [HeaderField] = []
+
+    @Option(help: .option(\.cookies, "file"), completion: .file())
+    var loadCookies: String?
+
+    @Option(help: .option(\.postData, "text"))
+    var postData: String?
+
+    @Option(help: ArgumentHelp("Send the bytes of a file as --post-data.", valueName: "file"), completion: .file())
+    var postFile: String?
+
+    @Option(help: .option(\.postType, "type"))
+    var postType: String?
 
     @Option(help: .option(\.userAgent))
     var userAgent: String?
@@ -89,6 +102,9 @@ struct RequestArguments: ParsableArguments {
 
     @Flag(help: .option(\.onlyIfChanged))
     var onlyIfChanged = false
+
+    @Flag(name: .customLong("private"), help: .option(\.isPrivate))
+    var isPrivate = false
 
     @Option(help: .option(\.activate, "name"))
     var activate: String?
@@ -193,6 +209,11 @@ struct RequestArguments: ParsableArguments {
         }
         if parents, output == nil, directory == nil, !mayNameFolders { throw ValidationError("--parents needs --output or --directory.") }
         if ifExists == .ask { try checkQuestion(mayAsk) }
+        if postData != nil, postFile != nil { throw ValidationError("The body is given twice: by --post-data and by --post-file.") }
+        if postType != nil, postData == nil, postFile == nil { throw ValidationError("--post-type needs --post-data or --post-file.") }
+        if [loadCookies, postFile, login.passwordFile].count(where: { $0 == "-" }) > 1 {
+            throw ValidationError("Standard input gives one file only; --load-cookies, --post-file and --password-file share it.")
+        }
         if token != nil, app == nil { throw ValidationError("--token needs --app.") }
         if let checksum {
             do throws(Refusal) { _ = try Checksum(checksum) } catch { throw ValidationError(error.message) }
@@ -221,16 +242,17 @@ struct RequestArguments: ParsableArguments {
     private var optionsOfOne: [String] {
         [
             ("output", output != nil), ("filename", filename != nil), ("checksum", checksum != nil), ("size", size != nil),
-            ("mirror", !mirror.isEmpty), ("piece-hashes", pieceHashes != nil), ("token", token != nil),
-            ("extract=FOLDER", extract?.text != nil),
+            ("post-data", postData != nil), ("post-file", postFile != nil), ("mirror", !mirror.isEmpty),
+            ("piece-hashes", pieceHashes != nil), ("token", token != nil), ("extract=FOLDER", extract?.text != nil),
         ]
         .filter(\.1).map(\.0)
     }
 
     /// Makes the missing folders, if that is asked for.
     ///
-    /// - Throws: if they cannot be made, or if the password can neither be read nor be asked for.
-    func request() throws(CommandFailure) -> DownloadRequest {
+    /// - Parameter urls: the URLs of the downloads, if they are known. They choose among too many cookies.
+    /// - Throws: if the folders cannot be made, if a file cannot be read, or if the password can neither be read nor be asked for.
+    func request(for urls: [String] = []) throws(CommandFailure) -> DownloadRequest {
         var request = DownloadRequest()
         let path = try output.flatMap { text throws(CommandFailure) in try LocalPath.split(text) }
         let folder = try directory.map { text throws(CommandFailure) in try LocalPath.absolute(text) }
@@ -244,6 +266,10 @@ struct RequestArguments: ParsableArguments {
         if let proxy, let address = try? ProxyAddress(proxy) { request.proxy = address }
         request.set(\.ifExists, to: ifExists?.policy)
         if !header.isEmpty { request.headers = header }
+        if let loadCookies { request.cookies = try Self.cookies(in: loadCookies, for: urls) }
+        if let postData { request.postData = Array(postData.utf8) }
+        if let postFile { request.postData = try Self.body(in: postFile) }
+        request.set(\.postType, to: postType)
         if !mirror.isEmpty { request.mirrors = mirror }
         if findMirrors { request.findsMirrors = true }
         request.set(\.userAgent, to: userAgent)
@@ -261,6 +287,7 @@ struct RequestArguments: ParsableArguments {
         if notPrivate { request.allowsPrivate = false }
         if allowDowngrade { request.allowsDowngrade = true }
         if onlyIfChanged { request.onlyIfChanged = true }
+        if isPrivate { request.isPrivate = true }
         request.set(\.requestInterval, to: requestInterval)
         request.set(\.activate, to: activate)
         request.set(\.priority, to: priority)
@@ -281,6 +308,25 @@ struct RequestArguments: ParsableArguments {
         request.set(\.desktopID, to: desktopID)
         for entry in metadata { request.metadata[entry.key] = .string(entry.text) }
         return request
+    }
+
+    private static func body(in path: String) throws(CommandFailure) -> [UInt8] {
+        if let bytes = try InputFile.read(path, most: Limits.postBytes) { return bytes }
+        let most = catalog.size(ByteCount(clamping: Limits.postBytes))
+        throw CommandFailure(.usage, catalog.text("“%1$s” is too long for the body of a request: at most %2$s", path, most))
+    }
+
+    /// The cookies of a file for downloads of `urls`.
+    static func cookies(in path: String, for urls: [String]) throws(CommandFailure) -> [Cookie] {
+        let file = try CookieFile(file: path, now: WallTime(microseconds: wallClock()))
+        let (cookies, leftOut) = try file.cookies(for: urls)
+        if leftOut > 0 {
+            Output.complain(
+                catalog.text(
+                    "“%1$s” has more cookies than a download may have; those of the same site are sent (%2$s of %3$s)", path,
+                    catalog.count(cookies.count), catalog.count(file.cookies.count)))
+        }
+        return cookies
     }
 
     @Sendable static func parseHeader(_ text: String) throws -> HeaderField {

@@ -38,16 +38,17 @@ struct BatchCommand: ParsableCommand {
 
     func validate() throws {
         try request.checkForList(mayNameFolders: true)
-        if file == "-", request.login.passwordFile == "-" {
-            throw ValidationError("Standard input gives the list, so it cannot give the password; use a file for one of them.")
+        if file == "-", request.login.passwordFile == "-" || request.loadCookies == "-" {
+            throw ValidationError("Standard input gives the list, so it cannot give the password or cookies; use a file for one of them.")
         }
     }
 
     func run() throws {
         let json = output.json
         let (request, list) = Program.require(json: json) { () throws(CommandFailure) in
-            let request = try self.request.request()
-            let list = try URLList(file: file, directory: request.directory)
+            let folder = try self.request.directory.map { text throws(CommandFailure) in try LocalPath.absolute(text) }
+            let list = try URLList(file: file, directory: folder)
+            let request = try self.request.request(for: list.lines.map(\.url))
             if self.request.parents { for folder in list.folders { try LocalPath.makeFolder(folder) } }
             return (request, list)
         }

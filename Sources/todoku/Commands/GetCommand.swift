@@ -39,7 +39,7 @@ struct GetCommand: ParsableCommand {
     func validate() throws { try request.check(urls: urls, mayAsk: true) }
 
     func run() throws {
-        let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request() }
+        let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request(for: urls) }
         SignalSource.block([SIGINT])  // block before the first thread starts
         Program.run(json: output.json) { client in
             let display = Follower.display(json: output.json, quiet: quiet)
@@ -107,7 +107,7 @@ struct AddCommand: ParsableCommand {
     }
 
     func run() throws {
-        let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request() }
+        let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request(for: urls) }
         Program.run(json: output.json) { client in
             var status = ExitStatus.success
             let names = TakenNames(client, self.request, isQuiet: quiet || output.json)

@@ -151,6 +151,8 @@ struct RenewCommand: ParsableCommand {
         help: ArgumentHelp("A request header for the new link; may be repeated.", valueName: "name: value"),
         transform: RequestArguments.parseHeader)
     var header: [HeaderField] = []
+    @Option(help: ArgumentHelp("Replace the cookies by those of a file.", valueName: "file"), completion: .file())
+    var loadCookies: String?
     @Option(help: ArgumentHelp("The page that led to the link (the header Referer).", valueName: "url"))
     var referrer: String?
     @OptionGroup var credentials: CredentialArguments
@@ -158,12 +160,15 @@ struct RenewCommand: ParsableCommand {
 
     func run() throws {
         let (username, password) = Program.require(json: output.json) { () throws(CommandFailure) in try credentials.read() }
+        let cookies = Program.require(json: output.json) { () throws(CommandFailure) in
+            try loadCookies.map { file throws(CommandFailure) in try RequestArguments.cookies(in: file, for: [url]) }
+        }
         Program.run(json: output.json) { client in
             var named: BatchReference?
             let status = await Program.each([target], json: output.json) { download throws(ClientError) in
                 try await client.replaceURL(
-                    of: download, with: url, headers: header.isEmpty ? nil : header, referrer: referrer, username: username,
-                    password: password)
+                    of: download, with: url, headers: header.isEmpty ? nil : header, cookies: cookies, referrer: referrer,
+                    username: username, password: password)
             } batch: { reference throws(ClientError) in
                 _ = try await client.describe(reference)
                 named = reference

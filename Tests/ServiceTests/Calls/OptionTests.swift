@@ -34,6 +34,8 @@ internal import Testing
         let options: [String: Variant] = [
             "app": .string("org.example.App"), "token": .string("t1"), "directory": .string(world.folder), "filename": .string("n.bin"),
             "if-exists": .string("fail"), "headers": .dictionary([("X-A", "1")]), "user-agent": .string("ua"),
+            "header-list": .array(of: "(ss)", [.structure([.string("X-B"), .string("1")]), .structure([.string("X-B"), .string("2")])]),
+            "cookies": .strings([".example.org\tTRUE\t/\tTRUE\t0\tn\tv", "127.0.0.1\tFALSE\t/\tFALSE\t0\tm\tw"]),
             "referrer": .string("http://example.org/"), "username": .string("u"), "password": .string("p"),
             "proxy": .string("HTTP://u:p@Proxy.example.org:3128/"),
             "mirrors": .strings([
@@ -53,8 +55,8 @@ internal import Testing
             "notify-delay": .uint32(1500), "desktop-id": .string("org.example.App"),
             "show-progress": .bool(false), "metadata": .dictionary(["k": .int32(1)]),
         ]
-        // `extract` does not go with `only-if-changed`; ExtractTests has it.
-        #expect(Set(options.keys).union(["extract"]) == Set(OptionRow.all.map(\.key)))
+        // The others do not go with `only-if-changed`; ExtractTests, PostTests and PrivateTests have them.
+        #expect(Set(options.keys).union(["extract", "post-data", "post-type", "private"]) == Set(OptionRow.all.map(\.key)))
         let path = try await client.download("http://127.0.0.1:1/a", options)
         let before = try await client.all(path)
         #expect(before["App"] == .string("org.example.App"))

@@ -76,7 +76,7 @@ internal import TransferEngine
         /// The load of a fresh link for an existing download.
         init(renewing link: FreshLink, from caller: CallerIdentity) {
             var options = DownloadOptions()
-            (options.headers, options.referrer) = (link.headers ?? [], link.referrer)
+            (options.headers, options.cookies, options.referrer) = (link.headers ?? [], link.cookies ?? [], link.referrer)
             (options.username, options.password) = (link.username, link.password)
             (app, count, bytes) = (caller.app, 0, options.heldBytes(with: link.url.text))
         }
@@ -207,6 +207,13 @@ internal import TransferEngine
                 .invalidOption,
                 "Option extract is not for Fetch, which compares the file with its last copy; use Download and Wait, or an asset.")
         }
+        if case .fetch = answer, options.isPrivate {
+            throw Refusal(.invalidOption, "Option private is not for Fetch, which keeps a copy to compare with; use Download and Wait.")
+        }
+        if case .fetch = answer, options.postData != nil {
+            throw Refusal(
+                .invalidOption, "Option post-data is not for Fetch, which compares the file with its last copy; use Download and Wait.")
+        }
         if case .fetch = answer, dictionary["only-if-changed"] == nil { options.onlyIfChanged = true }
         let folder: ByteText = descriptor == nil ? ByteText(options.directory ?? list.defaultDirectory) : ""
         let wanted = Wanted(url: url, options: options)
@@ -261,8 +268,8 @@ internal import TransferEngine
             throw Refusal(
                 .limitExceeded,
                 """
-                The URLs, headers and metadata of an app in a sandbox may take at most \(Limits.heldBytesOfSandboxedApp >> 20) MiB, the first KiB of \
-                each download aside; remove some that have ended.
+                The URLs, headers, cookies, bodies and metadata of an app in a sandbox may take at most \
+                \(Limits.heldBytesOfSandboxedApp >> 20) MiB, the first KiB of each download aside; remove some that have ended.
                 """)
         }
     }
@@ -504,6 +511,7 @@ extension Admission.Wanted {
         (asked.priority, asked.speedLimit, asked.start) = (0, nil, true)
         // An ended download may have lost its secrets. Then the secrets of the call are not compared.
         if record.state.hasEnded, !held.holdsSecrets { asked.forgetSecrets() }
+        (held.isPostSent, asked.isPostSent) = (false, false)
         return record.url == url && held == asked && held.isSameText(as: asked)
     }
 }

@@ -45,6 +45,16 @@ internal import Testing
         ("headers", .dictionary([("A:", "c")])), ("headers", .dictionary([("A\nB", "c")])),
         ("headers", .dictionary([("Range", "bytes=0-1")])),
         ("headers", .dictionary([("accept-encoding", "gzip")])), ("headers", .dictionary([("Host", "other")])),
+        ("header-list", .dictionary([("A", "b")])),
+        ("header-list", .array(of: "(ss)", [.structure([.string("A"), .string("b\r\nC: d")])])),
+        ("header-list", .array(of: "(ss)", [.structure([.string("Range"), .string("bytes=0-1")])])),
+        ("header-list", .array(of: "(sss)", [])), ("cookies", .string("h\tFALSE\t/\tFALSE\t0\tn\tv")), ("cookies", .strings([""])),
+        ("cookies", .strings(["# comment"])), ("cookies", .strings(["n=v"])),
+        ("cookies", .strings(["h\tFALSE\t/\tFALSE\t0\tn\tv\r\nA: b"])),
+        ("cookies", .strings(["h\tFALSE\t/\tFALSE\t0\tn\tv", "h\tFALSE\t/\tFALSE\tx\tn\tv"])),
+        ("private", .uint32(1)), ("private", .string("true")),
+        ("post-data", .string("a=b")), ("post-data", .array(of: "u", [])), ("post-type", .array(of: "y", [])), ("post-type", .string("")),
+        ("post-type", .string("form")), ("post-type", .string("a/*")), ("post-type", .string("a/b\r\nC: d")), ("post-type", .string("a/b")),
         ("user-agent", .uint32(1)), ("user-agent", .string("a\r\nB: c")), ("user-agent", .string(String(repeating: "u", count: 1025))),
         ("referrer", .uint32(1)), ("referrer", .string("a\nb")),
         ("username", .bool(false)), ("username", .string("a\nb")), ("password", .int64(1)), ("password", .string("a\nb")),
@@ -132,7 +142,11 @@ internal import Testing
     @Test func `that is more than the limits is LimitExceeded`() async throws {
         let running = try await Running.start()
         let big = String(repeating: "x", count: 64 * 1024)
-        for (key, value) in [("headers", Variant.dictionary([("A", big)])), ("metadata", .dictionary(["a": .string(big)]))] {
+        let cookie = "h\tFALSE\t/\tFALSE\t0\tn\t" + big.prefix(4000)
+        for (key, value) in [
+            ("headers", Variant.dictionary([("A", big)])), ("metadata", .dictionary(["a": .string(big)])),
+            ("cookies", .strings([String](repeating: cookie, count: 17))),
+        ] {
             let error = await thrown { try await running.download("http://127.0.0.1:1/a", [key: value]) }
             #expect(error?.name == todokuError("LimitExceeded"))
             #expect(error?.message.contains(key) == true)
