@@ -261,7 +261,7 @@ extension World {
         transfers[number]?.origin = origin
         sharing.remove(number)
         tell("\(number) is redirected to \(origin)")
-        answered(transfer.origin)
+        answered(transfer.origin, number)
         hearsAnswer(entry, transfer)
         decide(.asks(transfer.id, host: host, origin: plant == .portless ? nil : origin))
     }
@@ -311,12 +311,12 @@ extension World {
                 if !isBeingResumed(number) { floors[number] = now + pause }
                 refused(entry, at: transfer.origin, for: pause)
             } else if [4, 5, 9].contains(resource.mood) {
-                answered(transfer.origin)
+                answered(transfer.origin, number)
                 hearsAnswer(entry, transfer)
             }
             return end(number, .failed(failure, madeProgress: false, held(entry).map { _ in entry.record.resume } ?? nil))
         }
-        answered(transfer.origin)
+        answered(transfer.origin, number)
         let isToDescriptor = entry.record.isToDescriptor
         guard disk.isFolderThere || isToDescriptor else {
             return end(
@@ -350,18 +350,25 @@ extension World {
 
     func refused(_ entry: ScheduledDownload, at origin: String, for pause: Duration) {
         let (app, until) = (entry.record.options.app, now + pause)
-        originFloors[origin, default: [:]][app] = max(originFloors[origin]?[app] ?? until, until)
         slowness[origin, default: Slowness()].refused(until: until, by: app, now: now)
+        hastened = []
+        refusedDownloads[origin, default: []].insert(entry.number)
+        if doubted[origin]?.contains(entry.number) == true {
+            // If the scheduler counts the refusal all the same, the common pause began now.
+            if commonFloors[origin].map({ now - $0.since > .seconds(600) }) ?? true { commonFloors[origin] = (now, now) }
+            return
+        }
+        originFloors[origin, default: [:]][app] = max(originFloors[origin]?[app] ?? until, until)
         // A later refusal prolongs the pause only for the applications that it refuses, not for the others.
         if commonFloors[origin].map({ now - $0.since > .seconds(600) }) ?? true {
             commonFloors[origin] = (now, min(until, now + OriginPace.longestForOthers))
         }
-        hastened = []
     }
 
     /// An answer may end the pauses. The scheduler keeps them if it does not hear of the answer, or if the request was older than the
     /// refusal.
-    func answered(_ origin: String) {
+    func answered(_ origin: String, _ number: DownloadNumber) {
+        doubted[origin, default: []].formUnion((refusedDownloads[origin] ?? []).subtracting([number]))
         originFloors[origin] = nil
         if let since = commonFloors[origin]?.since { commonFloors[origin]?.until = since }
     }

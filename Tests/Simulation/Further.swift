@@ -108,7 +108,7 @@ extension World {
 
     /// The scheduler hears of an answer to a further request.
     private func answers(_ request: FurtherRequest) {
-        answered(request.origin)
+        answered(request.origin, request.id.download)
         guard let time = request.permittedAt, scheduler[request.id.download]?.work == .running else { return }
         let ruled = scheduler.settings.hostRules.governing(request.host).rule.requestInterval ?? .zero
         let endsPauses = slowness[request.origin]?.answered(requestedAt: time, ruled: ruled, now: now) ?? false

@@ -40,6 +40,7 @@ public struct OriginPace: Sendable {
     private var othersSince: WallTime?
     private var pausedAt: WallTime?
     private var pacing = HostLoad.Pacing()
+    private var refusedDownloads = RefusedDownloads()
 
     public init() {}
 
@@ -60,10 +61,14 @@ public struct OriginPace: Sendable {
 
     /// The server refused a request of `app` that was started at `start`.
     ///
-    /// - Parameter ruled: the interval of the user's host rule; zero: none.
+    /// - Parameters:
+    ///   - download: the download of the request. Refused again and again while others are answered, it slows and pauses only itself.
+    ///   - ruled: the interval of the user's host rule; zero: none.
     mutating func refused(
-        _ status: UInt32, startedAt start: WallTime, retryAfter: Duration?, by app: String, ruled: Duration, now: WallTime
+        _ status: UInt32, startedAt start: WallTime, retryAfter: Duration?, of download: DownloadNumber, by app: String, ruled: Duration,
+        now: WallTime
     ) {
+        guard refusedDownloads.refused(download, now: now) else { return }
         self.status = status
         since = since ?? now
         if let retryAfter, retryAfter > .zero { pause(until: now + retryAfter, by: app, refusedAt: now, now: now) }
@@ -88,8 +93,14 @@ public struct OriginPace: Sendable {
         othersUntil = max(othersUntil ?? time, min(until, latest))
     }
 
-    /// The server answered a request that was started at `start`, be it with a file, a redirect or an error like 404.
-    mutating func answered(startedAt start: WallTime, ruled: Duration, now: WallTime) {
+    /// Whether `download`, which was refused, lets other downloads of its application go first.
+    func yields(_ download: DownloadNumber) -> Bool { refusedDownloads.yields(download) }
+
+    /// The server answered a request of `download` that was started at `start`, be it with a file, a redirect or an error like 404.
+    ///
+    /// - Parameter leadsOn: the answer is a redirect.
+    mutating func answered(_ download: DownloadNumber, startedAt start: WallTime, leadsOn: Bool = false, ruled: Duration, now: WallTime) {
+        refusedDownloads.answered(download, startedAt: start, leadsOn: leadsOn)
         if pausedAt.map({ start > $0 }) ?? true { (pauses, othersUntil, othersSince, pausedAt) = ([:], nil, nil, nil) }
         guard let refusedAt, start > refusedAt else { return }
         if isProbing || now - refusedAt > Self.trustAfter { (isProbing, isLimited) = (false, false) }
@@ -120,6 +131,7 @@ public struct OriginPace: Sendable {
         (since, refusedAt, pausedAt) = (since.map { $0 + delta }, refusedAt.map { $0 + delta }, pausedAt.map { $0 + delta })
         (othersUntil, othersSince) = (othersUntil.map { $0 + delta }, othersSince.map { $0 + delta })
         pacing.shift(by: delta)
+        refusedDownloads.shift(by: delta)
     }
 
     /// Restores a pause of an earlier process, requested at `refusal` by an answer to `app`.

@@ -7,17 +7,25 @@ import Testing
     private let start = WallTime(microseconds: 1_000_000_000_000_000)
 
     private func refuse(
-        _ pace: inout OriginPace, at seconds: Int, startedAt: Int? = nil, retryAfter: Duration? = nil, by app: String = "A",
-        ruled: Duration = .zero
+        _ pace: inout OriginPace, at seconds: Int, startedAt: Int? = nil, retryAfter: Duration? = nil, of download: Int? = nil,
+        by app: String = "A", ruled: Duration = .zero
     ) {
         pace.refused(
-            503, startedAt: start + .seconds(startedAt ?? seconds), retryAfter: retryAfter, by: app, ruled: ruled,
+            503, startedAt: start + .seconds(startedAt ?? seconds), retryAfter: retryAfter, of: number(download, seconds), by: app,
+            ruled: ruled, now: start + .seconds(seconds))
+    }
+
+    private func answer(
+        _ pace: inout OriginPace, at seconds: Int, startedAt: Int? = nil, of download: Int? = nil, leadsOn: Bool = false,
+        ruled: Duration = .zero
+    ) {
+        pace.answered(
+            number(download, seconds), startedAt: start + .seconds(startedAt ?? seconds), leadsOn: leadsOn, ruled: ruled,
             now: start + .seconds(seconds))
     }
 
-    private func answer(_ pace: inout OriginPace, at seconds: Int, startedAt: Int? = nil, ruled: Duration = .zero) {
-        pace.answered(startedAt: start + .seconds(startedAt ?? seconds), ruled: ruled, now: start + .seconds(seconds))
-    }
+    /// nil: a download of its own for each second.
+    private func number(_ download: Int?, _ seconds: Int) -> DownloadNumber { DownloadNumber(UInt64(download ?? 1000 + seconds)) }
 
     @Test(
         arguments: [
@@ -121,6 +129,41 @@ import Testing
         // Minutes after the last refusal, the first interval is tried again.
         answer(&pace, at: 400)
         #expect(pace.interval == .seconds(1))
+    }
+
+    @Test func `is not slowed by a download that is refused again and again while others are answered`() {
+        var pace = OriginPace()
+        for second in [0, 2] { refuse(&pace, at: second, of: 1) }
+        #expect(pace.interval == .seconds(2) && pace.yields(DownloadNumber(1)), "nothing else was answered")
+        answer(&pace, at: 5, of: 2)
+        #expect(pace.interval == .seconds(1) && !pace.yields(DownloadNumber(1)))
+        for second in [6, 9, 14, 60, 200] { refuse(&pace, at: second, retryAfter: .seconds(100), of: 1) }
+        #expect(pace.interval == .seconds(1) && pace.pausedUntil == nil)
+        refuse(&pace, at: 201, of: 3)
+        #expect(pace.interval == .seconds(2), "another download is refused, too")
+        answer(&pace, at: 202, of: 1)
+        refuse(&pace, at: 203, of: 1)
+        #expect(pace.interval == .seconds(4), "the server sends that file, so the refusal is of the pace")
+    }
+
+    @Test func `is slowed by the target of a redirect of the same server`() {
+        var pace = OriginPace()
+        for second in [0, 2, 5] {
+            answer(&pace, at: second, of: 1, leadsOn: true)
+            refuse(&pace, at: second, startedAt: second, of: 1)
+        }
+        #expect(pace.interval == .seconds(2), "the redirects restore the first interval, and answer no other download")
+        #expect(pace.yields(DownloadNumber(1)))
+    }
+
+    @Test func `remembers a bounded number of refused downloads`() {
+        var pace = OriginPace()
+        for second in 0...3000 { refuse(&pace, at: second, of: second) }
+        answer(&pace, at: 3001, of: 9000)
+        refuse(&pace, at: 3002, of: 3000)
+        #expect(pace.interval == .seconds(1), "known, and another one was answered since")
+        refuse(&pace, at: 3003, of: 1)
+        #expect(pace.interval == .seconds(2), "forgotten, so its refusal counts as a first one")
     }
 
     @Test func `counts concurrent refusals once, and never shortens the interval of the user's rule`() {
