@@ -40,8 +40,10 @@ public actor Engine {
     var transfers: [DownloadNumber: Transfer] = [:]
     /// Transfers started again before the end of their predecessor. A stopped transfer stays here, because its end must still be reported.
     private var heldBack: [DownloadNumber: (request: TransferRequest, isStopped: Bool)] = [:]
-    /// How often the desktop has been asked for a proxy.
-    private var lookups: UInt64 = 0
+    /// How often the desktop has been asked for a proxy, or the resolver for a name.
+    var lookups: UInt64 = 0
+    /// The names that the resolver is asked for now.
+    var namesAsked = 0
     /// The checks of pieces so far.
     var checks: UInt64 = 0
     private var lastTick = SuspendingClock.now
@@ -392,11 +394,10 @@ public actor Engine {
         case .undecided where attempt.isKeptAway && error?.kind == .connect: fail(segment, segment.keptAway)
         case .undecided, .body:
             let error = error ?? CurlError(.other, "no answer")
-            fail(
-                segment,
-                FailureMapping.failure(
-                    error, host: segment.url.host, proxy: attempt.isProxied, stallTimeout: transfer.request.stallTimeout,
-                    madeProgress: transfer.facts != nil))
+            let failure = FailureMapping.failure(
+                error, host: segment.url.host, proxy: attempt.isProxied, stallTimeout: transfer.request.stallTimeout,
+                madeProgress: transfer.facts != nil)
+            if error.kind == .resolve, failure.wait == nil { failUnresolved(segment, failure) } else { fail(segment, failure) }
         }
     }
 

@@ -112,8 +112,8 @@ extension HostGate {
             }.map(\.lane.id))
     }
 
-    /// Among each application's first download by priority, refusal and queue order: the download of the highest priority whose last turn is
-    /// longest ago.
+    /// Among each application's first download by priority, refusal and queue order: the download of the highest priority whose last turn
+    /// is longest ago.
     private func first(of fronts: [Front]) -> Front? {
         var firsts: [String: Front] = [:]
         for front in fronts {

@@ -2,8 +2,8 @@ internal import DownloadModel
 
 /// The queued downloads that may start, in lanes, and the applications, which take turns.
 ///
-/// There is a lane for each host and application (and interval, origin, urgency and last refusal). A lane whose host takes a request now offers its first
-/// download in its application's `ready`. So a choice costs the same with 100,000 queued downloads as with one.
+/// There is a lane for each host and application (and interval, origin, urgency and last refusal). A lane whose host takes a request now
+/// offers its first download in its application's `ready`. So a choice costs the same with 100,000 queued downloads as with one.
 struct Lanes {
     private var queue = DownloadQueue(countsAcrossLanes: true)
     /// The applications that have lanes or active downloads, by name.
