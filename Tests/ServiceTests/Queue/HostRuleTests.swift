@@ -257,7 +257,7 @@ private let tolerance: Duration = .milliseconds(50)
     @Test(arguments: [
         ("", [:]), ("a b", [:]), ("http://example.org", [:]), ("example.org/", [:]), ("example.org:80", [:]), ("user@example.org", [:]),
         ("*.example.org", [:]), ("例え.jp", [:]), (String(repeating: "a", count: 300), [:]),
-        ("example.org", ["connections": Variant.int32(1)]), ("example.org", ["request-interval": .uint64(1)]),
+        ("example.org", ["connections": Variant.int32(-1)]), ("example.org", ["request-interval": .uint64(1 << 32)]),
         ("example.org", ["rate": .uint32(1)]),
     ]) func `that is invalid is refused with the reason`(host: String, rule: [String: Variant]) async throws {
         let running = try await Running.start()

@@ -1,0 +1,57 @@
+/// Integers in variants. Python, JavaScript and other languages have one kind of number, so a caller easily sends `i` where `u` is meant.
+/// Where a value has one type, any integer type of D-Bus is taken, as long as the value fits.
+extension Variant {
+    /// The value of an integer of any type; nil for another type.
+    public var integer: Int128? {
+        switch self {
+        case .byte(let value): Int128(value)
+        case .int16(let value): Int128(value)
+        case .uint16(let value): Int128(value)
+        case .int32(let value): Int128(value)
+        case .uint32(let value): Int128(value)
+        case .int64(let value): Int128(value)
+        case .uint64(let value): Int128(value)
+        default: nil
+        }
+    }
+
+    // An integer of any type, if its value fits; else nil.
+    public var int32: Int32? { integer.flatMap { Int32(exactly: $0) } }
+    public var uint32: UInt32? { integer.flatMap { UInt32(exactly: $0) } }
+    public var int64: Int64? { integer.flatMap { Int64(exactly: $0) } }
+    public var uint64: UInt64? { integer.flatMap { UInt64(exactly: $0) } }
+
+    /// This value with the type `type`: itself, or an integer whose value fits. nil: it does not fit, or is something else.
+    public func converted(to type: String) -> Variant? {
+        if self.type == type { return self }
+        return switch type {
+        case "i": int32.map { .int32($0) }
+        case "u": uint32.map { .uint32($0) }
+        case "x": int64.map { .int64($0) }
+        case "t": uint64.map { .uint64($0) }
+        default: nil
+        }
+    }
+
+    /// Why this value is no value of `type`, after the name of what it is for: "takes the type s, not u", or the range of the number.
+    public func mismatch(with type: String) -> String {
+        guard let integer, let range = Self.range(of: type) else { return "takes the type \(type), not \(self.type.prefix(64))" }
+        return "takes a number from \(range.least) to \(range.most), not \(integer)"
+    }
+
+    /// Whether both are the same: the same integer in any types, or the same value of the same type, by its bytes.
+    public func isSameValue(as other: Variant) -> Bool {
+        if let integer, let number = other.integer { return integer == number }
+        return isSameBytes(as: other)
+    }
+
+    private static func range(of type: String) -> (least: Int128, most: Int128)? {
+        switch type {
+        case "i": (Int128(Int32.min), Int128(Int32.max))
+        case "u": (0, Int128(UInt32.max))
+        case "x": (Int128(Int64.min), Int128(Int64.max))
+        case "t": (0, Int128(UInt64.max))
+        default: nil
+        }
+    }
+}
