@@ -55,6 +55,8 @@ public struct DownloadQuery: Equatable, Sendable {
     public var states: Set<DownloadDescription.State>?
     /// Only members of this batch.
     public var batch: BatchReference?
+    /// Only downloads whose metadata has all these keys with these values.
+    public var metadata: [String: Variant] = [:]
 
     public init(
         app: String? = nil, tag: String? = nil, states: Set<DownloadDescription.State>? = nil, batch: BatchReference? = nil
@@ -71,6 +73,7 @@ public struct DownloadQuery: Equatable, Sendable {
         var filter = DownloadFilter()
         (filter.app, filter.tag, filter.batch) = (app, tag, batch?.objectPath)
         filter.states = states.map { Set($0.map(\.name)) }
+        filter.metadata = metadata
         return filter
     }
 }

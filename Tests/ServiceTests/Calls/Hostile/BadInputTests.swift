@@ -232,6 +232,7 @@ internal import Testing
             ("limit", .uint64(1 << 32)), ("limit", .uint32(0)), ("limit", .int32(1001)), ("limit", .uint32(1001)),
             ("unknown", .string("x")),
             ("newest-first", .uint32(1)), ("batch", .string("/org/todoku/Downloader1/batch/1")),
+            ("metadata", .string("a")), ("metadata", .dictionary([("a", "b")])),
         ]
         for (key, value) in bad {
             for error in await [
