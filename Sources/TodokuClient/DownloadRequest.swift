@@ -10,7 +10,7 @@ public struct DownloadRequest: Equatable, Sendable {
     private var wanted = DownloadOptions()
     /// Keys of the options that were set.
     private var given: Set<String> = []
-    /// `sha256:<hex>`, `sha512`, `sha1`, `md5`. The service checks it.
+    /// `sha256:<hex>`, `sha512`, `sha384`, `sha224`, `sha1`, `md5`. The service checks it.
     public var checksum: String?
     /// The caller's own data; `DownloaderClient.metadata(of:)` returns it.
     public var metadata: [String: Variant] = [:]

@@ -177,7 +177,7 @@ internal import Testing
         #expect("\(try await running.client.all(path))".contains("p:w") == false)
     }
 
-    @Test(arguments: [("sha256", 256), ("sha512", 512), ("sha1", 1), ("md5", 5)])
+    @Test(arguments: [("sha256", 256), ("sha512", 512), ("sha384", 384), ("sha224", 224), ("sha1", 1), ("md5", 5)])
     func `checksum that is right lets it through, and one that is wrong leaves nothing`(algorithm: String, number: Int) async throws {
         let running = try await Running.start()
         let world = running.world
