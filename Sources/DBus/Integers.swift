@@ -24,12 +24,12 @@ extension Variant {
     /// This value with the type `type`: itself, or an integer whose value fits. nil: it does not fit, or is something else.
     public func converted(to type: String) -> Variant? {
         if self.type == type { return self }
-        return switch type {
-        case "i": int32.map { .int32($0) }
-        case "u": uint32.map { .uint32($0) }
-        case "x": int64.map { .int64($0) }
-        case "t": uint64.map { .uint64($0) }
-        default: nil
+        switch type {
+        case "i": return int32.map { Variant.int32($0) }
+        case "u": return uint32.map { Variant.uint32($0) }
+        case "x": return int64.map { Variant.int64($0) }
+        case "t": return uint64.map { Variant.uint64($0) }
+        default: return nil
         }
     }
 
@@ -47,11 +47,11 @@ extension Variant {
 
     private static func range(of type: String) -> (least: Int128, most: Int128)? {
         switch type {
-        case "i": (Int128(Int32.min), Int128(Int32.max))
-        case "u": (0, Int128(UInt32.max))
-        case "x": (Int128(Int64.min), Int128(Int64.max))
-        case "t": (0, Int128(UInt64.max))
-        default: nil
+        case "i": return (least: Int128(Int32.min), most: Int128(Int32.max))
+        case "u": return (least: 0, most: Int128(UInt32.max))
+        case "x": return (least: Int128(Int64.min), most: Int128(Int64.max))
+        case "t": return (least: 0, most: Int128(UInt64.max))
+        default: return nil
         }
     }
 }

@@ -20,7 +20,7 @@ public actor Engine {
     private nonisolated let thread = EngineThread()
     public nonisolated var unownedExecutor: UnownedSerialExecutor { thread.loop.asUnownedSerialExecutor() }
 
-    private nonisolated let configuration: EngineConfiguration
+    nonisolated let configuration: EngineConfiguration
     private nonisolated let report: @BusActor @Sendable (TransferEvent) -> Void
     /// fdatasync(2): 0 or errno.
     private nonisolated let flush: @Sendable (_ descriptor: Int32) -> Int32
@@ -397,7 +397,9 @@ public actor Engine {
             let failure = FailureMapping.failure(
                 error, host: segment.url.host, proxy: attempt.isProxied, stallTimeout: transfer.request.stallTimeout,
                 madeProgress: transfer.facts != nil)
-            if error.kind == .resolve, failure.wait == nil { failUnresolved(segment, failure) } else { fail(segment, failure) }
+            // Behind a proxy, this machine looks no host up.
+            if error.kind == .resolve, failure.wait == nil, !attempt.isProxied { return failUnresolved(segment, failure) }
+            fail(segment, failure)
         }
     }
 

@@ -48,7 +48,8 @@ extension Scheduler {
         let waitsForFolder = entry.state.waitsForFolder
         count(entry, in: entry.state, by: -1)
         change(entry) { record in
-            (record.directory, record.options.directory) = (directory, directory)
+            record.directory = directory
+            record.options.directory = directory
             if waitsForFolder { (record.retryAt, record.lastFailure) = (nil, nil) }
         }
         count(entry, in: entry.state)

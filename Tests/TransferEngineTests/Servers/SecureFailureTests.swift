@@ -28,15 +28,18 @@ extension EngineFixture {
         case unknownIssuer = "its issuer is not among the trusted authorities of this machine; if you trust the issuer, add its certificate"
     }
 
+    private func server(with fault: Fault) async -> SecureServer {
+        switch fault {
+        case .expired: return await SecureServer(years: 2020...2021)
+        case .early: return await SecureServer(years: 2089...2090)
+        case .otherName: return await SecureServer(names: "DNS:other.example")
+        case .ownSignature: return await SecureServer(signsItself: true)
+        case .unknownIssuer: return await SecureServer()
+        }
+    }
+
     @Test(arguments: Fault.allCases) func `say what is wrong with a certificate, and are not retried`(fault: Fault) async throws {
-        let server =
-            switch fault {
-            case .expired: await SecureServer(years: 2020...2021)
-            case .early: await SecureServer(years: 2089...2090)
-            case .otherName: await SecureServer(names: "DNS:other.example")
-            case .ownSignature: await SecureServer(signsItself: true)
-            case .unknownIssuer: await SecureServer()
-            }
+        let server = await server(with: fault)
         let fixture = await EngineFixture(certificateFile: fault == .unknownIssuer ? nil : server.authority)
         let failure = try await fixture.failure(at: server)
         #expect(failure.message == "The certificate of 127.0.0.1 cannot be trusted: \(fault.rawValue).")
