@@ -102,6 +102,9 @@ internal import TransferEngine
     /// - Throws: `InvalidState` if a file or a part of it is in the former folder; `InvalidOption` or `NotAllowed` for the folder.
     func setDirectory(_ download: ManagedDownload, _ directory: String, _ reply: Reply<Void>) throws(Refusal) {
         try refuseFolderChange(of: download)
+        if download.record.options.ifExists == .replace {
+            try reply.refuseSandboxed("replace files, which this download would do in its new folder")
+        }
         let options = try DownloadOptions(
             decoding: ["directory": .string(directory)], from: reply.call.caller, defaultDirectory: list.defaultDirectory,
             settings: list.settings)
