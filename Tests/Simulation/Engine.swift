@@ -261,8 +261,8 @@ extension World {
         transfers[number]?.origin = origin
         sharing.remove(number)
         tell("\(number) is redirected to \(origin)")
-        answered(transfer.origin, number)
-        hearsAnswer(entry, transfer)
+        answered(transfer.origin)
+        hearsAnswer(entry, transfer, isRedirect: true)
         decide(.asks(transfer.id, host: host, origin: plant == .portless ? nil : origin))
     }
 
@@ -311,12 +311,12 @@ extension World {
                 if !isBeingResumed(number) { floors[number] = now + pause }
                 refused(entry, at: transfer.origin, for: pause)
             } else if [4, 5, 9].contains(resource.mood) {
-                answered(transfer.origin, number)
+                answered(transfer.origin)
                 hearsAnswer(entry, transfer)
             }
             return end(number, .failed(failure, madeProgress: false, held(entry).map { _ in entry.record.resume } ?? nil))
         }
-        answered(transfer.origin, number)
+        answered(transfer.origin)
         let isToDescriptor = entry.record.isToDescriptor
         guard disk.isFolderThere || isToDescriptor else {
             return end(
@@ -352,9 +352,8 @@ extension World {
         let (app, until) = (entry.record.options.app, now + pause)
         slowness[origin, default: Slowness()].refused(until: until, by: app, now: now)
         hastened = []
-        refusedDownloads[origin, default: []].insert(entry.number)
-        if doubted[origin]?.contains(entry.number) == true {
-            // If the scheduler counts the refusal all the same, the common pause began now.
+        guard refusedDownloads[origin, default: []].insert(entry.number).inserted else {
+            // If the scheduler has forgotten the earlier refusal, the common pause begins now.
             if commonFloors[origin].map({ now - $0.since > .seconds(600) }) ?? true { commonFloors[origin] = (now, now) }
             return
         }
@@ -367,15 +366,15 @@ extension World {
 
     /// An answer may end the pauses. The scheduler keeps them if it does not hear of the answer, or if the request was older than the
     /// refusal.
-    func answered(_ origin: String, _ number: DownloadNumber) {
-        doubted[origin, default: []].formUnion((refusedDownloads[origin] ?? []).subtracting([number]))
+    func answered(_ origin: String) {
         originFloors[origin] = nil
         if let since = commonFloors[origin]?.since { commonFloors[origin]?.until = since }
     }
 
     /// The scheduler hears of an answer that is no refusal.
-    private func hearsAnswer(_ entry: ScheduledDownload, _ transfer: Transfer) {
+    private func hearsAnswer(_ entry: ScheduledDownload, _ transfer: Transfer, isRedirect: Bool = false) {
         guard entry.work == .running, !entry.isRemoved, let time = requestedAt[entry.number] else { return }
+        if !isRedirect { refusedDownloads[transfer.origin]?.remove(entry.number) }
         let ruled = scheduler.settings.hostRules.governing(transfer.host).rule.requestInterval ?? .zero
         let endsPauses = slowness[transfer.origin]?.answered(requestedAt: time, ruled: ruled, now: now) ?? false
         if endsPauses { commonFloors[transfer.origin] = nil }

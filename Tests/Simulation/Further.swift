@@ -108,8 +108,9 @@ extension World {
 
     /// The scheduler hears of an answer to a further request.
     private func answers(_ request: FurtherRequest) {
-        answered(request.origin, request.id.download)
+        answered(request.origin)
         guard let time = request.permittedAt, scheduler[request.id.download]?.work == .running else { return }
+        refusedDownloads[request.origin]?.remove(request.id.download)
         let ruled = scheduler.settings.hostRules.governing(request.host).rule.requestInterval ?? .zero
         let endsPauses = slowness[request.origin]?.answered(requestedAt: time, ruled: ruled, now: now) ?? false
         if endsPauses { commonFloors[request.origin] = nil }

@@ -415,12 +415,12 @@ struct HostGate {
 
     /// The server answered a request, whatever the answer.
     ///
-    /// - Parameter leadsOn: the answer is a redirect.
-    mutating func answered(_ id: RequestID, leadsOn: Bool = false, now: WallTime) {
+    /// - Parameter isRedirect: the transfer goes on with another request.
+    mutating func answered(_ id: RequestID, isRedirect: Bool = false, now: WallTime) {
         guard let request = requests[id], paces[request.origin] != nil else { return }
         let ruled = ruledInterval(of: request.origin)
         paces.change(request.origin, now: now) {
-            $0.answered(id.download, startedAt: request.startedAt, leadsOn: leadsOn, ruled: ruled, now: now)
+            $0.answered(id.download, startedAt: request.startedAt, isRedirect: isRedirect, ruled: ruled, now: now)
         }
         touchOrigin(request.origin)
     }

@@ -81,7 +81,7 @@ extension HostGate {
         let download: DownloadQueue.Ranked
         let claim: HostTurns.Claim
         let turn: UInt64
-        /// The download was refused, and lets others of its application and priority go first (`RefusedDownloads.yields`).
+        /// The origin refused the download: others of its application and priority go first (`OriginPace.yields`).
         let yields: Bool
     }
 

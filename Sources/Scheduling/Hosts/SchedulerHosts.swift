@@ -83,7 +83,7 @@ extension Scheduler {
         guard let entry = entries[id.download], entry.owns(id), entry.work == .running, entry.state == .active else { return }
         let origin = origin ?? "http://\(host):80"
         guard gate.requests[id] != nil else { return gate.addFurther(id, to: host, origin: origin, now: now) }
-        if isAnswered { gate.answered(id, leadsOn: true, now: now) }
+        if isAnswered { gate.answered(id, isRedirect: true, now: now) }
         gate.redirect(id, to: host, origin: origin, now: now)
         unannounced.redirected.append(entry)
     }

@@ -338,6 +338,36 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(!desk[1].state.hasEnded && desk.started.filter { $0 == 1 }.count > 3, "it is tried again all the while")
     }
 
+    /// The server answers one request in half a minute, and refuses all others.
+    @Test func `of a server with a limit fails none of many files that begin at once`() {
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
+        let numbers = UInt64(1)...64
+        var (seen, sentFiles) = (0, Set<UInt64>())
+        var lastAnswer: WallTime?
+        func answer() {
+            while seen < desk.started.count {
+                let number = desk.started[seen]
+                seen += 1
+                desk.sent(number, after: .milliseconds(1))
+                if let lastAnswer, desk.now - lastAnswer < .seconds(30) {
+                    desk.fail(number, 429)
+                } else {
+                    lastAnswer = desk.now
+                    desk.began(desk[number])
+                    desk.finish(number)
+                    sentFiles.insert(number)
+                }
+            }
+        }
+        for number in numbers { desk.add(number) }
+        answer()
+        for _ in 0..<5000 where numbers.contains(where: { !desk[$0].state.hasEnded }) {
+            desk.waitUntilDue()
+            answer()
+        }
+        #expect(sentFiles == Set(numbers), "those that failed are missing")
+    }
+
     @Test func `lets the next file of the application go before the refused one, once`() {
         let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 1) }
         for number in UInt64(1)...4 { desk.add(number) { $0.options.retries = 1000 } }
