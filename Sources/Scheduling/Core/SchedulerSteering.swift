@@ -54,11 +54,23 @@ extension Scheduler {
         }
         count(entry, in: entry.state)
         save(entry)
+        if let batch = entry.batch { followFolder(batch, to: directory) }
         if waitsForFolder { applyOwn(.ready, to: entry, now: now) }
         output.append(.tell(entry))
     }
 
-    /// Changes the caller's own data, of an ended download, too. No property shows these.
+    /// The toast of a batch opens the folder that all its files go to.
+    private func followFolder(_ batch: ScheduledBatch, to directory: String) {
+        let isCommon = batch.record.numbers.allSatisfy { number in
+            guard let entry = entries[number], entry.batch === batch else { return true }
+            return entry.record.directory.isSameBytes(as: directory)
+        }
+        guard isCommon, !batch.record.directory.isSameBytes(as: directory) else { return }
+        batch.record.directory = directory
+        output.append(.save(.putBatch(batch.record)))
+    }
+
+    /// Changes the caller's own data, of an ended download, too. No property shows these data.
     func setMetadata(_ entry: ScheduledDownload, _ metadata: [UInt8]) {
         guard !entry.isRemoved else { return }
         index.count(entry.record, -1)

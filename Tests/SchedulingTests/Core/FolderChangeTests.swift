@@ -49,6 +49,18 @@ import Testing
     }
 }
 
+@Suite struct `A change of the folder in a batch` {
+    @Test func `changes the folder that the toast of the batch opens, once it is that of all members`() throws {
+        let desk = Desk { $0.paused = true }
+        let (batch, members) = desk.addUnsavedBatch(1, 2)
+        desk.saved(batch, members)
+        try desk.turn([.setDirectory(desk[2], "/e")])
+        #expect(desk[2].record.directory == "/e" && batch.record.directory == "")
+        try desk.turn([.setDirectory(desk[3], "/e")])
+        #expect(batch.record.directory == "/e" && desk.rows.batches[BatchNumber(1)]?.directory == "/e")
+    }
+}
+
 @Suite struct `New metadata` {
     @Test func `count in what an application holds`() throws {
         let desk = Desk()
