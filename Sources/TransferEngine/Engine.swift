@@ -397,7 +397,7 @@ public actor Engine {
             let failure = FailureMapping.failure(
                 error, host: segment.url.host, proxy: attempt.isProxied, stallTimeout: transfer.request.stallTimeout,
                 madeProgress: transfer.facts != nil)
-            // Behind a proxy, this machine looks no host up.
+            // Behind a proxy, libcurl looks up no host on this machine.
             if error.kind == .resolve, failure.wait == nil, !attempt.isProxied { return failUnresolved(segment, failure) }
             fail(segment, failure)
         }

@@ -4,14 +4,15 @@ internal import Transport
 
 /// Requests whose host has no address.
 extension Engine {
-    /// Further names are not asked for, so that no transfer waits long behind name servers that do not answer.
+    /// Most look-ups of one engine at a time. Other transfers fail at once, so that none waits behind name servers that do not answer.
     private static let mostNames = 4
-    private static let pool = Pool(name: "todoku-names", width: mostNames)
+    /// Each look-up has a thread of its own: there are at most 17 engines. Nobody waits for these threads at the exit.
+    private static let pool = Pool(name: "todoku-names", width: 17 * mostNames)
 
     /// The host of a segment's request could not be resolved. libcurl does not tell whether the host does not exist or the name servers do
-    /// not answer, so the system's resolver is asked once more.
+    /// not answer. So ask the system's resolver once more.
     ///
-    /// - Parameter failure: what is reported unless the host does not exist.
+    /// - Parameter failure: reported unless the host does not exist.
     func failUnresolved(_ segment: Segment, _ failure: DownloadFailure) {
         guard namesAsked < Self.mostNames else { return fail(segment, failure) }
         segment.endExchange()
@@ -27,7 +28,7 @@ extension Engine {
         }
     }
 
-    /// Meanwhile the transfer may have ended, and a later transfer may have the same number.
+    /// The resolver has answered. Meanwhile the transfer may have ended, and a later transfer may have the same number.
     private func resolverAnswered(_ number: DownloadNumber, _ lookup: UInt64, _ failure: DownloadFailure) {
         namesAsked -= 1
         guard let transfer = transfers[number], transfer.conclusion == nil,

@@ -108,7 +108,7 @@ internal import TransferEngine
         let options = try DownloadOptions(
             decoding: ["directory": .string(directory)], from: reply.call.caller, defaultDirectory: list.defaultDirectory,
             settings: list.settings)
-        // Of a sandboxed app, the folder can only be the default one.
+        // A sandboxed app can only choose the default folder, which `options` leave out.
         let (folder, isDefault) = (options.directory ?? list.defaultDirectory, options.directory == nil)
         let allowHidden = allowsHiddenFolders
         DiskPool.shared.perform(at: .path(folder), within: DiskPatience.folder) {
@@ -118,7 +118,7 @@ internal import TransferEngine
             case .failure(let refusal): reply.fail(refusal)
             case .success(let checked):
                 do throws(Refusal) {
-                    try refuseFolderChange(of: download)  // it may have begun meanwhile
+                    try refuseFolderChange(of: download)  // the download may have started meanwhile
                     events.decide(.setDirectory(download.entry, checked))
                     answerChange(reply)
                 } catch { reply.fail(error) }
@@ -146,8 +146,9 @@ internal import TransferEngine
                 "\(bytes) bytes of the file are in \(record.directory) already; cancel the download, and queue it again for the other folder."
             )
         }
-        throw Refusal(
-            .invalidState, "A download that is \(download.state.name) uses its folder; pause the download before you change the folder.")
+        // The transfer of a paused download may end later than the call that paused the download.
+        let advice = record.state == .active ? "pause the download before you change the folder" : "try again in a moment"
+        throw Refusal(.invalidState, "The download is using its folder \(record.directory); \(advice).")
     }
 
     /// Replaces the caller's own data.

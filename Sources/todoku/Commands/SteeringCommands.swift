@@ -337,14 +337,16 @@ struct ChangeCommand: ParsableCommand {
             await Program.each(lists.targets, json: output.json) { download throws(ClientError) in
                 try await Self.change(download, folder, allowsMetered, client)
             } batch: { batch throws(ClientError) in
-                // One download that cannot change does not keep the others from it.
-                var refusal: ClientError?
+                // A download that cannot change does not keep the others from changing.
+                var last: ClientError?
                 for member in try await client.remaining(of: batch) {
                     do throws(ClientError) { try await Self.change(member.reference, folder, allowsMetered, client) } catch {
-                        if error.cause != .unknownDownload { refusal = refusal ?? error }
+                        if error.cause == .unknownDownload { continue }
+                        if let last { Program.report(last, json: output.json) }
+                        last = ClientError(error.cause, name: error.name, message: "\(member.reference): \(error.message)")
                     }
                 }
-                if let refusal { throw refusal }
+                if let last { throw last }
             }
         }
     }

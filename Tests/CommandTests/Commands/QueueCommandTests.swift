@@ -183,4 +183,25 @@ import Testing
         #expect(listFolder(folder) == ["a", "b"])
         await desk.close()
     }
+
+    @Test func `names the download of a batch that cannot change, and changes the others`() async throws {
+        let desk = await Desk()
+        let (gate, folder) = (Gate(), desk.bus.folder.makeFolder("music"))
+        let server = ScriptedServer { request, reply in
+            if request.path == "/a" { gate.wait() }
+            reply.respond(200, text: "x")
+        }
+        defer { gate.open() }
+        writeFile(desk.bus.folder("list"), "\(server.url("/a"))\n\(server.url("/b"))\n".utf8)
+        #expect(await desk.run("settings", "max-active", "1").status == 0)
+        #expect(await desk.run("batch", "--notify", "never", "list").succeeded(saying: "1\n"))
+        #expect(await server.waitForRequests(1))
+        let change = await desk.run("change", "-d", "music", "1")
+        #expect(change.status == 3 && change.errors.hasPrefix("todoku: 2: The download is using its folder"), "\(change)")
+        #expect(change.errors.split(separator: "\n").count == 1)
+        gate.open()
+        #expect(await desk.run("wait", "1").status == 0)
+        #expect(listFolder(folder) == ["b"])
+        await desk.close()
+    }
 }

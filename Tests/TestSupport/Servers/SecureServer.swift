@@ -21,7 +21,7 @@ public final class SecureServer: Sendable {
         names: String = "IP:127.0.0.1", years: ClosedRange<Int> = 2020...2090, signsItself: Bool = false, arguments: [String] = []
     ) async {
         let (folder, port) = (TemporaryFolder("todoku-tls"), freePort())
-        let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        let key: [String] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
         func openssl(_ arguments: [String]) async {
             let exit = await Child.run(["openssl"] + arguments, folder: folder.path)
             precondition(exit.status == 0, "openssl \(arguments): \(exit.errors)")
@@ -44,15 +44,19 @@ public final class SecureServer: Sendable {
             """.utf8)
         writeFile(folder("index.txt"), "".utf8)
         writeFile(folder("serial"), "01\n".utf8)
-        await openssl(["req", "-x509"] + key + ["-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=Todoku Test CA"])
-        await openssl(["req", "-new"] + key + ["-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=server"])
-        await openssl(
-            ["ca", "-batch", "-notext", "-config", "ca.conf", "-in", "server.csr", "-out", "server.pem", "-extfile", "server.ext"]
-                + ["-startdate", "\(years.lowerBound)0101000000Z", "-enddate", "\(years.upperBound)1231000000Z"]
-                + (signsItself ? ["-selfsign", "-keyfile", "server.key"] : ["-cert", "ca.pem", "-keyfile", "ca.key"]))
-        daemon = Child(
-            ["openssl", "s_server", "-accept", "127.0.0.1:\(port)", "-cert", "server.pem", "-key", "server.key", "-www"] + arguments,
-            folder: folder.path)
+        await openssl(["req", "-x509", "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=Todoku Test CA"] + key)
+        await openssl(["req", "-new", "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=server"] + key)
+        let (start, end) = ("\(years.lowerBound)0101000000Z", "\(years.upperBound)1231000000Z")
+        let signer: [String] = signsItself ? ["-selfsign", "-keyfile", "server.key"] : ["-cert", "ca.pem", "-keyfile", "ca.key"]
+        let request: [String] = [
+            "ca", "-batch", "-notext", "-config", "ca.conf", "-in", "server.csr", "-out", "server.pem", "-extfile", "server.ext",
+            "-startdate", start, "-enddate", end,
+        ]
+        await openssl(request + signer)
+        let serve: [String] = [
+            "openssl", "s_server", "-accept", "127.0.0.1:\(port)", "-cert", "server.pem", "-key", "server.key", "-www",
+        ]
+        daemon = Child(serve + arguments, folder: folder.path)
         (self.folder, self.port) = (folder, port)
     }
 
