@@ -15,13 +15,13 @@ extension Variant {
         }
     }
 
-    // An integer of any type, if its value fits; else nil.
+    // The value of an integer of any type, if it fits; else nil.
     public var int32: Int32? { integer.flatMap { Int32(exactly: $0) } }
     public var uint32: UInt32? { integer.flatMap { UInt32(exactly: $0) } }
     public var int64: Int64? { integer.flatMap { Int64(exactly: $0) } }
     public var uint64: UInt64? { integer.flatMap { UInt64(exactly: $0) } }
 
-    /// This value with the type `type`: itself, or an integer whose value fits. nil: it does not fit, or is something else.
+    /// This value with the type `type`: the value itself, or an integer that fits. nil: it does not fit, or is no integer.
     public func converted(to type: String) -> Variant? {
         if self.type == type { return self }
         switch type {
@@ -33,13 +33,16 @@ extension Variant {
         }
     }
 
-    /// Why this value is no value of `type`, after the name of what it is for: "takes the type s, not u", or the range of the number.
+    /// The end of an error's sentence that begins with the name of an option or property: "takes the type s, not u", or "takes a number
+    /// from 0 to 255, not -1".
+    ///
+    /// - Parameter type: the type that the option or property has.
     public func mismatch(with type: String) -> String {
         guard let integer, let range = Self.range(of: type) else { return "takes the type \(type), not \(self.type.prefix(64))" }
         return "takes a number from \(range.least) to \(range.most), not \(integer)"
     }
 
-    /// Whether both are the same: the same integer in any types, or the same value of the same type, by its bytes.
+    /// Whether both values are the same: integers by their numbers, whatever their types; other values by their types and bytes.
     public func isSameValue(as other: Variant) -> Bool {
         if let integer, let number = other.integer { return integer == number }
         return isSameBytes(as: other)

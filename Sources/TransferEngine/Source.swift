@@ -172,7 +172,7 @@ extension Transfer {
     func mostHopefulFailure(or failure: DownloadFailure) -> DownloadFailure {
         let failures = sources.compactMap(\.failure)
         let retryable = failures.filter(\.isRetryable)
-        // A host that does not exist promises less than any delay.
+        // A source whose host does not exist comes last.
         let hopeful = retryable.filter { !$0.isOfMissingHost }.min { ($0.retryAfter ?? .zero) < ($1.retryAfter ?? .zero) }
         return hopeful ?? retryable.first ?? failures.first ?? failure
     }

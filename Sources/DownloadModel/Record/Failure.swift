@@ -65,7 +65,7 @@ public struct DownloadFailure: Error, Equatable, Sendable {
     public var missingBytes: ByteCount?
     /// How many bytes must be free before the download can resume, if known.
     public var neededRoom: ByteCount?
-    /// The name servers say that there is no such host, so that few retries are worth while. Not saved.
+    /// According to the name servers, the host does not exist, so few retries are worthwhile. Not saved.
     public var isOfMissingHost = false
 
     public init(

@@ -134,7 +134,7 @@ extension Commands {
 }
 
 extension DownloadFilter {
-    /// The number of downloads visited between two checks of the clock. Metadata may have 64 KiB.
+    /// The number of downloads visited between two checks of the clock: one if up to 64 KiB of metadata are compared for each.
     fileprivate var portion: Int { metadata.isEmpty ? 100 : 1 }
 }
 

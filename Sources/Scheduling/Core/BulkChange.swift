@@ -86,7 +86,7 @@ extension Scheduler {
         begin(BulkChange(deed: deed, numbers: members(of: batch).map(\.number), call: call), now: now)
     }
 
-    /// Queues all failed members again that can be. Nothing starts before the end.
+    /// Queues the failed members of `batch` again. Nothing starts before the end.
     func retryFailed(of batch: ScheduledBatch, answering call: CallNumber, now: WallTime) {
         begin(BulkChange(deed: .retryFailed, numbers: members(of: batch).map(\.number), call: call), now: now)
     }
@@ -141,6 +141,6 @@ extension Scheduler {
 }
 
 extension ScheduledDownload {
-    /// Whether the download has failed, and its options are known: those of a row that could not be read are lost.
+    /// Whether the download has failed, and its options are known. The options in a row that could not be read are lost.
     public var mayRetryFailure: Bool { state.failure.map { $0.name != .storage } ?? false }
 }

@@ -20,7 +20,8 @@ public enum RetryPolicy {
     ///   being offline.
     /// - A full disk and a missing folder are waited for without counting. If the needed space is unknown (a quota), the back-off grows
     ///   with each attempt.
-    /// - A host that does not exist gets `retriesOfMissingHost` retries, unless bytes are on disk, so that the host has existed.
+    /// - If the host does not exist, at most `retriesOfMissingHost` retries follow. With bytes on disk, the host has existed, so the other
+    ///   rules apply.
     /// - If the desktop did not name the proxy, nothing was sent. The back-off grows with each attempt, but the count stays as it is.
     ///
     /// - Parameters:

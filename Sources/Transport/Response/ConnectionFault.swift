@@ -3,7 +3,7 @@ internal import CCurl
 /// The causes of failed connections, in words that a person can act on. Each is the end of a sentence, without a full stop.
 ///
 /// libcurl and the TLS libraries have numbers for some causes only. The others are recognised by their English texts, those of OpenSSL 1.1
-/// to 3 and of GnuTLS. A cause that is not here keeps the library's text.
+/// to 3 and of GnuTLS. An unknown cause keeps the library's text.
 enum ConnectionFault {
     struct Cause: Equatable {
         let words: String
@@ -18,7 +18,7 @@ enum ConnectionFault {
     private static let expired = "it has expired; check this machine’s date, or tell the server’s operator"
     private static let early = "it is not valid yet; check this machine’s date"
     private static let ownSignature =
-        "it is signed by itself and by no authority; if you trust it, add it to the trusted certificates of this machine"
+        "it is self-signed; if you trust the server, add the certificate to the trusted certificates of this machine"
     private static let unknownIssuer =
         "its issuer is not among the trusted authorities of this machine; if you trust the issuer, add its certificate"
     private static let revoked = "its issuer has revoked it; do not use this server until its operator has a new one"
@@ -32,7 +32,7 @@ enum ConnectionFault {
         23: revoked, 62: otherName, 64: otherName, 66: weak, 67: weak, 68: weak,
     ]
 
-    /// In this order: the first text that is found counts.
+    /// The first text that the error contains counts.
     private static let certificateTexts: [(text: String, words: String)] = [
         ("does not match target", otherName), ("no alternative certificate subject name", otherName), ("has expired", expired),
         ("expiration date has passed", expired), ("not yet valid", early), ("activation date is in the future", early),
@@ -42,7 +42,7 @@ enum ConnectionFault {
 
     /// Why a certificate is not trusted. No such failure is retried.
     static func certificate(_ error: CurlError) -> String {
-        // Only OpenSSL's errors begin like this, and only then the number is OpenSSL's.
+        // Only errors of OpenSSL begin like this. The numbers of other libraries mean something else.
         if error.detail.hasPrefix("SSL certificate problem"), let words = verifyResults[error.verifyResult] { return words }
         let detail = error.detail.lowercased()
         return certificateTexts.first { detail.contains($0.text) }?.words ?? libraryText(error)
@@ -51,12 +51,12 @@ enum ConnectionFault {
     // MARK: Secure connections
 
     private static let notSecure = Cause(
-        "what answers at this port does not speak https; check the port, or write http:// in place of https://")
+        "the server does not speak https at this port; check the port, or write http:// instead of https://")
     private static let oldVersion = Cause("the server offers only versions of TLS that are no longer safe; tell its operator")
     private static let refused = Cause(
-        "the server refuses every encryption that is safe, or asks for a certificate of the client; tell its operator")
+        "the server accepts no safe encryption, or wants a client certificate; tell its operator")
     private static let unknownName = Cause("the server does not know this name; check the host in the URL")
-    private static let wantsCertificate = Cause("the server asks for a certificate of the client, which Todoku does not have")
+    private static let wantsCertificate = Cause("the server wants a client certificate, and Todoku has none")
     private static let closed = Cause("the server closed the connection", isRetryable: true)
 
     private static let handshakeTexts: [(text: String, cause: Cause)] = [
@@ -78,8 +78,8 @@ enum ConnectionFault {
         known(error) ?? Cause(libraryText(error), isRetryable: isRetryable)
     }
 
-    /// The cause of an error whose text names a known one, which may come late: a server of TLS 1.3 asks for the client's certificate after
-    /// the client has finished.
+    /// The cause that the text of `error` names; nil: the text is unknown. The cause may come late: a server of TLS 1.3 asks for the
+    /// client's certificate after the client has finished its handshake.
     static func known(_ error: CurlError) -> Cause? {
         let detail = error.detail.lowercased()
         return handshakeTexts.first { detail.contains($0.text) }?.cause
@@ -99,9 +99,9 @@ enum ConnectionFault {
         switch error.proxyError {
         case CURLPX_REPLY_CONNECTION_REFUSED.rawValue: Cause("the server refuses the connection", isRetryable: true)
         case CURLPX_REPLY_HOST_UNREACHABLE.rawValue, CURLPX_RESOLVE_HOST.rawValue:
-            Cause("the proxy does not reach or find the server", isRetryable: true)
+            Cause("the proxy cannot find or reach the server", isRetryable: true)
         case CURLPX_REPLY_NETWORK_UNREACHABLE.rawValue, CURLPX_REPLY_TTL_EXPIRED.rawValue:
-            Cause("the proxy does not reach the server’s network", isRetryable: true)
+            Cause("the proxy cannot reach the server’s network", isRetryable: true)
         case CURLPX_REPLY_GENERAL_SERVER_FAILURE.rawValue, CURLPX_REPLY_UNASSIGNED.rawValue, CURLPX_REQUEST_FAILED.rawValue:
             Cause("the proxy reports a failure", isRetryable: true)
         case CURLPX_CLOSED.rawValue: Cause("the proxy closed the connection", isRetryable: true)
@@ -109,7 +109,7 @@ enum ConnectionFault {
         case CURLPX_NO_AUTH.rawValue, CURLPX_USER_REJECTED.rawValue, CURLPX_RECV_AUTH.rawValue:
             Cause("the proxy wants a user name and a password, or refuses those in the proxy settings")
         case CURLPX_BAD_VERSION.rawValue, CURLPX_UNKNOWN_MODE.rawValue:
-            Cause("what answers there is no SOCKS proxy; check the proxy settings")
+            Cause("the server at its address is no SOCKS proxy; check the proxy settings")
         default: nil
         }
     }

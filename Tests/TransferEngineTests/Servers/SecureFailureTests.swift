@@ -24,7 +24,7 @@ extension EngineFixture {
         case early = "it is not valid yet; check this machine’s date"
         case otherName = "it is for another name; check the host in the URL"
         case ownSignature =
-            "it is signed by itself and by no authority; if you trust it, add it to the trusted certificates of this machine"
+            "it is self-signed; if you trust the server, add the certificate to the trusted certificates of this machine"
         case unknownIssuer = "its issuer is not among the trusted authorities of this machine; if you trust the issuer, add its certificate"
     }
 
@@ -52,8 +52,8 @@ extension EngineFixture {
         let failure = try #require(try await fixture.run("https://127.0.0.1:\(nginx.port)/file.bin").failure)
         #expect(
             failure.message == """
-                A secure connection to 127.0.0.1 cannot be made: what answers at this port does not speak https; check the port, or write \
-                http:// in place of https://.
+                A secure connection to 127.0.0.1 cannot be made: the server does not speak https at this port; check the port, or write \
+                http:// instead of https://.
                 """)
         #expect(failure.name == .tls && !failure.isRetryable)
     }
@@ -67,11 +67,11 @@ extension EngineFixture {
 
     @Test(
         arguments: [
-            ("OpenSSL SSL_read: error:0A00045C:SSL routines::tlsv13 alert certificate required, errno 0", "asks for a certificate", false),
+            ("SSL_read: error:0A00045C:SSL routines::tlsv13 alert certificate required, errno 0", "wants a client certificate", false),
             ("error:0A000458:SSL routines::tlsv1 unrecognized name", "does not know this name", false),
             ("error:0A0000C6:SSL routines::packet length too long", "does not speak https", false),
             ("gnutls_handshake() failed: An unexpected TLS packet was received.", "does not speak https", false),
-            ("error:0A000410:SSL routines::sslv3 alert handshake failure", "refuses every encryption", false),
+            ("error:0A000410:SSL routines::sslv3 alert handshake failure", "accepts no safe encryption", false),
             ("error:0A000126:SSL routines::unexpected eof while reading", "closed the connection", true),
             ("OpenSSL SSL_connect: SSL_ERROR_SYSCALL in connection to h:443", "closed the connection", true),
             ("error:0A000438:SSL routines::tlsv1 alert internal error.", "tlsv1 alert internal error.", true),

@@ -499,7 +499,7 @@ extension Admission.Wanted {
     /// Whether a repeated call asks for the download `record`. Options that can change later do not count, because somebody may have
     /// changed them since the first call: `priority`, `speed-limit`, `start`, `directory`, `allow-metered` and `metadata`.
     ///
-    /// - Parameter exactly: the last three count.
+    /// - Parameter exactly: whether the last three count, too.
     func isSame(as record: DownloadRecord, exactly: Bool = false) -> Bool {
         var (held, asked) = (record.options, options)
         (held.priority, held.speedLimit, held.start) = (0, nil, true)

@@ -7,8 +7,8 @@ internal import Scheduling
 /// One call of `WaitAll`: a filter for the downloads that it waits for, and the outcomes of those that have ended.
 ///
 /// There may be 100,000 downloads, so the group holds a filter and a counter, not a list. It waits for the first end of each matching
-/// download that was listed and unfinished at the call (`tick`). Only a filter by something that changes needs a list, of the downloads
-/// that matched at the call: a filter that names some of the unfinished states, or metadata.
+/// download that was listed and unfinished at the call (`tick`). Only a filter for values that change needs a list of the downloads
+/// that matched at the call: a filter for some of the unfinished states, or for metadata.
 @BusActor final class WaitGroup {
     private let filter: DownloadFilter
     /// The downloads that matched at the call; nil: all that match.
