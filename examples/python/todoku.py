@@ -314,7 +314,7 @@ class Todoku:
 
     @_method
     def find(self, **filter: Any) -> _Plan[List[Download]]:
-        """The downloads that match all of `app`, `tag`, `state`, `states` and `batch` (an object path), in queue order."""
+        """The downloads that match all of `app`, `tag`, `state`, `states`, `batch` (an object path) and `metadata`, in queue order."""
         wanted, paths = self._options(filter, _FILTER), []
         while True:
             (page,) = yield from _answered(_Call(MANAGER, SERVICE, "List", GLib.Variant("(a{sv})", (wanted,))))
