@@ -499,14 +499,15 @@ extension Admission.Wanted {
     /// Whether a repeated call asks for the download `record`. Options that can change later do not count, because somebody may have
     /// changed them since the first call: `priority`, `speed-limit`, `start`, `directory`, `allow-metered` and `metadata`.
     ///
-    /// - Parameter exactly: whether the last three count, too.
+    /// - Parameter exactly: whether the last three count, too. The folder of a Fetch always counts, because it cannot change.
     func isSame(as record: DownloadRecord, exactly: Bool = false) -> Bool {
         var (held, asked) = (record.options, options)
         (held.priority, held.speedLimit, held.start) = (0, nil, true)
         (asked.priority, asked.speedLimit, asked.start) = (0, nil, true)
         if !exactly {
-            (held.directory, held.allowsMetered, held.metadata) = (nil, true, [])
-            (asked.directory, asked.allowsMetered, asked.metadata) = (nil, true, [])
+            (held.allowsMetered, held.metadata) = (true, [])
+            (asked.allowsMetered, asked.metadata) = (true, [])
+            if !record.isFetch { (held.directory, asked.directory) = (nil, nil) }
         }
         // An ended download may have lost its secrets. Then the secrets of the call are not compared.
         if record.state.hasEnded, !held.holdsSecrets { asked.forgetSecrets() }
