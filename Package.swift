@@ -156,7 +156,7 @@ let package = Package(
         suite("SchedulingTests", ["DownloadModel", "Scheduling"]),
         suite("AssetsTests", ["Assets", "DownloadModel"]),
         suite("PartFilesTests", ["PartFiles", "DownloadModel", "EventLoop"]),
-        suite("TransferEngineTests", ["TransferEngine", "PartFiles", "Transport", "DownloadModel", "EventLoop"]),
+        suite("TransferEngineTests", ["TransferEngine", "PartFiles", "Transport", "DownloadModel", "EventLoop", "CSystem"]),
         suite("ExtractionTests", ["Extraction", "PartFiles", "DownloadModel", "EventLoop", "CArchive", "todoku-unpack"]),
         suite("PackingTests", ["Packing", "DownloadModel", "EventLoop"]),
         suite("RehearsalTests", ["Rehearsal", "DBus", "DownloadModel", "EventLoop"]),

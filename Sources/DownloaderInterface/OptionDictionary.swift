@@ -14,11 +14,12 @@ extension DownloadOptions {
             guard let row = OptionRow.byKey[name] else {
                 throw Refusal(.invalidOption, "There is no option “\(shown(name))”; the property SupportedOptions lists them.")
             }
-            guard row.takes(value.type), let value = OptionValue(value) else {
-                throw Refusal(.invalidOption, "Option \(name) takes the type \(row.types), not \(value.type.prefix(64)).")
+            let fitting = row.takes(value.type) ? value : value.converted(to: row.signature)
+            guard let taken = fitting.flatMap({ OptionValue($0) }) else {
+                throw Refusal(.invalidOption, "Option \(name) \(value.mismatch(with: row.types)).")
             }
             let list = headers
-            try row.take(value, into: &self)
+            try row.take(taken, into: &self)
             // The list, whose key comes before, goes behind the dictionary.
             if name == "headers", dictionary[OptionRow.headerListKey] != nil {
                 headers.append(contentsOf: list)

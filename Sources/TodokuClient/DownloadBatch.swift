@@ -132,6 +132,10 @@ extension DownloaderClient {
     public func cancel(_ batch: BatchReference) async throws(ClientError) {
         try await core.call(Batch.cancel, (), at: batch.objectPath, repeatable: false)
     }
+    /// Starts all failed downloads of the batch again, from the bytes on disk.
+    public func retry(_ batch: BatchReference) async throws(ClientError) {
+        try await core.call(Batch.retry, (), at: batch.objectPath, repeatable: false)
+    }
     /// Removes the batch and all its downloads from the list; those that have not ended are cancelled first.
     public func remove(_ batch: BatchReference, deleteFiles: Bool = false) async throws(ClientError) {
         try await core.call(Batch.remove, deleteFiles, at: batch.objectPath, repeatable: false)

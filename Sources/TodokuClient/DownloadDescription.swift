@@ -24,6 +24,8 @@ public struct DownloadDescription: Equatable, Sendable {
     public internal(set) var speed: Speed = 0
     /// While the archive is being unpacked: how much of it, 0.0–1.0; else nil.
     public internal(set) var extracted: Double?
+    /// The folder of the file; empty if the file is its caller's own descriptor.
+    public internal(set) var directory = ""
     /// A bare name; known once the server has answered.
     public internal(set) var fileName: String?
     public internal(set) var mediaType: String?
@@ -37,6 +39,8 @@ public struct DownloadDescription: Equatable, Sendable {
     public internal(set) var connections: UInt32 = 0
     /// The URL and each mirror, in the order of preference; empty if the download has no mirrors.
     public internal(set) var sources: [Source] = []
+    /// Whether the owner has acknowledged the outcome.
+    public internal(set) var isAcknowledged = false
     public internal(set) var queuedAt: WallTime?
     public internal(set) var startedAt: WallTime?
     public internal(set) var endedAt: WallTime?
@@ -45,6 +49,8 @@ public struct DownloadDescription: Equatable, Sendable {
     public internal(set) var priority: Int32 = 0
     /// Most bytes per second; nil: no limit.
     public internal(set) var speedLimit: Speed?
+    /// Whether the download may use a metered connection.
+    public internal(set) var allowsMetered = true
 
     /// 0.0–1.0; nil while the total is unknown.
     public var fraction: Double? {
@@ -96,6 +102,7 @@ public struct DownloadDescription: Equatable, Sendable {
         total = value(Download.total).map { $0 < 0 ? nil : ByteCount($0) } ?? total
         speed = value(Download.speed) ?? speed
         extracted = value(Download.extracted).map { $0 < 0 ? nil : $0 } ?? extracted
+        directory = value(Download.directory) ?? directory
         fileName = text(Download.fileName) ?? fileName
         mediaType = text(Download.mediaType) ?? mediaType
         path = text(Download.path) ?? path
@@ -104,12 +111,14 @@ public struct DownloadDescription: Equatable, Sendable {
         attempts = value(Download.attempts) ?? attempts
         connections = value(Download.connections) ?? connections
         sources = value(Download.sources)?.sources.map(Source.init) ?? sources
+        isAcknowledged = value(Download.acknowledged) ?? isAcknowledged
         queuedAt = instant(Download.queuedAt) ?? queuedAt
         startedAt = instant(Download.startedAt) ?? startedAt
         endedAt = instant(Download.endedAt) ?? endedAt
         batch = value(Download.batch).map { $0.value == "/" ? nil : $0.value } ?? batch
         priority = value(Download.priority) ?? priority
         speedLimit = value(Download.speedLimit).map { $0 == 0 ? nil : $0 } ?? speedLimit
+        allowsMetered = value(Download.allowMetered) ?? allowsMetered
     }
 }
 

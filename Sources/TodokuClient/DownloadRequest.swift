@@ -10,7 +10,7 @@ public struct DownloadRequest: Equatable, Sendable {
     private var wanted = DownloadOptions()
     /// Keys of the options that were set.
     private var given: Set<String> = []
-    /// `sha256:<hex>`, `sha512`, `sha1`, `md5`. The service checks it.
+    /// `sha256:<hex>`, `sha512`, `sha384`, `sha224`, `sha1`, `md5`. The service checks it.
     public var checksum: String?
     /// The caller's own data; `DownloaderClient.metadata(of:)` returns it.
     public var metadata: [String: MetadataValue] = [:]
@@ -58,6 +58,8 @@ public struct DownloadQuery: Equatable, Sendable {
     public var states: Set<DownloadDescription.State>?
     /// Only members of this batch.
     public var batch: BatchReference?
+    /// Only downloads whose metadata has all these keys with these values.
+    public var metadata: [String: Variant] = [:]
 
     public init(
         app: String? = nil, tag: String? = nil, states: Set<DownloadDescription.State>? = nil, batch: BatchReference? = nil
@@ -74,6 +76,7 @@ public struct DownloadQuery: Equatable, Sendable {
         var filter = DownloadFilter()
         (filter.app, filter.tag, filter.batch) = (app, tag, batch?.objectPath)
         filter.states = states.map { Set($0.map(\.name)) }
+        filter.metadata = metadata
         return filter
     }
 }

@@ -108,6 +108,10 @@ public final class DownloaderClient: Sendable {
     public func metadata(of download: DownloadReference) async throws(ClientError) -> [String: MetadataValue] {
         try await core.call(Download.getMetadata, (), at: download, repeatable: true).mapValues { MetadataValue($0) }
     }
+    /// Replaces the caller's own data, also of an ended download; at most 64 KiB.
+    public func setMetadata(_ metadata: [String: Variant], of download: DownloadReference) async throws(ClientError) {
+        try await core.call(Download.setMetadata, metadata, at: download, repeatable: true)
+    }
     /// A read-only descriptor of the finished file; the caller closes it.
     public func openFile(_ download: DownloadReference) async throws(ClientError) -> Int32 {
         try await core.call(Download.openFile, (), at: download, repeatable: true).take()
@@ -147,6 +151,15 @@ public final class DownloaderClient: Sendable {
     /// Bytes per second; nil: no limit.
     public func setSpeedLimit(_ limit: Speed?, of download: DownloadReference) async throws(ClientError) {
         try await core.set(Download.speedLimit, limit ?? 0, at: download.objectPath)
+    }
+
+    /// Changes the folder of a download that has no bytes on disk yet and is queued, waiting or paused.
+    public func setDirectory(_ directory: String, of download: DownloadReference) async throws(ClientError) {
+        try await core.set(Download.directory, directory, at: download.objectPath)
+    }
+    /// Whether the download may use a metered connection.
+    public func setAllowsMetered(_ allows: Bool, of download: DownloadReference) async throws(ClientError) {
+        try await core.set(Download.allowMetered, allows, at: download.objectPath)
     }
 
     // MARK: All

@@ -20,7 +20,7 @@ public actor Engine {
     private nonisolated let thread = EngineThread()
     public nonisolated var unownedExecutor: UnownedSerialExecutor { thread.loop.asUnownedSerialExecutor() }
 
-    private nonisolated let configuration: EngineConfiguration
+    nonisolated let configuration: EngineConfiguration
     private nonisolated let report: @BusActor @Sendable (TransferEvent) -> Void
     /// fdatasync(2): 0 or errno.
     private nonisolated let flush: @Sendable (_ descriptor: Int32) -> Int32
@@ -40,8 +40,10 @@ public actor Engine {
     var transfers: [DownloadNumber: Transfer] = [:]
     /// Transfers started again before the end of their predecessor. A stopped transfer stays here, because its end must still be reported.
     private var heldBack: [DownloadNumber: (request: TransferRequest, isStopped: Bool)] = [:]
-    /// How often the desktop has been asked for a proxy.
-    private var lookups: UInt64 = 0
+    /// How often the desktop has been asked for a proxy, or the resolver for a name.
+    var lookups: UInt64 = 0
+    /// The names that the resolver is asked for now.
+    var namesAsked = 0
     /// The checks of pieces so far.
     var checks: UInt64 = 0
     private var lastTick = SuspendingClock.now
@@ -399,11 +401,12 @@ public actor Engine {
         case .undecided where attempt.isKeptAway && error?.kind == .connect: fail(segment, segment.keptAway)
         case .undecided, .body:
             let error = error ?? CurlError(.other, "no answer")
-            fail(
-                segment,
-                FailureMapping.failure(
-                    error, host: segment.url.host, proxy: attempt.isProxied, stallTimeout: transfer.request.stallTimeout,
-                    madeProgress: transfer.facts != nil))
+            let failure = FailureMapping.failure(
+                error, host: segment.url.host, proxy: attempt.isProxied, stallTimeout: transfer.request.stallTimeout,
+                madeProgress: transfer.facts != nil)
+            // Behind a proxy, libcurl looks up no host on this machine.
+            if error.kind == .resolve, failure.wait == nil, !attempt.isProxied { return failUnresolved(segment, failure) }
+            fail(segment, failure)
         }
     }
 

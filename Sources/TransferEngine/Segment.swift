@@ -25,7 +25,7 @@ final class Segment {
     /// The URL of the current hop.
     var url: DownloadURL
     var hops = 0
-    /// The number of the proxy look-up that the next request waits for.
+    /// The number of the look-up, of a proxy or a name, that the next request or the failure waits for.
     var lookup: UInt64?
     /// Whether the next request waits for `Engine.permit`.
     var awaitsPermit = false

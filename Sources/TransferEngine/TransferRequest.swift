@@ -1,3 +1,4 @@
+internal import CSystem
 public import DownloadModel
 internal import EventLoop
 public import PartFiles
@@ -265,6 +266,8 @@ public struct EngineConfiguration: Sendable {
     public var proxies: ProxySettings
     /// Returns the desktop's proxy for a URL, in bounded time. Called before each request if `proxies` has none; nil: no desktop.
     public var desktopProxy: (@BusActor @Sendable (DownloadURL) async -> ProxyChoice)?
+    /// Whether no host has this name, according to the system's resolver. Called on a thread of its own, and may block.
+    var isHostMissing: @Sendable (_ host: String) -> Bool = { todoku_is_host_missing($0) }
 
     /// Uses the system's CA store, unless `SSL_CERT_FILE` or `SSL_CERT_DIR` is set, and the proxies of the environment.
     public init(version: String, environment: [String: String] = processEnvironment()) {

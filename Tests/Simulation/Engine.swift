@@ -271,7 +271,7 @@ extension World {
         sharing.remove(number)
         tell("\(number) is redirected to \(origin)")
         answered(transfer.origin)
-        hearsAnswer(entry, transfer)
+        hearsAnswer(entry, transfer, isRedirect: true)
         decide(.asks(transfer.id, host: host, origin: plant == .portless ? nil : origin))
     }
 
@@ -376,13 +376,18 @@ extension World {
 
     func refused(_ entry: ScheduledDownload, at origin: String, for pause: Duration) {
         let (app, until) = (entry.record.options.app, now + pause)
-        originFloors[origin, default: [:]][app] = max(originFloors[origin]?[app] ?? until, until)
         slowness[origin, default: Slowness()].refused(until: until, by: app, now: now)
+        hastened = []
+        guard refusedDownloads[origin, default: []].insert(entry.number).inserted else {
+            // If the scheduler has forgotten the earlier refusal, the common pause begins now.
+            if commonFloors[origin].map({ now - $0.since > .seconds(600) }) ?? true { commonFloors[origin] = (now, now) }
+            return
+        }
+        originFloors[origin, default: [:]][app] = max(originFloors[origin]?[app] ?? until, until)
         // A later refusal prolongs the pause only for the applications that it refuses, not for the others.
         if commonFloors[origin].map({ now - $0.since > .seconds(600) }) ?? true {
             commonFloors[origin] = (now, min(until, now + OriginPace.longestForOthers))
         }
-        hastened = []
     }
 
     /// An answer may end the pauses. The scheduler keeps them if it does not hear of the answer, or if the request was older than the
@@ -393,8 +398,9 @@ extension World {
     }
 
     /// The scheduler hears of an answer that is no refusal.
-    private func hearsAnswer(_ entry: ScheduledDownload, _ transfer: Transfer) {
+    private func hearsAnswer(_ entry: ScheduledDownload, _ transfer: Transfer, isRedirect: Bool = false) {
         guard entry.work == .running, !entry.isRemoved, let time = requestedAt[entry.number] else { return }
+        if !isRedirect { refusedDownloads[transfer.origin]?.remove(entry.number) }
         let ruled = scheduler.settings.hostRules.governing(transfer.host).rule.requestInterval ?? .zero
         let endsPauses = slowness[transfer.origin]?.answered(requestedAt: time, ruled: ruled, now: now) ?? false
         if endsPauses { commonFloors[transfer.origin] = nil }

@@ -366,8 +366,17 @@ extension World {
         case 0: set { $0.maxActive = a % 5 == 4 ? Settings.automatic : UInt32(a % 5) }
         case 1: set { $0.maxPerHost = UInt32(a % 3) }
         case 2: if let entry = pick(a, { !$0.state.hasEnded }) { move(entry, to: UInt32(b % 5)) }
+        case 3 where b / 6 % 2 == 0: changeFolder(a, b / 12)
         default: if let entry = pick(a, { !$0.state.hasEnded }) { decide(.setPriority(entry, Int32(b % 5))) }
         }
+    }
+
+    /// As in the service, downloads of `Fetch` and updates of assets keep their folders.
+    private func changeFolder(_ a: Int, _ b: Int) {
+        guard let entry = pick(a, { $0.mayChangeFolder && !$0.record.isFetch }), assets?.isArchive(entry.number) != true else { return }
+        let directory = [Self.directory, "/e"][b % 2]
+        decide(.setDirectory(entry, directory))
+        tell("the folder of \(entry.number) is \(directory)")
     }
 
     private func set(_ change: (inout Settings) -> Void) {

@@ -235,6 +235,8 @@ final class World {
     var originFloors: [String: [String: WallTime]] = [:]
     /// As above for the other applications, with the start of the pause.
     var commonFloors: [String: (since: WallTime, until: WallTime)] = [:]
+    /// The downloads that each origin has refused, and not answered since. If it refuses one of them again, others need not wait.
+    var refusedDownloads: [String: Set<DownloadNumber>] = [:]
     /// The delays that each origin may cause. An origin that has refused nothing may delay nothing.
     var slowness: [String: Slowness] = [:]
     /// When the scheduler permitted the last request of each download.
@@ -445,7 +447,7 @@ final class World {
         (originFloors, urgent, hastened, resuming, passes) = ([:], [], [], [], [:])
         // A recalled pause may be over, and yet its start tells when the other applications may be delayed again.
         commonFloors = commonFloors.mapValues { ($0.since, $0.since) }
-        (slowness, requestedAt) = ([:], [:])
+        (slowness, requestedAt, refusedDownloads) = ([:], [:], [:])
         for record in saved.records.values {
             guard let time = record.retryAt, record.lastFailure?.retryAfter != nil, !record.state.hasEnded else { continue }
             let (origin, app) = (record.lastFailure?.origin ?? origin(of: record), record.options.app)

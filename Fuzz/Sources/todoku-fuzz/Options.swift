@@ -20,7 +20,9 @@ func fuzzOptions(_ bytes: [UInt8]) {
     do throws(Refusal) { checkOptions(try DownloadOptions(decoding: arrived), arrived) } catch { checkRefusal(error, arrived) }
     do throws(Refusal) {
         let filter = try DownloadFilter(decoding: arrived)
-        check((try? DownloadFilter(decoding: filter.dictionary)) == filter, "\(filter) does not come back")
+        // Metadata with a NaN differ from themselves.
+        let isComparable = filter.metadata == filter.metadata
+        check(!isComparable || (try? DownloadFilter(decoding: filter.dictionary)) == filter, "\(filter) does not come back")
     } catch { checkRefusal(error, arrived) }
 }
 

@@ -99,6 +99,10 @@ bool todoku_has_interface(void);
 /// Whether there is a route to the public network, IPv4 or IPv6: connect(2) on datagram sockets, which sends nothing.
 bool todoku_has_route(void);
 
+/// Whether there is no host with this name, or the host has no address, as the system's resolver says (getaddrinfo(3)). False also if the
+/// name servers do not answer. May block for a minute.
+bool todoku_is_host_missing(const char *host);
+
 /// Lets this process open as many files as it may at most: raises the soft limit of RLIMIT_NOFILE (getrlimit(2)) to the hard one.
 void todoku_raise_file_limit(void);
 /// Gives a child the soft limit that this process had before `todoku_raise_file_limit`: select(2) fails above descriptor 1023.

@@ -29,6 +29,8 @@ public final class ScheduledDownload {
     /// A caller wants the download at once: until its next transfer ends, no pause or pace of a server delays it. While the download is in
     /// a lane, the lane's flag counts instead.
     var isUrgent = false
+    /// A server refused the last request (429, 503).
+    var wasRefused = false
     /// The first request of the current or last transfer. Further requests of the transfer have the next ordinals.
     public var request: RequestID { RequestID(number, transferCount &<< 16) }
     /// Transfers started in this process.

@@ -39,7 +39,10 @@ extension Scheduler {
         // no other response. The download may also have ended: then the bytes are deleted, unless the transfer leaves resume data.
         guard entry.work != .idle, !entry.isRemoved, sweeps[entry.number]?.isUnlessResumable ?? true else { return }
         let isRunning = entry.work == .running
-        if isRunning { gate.answered(id, now: now) }
+        if isRunning {
+            gate.answered(id, now: now)
+            entry.wasRefused = false
+        }
         change(entry) { record in
             (record.fileName, record.mediaType, record.total) = (response.fileName, response.mediaType, response.total)
             record.source = response.source

@@ -151,12 +151,12 @@ extension Scheduler {
     private func lane(of entry: ScheduledDownload, _ record: DownloadRecord) -> Lane {
         // Among 100,000 downloads, most have the lane of the previous one. A lane that has become empty is no longer valid.
         if let recentLane, recentLane.lane.count > 0, recentLane.origin == entry.origin, !record.isWhole, !entry.isUrgent,
-            recentLane.lane.size == entry.fileSize(record), record.sharesOptions(with: recentLane.record)
+            !entry.wasRefused, recentLane.lane.size == entry.fileSize(record), record.sharesOptions(with: recentLane.record)
         {
             return recentLane.lane
         }
         let lane = findLane(of: entry)
-        let isPlain = record.options.requestInterval == nil && !record.isWhole && !entry.isUrgent
+        let isPlain = record.options.requestInterval == nil && !record.isWhole && !entry.isUrgent && !entry.wasRefused
         recentLane = isPlain ? RecentLane(record: record, origin: entry.origin, lane: lane) : nil
         return lane
     }
@@ -166,7 +166,7 @@ extension Scheduler {
         // A whole part file needs no request.
         return gate.lane(
             host: entry.record.isWhole ? "" : entry.host, origin: entry.origin, app: options.app,
-            requestInterval: options.requestInterval ?? .zero, isUrgent: entry.isUrgent,
+            requestInterval: options.requestInterval ?? .zero, isUrgent: entry.isUrgent, wasRefused: entry.wasRefused,
             size: entry.record.isWhole ? .small : entry.fileSize(entry.record))
     }
 

@@ -166,10 +166,11 @@ package final class Exchange {
 
     fileprivate func complete(_ error: CurlError) -> CurlError {
         var error = error
-        switch error.kind {
-        case .certificate, .tls, .tlsHandshake: error.detail = easy.errorDetail
-        default: break
-        }
+        error.detail = easy.errorDetail
+        error.verifyResult = easy.number(CURLINFO_SSL_VERIFYRESULT)
+        error.isOfProxy = easy.number(CURLINFO_PROXY_SSL_VERIFYRESULT) != 0
+        error.proxyStatus = UInt32(clamping: easy.number(CURLINFO_HTTP_CONNECTCODE))
+        error.proxyError = UInt32(clamping: easy.number(CURLINFO_PROXY_ERROR))
         error.osError = Int32(truncatingIfNeeded: easy.number(CURLINFO_OS_ERRNO))
         return error
     }

@@ -125,7 +125,7 @@ struct RetryCommand: ParsableCommand {
             return await Program.each(named, json: targets.output.json) { download throws(ClientError) in
                 try await client.retry(download)
             } batch: { batch throws(ClientError) in
-                for download in try await client.list(DownloadQuery(states: [.failed], batch: batch)) { try await client.retry(download) }
+                try await client.retry(batch)
             }
         }
     }
@@ -300,5 +300,66 @@ struct MoveCommand: ParsableCommand {
             try await move(member, to: position)
             next[member.priority] = position +| 1
         }
+    }
+}
+
+struct ChangeCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "change", abstract: "Change a download's folder, or whether it may use a metered connection.",
+        discussion: """
+            The folder can change while the download is queued, waits or is paused, and no byte of its file is on disk. A batch stands for \
+            its unfinished downloads. ‘todoku move’ changes the place and the priority, and ‘todoku limit’ the speed.
+
+            EXAMPLES:
+              todoku change --directory ~/Videos 7
+              todoku change --not-metered 7 8
+              todoku change --metered org.example.App/chapter_1
+            """)
+
+    @Argument(help: .targets) private var lists: [TargetList] = []
+    @Option(name: .shortAndLong, help: "Folder of the file.", completion: .directory) var directory: String?
+    @Flag(name: [.customShort("p"), .long], help: "Make the folder, if it is missing.") var parents = false
+    @Flag(help: "Allow metered connections.") var metered = false
+    @Flag(help: "Do not use a metered connection; wait for another.") var notMetered = false
+    @OptionGroup var output: OutputArguments
+
+    func validate() throws {
+        if lists.isEmpty { throw ValidationError("Name a download by its number.") }
+        if metered, notMetered { throw ValidationError("--metered cannot be combined with --not-metered.") }
+        if directory == nil, !metered, !notMetered { throw ValidationError("Give --directory, --metered or --not-metered.") }
+        if parents, directory == nil { throw ValidationError("--parents needs --directory.") }
+    }
+
+    func run() throws {
+        let folder = Program.require(json: output.json) { () throws(CommandFailure) -> String? in
+            guard let directory else { return nil }
+            let folder = try LocalPath.absolute(directory)
+            if parents { try LocalPath.makeFolder(folder) }
+            return folder
+        }
+        let allowsMetered: Bool? = metered ? true : notMetered ? false : nil
+        Program.run(json: output.json) { client in
+            await Program.each(lists.targets, json: output.json) { download throws(ClientError) in
+                try await Self.change(download, folder, allowsMetered, client)
+            } batch: { batch throws(ClientError) in
+                // A download that cannot change does not keep the others from changing.
+                var last: ClientError?
+                for member in try await client.remaining(of: batch) {
+                    do throws(ClientError) { try await Self.change(member.reference, folder, allowsMetered, client) } catch {
+                        if error.cause == .unknownDownload { continue }
+                        if let last { Program.report(last, json: output.json) }
+                        last = ClientError(error.cause, name: error.name, message: "\(member.reference): \(error.message)")
+                    }
+                }
+                if let last { throw last }
+            }
+        }
+    }
+
+    @BusActor private static func change(
+        _ download: DownloadReference, _ folder: String?, _ allowsMetered: Bool?, _ client: DownloaderClient
+    ) async throws(ClientError) {
+        if let folder { try await client.setDirectory(folder, of: download) }
+        if let allowsMetered { try await client.setAllowsMetered(allowsMetered, of: download) }
     }
 }

@@ -29,7 +29,7 @@ struct TodokuCommand: ParsableCommand {
             ShowCommand.self,
             WatchCommand.self,
             WaitCommand.self, PauseCommand.self, ResumeCommand.self, CancelCommand.self, RetryCommand.self, RenewCommand.self,
-            MoveCommand.self,
+            MoveCommand.self, ChangeCommand.self,
             RemoveCommand.self, OpenCommand.self, WhyCommand.self, HostCommand.self, LimitCommand.self, SettingsCommand.self,
             AssetCommand.self, RehearseCommand.self,
         ])

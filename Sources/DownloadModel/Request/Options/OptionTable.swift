@@ -96,7 +96,7 @@ extension OptionRow {
             help: "Unpack the archive into a folder named after it, or into FOLDER; for one URL with FOLDER."),
         OptionRow(
             "checksum", \.checksum, .checksum, sandbox: .free,
-            help: "sha256:<hex>, or sha512, sha1, md5; any other file fails. For one URL."),
+            help: "sha256:<hex>, or sha512, sha384, sha224, sha1, md5; any other file fails. For one URL."),
         OptionRow(
             "piece-hashes", \.pieceHashes, .pieceHashes, sandbox: .free,
             help: "sha256:BYTES:<hex>, the digests of the file's pieces of BYTES bytes, one after another. Needs --size; for one URL."),

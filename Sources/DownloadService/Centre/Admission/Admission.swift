@@ -432,7 +432,7 @@ internal import TransferEngine
         if case .fetch = ask.answer {
             isFetch = true
             let key = CopyKey(app: wanted.options.app, url: wanted.url, directory: directory, wantedName: wanted.options.fileName)
-            if let running = list.runningFetch(of: key, like: { wanted.isSame(as: $0) }) {
+            if let running = list.runningFetch(of: key, like: { wanted.isSame(as: $0, exactly: true) }) {
                 answer(ask, by: running)
                 return false
             }
@@ -503,12 +503,19 @@ extension Admission.Wanted {
         return wanted
     }
 
-    /// Whether a repeated call asks for the download `record`. Options that can change later (`priority`, `speed-limit`, `start`) do not
-    /// count.
-    func isSame(as record: DownloadRecord) -> Bool {
+    /// Whether a repeated call asks for the download `record`. Options that can change later do not count, because somebody may have
+    /// changed them since the first call: `priority`, `speed-limit`, `start`, `directory`, `allow-metered` and `metadata`.
+    ///
+    /// - Parameter exactly: whether the last three count, too. The folder of a Fetch always counts, because it cannot change.
+    func isSame(as record: DownloadRecord, exactly: Bool = false) -> Bool {
         var (held, asked) = (record.options, options)
         (held.priority, held.speedLimit, held.start) = (0, nil, true)
         (asked.priority, asked.speedLimit, asked.start) = (0, nil, true)
+        if !exactly {
+            (held.allowsMetered, held.metadata) = (true, [])
+            (asked.allowsMetered, asked.metadata) = (true, [])
+            if !record.isFetch { (held.directory, asked.directory) = (nil, nil) }
+        }
         // An ended download may have lost its secrets. Then the secrets of the call are not compared.
         if record.state.hasEnded, !held.holdsSecrets { asked.forgetSecrets() }
         (held.isPostSent, asked.isPostSent) = (false, false)
