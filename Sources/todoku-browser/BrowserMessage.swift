@@ -37,11 +37,11 @@ struct BrowserDownload: Equatable, Sendable {
     /// Options of the method `Download`, by their names on the bus.
     var options: [String: Variant] = [:]
 
-    /// Most bytes of a form.
-    private static let mostBodyBytes = 1 << 20
+    /// Most bytes of a form, as for the option.
+    private static let mostPostBytes = 1 << 20
 
     private static let keys: Set<String> = [
-        "type", "url", "referrer", "user-agent", "filename", "cookies", "headers", "body", "body-type", "private",
+        "type", "url", "referrer", "user-agent", "filename", "cookies", "headers", "post-data", "post-type", "private",
     ]
 
     init(_ fields: JSONFields) throws(JSONError) {
@@ -57,15 +57,13 @@ struct BrowserDownload: Equatable, Sendable {
         if let cookies = try Self.cookies(fields), !cookies.isEmpty { options["cookies"] = .strings(cookies) }
         if let headers = try Self.headers(fields), !headers.isEmpty { options["header-list"] = .array(of: "(ss)", headers) }
         if try fields.optionalBool("private") == true { options["private"] = .bool(true) }
-        if let body = try fields.optionalString("body") {
-            guard body.utf8.count <= Self.mostBodyBytes else {
-                throw JSONError("\(fields.path["body"]) has \(body.utf8.count) bytes; at most \(Self.mostBodyBytes) are passed on")
+        if let data = try fields.optionalString("post-data") {
+            guard data.utf8.count <= Self.mostPostBytes else {
+                throw JSONError("\(fields.path["post-data"]) has \(data.utf8.count) bytes; at most \(Self.mostPostBytes) are passed on")
             }
-            options["body"] = .array(of: "y", body.utf8.map { .byte($0) })
-            options["body-type"] = .string(try fields.string("body-type"))
-        } else if fields["body-type"] != nil {
-            throw JSONError("\(fields.path["body"]) is missing")
+            options["post-data"] = .array(of: "y", data.utf8.map { .byte($0) })
         }
+        if let type = try fields.optionalString("post-type") { options["post-type"] = .string(type) }
     }
 
     /// The lines of the option `cookies`; nil: the field is absent.

@@ -78,8 +78,8 @@ private let status = #"{"type":"status"}"#
             (#"{"type":"download","url":"u","cookies":[{\#(cookie),"expires":-1}]}"#, "“cookies[0].expires” is not a whole number"),
             (#"{"type":"download","url":"u","cookies":[{\#(cookie),"expires":1.5}]}"#, "“cookies[0].expires” is not a whole number"),
             (#"{"type":"download","url":"http://127.0.0.1:1/","headers":[{"name":"a"}]}"#, "“headers[0].value” is missing"),
-            (#"{"type":"download","url":"http://127.0.0.1:1/","body":"a=1"}"#, "“body-type” is missing"),
-            (#"{"type":"download","url":"http://127.0.0.1:1/","body-type":"text/plain"}"#, "“body” is missing"),
+            (#"{"type":"download","url":"http://127.0.0.1:1/","post-data":[]}"#, "“post-data” is not a text"),
+            (#"{"type":"download","url":"http://127.0.0.1:1/","post-type":1}"#, "“post-type” is not a text"),
             (#"{"type":"download","url":"http://127.0.0.1:1/","filename":[[[[[]]]]]}"#, "nested too deep"),
             (#"{"type":"remove","download":"7"}"#, "“download” is not an object path"),
         ]

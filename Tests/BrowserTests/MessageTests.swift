@@ -70,13 +70,13 @@ private func options(_ fields: String) throws -> [String: Variant] {
 @Suite struct `A message of the browser` {
     @Test func `becomes options by their names on the bus`() throws {
         let fields = """
-            ,"referrer":"https://a/","user-agent":"B","filename":"x/../y:z","private":true,"body":"a=é","body-type":"text/plain",
+            ,"referrer":"https://a/","user-agent":"B","filename":"x/../y:z","private":true,"post-data":"a=é","post-type":"text/plain",
             "headers":[{"name":"A","value":"1"}],"cookies":[{"domain":"a.org","host-only":true,"name":"n","value":"v"}]
             """
         #expect(
             try options(fields) == [
                 "referrer": .string("https://a/"), "user-agent": .string("B"), "filename": .string("y_z"), "private": .bool(true),
-                "body": .array(of: "y", "a=é".utf8.map { .byte($0) }), "body-type": .string("text/plain"),
+                "post-data": .array(of: "y", "a=é".utf8.map { .byte($0) }), "post-type": .string("text/plain"),
                 "header-list": .array(of: "(ss)", [.structure([.string("A"), .string("1")])]),
                 "cookies": .strings(["a.org\tFALSE\t/\tFALSE\t0\tn\tv"]),
             ])
@@ -94,8 +94,8 @@ private func options(_ fields: String) throws -> [String: Variant] {
 
     @Test func `with a long form is refused`() throws {
         let form = String(repeating: "x", count: 1 << 20)
-        #expect(try options(#","body":"\#(form)","body-type":"t/x""#)["body-type"] == .string("t/x"))
-        #expect(throws: (any Error).self) { try options(#","body":"\#(form)x","body-type":"t/x""#) }
+        #expect(try options(#","post-data":"\#(form)","post-type":"t/x""#)["post-type"] == .string("t/x"))
+        #expect(throws: (any Error).self) { try options(#","post-data":"\#(form)x""#) }
     }
 }
 

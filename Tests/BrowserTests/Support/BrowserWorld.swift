@@ -38,7 +38,7 @@ final class BrowserWorld: Sendable {
     @BusActor private static func connect(_ address: String) throws -> Connection { try Connection.open(address: address) }
 
     /// Runs the program with `input` as its whole standard input.
-    func run(_ input: [UInt8], as arguments: [String] = chromium, extra: [String: String] = [:]) async throws -> Session {
+    func run(_ input: [UInt8], as arguments: [String] = BrowserWorld.chromium, extra: [String: String] = [:]) async throws -> Session {
         let folder = TemporaryFolder("todoku-browser")
         writeFile(folder("in"), input)
         let exit = await start(arguments, input: folder("in"), output: folder("out"), extra: extra).wait()
@@ -46,7 +46,7 @@ final class BrowserWorld: Sendable {
     }
 
     /// As `run`, for messages.
-    func run(_ messages: [String], as arguments: [String] = chromium) async throws -> Session {
+    func run(_ messages: [String], as arguments: [String] = BrowserWorld.chromium) async throws -> Session {
         try await run(messages.flatMap { framed($0) }, as: arguments)
     }
 

@@ -60,8 +60,8 @@ export async function queue(download, settings) {
     if (download.isPrivate)
         message.private = true;
     if (download.form) {
-        message.body = download.form.body;
-        message['body-type'] = download.form.type;
+        message['post-data'] = download.form.body;
+        message['post-type'] = download.form.type;
         message.headers = download.form.headers;
     }
     if (settings.cookies) {

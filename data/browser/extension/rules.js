@@ -134,6 +134,5 @@ export function formBody(requestBody, type, mostBytes) {
             return undefined;
         }
     }
-    // In UTF-8, a unit of UTF-16 takes at most three bytes.
-    return body === undefined || body.length * 3 > mostBytes ? undefined : { body, type };
+    return body === undefined || new TextEncoder().encode(body).length > mostBytes ? undefined : { body, type };
 }
