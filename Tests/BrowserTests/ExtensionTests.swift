@@ -18,6 +18,7 @@ import Testing
         ("data/browser/org.todoku.browser.chromium.json.in", "s/cacmadan/cacmadam/", "“allowed_origins” is "),
         ("data/browser/org.todoku.browser.firefox.json.in", "s/stdio/socket/", "“type” is socket"),
         ("data/browser/firefox/manifest.json", "s/options.html/option.html/", "there is no option.html"),
+        ("data/browser/firefox/manifest.json", "s/todoku-16.png/todoku-32.png/", "is no PNG of 16 by 16 pixels"),
         ("data/browser/chromium/manifest.json", "s/\"cookies\", //", "“permissions” differs"),
         ("data/browser/extension/_locales/ja/messages.json", "s/\"queued\"/\"queue\"/", "“queued” is missing"),
         ("data/browser/extension/_locales/ja/messages.json", "s/\\$VERSION\\$//", "the placeholders of “status”"),
