@@ -1,8 +1,8 @@
 extension JSONValue {
     /// The value as JSON on one line, without blanks. The members of an object are in the order of their keys.
     ///
-    /// Every control character is escaped, and so are the two line separators that JavaScript treats as line ends. A number that is not
-    /// finite becomes `null`.
+    /// Control characters are escaped, and so are U+2028 and U+2029, which are line ends in JavaScript. A number that is not finite becomes
+    /// `null`.
     public var text: String {
         var text = ""
         write(to: &text)

@@ -1,25 +1,25 @@
 internal import DBus
 internal import JSON
 
-/// What the program answers to a message. docs/browser.md describes the answers.
+/// The program's answer to a message. docs/browser.md describes the fields.
 enum Answer: Equatable, Sendable {
     /// The download is queued, and saved on disk.
     case accepted(ObjectPath)
     case status(version: String, remaining: UInt32, active: UInt32, isPaused: Bool)
-    /// The download is not on the list any more.
+    /// The download is no longer on the list.
     case removed
     /// - Parameters:
-    ///   - name: an error name of the service without its prefix, such as `InvalidUrl`, or one of ours.
+    ///   - name: an error name of the service without its prefix, such as `InvalidUrl`, or one of our own names below.
     ///   - message: one English sentence.
     case failed(name: String, message: String)
 
-    /// Our own error names.
+    // Our own error names.
     static let invalidMessage = "InvalidMessage"
     static let messageTooLong = "MessageTooLong"
     static let serviceUnavailable = "ServiceUnavailable"
 
     private static let prefix = "org.todoku.Error."
-    /// Most bytes of a message, so that an answer stays far below the 1 MiB that browsers accept.
+    /// Most bytes of an error's message. Browsers accept answers of at most 1 MiB.
     private static let mostBytes = 8192
 
     init(_ error: JSONError) { self = .failed(name: Self.invalidMessage, message: "The message is not valid: \(error.message).") }

@@ -1,22 +1,22 @@
 internal import JSON
 
-/// A cookie of the browser.
+/// A cookie from the browser's cookie store.
 struct BrowserCookie: Equatable, Sendable {
-    /// Up to the last second of the year 9999.
+    /// The range of `expires`, which ends with the year 9999.
     private static let expiries: ClosedRange<Int64> = 0...253_402_300_799
-    /// Most bytes of name and value together, as in browsers.
+    /// The most bytes of name and value together, as in browsers.
     private static let longest = 4096
-    /// Most bytes of a path, as in browsers.
+    /// The most bytes of a path, as in browsers.
     private static let longestPath = 1024
 
-    /// A host, or a domain with or without a leading dot.
+    /// A host, or a domain with or without a dot before it.
     var domain: String
-    /// Whether the cookie is for `domain` only, and not for the hosts below.
+    /// Whether the browser sends the cookie to `domain` only, and not to the hosts below it.
     var isHostOnly: Bool
     var path: String
-    /// Whether the cookie is for https only.
+    /// Whether the browser sends the cookie over https only.
     var isSecure: Bool
-    /// Seconds since the Unix epoch; 0: the cookie ends with the browser.
+    /// In seconds since the Unix epoch; 0: the cookie lasts until the browser exits.
     var expires: Int64
     var name: String
     var value: String
@@ -34,8 +34,8 @@ struct BrowserCookie: Equatable, Sendable {
 
     /// The cookie as a line of the Netscape cookie file format, without its line end.
     ///
-    /// nil: the service would refuse the line, and the whole download with it. Browsers keep cookies of old servers that RFC 6265 does not
-    /// allow, such as one without a name. The format has no form for a tab.
+    /// nil: the service would refuse this line, and with it the whole download. Browsers keep some cookies that the service refuses, such as
+    /// a cookie without a name. A value with a tab cannot be written in this format.
     var line: String? {
         let host = domain.drop { $0 == "." }
         guard !host.isEmpty, Self.isName(name), !value.utf8.contains(UInt8(ascii: ";")), name.utf8.count <= Self.longest,

@@ -2,13 +2,13 @@ internal import DBus
 internal import DownloadModel
 internal import JSON
 
-/// What the extension asks for. docs/browser.md describes the messages.
+/// A request of the extension. docs/browser.md describes the messages.
 enum BrowserMessage: Equatable, Sendable {
     /// Queue a download.
     case download(BrowserDownload)
-    /// Tell the state of the service.
+    /// Report the state of the service.
     case status
-    /// Remove a download that an earlier message queued, with its file.
+    /// Remove a download that an earlier message queued, and delete its file.
     case remove(ObjectPath)
 
     /// - Throws: an error that names the field at fault.
@@ -30,14 +30,14 @@ enum BrowserMessage: Equatable, Sendable {
     }
 }
 
-/// A download that the extension hands over.
+/// A download as the extension sends it.
 struct BrowserDownload: Equatable, Sendable {
-    /// As the browser wrote it. The service checks it.
+    /// The URL as the browser writes it. The service checks the URL.
     var url: String
-    /// Options of the method `Download`, by their names on the bus.
+    /// Options of the method `Download`, with their names on the bus.
     var options: [String: Variant] = [:]
 
-    /// Most bytes of a form, as for the option.
+    /// The most bytes of a form, as in the option `post-data`.
     private static let mostPostBytes = 1 << 20
 
     private static let keys: Set<String> = [
@@ -47,26 +47,26 @@ struct BrowserDownload: Equatable, Sendable {
     init(_ fields: JSONFields) throws(JSONError) {
         try fields.expectOnly(Self.keys)
         url = try fields.string("url")
-        // A page whose address is too long for the option must not keep its file from being downloaded.
+        // A referrer that is too long for the option is left out: the file may be downloaded without it.
         if let referrer = try fields.optionalString("referrer"), !referrer.isEmpty, referrer.utf8.count <= Limits.urlBytes {
             options["referrer"] = .string(referrer)
         }
         if let agent = try fields.optionalString("user-agent"), !agent.isEmpty { options["user-agent"] = .string(agent) }
-        // The name is a server's or a page's: the service refuses a name that is not safe.
+        // A server or a page chose the name. The service would refuse an unsafe name.
         if let name = try fields.optionalString("filename"), let safe = FileName.safe(name) { options["filename"] = .string(safe) }
         if let cookies = try Self.cookies(fields), !cookies.isEmpty { options["cookies"] = .strings(cookies) }
         if let headers = try Self.headers(fields), !headers.isEmpty { options["header-list"] = .array(of: "(ss)", headers) }
         if try fields.optionalBool("private") == true { options["private"] = .bool(true) }
         if let data = try fields.optionalString("post-data") {
             guard data.utf8.count <= Self.mostPostBytes else {
-                throw JSONError("\(fields.path["post-data"]) has \(data.utf8.count) bytes; at most \(Self.mostPostBytes) are passed on")
+                throw JSONError("\(fields.path["post-data"]) has \(data.utf8.count) bytes; at most \(Self.mostPostBytes) are allowed")
             }
             options["post-data"] = .array(of: "y", data.utf8.map { .byte($0) })
         }
         if let type = try fields.optionalString("post-type") { options["post-type"] = .string(type) }
     }
 
-    /// The lines of the option `cookies`; nil: the field is absent.
+    /// The lines for the option `cookies`; nil: the field is absent.
     private static func cookies(_ fields: JSONFields) throws(JSONError) -> [String]? {
         guard let values = try fields.optionalArray("cookies") else { return nil }
         var lines: [String] = []
@@ -77,7 +77,7 @@ struct BrowserDownload: Equatable, Sendable {
         return lines
     }
 
-    /// The structures of the option `header-list`; nil: the field is absent.
+    /// The structures for the option `header-list`; nil: the field is absent.
     private static func headers(_ fields: JSONFields) throws(JSONError) -> [Variant]? {
         guard let values = try fields.optionalArray("headers") else { return nil }
         var headers: [Variant] = []

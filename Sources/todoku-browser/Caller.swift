@@ -1,11 +1,11 @@
-/// The browser that started the program, as the program's arguments tell.
+/// The browser that started the program, by the program's arguments.
 ///
-/// A browser starts a native-messaging host only for the extensions that the host's manifest names. Any other program can start the host,
-/// too, but such a program is the user's and could call the service itself.
+/// A browser starts a native-messaging host only for the extensions that the host's manifest names. Other programs of the user can start
+/// the host, too. They gain nothing, because they can call the service themselves.
 enum Caller: Equatable, Sendable {
-    /// Chromium and its kin: one argument, the origin of the extension.
+    /// Chromium and browsers based on it: one argument, the origin of the extension.
     case chromium
-    /// Firefox and its kin: two arguments, the path of the host's manifest and the id of the extension.
+    /// Firefox and browsers based on it: two arguments, the path of the host's manifest and the id of the extension.
     case firefox
 
     /// The id that Chromium computes from the `key` in data/browser/chromium/manifest.json.
@@ -13,9 +13,9 @@ enum Caller: Equatable, Sendable {
     /// The id in data/browser/firefox/manifest.json.
     static let firefoxExtension = "browser@todoku.org"
 
-    /// nil: the arguments name no extension, or another one.
+    /// nil: the arguments do not name our extension.
     ///
-    /// - Parameter arguments: those after the program's name. Chromium adds others on some systems, which are ignored.
+    /// - Parameter arguments: the arguments after the program's name. Chromium adds further arguments on some systems; they are ignored.
     init?(arguments: [String]) {
         if arguments.first == "chrome-extension://\(Self.chromiumExtension)/" {
             self = .chromium
@@ -26,7 +26,7 @@ enum Caller: Equatable, Sendable {
         }
     }
 
-    /// The option `app` of the downloads: the application id under which the browser is published.
+    /// The option `app` of the downloads: the application id of the browser on Flathub.
     var app: String {
         switch self {
         case .chromium: "org.chromium.Chromium"

@@ -4,10 +4,12 @@ internal import EventLoop
 internal import Glibc
 internal import JSON
 
-/// Answers the browser's messages, one after the other, until the browser closes the input.
+/// Answers the browser's messages one by one, until the browser closes the input.
 @BusActor final class Host {
-    /// Most time for an answer: the bus may have to start the service, and the service may have to read in a long list.
+    /// How long the program waits for an answer. The bus may have to start the service, which may have to read a long list first.
     private static let callTimeout: Duration = .seconds(60)
+    /// How the tokens of our downloads begin.
+    private static let tokenStart = "browser_"
     private static let noReply = "org.freedesktop.DBus.Error.NoReply"
     private static let unknownObject = "org.freedesktop.DBus.Error.UnknownObject"
 
@@ -16,7 +18,7 @@ internal import JSON
     private let output: Int32
     private var reader = MessageReader()
     private var watch: Poller.Token?
-    /// nil: not needed yet.
+    /// nil: no message has needed the bus yet.
     private var connection: Connection?
     private var isBusGone = false
 
@@ -64,7 +66,7 @@ internal import JSON
                 version: properties[Manager.version.name]?.string ?? "", remaining: properties[Manager.remaining.name]?.uint32 ?? 0,
                 active: properties[Manager.active.name]?.uint32 ?? 0, isPaused: properties[Manager.paused.name]?.bool ?? false)
         case .remove(let path):
-            guard path.value.hasPrefix("\(BusName.tokensPath)/\(ObjectPath.escape(caller.app))/") else {
+            guard path.value.hasPrefix(BusName.path(app: caller.app, token: Self.tokenStart).value) else {
                 return .failed(name: Answer.invalidMessage, message: "The download was not queued by this browser.")
             }
             do throws(DBusError) {
@@ -76,12 +78,8 @@ internal import JSON
         }
     }
 
-    /// A name for a download, so that a call whose answer was lost can be repeated: the service then answers with the same download.
-    private static func newToken() -> String {
-        var generator = SystemRandomNumberGenerator()
-        let number: UInt64 = generator.next()
-        return "browser_" + String(number, radix: 16)
-    }
+    /// A new token. With a token, a call whose answer was lost can be repeated: the service then answers with the same download.
+    private static func newToken() -> String { tokenStart + String(UInt64.random(in: .min ... .max), radix: 16) }
 
     // MARK: The service
 
@@ -96,7 +94,7 @@ internal import JSON
         return try await bus().call(method, on: BusName.service, at: path, arguments, timeout: Self.callTimeout)
     }
 
-    /// The connection to the session bus, made on first use, and again after the bus has gone.
+    /// The connection to the session bus. The first call makes the connection, and so does the first call after the bus has gone.
     private func bus() throws(DBusError) -> Connection {
         if let connection, !isBusGone { return connection }
         let connection = try Connection.session()
@@ -118,9 +116,9 @@ internal import JSON
     }
 
     private func becomeReadable() async {
-        await withCheckedContinuation { continuation in
+        await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
             watch = Poller.shared.watch(input, for: .readable) { [self] _ in
-                // The next turn would call this closure again.
+                // A watch that stays would call this closure again in the next turn.
                 if let watch { Poller.shared.cancel(watch) }
                 watch = nil
                 continuation.resume()
@@ -128,7 +126,7 @@ internal import JSON
         }
     }
 
-    /// Reads what has arrived.
+    /// Reads the bytes that have arrived, at most 64 KiB.
     ///
     /// - Returns: false at the end of the input.
     private func readPortion() -> Bool {

@@ -8,7 +8,7 @@ internal import Glibc
     private static let help = """
         Usage: todoku-browser chrome-extension://EXTENSION/
                todoku-browser MANIFEST EXTENSION
-        Passes downloads of the browser extension “Todoku” to the download service. Browsers start it.
+        Passes downloads from the browser extension “Todoku” to the download service. Browsers start this program.
 
           --version   print the version
           --help      print this help
@@ -36,7 +36,7 @@ internal import Glibc
         BusActor.runMain { exit(await Host(caller).run()) }
     }
 
-    /// Writes one sentence to standard error, which browsers keep in their log. Standard output has messages to the browser only.
+    /// Writes one sentence to standard error, which browsers copy to their log. Standard output is for answers only.
     static func complain(_ sentence: String) { write("todoku-browser: \(sentence)\n", to: STDERR_FILENO) }
 
     private static func end(saying text: String) -> Never {

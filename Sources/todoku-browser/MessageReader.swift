@@ -1,22 +1,22 @@
-/// Splits the browser's stream into messages. Each has 32 bits before it, in the machine's byte order: the number of its bytes.
+/// Splits the browser's stream into messages. Before each message come 32 bits in the machine's byte order: the number of its bytes.
 ///
-/// At most `mostBytes` and one portion of the stream are held. A longer message is skipped as it arrives.
+/// The reader holds at most `mostBytes` and one portion of the stream. It drops a longer message as its bytes arrive.
 struct MessageReader {
     /// A message of the stream.
     enum Item: Equatable {
         case message([UInt8])
-        /// A message that had so many bytes, which are more than `mostBytes`. Its bytes are gone.
+        /// A message of this many bytes, which is more than `mostBytes`. The reader has dropped them.
         case tooLong(UInt32)
     }
 
-    /// The longest message that is read: a URL, a form, and all cookies of a site. Browsers allow 64 MiB (Chromium) and 4 GiB (Firefox).
+    /// The longest message: room for a URL, a form, and all cookies of a site. Chromium sends at most 64 MiB, Firefox at most 4 GiB.
     static let mostBytes: UInt32 = 4 << 20
     private static let headBytes = MemoryLayout<UInt32>.size
 
     private var held: [UInt8] = []
-    /// The length of the message that has begun; nil: its head is not complete.
+    /// The length of the message that has begun; nil: the 32 bits of its length are not complete.
     private var length: UInt32?
-    /// Bytes of a message that is too long, which have not arrived yet.
+    /// How many bytes of a message that is too long are still to come.
     private var surplus: UInt32 = 0
 
     /// Whether the stream may end here: no message has begun.
@@ -52,14 +52,14 @@ struct MessageReader {
         return .message(message)
     }
 
-    /// Drops what has arrived of a message that is too long.
+    /// Drops the bytes that have arrived of a message that is too long.
     private mutating func skip() {
         let count = min(held.count, Int(clamping: surplus))
         held.removeFirst(count)
         surplus &-= UInt32(clamping: count)
     }
 
-    /// A message of ours as the browser reads it. A browser disconnects from a host that sends more than 1 MiB.
+    /// An answer in the form that browsers read: its length, then its bytes. A browser disconnects from a host that sends more than 1 MiB.
     static func framed(_ text: String) -> [UInt8] {
         let bytes = Array(text.utf8)
         return withUnsafeBytes(of: UInt32(clamping: bytes.count)) { Array($0) } + bytes
