@@ -34,8 +34,8 @@ struct BrowserCookie: Equatable, Sendable {
 
     /// The cookie as a line of the Netscape cookie file format, without its line end.
     ///
-    /// nil: the service would refuse this line, and with it the whole download. Browsers keep some cookies that the service refuses, such as
-    /// a cookie without a name. A value with a tab cannot be written in this format.
+    /// nil: the service would refuse this line, and with it the whole download. Browsers keep some cookies that the service refuses, such
+    /// as a cookie without a name. A value with a tab cannot be written in this format.
     var line: String? {
         let host = domain.drop { $0 == "." }
         guard !host.isEmpty, Self.isName(name), !value.utf8.contains(UInt8(ascii: ";")), name.utf8.count <= Self.longest,

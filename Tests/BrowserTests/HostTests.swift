@@ -46,7 +46,7 @@ private let status = #"{"type":"status"}"#
         #expect(try await world.run([String]()).answers.isEmpty)
     }
 
-    @Test func `answers before the input ends, also a message that comes in pieces`() async throws {
+    @Test func `answers before the input ends, also a message that arrives byte by byte`() async throws {
         let world = try await BrowserWorld()
         let folder = TemporaryFolder("todoku-browser")
         #expect(mkfifo(folder("in"), 0o600) == 0)
@@ -62,7 +62,7 @@ private let status = #"{"type":"status"}"#
         #expect(try BrowserWorld.answers(in: readFile(folder("out")) ?? []).count == 2)
     }
 
-    @Test func `says what is wrong with a message, queues nothing, and goes on`() async throws {
+    @Test func `names the fault of a message, queues nothing, and answers the next message`() async throws {
         let world = try await BrowserWorld()
         let cookie = #""domain":"a","name":"n","value":"v""#
         let wrong: [(message: String, fault: String)] = [
@@ -160,10 +160,27 @@ private let status = #"{"type":"status"}"#
         let own = try #require(try await world.run([download]).answers.first?.path)
         let other = try #require(try await world.run([download], as: BrowserWorld.firefox).answers.first?.path)
         let numbered = ObjectPath("\(BusName.downloadsPath)/1")
-        let session = try await world.run([own, other, numbered, own].map { #"{"type":"remove","download":"\#($0)"}"# })
-        #expect(session.answers.map { $0["type"]?.string } == ["removed", "error", "error", "removed"], "\(session.answers)")
+        let foreign = BusName.path(app: "org.chromium.Chromium", token: "another")
+        let paths: [ObjectPath] = [own, other, numbered, foreign, own]
+        let session = try await world.run(paths.map { #"{"type":"remove","download":"\#($0)"}"# })
+        #expect(session.answers.map { $0["type"]?.string } == ["removed", "error", "error", "error", "removed"], "\(session.answers)")
         #expect(session.answers[1].error?.message == "The download was not queued by this browser.")
         #expect(try await world.downloads() == [other])
+    }
+
+    @Test func `has a form sent as the browser sent it`() async throws {
+        let world = try await BrowserWorld()
+        let server = ScriptedServer { request, reply in
+            let isForm = request.field("Content-Type") == "text/plain;charset=UTF-8" && request.field("Content-Length") == "4"
+            if request.method == "POST", isForm { reply.serve(body, for: request) } else { reply.respond(403) }
+            reply.close()
+        }
+        let form = #""post-data":"a=é","post-type":"text/plain;charset=UTF-8""#
+        let session = try await world.run([#"{"type":"download","url":"\#(server.url("/report.bin"))",\#(form)}"#])
+        let path = try #require(session.answers.first?.path, "\(session.answers)")
+        let file = try await world.file(of: path)
+        #expect(fileHolds(file, body))
+        #expect(server.requests.map(\.method) == ["POST"])
     }
 
     @Test func `leaves no trace of a private download but its file`() async throws {
@@ -171,7 +188,7 @@ private let status = #"{"type":"status"}"#
         let server = ScriptedServer { request, reply in reply.serve(body, for: request) }
         let session = try await world.run([#"{"type":"download","url":"\#(server.url("/secret.bin"))","private":true}"#])
         #expect(session.answers.first?["type"] == .string("accepted"), "\(session.answers)")
-        #expect(await eventually { readFile(world.bus.folder("home/Downloads/secret.bin")) == body })
+        #expect(await eventually { fileHolds(world.bus.folder("home/Downloads/secret.bin"), body) })
         #expect(try await eventually { try await world.downloads().isEmpty })
     }
 }

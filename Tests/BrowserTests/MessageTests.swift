@@ -13,7 +13,7 @@ private func options(_ fields: String) throws -> [String: Variant] {
 }
 
 @Suite struct `A stream of messages` {
-    @Test(arguments: [1, 2, 3, 7, 1000]) func `is read alike in portions of any size`(size: Int) {
+    @Test(arguments: [1, 2, 3, 7, 1000]) func `gives the same messages in portions of any size`(size: Int) {
         let stream = framed("one") + framed("") + framed(String(repeating: "x", count: 500))
         var reader = MessageReader()
         var items: [MessageReader.Item] = []
@@ -32,10 +32,11 @@ private func options(_ fields: String) throws -> [String: Variant] {
         let length = MessageReader.mostBytes + 1
         var reader = MessageReader()
         reader.append(framed(length: length)[...])
-        #expect(reader.next() == nil && !reader.isBetweenMessages)
+        #expect(reader.next() == nil)
+        #expect(!reader.isBetweenMessages)
         let portion = [UInt8](repeating: 0, count: size)
-        // A portion of one byte many times would take long, and shows no more.
         var left = Int(length)
+        // Four million portions of one byte would take minutes, so only the last ten bytes come in small portions.
         if size < 100 {
             let first = [UInt8](repeating: 0, count: left - 10)
             reader.append(first[...])
@@ -49,17 +50,20 @@ private func options(_ fields: String) throws -> [String: Variant] {
         reader.append(framed("next")[...])
         #expect(reader.next() == .tooLong(length))
         #expect(reader.next() == .message(bytes("next")))
-        #expect(reader.next() == nil && reader.isBetweenMessages)
+        #expect(reader.next() == nil)
+        #expect(reader.isBetweenMessages)
     }
 
     @Test func `is not between messages after a part of a length`() {
         var reader = MessageReader()
-        reader.append([3, 0, 0])
-        #expect(reader.next() == nil && !reader.isBetweenMessages)
-        reader.append([0])
-        #expect(reader.next() == nil && !reader.isBetweenMessages)
-        reader.append(bytes("abc")[...])
-        #expect(reader.next() == .message(bytes("abc")) && reader.isBetweenMessages)
+        for portion: [UInt8] in [[3, 0, 0], [0], bytes("ab")] {
+            reader.append(portion[...])
+            #expect(reader.next() == nil)
+            #expect(!reader.isBetweenMessages)
+        }
+        reader.append(bytes("c")[...])
+        #expect(reader.next() == .message(bytes("abc")))
+        #expect(reader.isBetweenMessages)
     }
 
     @Test func `counts the bytes of an answer, not its letters`() {
@@ -68,27 +72,28 @@ private func options(_ fields: String) throws -> [String: Variant] {
 }
 
 @Suite struct `A message of the browser` {
-    @Test func `becomes options by their names on the bus`() throws {
+    @Test func `becomes options with their names on the bus`() throws {
         let fields = """
             ,"referrer":"https://a/","user-agent":"B","filename":"x/../y:z","private":true,"post-data":"a=é","post-type":"text/plain",
             "headers":[{"name":"A","value":"1"}],"cookies":[{"domain":"a.org","host-only":true,"name":"n","value":"v"}]
             """
-        #expect(
-            try options(fields) == [
-                "referrer": .string("https://a/"), "user-agent": .string("B"), "filename": .string("y_z"), "private": .bool(true),
-                "post-data": .array(of: "y", "a=é".utf8.map { .byte($0) }), "post-type": .string("text/plain"),
-                "header-list": .array(of: "(ss)", [.structure([.string("A"), .string("1")])]),
-                "cookies": .strings(["a.org\tFALSE\t/\tFALSE\t0\tn\tv"]),
-            ])
+        let body: [Variant] = [UInt8]("a=é".utf8).map { .byte($0) }
+        let header: Variant = .structure([.string("A"), .string("1")])
+        let wanted: [String: Variant] = [
+            "referrer": .string("https://a/"), "user-agent": .string("B"), "filename": .string("y_z"), "private": .bool(true),
+            "post-data": .array(of: "y", body), "post-type": .string("text/plain"), "header-list": .array(of: "(ss)", [header]),
+            "cookies": .strings(["a.org\tFALSE\t/\tFALSE\t0\tn\tv"]),
+        ]
+        #expect(try options(fields) == wanted)
     }
 
     @Test(arguments: [
         "", #","referrer":"","user-agent":"","filename":"","cookies":[],"headers":[],"private":false"#, #","filename":"..""#,
         #","filename":" \u202e. ""#, #","cookies":[{"domain":"a","name":"","value":"v"}]"#,
     ])
-    func `leaves out what says nothing`(fields: String) throws { #expect(try options(fields) == [:]) }
+    func `gives no option for an empty or useless field`(fields: String) throws { #expect(try options(fields) == [:]) }
 
-    @Test func `loses a referrer that is too long for the option`() throws {
+    @Test func `gives no referrer that is too long for the option`() throws {
         #expect(try options(#","referrer":"https://a/\#(String(repeating: "x", count: 8192))""#) == [:])
     }
 
@@ -121,9 +126,9 @@ private func options(_ fields: String) throws -> [String: Variant] {
         #""domain":"a","name":"n","value":"v;w""#, #""domain":"","name":"n","value":"v""#, #""domain":".","name":"n","value":"v""#,
         #""domain":"a","path":"p","name":"n","value":"v""#, #""domain":"a","path":"","name":"n","value":"v""#,
     ])
-    func `that the format cannot hold is left out`(fields: String) throws { #expect(try line(fields) == nil) }
+    func `is left out if the service would refuse it`(fields: String) throws { #expect(try line(fields) == nil) }
 
-    @Test func `is left out above the size that browsers keep`() throws {
+    @Test func `is left out if it is larger than browsers allow`() throws {
         #expect(try line(#""domain":"a","name":"n","value":"\#(String(repeating: "v", count: 4095))""#) != nil)
         #expect(try line(#""domain":"a","name":"n","value":"\#(String(repeating: "v", count: 4096))""#) == nil)
         #expect(try line(#""domain":"a","path":"/\#(String(repeating: "p", count: 1024))","name":"n","value":"v""#) == nil)
@@ -131,7 +136,7 @@ private func options(_ fields: String) throws -> [String: Variant] {
 }
 
 @Suite struct `An answer to the browser` {
-    @Test func `stays small whatever the service says`() {
+    @Test func `stays small even if the service's message is long`() {
         let answer = Answer(DBusError("org.todoku.Error.Storage", String(repeating: "é\"", count: 1 << 20)))
         #expect(answer.json.text.utf8.count < 1 << 16)
     }
