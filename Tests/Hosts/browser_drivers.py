@@ -51,7 +51,8 @@ class Driver:
     def begin(self, arguments, **options):
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                arguments, env=self.session.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **options)
+                arguments, env=self.session.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                **options)
 
     def end(self):
         """Ends the process and all that it has started."""
@@ -103,8 +104,8 @@ class Chromium(Driver):
         extension = session.extension("chromium")
         arguments = [
             self.program, "--headless=new", "--remote-debugging-pipe", f"--user-data-dir={profile}", f"--load-extension={extension}",
-            "--disable-features=DisableLoadExtensionCommandLineSwitch", "--enable-unsafe-extension-debugging", "--no-first-run", "--no-default-browser-check", "--disable-gpu",
-            "--password-store=basic", "--lang=en-US", "about:blank",
+            "--disable-features=DisableLoadExtensionCommandLineSwitch", "--enable-unsafe-extension-debugging", "--no-first-run",
+            "--no-default-browser-check", "--disable-gpu", "--password-store=basic", "--lang=en-US", "about:blank",
         ]
         if os.geteuid() == 0:
             arguments.insert(1, "--no-sandbox")  # Chromium's sandbox refuses root

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The extension's events. The browser starts this script for an event, and ends it when nothing is left to do. So every listener is added
-// at once; those that are not wanted are removed when the settings are known.
+// Handles the extension's events. The browser starts this script for an event, and ends the script when it has nothing to do. The browser
+// counts only listeners that are added at once, so the script adds all of them, and removes some when it knows the settings.
 import { api, isFirefox, text } from './api.js';
 import { HostError, queue } from './host.js';
 import * as requests from './requests.js';
@@ -8,7 +8,7 @@ import { isFetchable, referrer } from './rules.js';
 import { load } from './settings.js';
 import { takeOver } from './takeover.js';
 
-/** Milliseconds for which Chromium waits for us before it goes on with a download. It waits for at most 15 seconds by itself. */
+/** How long Chromium holds a download for us, in milliseconds. Without an answer, Chromium would continue after 15 seconds. */
 const MOST_WAIT = 10_000;
 
 const CONTEXTS = ['link', 'image', 'video', 'audio'];
@@ -21,7 +21,7 @@ function begin() {
     return loading;
 }
 
-/** Listens to what the settings need. */
+/** Adds the listeners that the settings need, and removes the others. */
 function listen({ takeOver: isOn, forms }) {
     if (isOn)
         listenToDownloads();
@@ -35,6 +35,7 @@ function listen({ takeOver: isOn, forms }) {
 
 function listenToDownloads() {
     requests.watch();
+    // A listener that is there already is not added again.
     if (isFirefox)
         api.downloads.onCreated.addListener(onCreated);
     else
@@ -66,8 +67,8 @@ async function tryToTakeOver(item) {
             await showFault('');
         return isTaken;
     } catch (error) {
-        // The browser's own download goes on. A toast for each would be too much.
-        await showFault(sentence(error));
+        // The browser's own download continues, so the button shows the fault, and no toast does. A private download leaves no words there.
+        await showFault(item.incognito ? text('notSaved') : sentence(error));
         return false;
     }
 }
@@ -77,7 +78,7 @@ function onCreated(item) {
         tryToTakeOver(item);
 }
 
-/** Chromium asks for the name of the file, and does not show its own dialog before it has an answer. */
+/** Chromium asks for the name of the file, and shows its own dialog only after our answer. */
 function onDeterminingFilename(item, suggest) {
     let isReleased = false;
     const release = () => {
@@ -113,7 +114,7 @@ api.contextMenus.onClicked.addListener((info, tab) => {
     save(url, info.frameUrl || info.pageUrl, tab);
 });
 
-/** Queues the file at `url`, which somebody has asked for on the page `page`. */
+/** Queues the file at `url` for a person on the page `page`. */
 async function save(url, page, tab) {
     try {
         if (!isFetchable(url ?? ''))
@@ -134,13 +135,15 @@ async function save(url, page, tab) {
     }
 }
 
+/** The cookie store of a tab; undefined: the store of ordinary windows; null: the store of a private window cannot be found. */
 async function storeOf(tab) {
-    if (!tab || tab.cookieStoreId)
-        return tab?.cookieStoreId; // Firefox
-    return (await api.cookies.getAllCookieStores()).find(store => store.tabIds.includes(tab.id))?.id;
+    const unknown = tab?.incognito ? null : undefined;
+    if (!tab || isFirefox)
+        return tab?.cookieStoreId ?? unknown;
+    return (await api.cookies.getAllCookieStores()).find(store => store.tabIds.includes(tab.id))?.id ?? unknown;
 }
 
-// The page of settings asks for a download, and tells what came of it.
+// The page of settings asks for a download, and shows the answer.
 api.runtime.onMessage.addListener((message, sender, answer) => {
     if (message?.type !== 'save' || !sender.url?.startsWith(api.runtime.getURL('')))
         return false;
@@ -154,7 +157,7 @@ api.action.onClicked.addListener(() => api.runtime.openOptionsPage());
 
 const sentence = error => error instanceof HostError ? error.message : text('errorUnknown', error?.message ?? error);
 
-/** Marks the button while the last download could not be handed over. Empty: it could. */
+/** Marks the button with a fault, until a later download succeeds. An empty fault removes the mark. */
 async function showFault(fault) {
     await api.action.setBadgeText({ text: fault ? '!' : '' });
     await api.action.setTitle({ title: fault ? `${text('name')}: ${fault}` : text('name') });

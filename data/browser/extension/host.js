@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages to the program todoku-browser, which the browser starts for each. docs/browser.md describes them.
+// Sends messages to the program todoku-browser. The browser starts the program for each message. docs/browser.md describes the messages.
 import { api, isFirefox, text } from './api.js';
 import { cookieFields } from './rules.js';
 
 const PROGRAM = 'org.todoku.browser';
 
-/** Why the program or the download service refused a message. `name` is the error's name; `message` is a sentence for people. */
+/** A refusal by the program or the download service. `name` is the error's name, and `message` is a sentence for people. */
 export class HostError extends Error {
     constructor(name, message) {
         super(message);
@@ -13,7 +13,7 @@ export class HostError extends Error {
     }
 }
 
-/** The answer to a message. */
+/** Sends a message and returns the answer. Throws a HostError. */
 export async function ask(message) {
     let answer;
     try {
@@ -30,12 +30,18 @@ export async function ask(message) {
     return answer;
 }
 
-/** The cookies that the browser would send with a request to `url`. Empty if the user does not let the extension see them. */
+/**
+ * The browser's cookies for `url`. Empty if the user does not let the extension see them.
+ *
+ * `storeId` is the cookie store; undefined: the store of ordinary windows; null: no store is known, so that no cookies are sent.
+ */
 async function cookiesFor(url, storeId) {
+    if (storeId === null)
+        return [];
     const details = { url };
     if (storeId)
         details.storeId = storeId;
-    // With first-party isolation, Firefox refuses a call that does not mention it.
+    // If the user has turned on first-party isolation, Firefox refuses a call without this field.
     if (isFirefox)
         details.firstPartyDomain = null;
     try {
@@ -46,10 +52,10 @@ async function cookiesFor(url, storeId) {
 }
 
 /**
- * Queues a download, and returns its object path.
+ * Queues a download, and returns its object path. Throws a HostError.
  *
- * `download` has the fields url, referrer, name (of the file), isPrivate, storeId (of the cookies), and form ({body, type, headers}), each
- * but the first if it is known.
+ * `download` has the field url, and may have referrer, name (of the file), isPrivate, storeId (see cookiesFor) and form ({body, type,
+ * headers}).
  */
 export async function queue(download, settings) {
     const message = { type: 'download', url: download.url, 'user-agent': navigator.userAgent };

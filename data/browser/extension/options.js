@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page of settings. A change is kept at once.
+// The page of settings. Each change is saved at once.
 import { api, text } from './api.js';
 import { ask } from './host.js';
 import { defaults, load, save } from './settings.js';
@@ -41,7 +41,7 @@ async function showSettings() {
     }
 }
 
-/** Keeps what the input says. Nothing is kept while it is not valid. */
+/** Saves the value of an input if it is valid. */
 function keep(key) {
     const input = element(key);
     if (input.type === 'checkbox')

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the browser's own requests of pages and frames tell about the downloads that come of them: the method, the size, and the form.
-// Requests are watched only while Todoku takes over downloads. The browser blocks nothing for it.
+// Remembers the browser's own requests of pages and frames, because a download does not tell its method, its form, or always its size.
+// Requests are watched only while Todoku takes over downloads. The browser waits for none of these listeners.
 import { api } from './api.js';
-import { formBody } from './rules.js';
+import { formBody, isPage, withoutFragment } from './rules.js';
 
 const FILTER = { urls: ['http://*/*', 'https://*/*'], types: ['main_frame', 'sub_frame'] };
 const MOST_REQUESTS = 50;
 const MOST_AGE = 120_000; // milliseconds
-const MOST_BODY = 1024 * 1024; // bytes
+const MOST_BODY = 1024 * 1024; // bytes, as in the option post-data
 
-/** Requests that are not answered yet, by their number: {requestBody, type, headers}. */
+/** Requests with a form that are not answered yet, by their number: {requestBody, page, type, headers}. */
 const open = new Map();
 /** Answered requests by the URL that answered, the oldest first: {isForm, size, form, at}. */
 const answered = new Map();
 
-/** A map keeps the order of insertion. */
+/** Adds to a map, which keeps the order of insertion, and drops the oldest entries. */
 function put(map, key, value) {
     map.delete(key);
     map.set(key, value);
@@ -22,9 +22,26 @@ function put(map, key, value) {
         map.delete(map.keys().next().value);
 }
 
+function dropOld() {
+    for (const [key, request] of answered) {
+        if (Date.now() - request.at > MOST_AGE)
+            answered.delete(key);
+    }
+}
+
+/** Whether a body is too long to be sent again. Such a body is not kept until the answer comes. */
+function isTooLong({ raw, formData }) {
+    const parts = (raw ?? []).map(part => part.bytes?.byteLength ?? 0);
+    const values = Object.values(formData ?? {}).flat().map(value => value.length ?? value.byteLength ?? 0);
+    return [...parts, ...values].reduce((sum, length) => sum + length, 0) > MOST_BODY;
+}
+
+/** Also called for each redirect. A redirect may turn a POST into a GET, which has no form. */
 function onBeforeRequest(details) {
-    if (details.method === 'POST' && details.requestBody)
-        put(open, details.requestId, { requestBody: details.requestBody });
+    if (details.method !== 'POST')
+        open.delete(details.requestId);
+    else if (details.requestBody && !isTooLong(details.requestBody))
+        put(open, details.requestId, { requestBody: details.requestBody, page: details.initiator ?? details.originUrl });
 }
 
 function onSendHeaders(details) {
@@ -42,29 +59,39 @@ function onHeadersReceived(details) {
         return;
     const request = open.get(details.requestId);
     open.delete(details.requestId);
-    const length = details.responseHeaders?.find(header => header.name.toLowerCase() === 'content-length')?.value;
-    const form = request && formBody(request.requestBody, request.type, MOST_BODY);
-    put(answered, details.url, {
+    dropOld();
+    const field = name => details.responseHeaders?.find(header => header.name.toLowerCase() === name)?.value ?? '';
+    // The browser shows a page and does not download it. So a form that leads to a page, such as one with a password, is forgotten at once.
+    if (isPage(field('content-type'), field('content-disposition')))
+        return;
+    const form = details.method === 'POST' && request && formBody(request.requestBody, request.type, MOST_BODY);
+    put(answered, withoutFragment(details.url), {
         isForm: details.method !== 'GET',
-        size: /^\d{1,15}$/.test(length ?? '') ? Number(length) : 0,
-        form: form && { ...form, headers: request.headers ?? [] },
+        size: /^\d{1,15}$/.test(field('content-length')) ? Number(field('content-length')) : 0,
+        form: form ? { ...form, headers: request.headers ?? [], page: request.page ?? '' } : undefined,
         at: Date.now(),
     });
 }
 
 const onErrorOccurred = details => open.delete(details.requestId);
 
-/** Starts to watch requests. To be called when the background script starts: otherwise the browser does not start it for a request. */
+/** Adds a listener once. Chromium would call a listener of requests twice that was added twice. */
+function listen(event, listener, ...options) {
+    if (!event.hasListener(listener))
+        event.addListener(listener, ...options);
+}
+
+/** Starts to watch requests. Call this when the background script starts, so that the browser starts the script for later requests. */
 export function watch() {
-    api.webRequest.onHeadersReceived.addListener(onHeadersReceived, FILTER, ['responseHeaders']);
+    listen(api.webRequest.onHeadersReceived, onHeadersReceived, FILTER, ['responseHeaders']);
 }
 
 export function watchForms() {
-    api.webRequest.onBeforeRequest.addListener(onBeforeRequest, FILTER, ['requestBody']);
-    // Chromium tells the field Origin only to those who ask for it by this word, which Firefox does not know.
+    listen(api.webRequest.onBeforeRequest, onBeforeRequest, FILTER, ['requestBody']);
+    // Chromium gives the field Origin only with the word extraHeaders, which Firefox refuses.
     const extra = Object.values(api.webRequest.OnSendHeadersOptions ?? {}).includes('extraHeaders') ? ['extraHeaders'] : [];
-    api.webRequest.onSendHeaders.addListener(onSendHeaders, FILTER, ['requestHeaders', ...extra]);
-    api.webRequest.onErrorOccurred.addListener(onErrorOccurred, FILTER);
+    listen(api.webRequest.onSendHeaders, onSendHeaders, FILTER, ['requestHeaders', ...extra]);
+    listen(api.webRequest.onErrorOccurred, onErrorOccurred, FILTER);
 }
 
 export function unwatch() {
@@ -79,13 +106,11 @@ export function unwatchForms() {
     open.clear();
 }
 
-/** What is known of the request that `url` answered last; undefined: nothing. It is forgotten then. */
+/** Removes and returns the last request that `url` answered; undefined: none is known. */
 export function take(url) {
-    const found = answered.get(url);
-    answered.delete(url);
-    for (const [key, request] of answered) {
-        if (Date.now() - request.at > MOST_AGE)
-            answered.delete(key);
-    }
-    return found && Date.now() - found.at <= MOST_AGE ? found : undefined;
+    dropOld();
+    const key = withoutFragment(url);
+    const found = answered.get(key);
+    answered.delete(key);
+    return found;
 }

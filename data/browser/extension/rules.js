@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules of the extension: functions of their arguments alone, which the tests call without a browser.
+// The rules of the extension. No function here needs a browser, so the tests call them in gjs.
 
-/** The words of a list as people type it, separated by commas, semicolons or blanks; in lower case. */
+/** The words of a list that a person has typed, in lower case. Commas, semicolons (also Japanese ones) or blanks separate them. */
 export function words(list) {
-    return list.toLowerCase().split(/[\s,;]+/).filter(word => word !== '');
+    return list.toLowerCase().split(/[\s,;、，；]+/).filter(word => word !== '');
 }
 
-/** The host of an http or https URL as a browser writes it, in lower case and without port; empty for any other URL. */
+/** The host of an http or https URL, in lower case and without port; empty for any other URL. The URL is written as browsers do. */
 export function hostOf(url) {
     const found = /^https?:\/\/(?:[^/?#@]*@)?(\[[^\]]*\]|[^/?#:]*)/i.exec(url);
     return found ? found[1].toLowerCase() : '';
@@ -18,28 +18,42 @@ function originOf(url) {
     return found ? (found[1] + found[2]).toLowerCase() : '';
 }
 
-/** Whether a download service can fetch the URL. */
+/** Whether Todoku can fetch the URL. */
 export function isFetchable(url) {
     return hostOf(url) !== '';
 }
 
-/** Whether `host` is in the list, or below a host of the list. */
-export function hasHost(list, host) {
-    return words(list).some(word => {
-        const name = word.replace(/^\*?\./, '');
-        return name !== '' && (host === name || host.endsWith(`.${name}`));
-    });
+/** The host that a person means by a word: also by a whole URL, `*.example.org`, or a name in another script. */
+function hostMeant(word) {
+    const name = word.replace(/^https?:\/\//, '').replace(/^\*?\./, '').replace(/[/?#].*$/s, '');
+    try {
+        return new URL(`http://${name}`).hostname; // in a URL, 例え.jp is xn--r8jz45g.jp
+    } catch {
+        return name; // gjs has no URL
+    }
 }
 
-/** The last component of a path or URL, without query and fragment. */
+/** Whether `host` is in the list, or below a host of the list. */
+export function hasHost(list, host) {
+    return words(list).map(hostMeant).some(name => name !== '' && (host === name || host.endsWith(`.${name}`)));
+}
+
+/** A URL without its fragment, which is no part of a request. */
+export function withoutFragment(url) {
+    return url.replace(/#.*$/s, '');
+}
+
+/** Whether a browser shows an answer with these header fields as a page. */
+export function isPage(contentType, contentDisposition) {
+    return /^\s*(text\/html|application\/xhtml\+xml)\s*(;|$)/i.test(contentType) && !/^\s*attachment\s*(;|$)/i.test(contentDisposition);
+}
+
+/** The last component of a path or URL, without its query and fragment. */
 export function baseName(path) {
     return path.replace(/[?#].*$/s, '').split('/').pop();
 }
 
-/**
- * Whether a file is of a type of the list. A word of the list is a media type (`image/png`, `video/*`) or the extension of a name (`iso`,
- * `.iso`).
- */
+/** Whether a file has a type of the list. A type is a media type (`image/png`, `video/*`) or the end of a name (`iso`, `.iso`). */
 export function hasType(list, mediaType, name) {
     const type = (mediaType ?? '').split(';')[0].trim().toLowerCase();
     const lower = (name ?? '').toLowerCase();
@@ -51,10 +65,10 @@ export function hasType(list, mediaType, name) {
 }
 
 /**
- * Whether Todoku takes over a download that the browser has begun, and why.
+ * Decides whether Todoku takes over a download that the browser has begun, and says why.
  *
- * `download` has the fields url, size (bytes; 0: unknown), mediaType, name, isExtension (an extension began it), danger (Chromium's word;
- * undefined: none), isForm (it answers a form) and hasBody (the form is known, and can be sent again).
+ * `download` has the fields url, size (bytes; 0: unknown), mediaType, name, isExtension (whether another extension began the download),
+ * danger (Chromium's word; undefined: none), isForm (whether the file answers a form) and form (undefined: the form cannot be sent again).
  */
 export function judge(download, settings) {
     const leave = reason => ({ takes: false, reason });
@@ -64,10 +78,11 @@ export function judge(download, settings) {
         return leave('scheme');
     if (download.isExtension)
         return leave('extension');
-    // The browser warns of such a file, or has asked about it already.
+    // `accepted`: Chromium has warned, and the user wants the file.
     if (download.danger && !['safe', 'accepted'].includes(download.danger))
         return leave('danger');
-    if (download.isForm && !(settings.forms && download.hasBody))
+    // A page of another host must not have a form sent with cookies that the browser would not send from there (SameSite).
+    if (download.isForm && !(settings.forms && download.form && hostOf(download.form.page) === hostOf(download.url)))
         return leave('form');
     if (hasHost(settings.neverFrom, hostOf(download.url)))
         return leave('site');
@@ -76,15 +91,15 @@ export function judge(download, settings) {
         return leave('type');
     if (hasType(settings.always, download.mediaType, name))
         return { takes: true, reason: 'type' };
-    // From 0 bytes: every file, also one whose size is not known.
+    // From 0 bytes means every file, also a file of unknown size.
     if (settings.minimumSize === 0 || (download.size > 0 && download.size >= settings.minimumSize))
         return { takes: true, reason: 'size' };
     return leave(download.size > 0 ? 'size' : 'unknown-size');
 }
 
 /**
- * The referrer that a browser would send by its default policy, strict-origin-when-cross-origin: the page's URL to its own origin, only the
- * origin to others, and nothing from https to http. Without user, password and fragment.
+ * The referrer by the default policy of browsers, strict-origin-when-cross-origin. A page's own origin gets the page's URL without user,
+ * password and fragment. Other origins get the page's origin, and an http server gets nothing from an https page.
  */
 export function referrer(page, url) {
     const origin = originOf(page ?? '');
@@ -95,7 +110,7 @@ export function referrer(page, url) {
     return page.replace(/#.*$/s, '').replace(/^(https?:\/\/)[^/?#@]*@/i, '$1');
 }
 
-/** A cookie of the browser as the program expects it. */
+/** The fields of a cookie in a message. `expires` has whole seconds, up to the year 9999. */
 export function cookieFields(cookie) {
     return {
         'domain': cookie.domain,
@@ -109,15 +124,18 @@ export function cookieFields(cookie) {
 }
 
 /**
- * The body that sends a form again, and its media type: `{body, type}`. undefined: it cannot be sent again, because it has files or bytes
- * that are no text, or is too long.
+ * The body of a form that is sent again, and its media type: `{body, type}`.
  *
- * `requestBody` is the browser's (webRequest.onBeforeRequest), `type` the field Content-Type of the request.
+ * undefined: the form cannot be sent again, because it has files or bytes that are not UTF-8, or is too long. `requestBody` comes from
+ * webRequest.onBeforeRequest, `type` is the request's Content-Type.
  */
 export function formBody(requestBody, type, mostBytes) {
     const media = (type ?? '').split(';')[0].trim().toLowerCase();
     let body;
     if (requestBody?.formData && media === 'application/x-www-form-urlencoded') {
+        // Chromium gives bytes that are not UTF-8 as an ArrayBuffer.
+        if (!Object.values(requestBody.formData).flat().every(value => typeof value === 'string'))
+            return undefined;
         const encode = value => encodeURIComponent(value).replace(/%20/g, '+');
         body = Object.entries(requestBody.formData)
             .flatMap(([name, values]) => values.map(value => `${encode(name)}=${encode(value)}`)).join('&');

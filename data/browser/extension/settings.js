@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the user has set, kept by the browser on this machine.
+// The user's settings. The browser keeps them on this machine.
 import { api } from './api.js';
 
 export const defaults = {
-    /** Whether Todoku takes over downloads of the browser. Off, until somebody turns it on. */
+    /** Whether Todoku takes over downloads of the browser. */
     takeOver: false,
     /** Bytes from which a download is taken over. */
     minimumSize: 10 * 1024 * 1024,
-    /** Types that are taken over whatever their size, and types that never are. */
+    /** Types of files that are taken over whatever their size, and types that are never taken over. */
     always: '',
     never: 'text/html',
-    /** Hosts from which nothing is taken over, with the hosts below them. */
+    /** Hosts from which nothing is taken over. The hosts below them count, too. */
     neverFrom: '',
-    /** Whether answers to forms are taken over, too. The form is then sent a second time. */
+    /** Whether answers to forms are taken over, too. A form is then sent a second time. */
     forms: false,
-    /** Whether the cookies for a file's URL go with the download. */
+    /** Whether Todoku gets the cookies for a file's URL. */
     cookies: true,
 };
 
-/** The settings. A value of another type, as an older version may have left, is replaced by its default. */
+/** The settings. A value of a wrong type counts as its default. */
 export async function load() {
     const stored = await api.storage.local.get(defaults);
     const settings = { ...defaults };

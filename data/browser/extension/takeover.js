@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes over a download of the browser. The browser's own goes on until Todoku's is on disk, so that a refusal loses nothing.
+// Takes over a download of the browser. The browser's own download continues until Todoku has saved its download on disk, so that nothing
+// is lost if Todoku refuses.
 import { api, isFirefox } from './api.js';
 import { ask, queue } from './host.js';
 import * as requests from './requests.js';
 import { baseName, judge, referrer } from './rules.js';
 
-/** How often, and after how many milliseconds each, Firefox is asked for a size that it does not know yet. */
+/** Firefox may learn the size a moment after the download has begun. So the extension asks so many times, with pauses between. */
 const LOOKS = 10;
-const LOOK_DELAY = 200;
+const LOOK_DELAY = 200; // milliseconds
 
 const wait = milliseconds => new Promise(resolve => setTimeout(resolve, milliseconds));
 
@@ -16,7 +17,7 @@ async function state(id) {
     return item?.state;
 }
 
-/** Whether the extension may see the requests of pages. Otherwise a download might be the answer to a form, and it could not tell. */
+/** Whether the extension may see the requests of pages. Without them, it cannot tell whether a file answers a form. */
 const seesRequests = () => api.permissions.contains({ origins: ['http://*/*', 'https://*/*'] });
 
 async function describe(item) {
@@ -26,31 +27,30 @@ async function describe(item) {
         url,
         size: Math.max(item.totalBytes ?? 0, request?.size ?? 0, 0),
         mediaType: item.mime,
-        // In Firefox the name may already have a number, because the name without it is taken.
+        // Firefox may already have added a number, as in "name(1).ext", because the name is taken.
         name: isFirefox ? '' : baseName(item.filename ?? ''),
-        // Firefox tells the whole URL of the page, also to another site.
+        // Firefox gives the whole URL of the page, also to another site.
         referrer: referrer(item.referrer, url),
         isExtension: Boolean(item.byExtensionId),
         danger: item.danger,
         isForm: request?.isForm ?? false,
-        hasBody: request?.form !== undefined,
         form: request?.form,
         isPrivate: item.incognito,
         storeId: await storeOf(item),
     };
 }
 
-/** The cookie store of a download; undefined: the ordinary one. */
+/** The cookie store of a download; undefined: the store of ordinary windows; null: the store of private windows cannot be found. */
 async function storeOf(item) {
-    if (item.cookieStoreId)
-        return item.cookieStoreId; // Firefox
+    if (isFirefox)
+        return item.cookieStoreId ?? (item.incognito ? null : undefined);
     if (!item.incognito)
         return undefined;
-    // Chromium has one store more while a private window is open.
-    return (await api.cookies.getAllCookieStores()).map(store => store.id).find(id => id !== '0');
+    // Chromium has a second store while a private window is open.
+    return (await api.cookies.getAllCookieStores()).map(store => store.id).find(id => id !== '0') ?? null;
 }
 
-/** Whether Todoku is to have the download, also where the browser learns the size only now. */
+/** Whether Todoku takes over the download. Waits for a size that the browser does not know yet. */
 async function isWanted(item, download, settings) {
     const named = { ...download, name: download.name || baseName(item.filename ?? '') };
     let verdict = judge(named, settings);
@@ -67,7 +67,8 @@ async function isWanted(item, download, settings) {
 /**
  * Takes over the download if the settings say so.
  *
- * Returns true if Todoku has it now, and the browser's own is gone. Throws a HostError if Todoku refuses it; the browser's own goes on.
+ * Returns true if Todoku has the download now, and the browser's own is gone. Throws a HostError if Todoku refuses the download; the
+ * browser's own continues then.
  */
 export async function takeOver(item, settings) {
     if (!settings.takeOver || !(await seesRequests()))
