@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Drives a browser without a screen for Tests/Hosts/browser: Chromium by the DevTools protocol on a pipe, Firefox by Marionette on TCP.
+"""Drives a headless browser for Tests/Hosts/browser: Chromium by the DevTools protocol on a pipe, Firefox by Marionette on TCP.
 
 A driver has two tabs: one with a page of the test, and one with the extension's page of settings.
 """
@@ -24,7 +24,7 @@ class BrowserError(Exception):
 
 
 def until(what, condition, limit=LIMIT):
-    """Waits until the condition gives something true, and returns that."""
+    """Waits until the condition gives a true value, and returns the value."""
     deadline = time.monotonic() + limit
     while True:
         found = condition()
@@ -36,7 +36,7 @@ def until(what, condition, limit=LIMIT):
 
 
 class Driver:
-    """What both drivers have: the process, its log, and the file by which the browser finds todoku-browser."""
+    """The parts of both drivers: the process, its log, and the file by which the browser finds todoku-browser."""
 
     program = ""
 
@@ -55,7 +55,7 @@ class Driver:
                 **options)
 
     def end(self):
-        """Ends the process and all that it has started."""
+        """Ends the process and all processes that it has started."""
         if self.process is None:
             return
         for number in (signal.SIGTERM, signal.SIGKILL):
