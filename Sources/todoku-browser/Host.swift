@@ -79,7 +79,11 @@ internal import JSON
     }
 
     /// A new token. With a token, a call whose answer was lost can be repeated: the service then answers with the same download.
-    private static func newToken() -> String { tokenStart + String(UInt64.random(in: .min ... .max), radix: 16) }
+    private static func newToken() -> String {
+        var generator = SystemRandomNumberGenerator()
+        let number: UInt64 = generator.next()
+        return "\(tokenStart)\(String(number, radix: 16))"
+    }
 
     // MARK: The service
 
