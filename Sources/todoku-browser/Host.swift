@@ -101,11 +101,11 @@ internal import JSON
     /// The connection to the session bus. The first call makes the connection, and so does the first call after the bus has gone.
     private func bus() throws(DBusError) -> Connection {
         if let connection, !isBusGone { return connection }
-        let connection = try Connection.session()
+        let made = try Connection.session()
         isBusGone = false
-        connection.onDisconnect = { [weak self] in self?.isBusGone = true }
-        self.connection = connection
-        return connection
+        made.onDisconnect = { [weak self] in self?.isBusGone = true }
+        connection = made
+        return made
     }
 
     // MARK: The browser
