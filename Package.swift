@@ -58,6 +58,7 @@ let package = Package(
         .executable(name: "todoku", targets: ["todoku"]),
         .executable(name: "todoku-tray", targets: ["todoku-tray"]),
         .executable(name: "todoku-push", targets: ["todoku-push"]),
+        .executable(name: "todoku-browser", targets: ["todoku-browser"]),
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
@@ -131,6 +132,7 @@ let package = Package(
             "todoku-tray", ["TodokuClient", "StatusNotifier", "DBus", "Desktop", "DownloadModel", "EventLoop", "Localization"],
             isTestable: true),
         program("todoku-push", ["PushService", "Desktop", "EventLoop", .product(name: "Logging", package: "swift-log")]),
+        program("todoku-browser", ["DBus", "DownloadModel", "DownloaderInterface", "EventLoop", "JSON"], isTestable: true),
         program("todoku-demo", ["DBus", "EventLoop"]),
 
         // Tests
@@ -187,5 +189,6 @@ let package = Package(
                 "DownloadModel",
                 "EventLoop",
             ]),
+        suite("BrowserTests", ["todoku-browser", "todokud", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop", "JSON"]),
     ].filter(isWanted)
 )
