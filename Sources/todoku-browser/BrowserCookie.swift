@@ -1,14 +1,10 @@
+internal import DownloadModel
 internal import JSON
 
 /// A cookie from the browser's cookie store.
 struct BrowserCookie: Equatable, Sendable {
     /// The range of `expires`, which ends with the year 9999.
     private static let expiries: ClosedRange<Int64> = 0...253_402_300_799
-    /// The most bytes of name and value together, as in browsers.
-    private static let longest = 4096
-    /// The most bytes of a path, as in browsers.
-    private static let longestPath = 1024
-
     /// A host, or a domain with or without a dot before it.
     var domain: String
     /// Whether the browser sends the cookie to `domain` only, and not to the hosts below it.
@@ -37,20 +33,11 @@ struct BrowserCookie: Equatable, Sendable {
     /// nil: the service would refuse this line, and with it the whole download. Browsers keep some cookies that the service refuses, such
     /// as a cookie without a name. A value with a tab cannot be written in this format.
     var line: String? {
-        let host = domain.drop { $0 == "." }
-        guard !host.isEmpty, Self.isName(name), !value.utf8.contains(UInt8(ascii: ";")), name.utf8.count <= Self.longest,
-            value.utf8.count <= Self.longest &- name.utf8.count, path.utf8.first == UInt8(ascii: "/"), path.utf8.count <= Self.longestPath
-        else { return nil }
+        let host = String(domain.drop { $0 == "." })
         let fields = [
-            isHostOnly ? String(host) : ".\(host)", isHostOnly ? "FALSE" : "TRUE", path, isSecure ? "TRUE" : "FALSE", String(expires), name,
-            value,
+            isHostOnly ? host : ".\(host)", isHostOnly ? "FALSE" : "TRUE", path, isSecure ? "TRUE" : "FALSE", String(expires), name, value,
         ]
-        return fields.contains(where: Self.hasControlCharacter) ? nil : fields.joined(separator: "\t")
-    }
-
-    private static func isName(_ text: String) -> Bool { !text.isEmpty && !text.utf8.contains { "=; ".utf8.contains($0) } }
-
-    private static func hasControlCharacter(_ text: String) -> Bool {
-        text.unicodeScalars.contains { $0.value < 0x20 || (0x7f...0x9f).contains($0.value) }
+        let line = fields.joined(separator: "\t")
+        return (try? Cookie(line: line)) == nil ? nil : line
     }
 }

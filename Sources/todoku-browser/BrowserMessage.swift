@@ -37,9 +37,6 @@ struct BrowserDownload: Equatable, Sendable {
     /// Options of the method `Download`, with their names on the bus.
     var options: [String: Variant] = [:]
 
-    /// The most bytes of a form, as in the option `post-data`.
-    private static let mostPostBytes = 1 << 20
-
     private static let keys: Set<String> = [
         "type", "url", "referrer", "user-agent", "filename", "cookies", "headers", "post-data", "post-type", "private",
     ]
@@ -58,8 +55,8 @@ struct BrowserDownload: Equatable, Sendable {
         if let headers = try Self.headers(fields), !headers.isEmpty { options["header-list"] = .array(of: "(ss)", headers) }
         if try fields.optionalBool("private") == true { options["private"] = .bool(true) }
         if let data = try fields.optionalString("post-data") {
-            guard data.utf8.count <= Self.mostPostBytes else {
-                throw JSONError("\(fields.path["post-data"]) has \(data.utf8.count) bytes; at most \(Self.mostPostBytes) are allowed")
+            guard data.utf8.count <= Limits.postBytes else {
+                throw JSONError("\(fields.path["post-data"]) has \(data.utf8.count) bytes; at most \(Limits.postBytes) are allowed")
             }
             options["post-data"] = .array(of: "y", data.utf8.map { .byte($0) })
         }
