@@ -104,6 +104,10 @@ let package = Package(
         room("Sandboxes", ["DBus", "DownloadModel", "DownloaderInterface"], isTestable: true),
         room("TodokuClient", ["DownloaderInterface", "DBus", "EventLoop", "DownloadModel"], isTestable: true),
         room("StatusNotifier", ["DBus", "EventLoop"], isTestable: true),
+        room(
+            "Diagnosis",
+            ["EventLoop", "DBus", "DownloadModel", "PartFiles", "Transport", "DownloadStore", "Desktop", "DownloaderInterface"],
+            isTestable: true),
         room("WebPush", ["CCrypto"]),
         room("PushModel", ["DBus", "DownloadModel", "DownloaderInterface", "JSON", "WebPush"]),
         room("PushInterface", ["CEmbedded", "DBus", "DownloaderInterface"]),
@@ -119,7 +123,7 @@ let package = Package(
         program(
             "todoku",
             [
-                "TodokuClient", "Packing", "EventLoop", "DownloadModel", "Localization",
+                "TodokuClient", "Packing", "Diagnosis", "EventLoop", "DownloadModel", "Localization",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ], isTestable: true),
         program(
@@ -164,7 +168,8 @@ let package = Package(
         suite(
             "CommandTests",
             [
-                "todoku", "game-loader", "Packing", "Localization", "TodokuClient", "DownloaderInterface", "DBus", "DownloadModel",
+                "todoku", "game-loader", "Packing", "Diagnosis", "Localization", "TodokuClient", "DownloaderInterface", "DBus",
+                "DownloadModel",
                 "EventLoop",
             ]),
         suite(

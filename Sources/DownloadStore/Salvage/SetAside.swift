@@ -51,7 +51,7 @@ extension StoreFolder {
         }
     }
 
-    private var namesSetAside: [String] {
+    var namesSetAside: [String] {
         guard let handle = opendir(path) else { return [] }
         defer { closedir(handle) }
         var names: [String] = []
