@@ -105,7 +105,7 @@ let package = Package(
         room("TodokuClient", ["DownloaderInterface", "DBus", "EventLoop", "DownloadModel"], isTestable: true),
         room("StatusNotifier", ["DBus", "EventLoop"], isTestable: true),
         room(
-            "Diagnosis",
+            "Upkeep",
             ["EventLoop", "DBus", "DownloadModel", "PartFiles", "Transport", "DownloadStore", "Desktop", "DownloaderInterface"],
             isTestable: true),
         room("WebPush", ["CCrypto"]),
@@ -123,7 +123,7 @@ let package = Package(
         program(
             "todoku",
             [
-                "TodokuClient", "Packing", "Diagnosis", "EventLoop", "DownloadModel", "Localization",
+                "TodokuClient", "Packing", "Upkeep", "DownloadStore", "EventLoop", "DownloadModel", "Localization",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ], isTestable: true),
         program(
@@ -168,7 +168,7 @@ let package = Package(
         suite(
             "CommandTests",
             [
-                "todoku", "game-loader", "Packing", "Diagnosis", "Localization", "TodokuClient", "DownloaderInterface", "DBus",
+                "todoku", "game-loader", "Packing", "Upkeep", "Localization", "TodokuClient", "DownloaderInterface", "DBus",
                 "DownloadModel",
                 "EventLoop",
             ]),

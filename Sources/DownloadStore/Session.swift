@@ -129,7 +129,7 @@ final class Session {
     }
 
     /// Runs all migration steps in one transaction, so that a crash never leaves a database between two versions.
-    private static func migrate(_ database: borrowing Database, from version: Int64, first: DownloadNumber) throws(SQLiteError) {
+    static func migrate(_ database: borrowing Database, from version: Int64, first: DownloadNumber) throws(SQLiteError) {
         guard version < Schema.version else { return }
         try database.execute("BEGIN IMMEDIATE")
         for step in Schema.steps[Int(version)...] { try database.execute(step) }

@@ -304,7 +304,7 @@ public actor Store {
     }
 
     /// A path for a `file:` URI (sqlite.org/uri.html).
-    private static func uriPath(_ path: String) -> String {
+    nonisolated static func uriPath(_ path: String) -> String {
         path.utf8.reduce(into: "") { uri, byte in
             switch byte {
             case UInt8(ascii: "%"), UInt8(ascii: "?"), UInt8(ascii: "#"): uri += "%" + String(byte, radix: 16)

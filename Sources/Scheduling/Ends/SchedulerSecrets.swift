@@ -1,4 +1,4 @@
-public import DownloadModel
+internal import DownloadModel
 
 /// Keeps passwords and request headers only as long as a request may need them.
 extension Scheduler {
@@ -31,11 +31,4 @@ extension DownloadRecord {
         default: false
         }
     }
-}
-
-extension DownloadOptions {
-    /// Whether the options hold secrets for the server: credentials, or header fields, which may be tokens or cookies.
-    public var holdsSecrets: Bool { !headers.isEmpty || username != nil || password != nil }
-
-    public mutating func forgetSecrets() { (headers, username, password) = ([], nil, nil) }
 }

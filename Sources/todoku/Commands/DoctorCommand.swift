@@ -1,6 +1,6 @@
 internal import ArgumentParser
-internal import Diagnosis
 internal import EventLoop
+internal import Upkeep
 
 struct DoctorCommand: ParsableCommand {
     static let configuration = CommandConfiguration(

@@ -30,6 +30,6 @@ struct TodokuCommand: ParsableCommand {
             WaitCommand.self, PauseCommand.self, ResumeCommand.self, CancelCommand.self, RetryCommand.self, RenewCommand.self,
             MoveCommand.self,
             RemoveCommand.self, OpenCommand.self, WhyCommand.self, HostCommand.self, LimitCommand.self, SettingsCommand.self,
-            AssetCommand.self, StatsCommand.self, DoctorCommand.self,
+            AssetCommand.self, StatsCommand.self, DoctorCommand.self, BackupCommand.self, ResetCommand.self, RestoreCommand.self,
         ])
 }

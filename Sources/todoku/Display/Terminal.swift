@@ -32,6 +32,17 @@ struct Terminal {
         return false
     }
 
+    /// Asks on the terminal, and returns the line that is typed, without blanks around it. nil: there is no terminal.
+    static func answer(to question: String) -> String? {
+        let terminal = open("/dev/tty", O_RDWR | O_CLOEXEC)
+        guard terminal >= 0 else { return nil }
+        defer { close(terminal) }
+        let question = Array(question.utf8)
+        _ = write(terminal, question, question.count)
+        let line = InputLine.read(from: terminal) ?? ""
+        return String(line.drop { $0 == " " }.prefix { $0 != " " })
+    }
+
     /// Asks for a password on the terminal without echo. Ctrl-C restores the terminal and ends the program. nil: there is no terminal.
     static func password(prompt: String) -> String? {
         let terminal = open("/dev/tty", O_RDWR | O_CLOEXEC)

@@ -4,7 +4,7 @@ import Glibc
 import TestSupport
 import Testing
 
-@testable import Diagnosis
+@testable import Upkeep
 
 @Suite(.serialized) struct `The doctor` {
     /// One line of `todoku doctor --json`.

@@ -1,0 +1,86 @@
+internal import CSQLite
+public import DownloadModel
+internal import Glibc
+
+/// A copy of the database in one file, for `Store.restore`.
+public struct StoreBackup: Equatable, Sendable {
+    public let path: String
+    /// The downloads in the copy, and those of them that have not ended.
+    public let downloads: Int64
+    public let unfinished: Int64
+    public let size: ByteCount
+}
+
+extension Store {
+    /// Copies the database in `folder` to a new file of mode 0600, as it was at one moment, also while a daemon uses it.
+    ///
+    /// The file appears complete and on disk, or not at all. It has the version of this program. Blocks.
+    ///
+    /// - Parameters:
+    ///   - path: an absolute path. Nothing may be there.
+    ///   - withSecrets: whether passwords, user names and request headers are copied. URLs always are, with their queries.
+    /// - Throws: `damaged` if the database is damaged; `newerVersion`, `diskFull`, `storage`.
+    public nonisolated static func backUp(folder: String, to path: String, withSecrets: Bool) throws(StoreError) -> StoreBackup {
+        let folder = StoreFolder(path: folder)
+        var status = stat()
+        guard stat(folder.database, &status) == 0, status.st_size > 0 else {
+            throw StoreError(.storage, "There is no database \(folder.database) yet, so there is nothing to copy.")
+        }
+        guard access(path, F_OK) != 0 else { throw StoreError(.storage, "\(path) exists already; choose another name.") }
+        guard !folder.hasFaultyLog else {
+            throw StoreError(.damaged, "The log of the database \(folder.database) is damaged; start Todoku, which saves what it can.")
+        }
+        let draft = try CopyDraft(of: path)
+        let content = try copy(folder, into: draft, for: path, withSecrets: withSecrets)
+        guard content.check == "ok" else {
+            throw StoreError(.damaged, "The database \(folder.database) is damaged: \(content.check).")
+        }
+        guard let size = draft.flush() else { throw StoreError(system: errno, "write the copy", path) }
+        // link(2) replaces no file. Some file systems have no links.
+        if link(draft.file, path) != 0 {
+            guard errno != EEXIST else { throw StoreError(.storage, "\(path) exists already; choose another name.") }
+            guard rename(draft.file, path) == 0 else { throw StoreError(system: errno, "write the copy", path) }
+        }
+        let parent = path.utf8.lastIndex(of: UInt8(ascii: "/")).map { String(path[..<$0]) } ?? ""
+        _ = StoreFolder.sync(parent.isEmpty ? "/" : parent)
+        return StoreBackup(path: path, downloads: content.downloads, unfinished: content.unfinished, size: size)
+    }
+
+    /// Checks a backup, and counts what is in it. Blocks, and changes nothing.
+    ///
+    /// - Throws: as `restore`.
+    public nonisolated static func inspect(backup path: String) throws(StoreError) -> StoreBackup {
+        var status = stat()
+        guard stat(path, &status) == 0 else { throw StoreError(system: errno, "read the backup", path) }
+        guard status.st_mode & S_IFMT == S_IFREG else { throw StoreError(.storage, "The backup \(path) is not a file.") }
+        let version: Int64
+        var content = CopyDraft.Content()
+        do throws(SQLiteError) {
+            let backup = try Database("file:\(uriPath(path))?mode=ro&immutable=1", flags: SQLITE_OPEN_READONLY | SQLITE_OPEN_URI)
+            version = try CopyDraft.version(of: backup)
+            if StoreError(version: version, of: path) == nil { content = try CopyDraft.content(of: backup) }
+        } catch { throw StoreError(error, copying: path, to: path) }
+        if let refusal = StoreError(version: version, of: path) { throw refusal }
+        guard content.check == "ok" else { throw StoreError(.damaged, "The backup \(path) is damaged: \(content.check).") }
+        return StoreBackup(
+            path: path, downloads: content.downloads, unfinished: content.unfinished, size: ByteCount(clamping: status.st_size))
+    }
+
+    private nonisolated static func copy(
+        _ folder: StoreFolder, into draft: borrowing CopyDraft, for path: String, withSecrets: Bool
+    ) throws(StoreError) -> CopyDraft.Content {
+        let version: Int64
+        do throws(SQLiteError) {
+            let source = try reader(folder)
+            version = try draft.fill(from: source)
+        } catch { throw StoreError(error, copying: folder.database, to: path) }
+        if let refusal = StoreError(version: version, of: folder.database) { throw refusal }
+        do throws(SQLiteError) {
+            return try draft.complete(from: version) { (database: borrowing Database) throws(SQLiteError) in
+                guard !withSecrets else { return }
+                try CopyDraft.forgetSecrets(database, table: "download", key: "number")
+                try CopyDraft.forgetSecrets(database, table: "asset", key: "app || char(10) || name")
+            }
+        } catch { throw StoreError(error, copying: folder.database, to: path) }
+    }
+}

@@ -1,0 +1,107 @@
+import Glibc
+import TestSupport
+import Testing
+
+@Suite struct `The queue` {
+    private let body = patternBytes(50_000)
+
+    private func downloads(_ desk: Desk) async -> [String] {
+        (JSON(await desk.run("list", "--all", "--json").output)?.array ?? []).map {
+            "\($0["download"]?.string ?? "") \($0["state"]?.string ?? "")"
+        }
+    }
+
+    @Test func `is backed up, reset and restored`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }
+        #expect(await desk.run("get", "--quiet", server.url("/done")).status == 0)
+        _ = await desk.run("add", "--paused", "-H", "X-Token: the-secret", server.url("/later"))
+        _ = await desk.run("settings", "max-per-host", "3")
+        let copy = desk.bus.folder("queue.db")
+        let backup = await desk.run("backup", "queue.db")
+        #expect(backup.status == 0 && backup.output.hasPrefix("\(copy) (2 downloads, "), "\(backup)")
+        var status = stat()
+        #expect(stat(copy, &status) == 0 && status.st_mode & 0o777 == 0o600)
+        #expect(try #require(readFile(copy)).firstRange(of: Array("the-secret".utf8)) == nil)
+        let again = await desk.run("backup", "queue.db")
+        #expect(again.status == 3 && again.errors == "todoku: \(copy) exists already; choose another name.\n", "\(again)")
+
+        // Nobody can be asked, so nothing is lost.
+        for command in [["reset"], ["restore", "queue.db"]] {
+            let refused = await Child.run(
+                ["setsid", "--wait", Desk.command] + command, environment: desk.environment, folder: desk.bus.folder.path)
+            #expect(refused.status == 2 && refused.errors.contains("give --yes"), "\(refused)")
+        }
+        #expect(await downloads(desk) == ["2 paused", "1 finished"])
+
+        let reset = await desk.run("reset", "--yes")
+        #expect(reset.status == 0 && reset.errors == "", "\(reset)")
+        let kept = try #require(listFolder(desk.bus.folder("state/todoku")).first { $0.hasPrefix("backup-") })
+        #expect(reset.output.hasPrefix("the former queue is kept in \(desk.bus.folder("state/todoku"))/\(kept) (2 downloads, "), "\(reset)")
+        #expect(await downloads(desk).isEmpty)
+        #expect(await desk.run("settings", "max-per-host").output != "3\n")
+        #expect(fileHolds("\(desk.downloads)/done", body) && listFolder(desk.downloads) == ["done"])
+        // No number is given twice.
+        #expect(await desk.run("add", "--paused", server.url("/new")).output == "3\n")
+
+        let restored = await desk.run("restore", "--yes", "queue.db")
+        #expect(restored.status == 0 && restored.output.hasPrefix("restored \(copy) (2 downloads, "), "\(restored)")
+        #expect(await downloads(desk) == ["2 paused", "1 finished"])
+        #expect(await desk.run("settings", "max-per-host").output == "3\n")
+        #expect(await desk.run("resume", "2").status == 0)
+        #expect(await desk.run("wait", "2").succeeded(saying: "\(desk.downloads)/later\n"))
+        #expect(await desk.run("add", "--paused", server.url("/newer")).output == "4\n")
+        await desk.close()
+    }
+
+    @Test func `loses the bytes of unfinished downloads in a reset, and nothing else`() async throws {
+        let desk = await Desk()
+        let gate = Gate()
+        let server = ScriptedServer { [body] request, reply in
+            if request.path == "/half" {
+                reply.send("HTTP/1.1 200 OK\r\nContent-Length: \(body.count)\r\n\r\n")
+                reply.send(body.prefix(20_000))
+                gate.wait()
+            } else {
+                reply.serve(body, for: request)
+            }
+        }
+        #expect(await desk.run("get", "--quiet", server.url("/done")).status == 0)
+        _ = await desk.run("add", "--stall-timeout", "1h", server.url("/half"))
+        #expect(await eventually { listFolder(desk.downloads).count == 2 })
+        let reset = await desk.run("reset", "--yes", "--json")
+        let json = try #require(JSON(reset.output), "\(reset)")
+        #expect(reset.status == 0 && json["backup"]?.string?.hasSuffix(".db") == true && json["set-aside"] == .null, "\(reset)")
+        // The next start deletes what was not deleted yet.
+        #expect(await desk.run("list").status == 0)
+        #expect(await eventually { listFolder(desk.downloads) == ["done"] })
+        gate.open()
+        await desk.close()
+    }
+
+    @Test func `that is damaged is set aside by a reset`() async throws {
+        let desk = await Desk()
+        let state = desk.bus.folder.makeFolder("state/todoku")
+        writeFile("\(state)/todoku.db", patternBytes(9000))
+        let reset = await desk.run("reset", "--yes", "--json")
+        #expect(reset.status == 0, "\(reset)")
+        // The service, which is asked to cancel, has set the file aside already.
+        #expect(listFolder(state).contains { $0.hasPrefix("todoku.db.corrupt-") })
+        #expect(await downloads(desk).isEmpty)
+        await desk.close()
+    }
+
+    @Test func `is neither copied nor deleted where there is none`() async throws {
+        let desk = await Desk()
+        let backup = await desk.run("backup", "--json", "queue.db")
+        #expect(backup.status == 3 && JSON(backup.output)?["error"]?["message"]?.string?.contains("nothing to copy") == true, "\(backup)")
+        let reset = await desk.run("reset", "--yes")
+        #expect(reset.status == 0 && reset.errors == "todoku: there is no queue, so there is nothing to reset\n", "\(reset)")
+        writeFile(desk.bus.folder("text"), "no database".utf8)
+        let restore = await desk.run("restore", "--yes", "text")
+        #expect(restore.status == 3 && restore.errors.contains("is damaged"), "\(restore)")
+        #expect(await desk.run("restore", "--yes", "absent").status == 3)
+        #expect(await desk.serviceProcess() == nil && listFolder(desk.bus.folder("state")).isEmpty)
+        await desk.close()
+    }
+}
