@@ -99,6 +99,32 @@ import Testing
         await desk.close()
     }
 
+    @Test @BusActor func `reads the activation file, and asks systemd about its unit`() async throws {
+        let desk = await Desk()
+        for name in ["data/dbus-1", "data/dbus-1/services"] { desk.bus.folder.makeFolder(name) }
+        let file = desk.bus.folder("data/dbus-1/services/org.todoku.Downloader1.service")
+        func activate(_ program: String) {
+            writeFile(file, "[D-BUS Service]\nName=org.todoku.Downloader1\nExec=\(program)\nSystemdService=todokud.service\n".utf8)
+        }
+        activate("/bin/true --idle-exit 5")
+        let systemd = try StandInSystemd(on: desk.bus.address)
+        for (state, verdict, part) in [
+            (nil, "wrong", "systemd does not know todokud.service"), ("masked", "wrong", "todokud.service is masked"),
+            ("static", "found", "systemd starts the service as todokud.service"),
+        ] {
+            systemd.unitFiles = state.map { ["todokud.service": $0] } ?? [:]
+            let (status, lines) = try await examine(desk)
+            let unit = try line("unit", lines)
+            #expect(unit.verdict == verdict && unit.text.hasPrefix(part), "\(unit)")
+            #expect(status == (verdict == "wrong" ? 1 : 0))
+            #expect(try line("activation", lines).text == "\(file) starts /bin/true")
+        }
+        activate("/nowhere/todokud")
+        let activation = try line("activation", try await examine(desk).lines)
+        #expect(activation.verdict == "wrong" && activation.text.contains("/nowhere/todokud"), "\(activation)")
+        await desk.close()
+    }
+
     @Test @BusActor func `knows a notification server, a tray, a dock, logind and NetworkManager`() async throws {
         let desk = await Desk()
         let machine = await PrivateBus()
