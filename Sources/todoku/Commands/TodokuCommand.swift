@@ -17,7 +17,7 @@ struct TodokuCommand: ParsableCommand {
 
             EXIT STATUS:
               0    every download finished, or the command succeeded
-              1    a download failed, or was cancelled or removed
+              1    a download failed, or was cancelled or removed; doctor: something is wrong
               2    the command line is not valid
               3    the service refused the call, or cannot be reached
               4    fetch --exit-code: nothing new was downloaded

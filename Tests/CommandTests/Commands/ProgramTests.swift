@@ -85,7 +85,7 @@ import Testing
 
     @Test(arguments: [
         "get", "add", "batch", "fetch", "list", "show", "watch", "wait", "pause", "resume", "cancel", "retry", "remove", "open", "why",
-        "host", "limit", "settings",
+        "host", "limit", "settings", "stats", "doctor", "backup", "reset", "restore",
     ])
     func `has examples in its help`(subcommand: String) async {
         let exit = await Child.run([Desk.command, subcommand, "--help"])
@@ -96,7 +96,7 @@ import Testing
 
     @Test(arguments: [
         "get", "add", "batch", "fetch", "list", "show", "watch", "wait", "pause", "resume", "cancel", "retry", "renew", "remove", "open",
-        "why", "host", "limit", "settings",
+        "why", "host", "limit", "settings", "stats", "doctor", "backup", "reset", "restore",
     ])
     func `has each option in its man page`(subcommand: String) async throws {
         let bytes = try #require(readFile("\(repository)/data/man/todoku.1"))
