@@ -136,8 +136,8 @@ internal import Glibc
         return await start(page, activationToken) ? .opened : .failed
     }
 
-    /// Runs `xdg-open`, detached from this process: as a unit of its own where systemd has started this process, because a child would inherit
-    /// what binds this process; else in a session of its own. False if xdg-open could not run or soon reported an error.
+    /// Runs `xdg-open`, detached from this process. Where systemd has started this process, `xdg-open` becomes a unit of its own, because a
+    /// child would inherit what binds this process; else it gets a session of its own. False if it could not run or soon reported an error.
     ///
     /// - Parameter what: an absolute path, or a checked URL, so that xdg-open cannot read it as an option.
     private func start(_ what: String, _ token: String?) async -> Bool {

@@ -4,8 +4,8 @@ internal import Glibc
 
 /// Starts programs of the user as units of their own, by the systemd that runs this session (org.freedesktop.systemd1(5)).
 ///
-/// A child of a hardened service inherits all that binds the service: a browser would lose its own sandbox, and a terminal its sudo. systemd
-/// starts a unit by itself, so nothing is inherited, and the unit survives the service.
+/// A child of a hardened service inherits all that binds the service: a browser would lose its own sandbox, and a terminal its sudo. A unit
+/// is started by systemd, so it inherits nothing, and it survives the service.
 @BusActor enum TransientUnit {
     /// How a start has ended.
     enum Outcome {

@@ -4,8 +4,8 @@ internal import Glibc
 
 /// Starts the queue anew, empty or from a backup, while no daemon runs.
 ///
-/// The new database takes two things from the old one. It continues with its numbers, so that no number ever stands for two downloads. And it
-/// has a sweep for each lost download that may have a part file, so that the next start deletes these files.
+/// The new database takes two things from the old one. It continues with the numbers, so that no number ever stands for two downloads. And
+/// it has a sweep for each lost download that may have a part file, so that the next start deletes these files.
 extension Store {
     /// How long a reset waits for the daemon that has just lost its bus name, and is still saving.
     private static let longestReset: Duration = .seconds(15)
@@ -31,7 +31,8 @@ extension Store {
         folder.deleteNotes(of: nil)
         let file = try folder.makeDatabase()
         let session = try Session(folder, file, first: former.next, wait: longestWait, mostPages: mostPages)
-        try session.commit([former.sweeps.map { .sweep($0.key, directory: $0.value) }], nextNumber: former.next)
+        let sweeps = former.sweeps.map { StoreChange.sweep($0.key, directory: $0.value) }
+        try session.commit([sweeps], nextNumber: former.next)
         session.checkpoint()
         lock.note(nil)
         return aside
@@ -39,8 +40,8 @@ extension Store {
 
     /// Replaces the database in `folder` by the backup at `path`. Blocks.
     ///
-    /// Assets that the present database knows stay as they are, because their folders have changed since the backup. Part files of downloads
-    /// that are in both stay, so that these downloads resume.
+    /// Assets that the present database knows stay as they are, because their folders have changed since the backup. Downloads that are in
+    /// both keep their part files, and resume.
     ///
     /// - Returns: what was restored, and the path of a present database that could not be read and was set aside; nil: none was.
     /// - Throws: `damaged` if the backup is damaged, or no database; `newerVersion`; `inUse` if a daemon keeps the folder; `diskFull`,

@@ -24,7 +24,7 @@ struct BackupCommand: ParsableCommand {
 
     func run() throws {
         let (withSecrets, isJSON) = (secrets, output.json)
-        let backup = Program.require(json: isJSON) { () throws(CommandFailure) in
+        let backup = Program.require(json: isJSON) { () throws(CommandFailure) -> StoreBackup in
             let path = try LocalPath.absolute(file)
             return try StateChange.store { () throws(StoreError) in
                 try Store.backUp(folder: StateFiles.folder, to: path, withSecrets: withSecrets)
@@ -56,7 +56,7 @@ struct ResetCommand: ParsableCommand {
 
     func run() throws {
         let (isConfirmed, isJSON) = (yes, output.json)
-        StateChange.run(json: isJSON) { () async throws(CommandFailure) in
+        StateChange.run(json: isJSON) { () async throws(CommandFailure) -> ExitStatus in
             let change = StateChange(json: isJSON)
             guard change.isNeeded else {
                 Output.complain(catalog.text("there is no queue, so there is nothing to reset"))
@@ -65,7 +65,7 @@ struct ResetCommand: ParsableCommand {
             try change.confirm(isConfirmed, replacingBy: nil)
             let backup = try change.backUp()
             await change.cancelAll()
-            let aside = try await change.withoutService { () throws(StoreError) in
+            let aside = try await change.withoutService { () throws(StoreError) -> String? in
                 try Store.reset(folder: StateFiles.folder, settingAside: backup == nil)
             }
             change.report(backup: backup, setAside: aside)
@@ -93,7 +93,7 @@ struct RestoreCommand: ParsableCommand {
 
     func run() throws {
         let (file, isConfirmed, isJSON) = (file, yes, output.json)
-        StateChange.run(json: isJSON) { () async throws(CommandFailure) in
+        StateChange.run(json: isJSON) { () async throws(CommandFailure) -> ExitStatus in
             let path = try LocalPath.absolute(file)
             // Before anything is lost.
             let restored = try StateChange.store { () throws(StoreError) in try Store.inspect(backup: path) }

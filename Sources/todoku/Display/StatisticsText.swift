@@ -80,7 +80,7 @@ extension Statistics {
     /// A bar for the bytes of each day.
     func plot(width: Int, isUTF8: Bool, now: WallTime, _ catalog: Catalog = todoku.catalog) -> String {
         let rows = daysInOrder(now: now).map { day in (String(day.suffix(5)), days[day]?.received ?? 0) }
-        let most = rows.map(\.1).max() ?? 0
+        let most = rows.map { $0.1 }.max() ?? 0
         let sizes = rows.map { catalog.size($0.1) }
         let widest = sizes.map { TerminalText.width($0) }.max() ?? 0
         // "11-28  ████  1.2 GiB"

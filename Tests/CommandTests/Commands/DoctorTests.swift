@@ -108,10 +108,11 @@ import Testing
         }
         activate("/bin/true --idle-exit 5")
         let systemd = try StandInSystemd(on: desk.bus.address)
-        for (state, verdict, part) in [
+        let states: [(String?, String, String)] = [
             (nil, "wrong", "systemd does not know todokud.service"), ("masked", "wrong", "todokud.service is masked"),
             ("static", "found", "systemd starts the service as todokud.service"),
-        ] {
+        ]
+        for (state, verdict, part) in states {
             systemd.unitFiles = state.map { ["todokud.service": $0] } ?? [:]
             let (status, lines) = try await examine(desk)
             let unit = try line("unit", lines)
@@ -256,12 +257,13 @@ import Testing
         #expect(file.program == program && (file.unit == "todokud.service") == hasUnit)
     }
 
-    @Test(arguments: [
-        (nil, Finding.Verdict.wrong), ("", .wrong), ("libcurl/7.84.9 OpenSSL/3.0.1 nghttp2/1.5", .wrong),
-        ("libcurl/7.88.1 zlib/1.2.13", .wrong), ("libcurl/7.88.1 OpenSSL/3.0.17 zlib/1.2.13", .missing),
-        ("libcurl/7.88.1-DEV (OpenSSL/3.0.17) GnuTLS/3 nghttp2/1.52.0", .found), ("libcurl/8.14.1 OpenSSL/3.5 nghttp2/1.64", .found),
-        ("libcurl/99999999999999999999.1 OpenSSL nghttp2", .wrong), ("nonsense", .wrong),
-    ])
+    @Test(
+        arguments: [
+            (nil, Finding.Verdict.wrong), ("", .wrong), ("libcurl/7.84.9 OpenSSL/3.0.1 nghttp2/1.5", .wrong),
+            ("libcurl/7.88.1 zlib/1.2.13", .wrong), ("libcurl/7.88.1 OpenSSL/3.0.17 zlib/1.2.13", .missing),
+            ("libcurl/7.88.1-DEV (OpenSSL/3.0.17) GnuTLS/3 nghttp2/1.52.0", .found), ("libcurl/8.14.1 OpenSSL/3.5 nghttp2/1.64", .found),
+            ("libcurl/99999999999999999999.1 OpenSSL nghttp2", .wrong), ("nonsense", .wrong),
+        ] as [(String?, Finding.Verdict)])
     func `is the age of libcurl, and whether it has TLS and HTTP 2`(text: String?, verdict: Finding.Verdict) {
         #expect(LibraryExamination.curl(text).verdict == verdict)
     }

@@ -3,7 +3,7 @@ import Testing
 
 @testable import todoku
 
-@Suite struct `Statistics` {
+@Suite struct `Statistics of ended downloads` {
     private static let day: UInt64 = 24 * 3600 * 1_000_000
     /// Noon of a day, so that no time zone is another date but those beyond 11 hours.
     private static let now = WallTime(microseconds: 20_000 * day + day / 2)
@@ -31,9 +31,10 @@ import Testing
         }
     }
 
-    @Test(arguments: [
-        (0, 100, ""), (1, 100, "▏"), (100, 100, "██████████"), (50, 100, "█████"), (55, 100, "█████▌"), (200, 100, "██████████"),
-    ])
+    @Test(
+        arguments: [
+            (0, 100, ""), (1, 100, "▏"), (100, 100, "██████████"), (50, 100, "█████"), (55, 100, "█████▌"), (200, 100, "██████████"),
+        ] as [(ByteCount, ByteCount, String)])
     func `draw bars in eighths of a column`(value: ByteCount, most: ByteCount, bar: String) {
         #expect(Statistics.bar(value, of: most, columns: 10, isUTF8: true) == bar)
     }
