@@ -27,7 +27,8 @@ extension Store {
             throw StoreError(.storage, "There is no database \(folder.database) yet, so there is nothing to copy.")
         }
         guard access(path, F_OK) != 0 else { throw StoreError(.storage, "\(path) exists already; choose another name.") }
-        guard !folder.hasFaultyLog else {
+        // A daemon may have emptied the log between two reads of the first look.
+        guard !folder.hasFaultyLog || !folder.hasFaultyLog else {
             throw StoreError(.damaged, "The log of the database \(folder.database) is damaged; start Todoku, which saves what it can.")
         }
         let draft = try CopyDraft(of: path)
