@@ -10,12 +10,12 @@ extension Store {
     /// How long a reset waits for the daemon that has just lost its bus name, and is still saving.
     private static let longestReset: Duration = .seconds(15)
 
-    /// Deletes the database in `folder`, and makes an empty one. Blocks.
+    /// Replaces the database in `folder` by an empty one. Blocks.
     ///
     /// - Parameter settingAside: sets the old database aside instead of deleting it, because nobody has a copy. This is done in any case if
     ///   the database cannot be read.
     /// - Returns: the path of a database that was set aside, and is deleted a day later; nil: none was.
-    /// - Throws: `inUse` if a daemon keeps the folder; `diskFull`, `storage`.
+    /// - Throws: `inUse` if a daemon keeps the folder; `diskFull`, `storage`. The present database is then as before.
     public nonisolated static func reset(folder: String, settingAside: Bool) throws(StoreError) -> String? {
         try reset(folder: folder, settingAside: settingAside, wait: longestReset)
     }
@@ -24,18 +24,10 @@ extension Store {
         let folder = StoreFolder(path: path)
         try folder.make()
         let lock = try folder.lock(wait: wait)
-        let former = folder.former()
-        var aside: String?
-        if settingAside || !former.isRead { aside = try folder.setAside(at: time(nil)) }
-        try folder.deleteDatabase()
-        folder.deleteNotes(of: nil)
-        let file = try folder.makeDatabase()
-        let session = try Session(folder, file, first: former.next, wait: longestWait, mostPages: mostPages)
-        let sweeps = former.sweeps.map { StoreChange.sweep($0.key, directory: $0.value) }
-        try session.commit([sweeps], nextNumber: former.next)
-        session.checkpoint()
+        let draft = try CopyDraft.replacing(folder)
+        let new = try replace(folder, by: draft, of: 0, keepsAssets: false, settingAside: settingAside)
         lock.note(nil)
-        return aside
+        return new.setAside
     }
 
     /// Replaces the database in `folder` by the backup at `path`. Blocks.
@@ -52,34 +44,60 @@ extension Store {
         let folder = StoreFolder(path: folder)
         try folder.make()
         let lock = try folder.lock(wait: longestReset)
-        unlink("\(folder.restored).new")  // of a restore that was interrupted
-        let draft = try CopyDraft(of: folder.restored)
+        let draft = try CopyDraft.replacing(folder)
         let version: Int64
         do throws(SQLiteError) {
             let source = try Database("file:\(uriPath(path))?mode=ro&immutable=1", flags: SQLITE_OPEN_READONLY | SQLITE_OPEN_URI)
             version = try draft.fill(from: source)
         } catch { throw StoreError(error, copying: path, to: folder.database) }
         if let refusal = StoreError(version: version, of: path) { throw refusal }
+        let new = try replace(folder, by: draft, of: version, keepsAssets: true, settingAside: false)
+        lock.note(nil)
+        let restored = StoreBackup(path: path, downloads: new.content.downloads, unfinished: new.content.unfinished, size: new.size)
+        return (restored, new.setAside)
+    }
+
+    private struct Replacement {
+        let content: CopyDraft.Content
+        let size: ByteCount
+        let setAside: String?
+    }
+
+    /// Completes the draft with what outlives the present database, and gives it that database's name. The lock is held.
+    ///
+    /// - Parameter version: of the draft; 0: it is empty.
+    private nonisolated static func replace(
+        _ folder: StoreFolder, by draft: borrowing CopyDraft, of version: Int64, keepsAssets: Bool, settingAside: Bool
+    ) throws(StoreError) -> Replacement {
         let former = folder.former()
         let content: CopyDraft.Content
         var kept: Set<UInt64> = []
         do throws(SQLiteError) {
             content = try draft.complete(from: version) { (database: borrowing Database) throws(SQLiteError) in
-                if former.isRead { try folder.takeAssets(into: database) }
+                if keepsAssets, former.isRead { try folder.takeAssets(into: database) }
                 try database.prepare("SELECT number FROM download").each { (number: UInt64) in kept.insert(number) }
                 try former.bequeath(to: database, except: kept)
             }
-        } catch { throw StoreError(error, copying: path, to: folder.database) }
-        guard content.check == "ok" else { throw StoreError(.damaged, "The backup \(path) is damaged: \(content.check).") }
+        } catch { throw StoreError(error, copying: draft.file, to: folder.database) }
+        guard content.check == "ok" else { throw StoreError(.damaged, "The new queue is damaged: \(content.check).") }
         guard let size = draft.flush() else { throw StoreError(system: errno, "write the queue", folder.database) }
         var aside: String?
-        if !former.isRead { aside = try folder.setAside(at: time(nil)) }
-        try folder.deleteDatabase()
+        if settingAside || !former.isRead { aside = try folder.setAside(at: time(nil)) }
+        try folder.deleteLog()
         guard rename(draft.file, folder.database) == 0 else { throw StoreError(system: errno, "write the queue", folder.database) }
         guard StoreFolder.sync(folder.path) else { throw StoreError(system: errno, "write the queue", folder.path) }
-        folder.deleteNotes(of: kept)
-        lock.note(nil)
-        return (StoreBackup(path: path, downloads: content.downloads, unfinished: content.unfinished, size: size), aside)
+        folder.deleteNotes(except: kept)
+        return Replacement(content: content, size: size, setAside: aside)
+    }
+}
+
+extension CopyDraft {
+    /// Creates the draft of a new database beside that of `folder`. Deletes that of an earlier program that was interrupted. The lock is
+    /// held.
+    fileprivate static func replacing(_ folder: StoreFolder) throws(StoreError) -> CopyDraft {
+        let place = "\(folder.database).restored"
+        unlink("\(place).new")
+        return try CopyDraft(of: place)
     }
 }
 
@@ -107,15 +125,13 @@ private struct FormerDatabase {
 }
 
 extension StoreFolder {
-    fileprivate var restored: String { "\(database).restored" }
-
     /// A number above all that a lost database can have given, see `StoreOpening.nextNumber`. 1 if there never was a database.
     private var numberAfterLoss: DownloadNumber {
         let isFirst = access(database, F_OK) != 0 && errno == ENOENT && !hasSetAside
         return DownloadNumber(isFirst ? 1 : UInt64(clamping: max(1, time(nil))))
     }
 
-    /// Reads what outlives the database. The lock is held.
+    /// Reads what outlives the database, and empties its log. The lock is held.
     fileprivate func former() -> FormerDatabase {
         let unread = FormerDatabase(next: numberAfterLoss)
         var status = stat()
@@ -142,17 +158,17 @@ extension StoreFolder {
         } catch { return unread }
     }
 
-    /// Deletes the database and its log. The log goes first: beside another database, SQLite could take it for that database's.
-    fileprivate func deleteDatabase() throws(StoreError) {
-        for suffix in ["-wal", "-shm", ""] {
+    /// Deletes the log of the present database, which `former` has emptied, because SQLite could take it for that of another database.
+    fileprivate func deleteLog() throws(StoreError) {
+        for suffix in ["-wal", "-shm"] {
             guard unlink(database + suffix) == 0 || errno == ENOENT else { throw StoreError(system: errno, "delete the queue", database) }
         }
         unlink(salvaged)
         unlink(salvageDraft)
     }
 
-    /// Deletes the notes about crashes and starts of apps, and the written maps of all downloads but those in `kept`; nil: of all.
-    fileprivate func deleteNotes(of kept: Set<UInt64>?) {
+    /// Deletes the notes about crashes and starts of apps, and the written maps of all downloads but those in `kept`.
+    fileprivate func deleteNotes(except kept: Set<UInt64>) {
         unlink("\(path)/crashes")
         unlink("\(path)/starts")
         guard let handle = opendir("\(path)/segments") else { return }
@@ -162,7 +178,7 @@ extension StoreFolder {
                 $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
             }
             // A map is named NUMBER, or NUMBER.next while it replaces another.
-            guard let number = UInt64(name.prefix { $0.isNumber }), kept?.contains(number) != true else { continue }
+            guard let number = UInt64(name.prefix { $0.isNumber }), !kept.contains(number) else { continue }
             unlink("\(path)/segments/\(name)")
         }
     }
