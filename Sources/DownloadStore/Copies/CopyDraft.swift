@@ -41,13 +41,14 @@ struct CopyDraft: ~Copyable {
         return version
     }
 
-    /// Brings the copy to this program's version, changes it by `change`, and checks it.
-    func complete(from version: Int64, _ change: (borrowing Database) throws(SQLiteError) -> Void) throws(SQLiteError) -> Content {
+    /// Opens the draft, and brings it to this program's version.
+    ///
+    /// - Parameter version: its present version; 0: it is empty.
+    func open(from version: Int64) throws(SQLiteError) -> Database {
         let database = try Database(file, flags: SQLITE_OPEN_READWRITE)
         try database.execute("PRAGMA secure_delete = ON; PRAGMA trusted_schema = OFF; PRAGMA journal_mode = MEMORY")
         try Session.migrate(database, from: version, first: DownloadNumber(1))
-        try change(database)
-        return try Self.content(of: database)
+        return database
     }
 
     /// The version of a database; 0: it is none of ours.

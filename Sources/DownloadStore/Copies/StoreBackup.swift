@@ -77,11 +77,12 @@ extension Store {
         } catch { throw StoreError(error, copying: folder.database, to: path) }
         if let refusal = StoreError(version: version, of: folder.database) { throw refusal }
         do throws(SQLiteError) {
-            return try draft.complete(from: version) { (database: borrowing Database) throws(SQLiteError) in
-                guard !withSecrets else { return }
-                try CopyDraft.forgetSecrets(database, table: "download", key: "number")
-                try CopyDraft.forgetSecrets(database, table: "asset", key: "app || char(10) || name")
+            let copy = try draft.open(from: version)
+            if !withSecrets {
+                try CopyDraft.forgetSecrets(copy, table: "download", key: "number")
+                try CopyDraft.forgetSecrets(copy, table: "asset", key: "app || char(10) || name")
             }
+            return try CopyDraft.content(of: copy)
         } catch { throw StoreError(error, copying: folder.database, to: path) }
     }
 }

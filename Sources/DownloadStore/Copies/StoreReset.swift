@@ -73,11 +73,11 @@ extension Store {
         let content: CopyDraft.Content
         var kept: Set<UInt64> = []
         do throws(SQLiteError) {
-            content = try draft.complete(from: version) { (database: borrowing Database) throws(SQLiteError) in
-                if keepsAssets, former.isRead { try folder.takeAssets(into: database) }
-                try database.prepare("SELECT number FROM download").each { (number: UInt64) in kept.insert(number) }
-                try former.bequeath(to: database, except: kept)
-            }
+            let database = try draft.open(from: version)
+            if keepsAssets, former.isRead { try folder.takeAssets(into: database) }
+            try database.prepare("SELECT number FROM download").each { (number: UInt64) in kept.insert(number) }
+            try former.bequeath(to: database, except: kept)
+            content = try CopyDraft.content(of: database)
         } catch { throw StoreError(error, copying: draft.file, to: folder.database) }
         guard content.check == "ok" else { throw StoreError(.damaged, "The new queue is damaged: \(content.check).") }
         guard let size = draft.flush() else { throw StoreError(system: errno, "write the queue", folder.database) }
