@@ -131,6 +131,7 @@ public actor Store {
     /// - Returns: where the damaged database is now; nil if none was salvaged.
     private func takeSalvaged(at now: time_t) throws(StoreError) -> String? {
         unlink(folder.salvageDraft)
+        unlink(folder.resetDraft)
         guard access(folder.salvaged, F_OK) == 0 else { return nil }
         let aside = try folder.setAside(at: now)
         guard rename(folder.salvaged, folder.database) == 0 else { throw StoreError(system: errno, "open the database", folder.database) }

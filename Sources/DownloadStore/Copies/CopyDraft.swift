@@ -15,11 +15,15 @@ struct CopyDraft: ~Copyable {
     /// The empty file that SQLite fills.
     let file: String
 
-    /// Creates the draft of a copy that will be at `path`.
-    init(of path: String) throws(StoreError) {
-        let file = "\(path).new"
+    /// Creates the draft as a new file.
+    init(at file: String) throws(StoreError) {
         let descriptor = Glibc.open(file, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o600)
-        guard descriptor >= 0 else { throw StoreError(system: errno, "write the copy", file) }
+        guard descriptor >= 0 else {
+            let code = errno
+            guard code == EEXIST else { throw StoreError(system: code, "write the copy", file) }
+            throw StoreError(
+                .storage, "\(file) is in the way: another backup is being written, or one was interrupted. Delete the file and try again.")
+        }
         // Closed before SQLite opens the file, because SQLite locks by fcntl(2).
         close(descriptor)
         self.file = file  // from here on, `deinit` deletes the file
@@ -35,6 +39,8 @@ struct CopyDraft: ~Copyable {
     /// - Returns: the version of the database; 0: it is none of ours, so nothing was copied.
     func fill(from source: borrowing Database) throws(SQLiteError) -> Int64 {
         source.waitWhenBusy(milliseconds: 5000)
+        // The source may be a stranger's.
+        try source.execute("PRAGMA trusted_schema = OFF")
         let version = try Self.version(of: source)
         guard (1...Schema.version).contains(version) else { return version }
         try source.prepare("VACUUM INTO ?").run(file)
@@ -57,14 +63,28 @@ struct CopyDraft: ~Copyable {
         return try max(0, database.number("PRAGMA user_version"))
     }
 
-    /// Checks the pages of a database, and counts its downloads.
+    /// Checks the schema and the pages of a database, and counts its downloads.
     static func content(of database: borrowing Database) throws(SQLiteError) -> Content {
         var content = Content()
+        // A stranger's trigger or view would work inside the service. The only indexes are those that SQLite makes for a key.
+        let foreign = try database.number(
+            "SELECT count(*) FROM sqlite_schema WHERE sql IS NOT NULL AND (type <> 'table' OR rootpage = 0)")
+        guard foreign == 0 else {
+            content.check = "it has a trigger, a view or an index that Todoku did not create"
+            return content
+        }
         try database.prepare("PRAGMA quick_check(1)").each { (answer: String) in content.check = answer }
         content.downloads = try database.number("SELECT count(*) FROM download")
         content.unfinished = try database.number(
             "SELECT count(*) FROM download WHERE state NOT IN ('finished', 'failed', 'cancelled')")
         return content
+    }
+
+    /// Fails unless a database of this program's version has all tables, with all columns.
+    static func readTables(of database: borrowing Database) throws(SQLiteError) {
+        for table in try SalvagedRows.tables(of: Schema.version) {
+            try database.prepare("SELECT \(table.columns.joined(separator: ", ")) FROM \(table.name) LIMIT 0").eachRow { _ in }
+        }
     }
 
     /// Brings the copy to disk.
@@ -108,7 +128,8 @@ extension StoreError {
         switch error.code {
         case SQLITE_FULL: self.init(system: ENOSPC, "write the copy", path)
         case SQLITE_IOERR where [ENOSPC, EDQUOT].contains(error.systemCode): self.init(system: error.systemCode, "write the copy", path)
-        case SQLITE_NOTADB, SQLITE_CORRUPT: self.init(.damaged, "The database \(source) is damaged: \(cause).")
+        // The statements are known to be right, so an error in a statement is the fault of the tables.
+        case SQLITE_NOTADB, SQLITE_CORRUPT, SQLITE_ERROR: self.init(.damaged, "The database \(source) is damaged: \(cause).")
         case SQLITE_BUSY, SQLITE_LOCKED: self.init(.inUse, "Another program holds the database \(source); close it and try again.")
         default: self.init(.storage, "The database \(source) could not be copied to \(path): \(cause).")
         }

@@ -31,8 +31,8 @@ extension Store {
         guard !folder.hasFaultyLog || !folder.hasFaultyLog else {
             throw StoreError(.damaged, "The log of the database \(folder.database) is damaged; start Todoku, which saves what it can.")
         }
-        let draft = try CopyDraft(of: path)
-        let content = try copy(folder, into: draft, for: path, withSecrets: withSecrets)
+        let draft = try CopyDraft(at: "\(path).new")
+        let content = try fill(draft, from: folder, for: path, withSecrets: withSecrets)
         guard content.check == "ok" else {
             throw StoreError(.damaged, "The database \(folder.database) is damaged: \(content.check).")
         }
@@ -52,12 +52,16 @@ extension Store {
     /// - Throws: as `restore`.
     public nonisolated static func inspect(backup path: String) throws(StoreError) -> StoreBackup {
         var status = stat()
-        guard stat(path, &status) == 0 else { throw StoreError(system: errno, "read the backup", path) }
+        guard stat(path, &status) == 0, access(path, R_OK) == 0 else {
+            throw StoreError(.storage, "The backup \(path) cannot be read: \(String(cString: strerror(errno))).")
+        }
         guard status.st_mode & S_IFMT == S_IFREG else { throw StoreError(.storage, "The backup \(path) is not a file.") }
+        try refuseLog(beside: path)
         let version: Int64
         var content = CopyDraft.Content()
         do throws(SQLiteError) {
             let backup = try Database("file:\(uriPath(path))?mode=ro&immutable=1", flags: SQLITE_OPEN_READONLY | SQLITE_OPEN_URI)
+            try backup.execute("PRAGMA trusted_schema = OFF")
             version = try CopyDraft.version(of: backup)
             if StoreError(version: version, of: path) == nil { content = try CopyDraft.content(of: backup) }
         } catch { throw StoreError(error, copying: path, to: path) }
@@ -67,22 +71,42 @@ extension Store {
             path: path, downloads: content.downloads, unfinished: content.unfinished, size: ByteCount(clamping: status.st_size))
     }
 
-    private nonisolated static func copy(
-        _ folder: StoreFolder, into draft: borrowing CopyDraft, for path: String, withSecrets: Bool
+    /// A log beside the file has newer rows, which `restore` would not read: the file is a queue in use, or one that was set aside.
+    private nonisolated static func refuseLog(beside path: String) throws(StoreError) {
+        guard let real = realpath(path, nil) else {
+            throw StoreError(.storage, "The backup \(path) cannot be read: \(String(cString: strerror(errno))).")
+        }
+        defer { free(real) }
+        let log = "\(String(cString: real))-wal"
+        var status = stat()
+        guard stat(log, &status) != 0 || status.st_size == 0 else {
+            throw StoreError(.storage, "\(path) is no backup, because \(log) has some of its changes; choose a file of todoku backup.")
+        }
+    }
+
+    private nonisolated static func fill(
+        _ draft: borrowing CopyDraft, from folder: StoreFolder, for path: String, withSecrets: Bool
     ) throws(StoreError) -> CopyDraft.Content {
         let version: Int64
         do throws(SQLiteError) {
-            let source = try reader(folder)
+            let source = try snapshotReader(folder)
             version = try draft.fill(from: source)
         } catch { throw StoreError(error, copying: folder.database, to: path) }
         if let refusal = StoreError(version: version, of: folder.database) { throw refusal }
         do throws(SQLiteError) {
-            let copy = try draft.open(from: version)
+            let database = try draft.open(from: version)
             if !withSecrets {
-                try CopyDraft.forgetSecrets(copy, table: "download", key: "number")
-                try CopyDraft.forgetSecrets(copy, table: "asset", key: "app || char(10) || name")
+                try CopyDraft.forgetSecrets(database, table: "download", key: "number")
+                try CopyDraft.forgetSecrets(database, table: "asset", key: "app || char(10) || name")
             }
-            return try CopyDraft.content(of: copy)
+            return try CopyDraft.content(of: database)
         } catch { throw StoreError(error, copying: folder.database, to: path) }
+    }
+
+    /// A connection that sees one moment, whatever a daemon writes meanwhile. Unlike `reader`, it takes SQLite's locks, and may create a log
+    /// for the time that it is open. In a folder that cannot be written there is no daemon.
+    private nonisolated static func snapshotReader(_ folder: StoreFolder) throws(SQLiteError) -> Database {
+        guard access(folder.path, W_OK) == 0 else { return try reader(folder) }
+        return try Database(folder.database, flags: SQLITE_OPEN_READWRITE)
     }
 }

@@ -25,7 +25,7 @@ extension Store {
         try folder.make()
         let lock = try folder.lock(wait: wait)
         let draft = try CopyDraft.replacing(folder)
-        let new = try replace(folder, by: draft, of: 0, keepsAssets: false, settingAside: settingAside)
+        let new = try replace(folder, by: draft, Origin(path: folder.database, version: 0), settingAside: settingAside)
         lock.note(nil)
         return new.setAside
     }
@@ -41,6 +41,7 @@ extension Store {
     public nonisolated static func restore(
         folder: String, from path: String
     ) throws(StoreError) -> (restored: StoreBackup, setAside: String?) {
+        _ = try inspect(backup: path)
         let folder = StoreFolder(path: folder)
         try folder.make()
         let lock = try folder.lock(wait: longestReset)
@@ -51,10 +52,17 @@ extension Store {
             version = try draft.fill(from: source)
         } catch { throw StoreError(error, copying: path, to: folder.database) }
         if let refusal = StoreError(version: version, of: path) { throw refusal }
-        let new = try replace(folder, by: draft, of: version, keepsAssets: true, settingAside: false)
+        let new = try replace(folder, by: draft, Origin(path: path, version: version), settingAside: false)
         lock.note(nil)
         let restored = StoreBackup(path: path, downloads: new.content.downloads, unfinished: new.content.unfinished, size: new.size)
         return (restored, new.setAside)
+    }
+
+    /// Where the content of a draft comes from.
+    private struct Origin {
+        let path: String
+        /// The version of the draft; 0: it is empty.
+        let version: Int64
     }
 
     private struct Replacement {
@@ -64,28 +72,22 @@ extension Store {
     }
 
     /// Completes the draft with what outlives the present database, and gives it that database's name. The lock is held.
-    ///
-    /// - Parameter version: of the draft; 0: it is empty.
     private nonisolated static func replace(
-        _ folder: StoreFolder, by draft: borrowing CopyDraft, of version: Int64, keepsAssets: Bool, settingAside: Bool
+        _ folder: StoreFolder, by draft: borrowing CopyDraft, _ origin: Origin, settingAside: Bool
     ) throws(StoreError) -> Replacement {
-        let former = folder.former()
+        let former = try folder.former()
         let content: CopyDraft.Content
-        var kept: Set<UInt64> = []
+        let kept: Set<UInt64>
         do throws(SQLiteError) {
-            let database = try draft.open(from: version)
-            if keepsAssets, former.isRead { try folder.takeAssets(into: database) }
-            try database.prepare("SELECT number FROM download").each { (number: UInt64) in kept.insert(number) }
-            try former.bequeath(to: database, except: kept)
+            let database = try draft.open(from: origin.version)
+            try CopyDraft.readTables(of: database)
+            if origin.version > 0, former.isRead { try folder.takeAssets(into: database) }
+            kept = try former.bequeath(to: database)
             content = try CopyDraft.content(of: database)
-        } catch { throw StoreError(error, copying: draft.file, to: folder.database) }
-        guard content.check == "ok" else { throw StoreError(.damaged, "The new queue is damaged: \(content.check).") }
+        } catch { throw StoreError(error, copying: origin.path, to: folder.database) }
+        guard content.check == "ok" else { throw StoreError(.damaged, "The database \(origin.path) is damaged: \(content.check).") }
         guard let size = draft.flush() else { throw StoreError(system: errno, "write the queue", folder.database) }
-        var aside: String?
-        if settingAside || !former.isRead { aside = try folder.setAside(at: time(nil)) }
-        try folder.deleteLog()
-        guard rename(draft.file, folder.database) == 0 else { throw StoreError(system: errno, "write the queue", folder.database) }
-        guard StoreFolder.sync(folder.path) else { throw StoreError(system: errno, "write the queue", folder.path) }
+        let aside = try folder.replaceDatabase(by: draft.file, settingAside: settingAside || !former.isRead)
         folder.deleteNotes(except: kept)
         return Replacement(content: content, size: size, setAside: aside)
     }
@@ -95,76 +97,139 @@ extension CopyDraft {
     /// Creates the draft of a new database beside that of `folder`. Deletes that of an earlier program that was interrupted. The lock is
     /// held.
     fileprivate static func replacing(_ folder: StoreFolder) throws(StoreError) -> CopyDraft {
-        let place = "\(folder.database).restored"
-        unlink("\(place).new")
-        return try CopyDraft(of: place)
+        unlink(folder.resetDraft)
+        return try CopyDraft(at: folder.resetDraft)
     }
 }
 
 /// What outlives a database.
 private struct FormerDatabase {
+    /// A part file that may be there.
+    struct Part: Equatable {
+        var directory: String
+        /// When its download was queued. Together with the number, this tells a download from those of another machine. nil: the download
+        /// is off the list.
+        var queuedAt: Int64?
+    }
+
     /// Whether the database was read; false also if there was none.
     var isRead = false
+    /// Whether another program keeps the log from being emptied.
+    var isHeld = false
     /// Greater than every number that it gave.
-    var next: DownloadNumber
-    /// The folders of part files that may be there, by download.
-    var sweeps: [DownloadNumber: String] = [:]
+    var next: UInt64
+    var parts: [UInt64: Part] = [:]
 
-    /// Raises the next number of `database`, and adds the sweeps of downloads that it does not have.
-    func bequeath(to database: borrowing Database, except kept: Set<UInt64>) throws(SQLiteError) {
-        var number = next.value
+    /// Raises the next number of `database`, and adds the sweeps of part files that none of its downloads continues.
+    ///
+    /// - Returns: the downloads that continue with the part files and the written maps that they have.
+    func bequeath(to database: borrowing Database) throws(SQLiteError) -> Set<UInt64> {
+        var number = next
         try database.prepare("SELECT value FROM setting WHERE key = '\(Session.nextNumberKey)'").each { (value: String) in
-            number = max(number, UInt64(value) ?? 1)
+            number = max(number, Session.number(in: value) ?? 1)
+        }
+        var kept: Set<UInt64> = []
+        try database.prepare("SELECT number, directory, queued_at FROM download").each {
+            (number: UInt64, directory: String, queuedAt: Int64) in
+            if !isRead || parts[number] == Part(directory: directory, queuedAt: queuedAt) { kept.insert(number) }
         }
         try database.execute("BEGIN")
         try database.prepare("INSERT OR REPLACE INTO setting (key, value) VALUES (?, ?)").run(Session.nextNumberKey, String(number))
         let sweep = try database.prepare("INSERT OR REPLACE INTO sweep (number, directory) VALUES (?, ?)")
-        for (number, directory) in sweeps where !kept.contains(number.value) { try sweep.run(number.value, directory) }
+        for (number, part) in parts where !kept.contains(number) { try sweep.run(number, part.directory) }
         try database.execute("COMMIT")
+        return kept
     }
 }
 
 extension StoreFolder {
     /// A number above all that a lost database can have given, see `StoreOpening.nextNumber`. 1 if there never was a database.
-    private var numberAfterLoss: DownloadNumber {
+    private var numberAfterLoss: UInt64 {
         let isFirst = access(database, F_OK) != 0 && errno == ENOENT && !hasSetAside
-        return DownloadNumber(isFirst ? 1 : UInt64(clamping: max(1, time(nil))))
+        return isFirst ? 1 : UInt64(clamping: max(1, time(nil)))
     }
 
     /// Reads what outlives the database, and empties its log. The lock is held.
-    fileprivate func former() -> FormerDatabase {
+    ///
+    /// - Throws: `inUse` if another program holds the database; `diskFull`, `storage`.
+    fileprivate func former() throws(StoreError) -> FormerDatabase {
         let unread = FormerDatabase(next: numberAfterLoss)
         var status = stat()
         guard stat(database, &status) == 0, status.st_size > 0, !hasFaultyLog else { return unread }
-        do throws(SQLiteError) {
-            // Not read only: a daemon that was killed has left a log and its index.
-            let database = try Database(self.database, flags: SQLITE_OPEN_READWRITE)
-            database.waitWhenBusy(milliseconds: 5000)
-            let version = try CopyDraft.version(of: database)
-            guard version > 0, version <= Schema.version else { return unread }
-            var (next, sweeps): (UInt64, [DownloadNumber: String]) = (1, [:])
-            try database.prepare("SELECT value FROM setting WHERE key = '\(Session.nextNumberKey)'").each { (value: String) in
-                next = max(next, UInt64(value) ?? 1)
-            }
-            try database.prepare("SELECT max(number) FROM download").each { (number: UInt64) in next = max(next, number +| 1) }
-            // A finished download has no part file. Sweeps of descriptors, which have no folder, end with the daemon.
-            try database.prepare(
-                """
-                SELECT number, directory FROM sweep WHERE directory <> ''
-                UNION SELECT number, directory FROM download WHERE state <> 'finished' AND directory <> ''
-                """
-            ).each { (number: UInt64, directory: String) in sweeps[DownloadNumber(number)] = directory }
-            return FormerDatabase(isRead: true, next: DownloadNumber(min(next, UInt64(Int64.max) / 2)), sweeps: sweeps)
-        } catch { return unread }
+        let former: FormerDatabase?
+        do throws(SQLiteError) { former = try readFormer() } catch {
+            // These errors say nothing about the file.
+            guard ![SQLITE_BUSY, SQLITE_LOCKED, SQLITE_FULL, SQLITE_NOMEM].contains(error.code) else { throw StoreError(error, self) }
+            return unread
+        }
+        guard let former else { return unread }
+        guard !former.isHeld else {
+            throw StoreError(.inUse, "Another program holds the database \(database); close it and try again.")
+        }
+        return former
     }
 
-    /// Deletes the log of the present database, which `former` has emptied, because SQLite could take it for that of another database.
-    fileprivate func deleteLog() throws(StoreError) {
-        for suffix in ["-wal", "-shm"] {
-            guard unlink(database + suffix) == 0 || errno == ENOENT else { throw StoreError(system: errno, "delete the queue", database) }
+    /// - Returns: nil if the database is none of ours, or a newer Todoku's.
+    private func readFormer() throws(SQLiteError) -> FormerDatabase? {
+        // Not read only: a daemon that was killed has left a log and its index.
+        let database = try Database(self.database, flags: SQLITE_OPEN_READWRITE)
+        database.waitWhenBusy(milliseconds: 5000)
+        let version = try CopyDraft.version(of: database)
+        guard version > 0, version <= Schema.version else { return nil }
+        try database.execute("PRAGMA secure_delete = ON; PRAGMA trusted_schema = OFF")
+        // As the next start would do.
+        try Session.migrate(database, from: version, first: DownloadNumber(1))
+        var former = FormerDatabase(isRead: true, next: 1)
+        try database.prepare("SELECT value FROM setting WHERE key = '\(Session.nextNumberKey)'").each { (value: String) in
+            former.next = max(former.next, Session.number(in: value) ?? 1)
         }
+        try database.prepare("SELECT max(number) FROM download WHERE number BETWEEN 0 AND \(Session.largestNumber)").each {
+            (number: UInt64) in former.next = max(former.next, number +| 1)
+        }
+        // A finished download has no part file. A sweep of a descriptor, which has no folder, ends with the daemon. A sweep comes behind
+        // its download and replaces it here, because the part file is useless.
+        let found = try database.prepare(
+            """
+            SELECT number, directory, queued_at FROM download WHERE state <> 'finished' AND directory <> ''
+            UNION ALL SELECT number, directory, NULL FROM sweep WHERE directory <> ''
+            """)
+        try found.each { (number: UInt64, directory: String, queuedAt: Int64?) in
+            former.parts[number] = FormerDatabase.Part(directory: directory, queuedAt: queuedAt)
+        }
+        // SQLite could read a log that is left as that of the new database.
+        former.isHeld = try database.number("PRAGMA wal_checkpoint(TRUNCATE)") != 0
+        return former
+    }
+
+    /// Gives a complete draft, which is on disk, the name of the database.
+    ///
+    /// A process that dies on the way leaves either the former database or the new one. Where the former one is set aside, the new one may
+    /// still be named `salvaged`; the next start takes that file.
+    ///
+    /// - Returns: where the former database is now; nil: it was deleted, or there was none.
+    fileprivate func replaceDatabase(by draft: String, settingAside: Bool) throws(StoreError) -> String? {
+        // What an interrupted start has left would replace the new database at the next start.
         unlink(salvaged)
         unlink(salvageDraft)
+        var aside: String?
+        if settingAside {
+            guard rename(draft, salvaged) == 0 else { throw StoreError(system: errno, "write the queue", database) }
+            do throws(StoreError) {
+                guard Self.sync(path) else { throw StoreError(system: errno, "write the queue", path) }
+                aside = try setAside(at: time(nil))
+            } catch {
+                unlink(salvaged)
+                throw error
+            }
+            guard rename(salvaged, database) == 0 else { throw StoreError(system: errno, "write the queue", database) }
+        } else {
+            for suffix in ["-wal", "-shm"] {
+                guard unlink(database + suffix) == 0 || errno == ENOENT else { throw StoreError(system: errno, "delete the log", database) }
+            }
+            guard rename(draft, database) == 0 else { throw StoreError(system: errno, "write the queue", database) }
+        }
+        guard Self.sync(path) else { throw StoreError(system: errno, "write the queue", path) }
+        return aside
     }
 
     /// Deletes the notes about crashes and starts of apps, and the written maps of all downloads but those in `kept`.
@@ -183,12 +248,18 @@ extension StoreFolder {
         }
     }
 
-    /// Copies the assets of the present database over those of `database`, if both have the same version.
+    /// Copies the assets of the present database, which `former` has migrated, over those of `database`.
     fileprivate func takeAssets(into database: borrowing Database) throws(SQLiteError) {
         try database.prepare("ATTACH ? AS present").run(self.database)
-        if try database.number("PRAGMA present.user_version") == Schema.version {
-            try database.execute("INSERT OR REPLACE INTO main.asset (\(AssetColumn.names)) SELECT \(AssetColumn.names) FROM present.asset")
-        }
+        try database.execute("INSERT OR REPLACE INTO main.asset (\(AssetColumn.names)) SELECT \(AssetColumn.names) FROM present.asset")
         try database.execute("DETACH present")
     }
+}
+
+extension Session {
+    /// The largest number that a service assigns.
+    static let largestNumber = UInt64(Int64.max) / 2
+
+    /// The number in the text of a setting; nil if it has none that a service may have assigned.
+    fileprivate static func number(in text: String) -> UInt64? { UInt64(text).flatMap { $0 <= largestNumber ? $0 : nil } }
 }
