@@ -35,6 +35,15 @@ public struct ServiceHolds: Error, CustomStringConvertible, Sendable {
     private static let patience: Duration = .seconds(15)
     private static let program = "todokud"
 
+    /// The folder in which the running service keeps its database, as its environment says; nil: it does not run, or cannot be seen.
+    public static func folder() async -> String? {
+        guard let connection = try? await Connection.anotherToSession(within: BusProbe.patience) else { return nil }
+        guard let number = await BusProbe(connection).process(of: BusName.service) else { return nil }
+        let observed = await Pool.programs.value(within: BusProbe.patience) { ObservedProcess(number) }
+        guard let environment = observed?.environment else { return nil }
+        return "\(Folders.state(environment: environment))/todoku"
+    }
+
     /// Sends SIGTERM to the owner of the name, and waits until the name is free. Does nothing if the name has no owner, or there is no bus.
     public static func end() async throws(ServiceHolds) {
         guard let connection = try? await Connection.anotherToSession(within: BusProbe.patience) else { return }

@@ -57,12 +57,13 @@ struct ResetCommand: ParsableCommand {
     func run() throws {
         let (isConfirmed, isJSON) = (yes, output.json)
         StateChange.run(json: isJSON) { () async throws(CommandFailure) -> ExitStatus in
-            let change = StateChange(json: isJSON)
+            var change = try await StateChange.begin(json: isJSON)
             guard change.isNeeded else {
                 Output.complain(catalog.text("there is no queue, so there is nothing to reset"))
                 return .success
             }
             try change.confirm(isConfirmed, replacingBy: nil)
+            await change.salvage()
             let backup = try change.backUp()
             await change.cancelAll()
             let aside = try await change.withoutService { () throws(StoreError) -> String? in
@@ -97,7 +98,7 @@ struct RestoreCommand: ParsableCommand {
             let path = try LocalPath.absolute(file)
             // Before anything is lost.
             let restored = try StateChange.store { () throws(StoreError) in try Store.inspect(backup: path) }
-            let change = StateChange(json: isJSON)
+            let change = try await StateChange.begin(json: isJSON)
             var backup: StoreBackup?
             if change.isNeeded {
                 try change.confirm(isConfirmed, replacingBy: restored)

@@ -14,11 +14,26 @@ internal import Upkeep
     private static let tries = 3
 
     private let isJSON: Bool
-    private let present: StoreExamination
+    private var present: StoreExamination
+    /// The path of a damaged database that the service has set aside for this change.
+    private var damaged: String?
 
-    init(json: Bool) {
+    private init(json: Bool) {
         isJSON = json
         present = Store.examine(folder: StateFiles.folder)
+    }
+
+    /// Examines the queue.
+    ///
+    /// - Throws: if the running service keeps its queue in another folder. The wrong queue would be replaced.
+    static func begin(json: Bool) async throws(CommandFailure) -> StateChange {
+        if let folder = await ServiceEnd.folder(), folder != StateFiles.folder {
+            let text = catalog.text(
+                "the service keeps its queue in %1$s, and this command looks into %2$s; give both the same XDG_STATE_HOME", folder,
+                StateFiles.folder)
+            throw CommandFailure(.refused, text)
+        }
+        return StateChange(json: json)
     }
 
     /// Runs `body` on the main thread's loop, and ends the program with its status.
@@ -78,6 +93,18 @@ internal import Upkeep
         return lines
     }
 
+    /// Starts the service if the queue is damaged. The service saves all downloads that can be read, and so their part files are known.
+    mutating func salvage() async {
+        guard case .damaged = present.condition else { return }
+        do throws(ClientError) {
+            let client = try await DownloaderClient.connect()
+            _ = try await client.status()
+        } catch { return }  // then the queue is set aside unread
+        let before = present.setAside
+        present = Store.examine(folder: StateFiles.folder)
+        damaged = present.setAside.first { !before.contains($0) }
+    }
+
     /// Copies the queue beside itself. nil: it cannot be read.
     func backUp() throws(CommandFailure) -> StoreBackup? {
         guard present.condition == .good else { return nil }
@@ -88,13 +115,13 @@ internal import Upkeep
 
     /// Has the service cancel all downloads, so that their apps hear of it. Without the service, the bytes are deleted at its next start.
     func cancelAll() async {
-        guard present.unfinished > 0 || present.condition != .good else { return }
+        guard present.unfinished > 0 else { return }
         do throws(ClientError) {
             let client = try await DownloaderClient.connect()
             try await client.cancelAll()
             for _ in 0..<Self.patience {
                 if try await client.status().remaining == 0 { return }
-                await withCheckedContinuation { continuation in
+                await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
                     Poller.shared.schedule(after: .seconds(1)) { continuation.resume() }
                 }
             }
@@ -115,8 +142,9 @@ internal import Upkeep
         throw CommandFailure(.refused, catalog.text("other programs start the service again and again; end them first"))
     }
 
-    /// - Parameter aside: the path of a former queue that could not be copied.
-    func report(backup: StoreBackup?, restored: StoreBackup? = nil, setAside aside: String?) {
+    /// - Parameter setAside: the path of a former queue that could not be copied.
+    func report(backup: StoreBackup?, restored: StoreBackup? = nil, setAside: String?) {
+        let aside = setAside ?? damaged
         if isJSON {
             let members: [(String, JSON)] = [
                 ("restored", JSON(restored?.path)), ("backup", JSON(backup?.path)), ("set-aside", JSON(aside)),
