@@ -27,10 +27,6 @@ internal import Glibc
                 reply(ObjectPath("\(path)/job/\(systemd.units.count)"))
                 systemd.run(terms.0, properties)
             },
-            Row(MethodOf(manager, "ResetFailedUnit", in: String.self)) { systemd, unit, reply in
-                systemd.reset.append(unit)
-                reply()
-            },
             Row(MethodOf(manager, "GetUnitFileState", in: String.self, out: String.self)) { systemd, unit, reply in
                 guard let state = systemd.unitFiles[unit] else {
                     throw DBusError("org.freedesktop.DBus.Error.FileNotFound", "No such file or directory")
@@ -43,8 +39,6 @@ internal import Glibc
     private var isSubscribed = false
     /// The started units, in order.
     public private(set) var units: [(name: String, properties: [String: Variant])] = []
-    /// The failed units that were forgotten on request.
-    public private(set) var reset: [String] = []
     public var refuses = false
     /// The states of unit files, by their names.
     public var unitFiles: [String: String] = [:]
@@ -64,18 +58,35 @@ internal import Glibc
             let pair = entry.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false).map(String.init)
             environment[pair[0]] = pair[1]
         }
-        let final = environment
+        let (final, command) = (environment, arguments.map { Self.expanded($0) })
+        // Its job has a number, and has not begun.
+        report(unit, "inactive", job: 7)
         BusActor.spawn { [weak self] in
-            let exit = await Child.run(arguments, environment: final)
+            let exit = await Child.run(command, environment: final)
             self?.report(unit, exit.status == 0 ? "inactive" : "failed")
         }
     }
 
-    private func report(_ unit: String, _ state: String) {
+    /// An argument as systemd passes it on (systemd.service(5), "Command lines"): `$$` is a dollar sign, and every other dollar sign begins
+    /// the name of a variable. Here the value of a variable is "VALUE", and its name stays behind the value.
+    private static func expanded(_ argument: String) -> String {
+        var text = String.UnicodeScalarView()
+        var rest = argument.unicodeScalars[...]
+        while let scalar = rest.popFirst() {
+            if scalar != "$" || rest.first == "$" { text.append(scalar) } else { text.append(contentsOf: "VALUE".unicodeScalars) }
+            if scalar == "$", rest.first == "$" { rest.removeFirst() }
+        }
+        return String(text)
+    }
+
+    /// - Parameter job: the number of the unit's job; 0: none.
+    private func report(_ unit: String, _ state: String, job: UInt32 = 0) {
         guard isSubscribed else { return }
         let path = ObjectPath("\(Self.path)/unit/\(ObjectPath.escape(unit))")
-        connection.send(
-            Standard.propertiesChanged.message(from: path, ("org.freedesktop.systemd1.Unit", ["ActiveState": .string(state)], [])))
+        let changed: [String: Variant] = [
+            "ActiveState": .string(state), "Job": .structure([.uint32(job), .objectPath(ObjectPath("/"))]),
+        ]
+        connection.send(Standard.propertiesChanged.message(from: path, ("org.freedesktop.systemd1.Unit", changed, [])))
     }
 
     private final class Tree: ObjectTree {
