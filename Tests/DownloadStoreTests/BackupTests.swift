@@ -58,6 +58,45 @@ private var secretRecord: DownloadRecord {
         #expect(try await content(of: target("b")).records == [plainRecord(1), plainRecord(2)])
     }
 
+    @Test func `is of one moment, although a daemon writes and empties its log meanwhile`() async throws {
+        let target = TemporaryFolder()
+        try await withStore(folder.path) { store, _ in
+            for copy in 1...20 {
+                async let writing: Void = commitRounds(store, from: UInt64(copy) * 10)
+                let backup = try Store.backUp(folder: folder.path, to: target("\(copy)"), withSecrets: true)
+                try await writing
+                // Each commit gives all records the same number.
+                let received = Set(try await content(of: backup.path).records.map(\.received))
+                #expect(received.count <= 1, "\(received)")
+            }
+        }
+    }
+
+    private func commitRounds(_ store: Store, from first: UInt64) async throws {
+        for round in first..<first + 10 {
+            let changes = (1...400 as ClosedRange<UInt64>).map { number in
+                var record = plainRecord(number)
+                record.received = round
+                return StoreChange.put(record)
+            }
+            try await store.commit(changes, nextNumber: DownloadNumber(401))
+            await store.tidy()
+        }
+    }
+
+    @Test func `that was interrupted leaves a draft that is named, and that a daemon deletes a day later`() async throws {
+        try await save(folder.path, [.put(secretRecord)], next: 2)
+        for name in ["backup-1.db.new", "backup-2.db.new", "mine.new"] { writeFile(folder(name), "x".utf8) }
+        let taken = await storeError { _ = try Store.backUp(folder: folder.path, to: folder("backup-1.db"), withSecrets: false) }
+        #expect(taken?.message.hasPrefix("\(folder("backup-1.db.new")) is in the way: ") == true, "\(taken?.message ?? "no error")")
+        for name in ["backup-1.db.new", "mine.new"] {
+            let aged = [timeval(tv_sec: time(nil) - 90_000, tv_usec: 0), timeval(tv_sec: time(nil) - 90_000, tv_usec: 0)]
+            #expect(utimes(folder(name), aged) == 0)
+        }
+        _ = try await reopened(folder.path)
+        #expect(listFolder(folder.path).filter { $0.hasSuffix(".new") } == ["backup-2.db.new", "mine.new"])
+    }
+
     @Test func `has passwords and headers only if asked`() async throws {
         try await save(folder.path, [.put(secretRecord), .put(plainRecord(2))], next: 3)
         let target = TemporaryFolder()
@@ -134,6 +173,47 @@ private var secretRecord: DownloadRecord {
         #expect(state.records.isEmpty && state.nextNumber.value > 1_700_000_000)
     }
 
+    @Test func `goes on with the numbers of a strange row, as a daemon does`() async throws {
+        try await save(folder.path, [.put(plainRecord(3))], next: 4)
+        try tamper(folder.path, "UPDATE setting SET value = '9' WHERE key = 'next-number'")
+        try tamper(
+            folder.path,
+            """
+            INSERT INTO download SELECT -5, state, wait_reason, wait_until, position, queued_at, received, total, batch, is_fetch, url,
+                directory, options FROM download
+            """)
+        _ = try Store.reset(folder: folder.path, settingAside: false)
+        #expect(try await reopened(folder.path).nextNumber == DownloadNumber(9))
+    }
+
+    @Test func `leaves a database alone that another program holds`() async throws {
+        try await save(folder.path, [.put(plainRecord(1))], next: 2)
+        let other = try Database(folder("todoku.db"), flags: 2)
+        try other.execute("BEGIN IMMEDIATE")
+        let error = await storeError { _ = try Store.reset(folder: folder.path, settingAside: false) }
+        #expect(error?.reason == .inUse, "\(error?.message ?? "no error")")
+        try other.execute("ROLLBACK")
+        let state = try await reopened(folder.path)
+        #expect(state.records == [plainRecord(1)] && state.setAside == nil)
+    }
+
+    @Test func `that was killed on the way is undone or completed by the next start`() async throws {
+        try await save(folder.path, [.put(plainRecord(1))], next: 2)
+        // While the new database was built.
+        writeFile(folder("todoku.db.restored.new"), patternBytes(5000))
+        #expect(try await reopened(folder.path).records == [plainRecord(1)])
+        #expect(!fileExists(folder("todoku.db.restored.new")))
+        // While the former database, which cannot be read, was being set aside.
+        _ = try Store.backUp(folder: folder.path, to: folder("todoku.db.salvaged"), withSecrets: true)
+        for isMoved in [false, true] {
+            if isMoved { unlink(folder("todoku.db")) } else { writeFile(folder("todoku.db"), patternBytes(9000)) }
+            let new = try #require(readFile(folder("todoku.db.salvaged")))
+            #expect(try await reopened(folder.path).records == [plainRecord(1)])
+            #expect(!fileExists(folder("todoku.db.salvaged")))
+            writeFile(folder("todoku.db.salvaged"), new)
+        }
+    }
+
     @Test func `is refused while a daemon keeps the folder`() async throws {
         try await withStore(folder.path) { store, _ in
             try await store.commit([.put(plainRecord(1))], nextNumber: DownloadNumber(2))
@@ -168,6 +248,22 @@ private var secretRecord: DownloadRecord {
         #expect(try await content(of: target("b")).records == [fullRecord(1), plainRecord(2)])
     }
 
+    @Test func `from another machine deletes the part file of a download with the same number`() async throws {
+        try await save(folder.path, [.put(plainRecord(1)), .put(plainRecord(2))], next: 3)
+        _ = try Store.backUp(folder: folder.path, to: target("b"), withSecrets: true)
+        let other = TemporaryFolder()
+        var (moved, later) = (plainRecord(1), plainRecord(2))
+        moved.directory = "/home/a/Elsewhere"
+        later.queuedAt = later.queuedAt + .seconds(1)
+        try await save(other.path, [.put(moved), .put(later)], next: 3)
+        mkdir(other("segments"), 0o700)
+        for name in ["1", "2"] { writeFile(other("segments/\(name)"), "x".utf8) }
+        _ = try Store.restore(folder: other.path, from: target("b"))
+        let state = try await reopened(other.path)
+        #expect(state.records == [plainRecord(1), plainRecord(2)] && listFolder(other("segments")).isEmpty)
+        #expect(state.sweeps == [DownloadNumber(1): moved.directory, DownloadNumber(2): later.directory])
+    }
+
     @Test func `works in an empty folder, as on another machine`() async throws {
         try await save(folder.path, [.put(fullRecord(1))], next: 2)
         _ = try Store.backUp(folder: folder.path, to: target("b"), withSecrets: true)
@@ -195,8 +291,14 @@ private var secretRecord: DownloadRecord {
         try Database(target("newer"), flags: 2).execute("PRAGMA user_version = 999")
         writeFile(target("noise"), patternBytes(9000))
         writeFile(target("empty"), "".utf8)
+        for name in ["trigger", "log"] { _ = try Store.backUp(folder: folder.path, to: target(name), withSecrets: true) }
+        try Database(target("trigger"), flags: 2).execute("CREATE TRIGGER t AFTER INSERT ON setting BEGIN SELECT 1; END")
+        writeFile(target("log-wal"), patternBytes(100))
+        #expect(symlink(target("log"), target("link")) == 0)
+        #expect(mkfifo(target("fifo"), 0o600) == 0)
         for (name, reason) in [
             ("newer", StoreError.Reason.newerVersion), ("noise", .damaged), ("empty", .damaged), ("absent", .storage),
+            ("trigger", .damaged), ("log", .storage), ("link", .storage), ("fifo", .storage), (".", .storage),
         ] {
             for restores in [false, true] {
                 let error = await storeError {
@@ -209,6 +311,10 @@ private var secretRecord: DownloadRecord {
                 #expect(error?.reason == reason, "\(name): \(error?.message ?? "no error")")
             }
         }
+        // Only its tables show what is wrong with this one.
+        _ = try Store.backUp(folder: folder.path, to: target("strange"), withSecrets: true)
+        try Database(target("strange"), flags: 2).execute("ALTER TABLE course RENAME COLUMN proof TO other")
+        #expect(await storeError { _ = try Store.restore(folder: folder.path, from: target("strange")) }?.reason == .damaged)
         let state = try await reopened(folder.path)
         #expect(state.records == [plainRecord(1)] && state.setAside == nil)
         #expect(!listFolder(folder.path).contains { $0.contains("restored") })

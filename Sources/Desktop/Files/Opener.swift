@@ -147,7 +147,7 @@ internal import Glibc
         let final = environment
         if startsUnits {
             let found = await Pool.programs.value(within: Self.patience) { findProgram("xdg-open", in: final) }
-            guard let program = found ?? nil else { return false }
+            guard let program = found.flatMap({ $0 }) else { return false }
             let outcome = await TransientUnit.run(
                 [program, what], environment: final, on: connection, within: patience,
                 complaint: .milliseconds(Self.complaintMilliseconds))

@@ -4,8 +4,9 @@ public import EventLoop
 
 /// Examines a session: whether the service can be started, and which programs, folders and libraries it would find.
 ///
-/// The service need not run, and is not started unless that is asked for. Each wait for another program, a disk or a library has a time
-/// limit, so an examination ends even if all of them hang. It changes nothing.
+/// The service need not run, and is not started unless that is asked for. Where the proxy settings need the desktop portal, the bus may
+/// start the portal, as for a download. Each wait for another program, a disk or a library has a time limit, so an examination ends even if
+/// all of them hang. It changes nothing.
 @BusActor public final class Doctor {
     private let version: String
     private let startsService: Bool

@@ -7,8 +7,8 @@ struct DoctorCommand: ParsableCommand {
         commandName: "doctor", abstract: "Examine what Todoku finds on this machine.",
         discussion: """
             Each line begins with “found”, “missing” (Todoku does less without it) or “wrong” (mend it), and the line below says what to do. \
-            Nothing is changed, and nothing is started unless you give --start. The words are English, so that you can put them into a \
-            report. The exit status is 1 if anything is wrong.
+            Nothing is changed, and the service is not started unless you give --start. The words are English, so that you can put them \
+            into a report. The exit status is 1 if anything is wrong.
 
             EXAMPLES:
               todoku doctor

@@ -1,5 +1,4 @@
 internal import DownloadModel
-internal import Glibc
 internal import TodokuClient
 
 /// Counts of ended downloads: by outcome, host, application and day.

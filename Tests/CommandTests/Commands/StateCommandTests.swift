@@ -84,10 +84,45 @@ import Testing
         let state = desk.bus.folder.makeFolder("state/todoku")
         writeFile("\(state)/todoku.db", patternBytes(9000))
         let reset = await desk.run("reset", "--yes", "--json")
-        #expect(reset.status == 0, "\(reset)")
-        // The service, which is asked to cancel, has set the file aside already.
-        #expect(listFolder(state).contains { $0.hasPrefix("todoku.db.corrupt-") })
+        let aside = try #require(JSON(reset.output)?["set-aside"]?.string, "\(reset)")
+        #expect(reset.status == 0 && fileHolds(aside, patternBytes(9000)), "\(reset)")
         #expect(await downloads(desk).isEmpty)
+        await desk.close()
+    }
+
+    @Test func `is the present one or the restored one, whenever a restore is killed`() async throws {
+        let desk = await Desk()
+        _ = await desk.run("add", "--paused", "http://127.0.0.1:1/a", "http://127.0.0.1:1/b")
+        #expect(await desk.run("backup", "queue.db").status == 0)
+        let backup = await downloads(desk)
+        var last = 2
+        for seconds in ["0.01", "0.03", "0.05", "0.08", "0.12", "0.2", "0.4"] {
+            let added = await desk.run("add", "--paused", "http://127.0.0.1:1/c").output
+            let number = try #require(Int(added.split(separator: "\n").first ?? ""), "\(added)")
+            #expect(number > last)
+            last = number
+            let present = await downloads(desk)
+            _ = await Child.run(
+                ["timeout", "-s", "KILL", seconds, Desk.command, "restore", "--yes", "queue.db"], environment: desk.environment,
+                folder: desk.bus.folder.path)
+            let after = await downloads(desk)
+            #expect(after == present || after == backup, "\(after)")
+        }
+        await desk.close()
+    }
+
+    @Test func `of a service with another state folder is left alone`() async throws {
+        let desk = await Desk()
+        _ = await desk.run("add", "--paused", "http://127.0.0.1:1/a")
+        #expect(await desk.run("backup", "queue.db").status == 0)
+        let process = await desk.serviceProcess()
+        let elsewhere = desk.environment.merging(["XDG_STATE_HOME": desk.bus.folder("elsewhere")]) { $1 }
+        for command in [["reset", "--yes"], ["restore", "--yes", "queue.db"]] {
+            let refused = await Child.run([Desk.command] + command, environment: elsewhere, folder: desk.bus.folder.path)
+            #expect(refused.status == 3 && refused.errors.contains("give both the same XDG_STATE_HOME"), "\(refused)")
+        }
+        #expect(await desk.serviceProcess() == process && !fileExists(desk.bus.folder("elsewhere")))
+        #expect(await downloads(desk) == ["1 paused"])
         await desk.close()
     }
 

@@ -4,8 +4,6 @@ internal import DownloadModel
 internal import DownloadStore
 internal import DownloaderInterface
 internal import EventLoop
-internal import Glibc
-internal import PartFiles
 
 /// Examines the folders of downloads and of the state, and the database. All of it blocks on disks, so it runs on threads for them.
 @BusActor struct FolderExamination {

@@ -94,7 +94,7 @@ enum FileSystems {
     static func type(of path: String) -> String? { type(of: path, in: SmallFile.bytes("/proc/self/mountinfo") ?? []) }
 
     static func type(of path: String, in table: [UInt8]) -> String? {
-        let way = Array(path.utf8)
+        let (way, root) = (Array(path.utf8), [UInt8(ascii: "/")])
         var best: (length: Int, type: String)?
         for line in table.split(separator: UInt8(ascii: "\n")) {
             let fields = line.split(separator: UInt8(ascii: " "))
@@ -103,9 +103,9 @@ enum FileSystems {
                 let type = fields[hyphen...].dropFirst().first
             else { continue }
             let place = unescaped(fields[4])
-            let isAbove = place == [UInt8(ascii: "/")] || way == place || way.starts(with: place) && way[place.count] == UInt8(ascii: "/")
+            guard place == root || way == place || way.starts(with: [place, root].joined()) else { continue }
             // Of two at one place, the later one hides the earlier one.
-            if isAbove, place.count >= best?.length ?? 0 { best = (place.count, String(decoding: type, as: UTF8.self)) }
+            if place.count >= best?.length ?? 0 { best = (place.count, String(decoding: type, as: UTF8.self)) }
         }
         return best?.type
     }

@@ -4,7 +4,7 @@ internal import EventLoop
 /// Whether a sound can be played: by libcanberra, which looks it up in the theme `freedesktop`.
 enum SoundExamination {
     /// The files that libcanberra may play for `complete-download`, in its order: a missing name loses its last part.
-    private static let files = ["complete-download.oga", "complete-download.ogg", "complete.oga", "complete.ogg"]
+    private static let files = ["complete-download", "complete"].flatMap { name in ["oga", "ogg", "wav"].map { "\(name).\($0)" } }
 
     @BusActor static func finding(_ environment: [String: String]) async -> Finding {
         guard let library = await Pool.programs.value(within: BusProbe.patience, { Library.load("libcanberra.so.0") != nil }) else {
@@ -13,13 +13,13 @@ enum SoundExamination {
         guard library else {
             return Finding(.sound, .missing, "without libcanberra no sound is played", advice: "Install libcanberra0.")
         }
-        let found = await Pool.programs.value(within: BusProbe.patience) { soundFile(environment) } ?? nil
-        guard let found else {
+        let found = await Pool.programs.value(within: BusProbe.patience) { soundFile(environment) }
+        guard let file = found.flatMap({ $0 }) else {
             return Finding(
                 .sound, .missing, "the theme “freedesktop” has no sound complete-download, so nothing is heard",
                 advice: "Install sound-theme-freedesktop.")
         }
-        return Finding(.sound, .found, "libcanberra plays \(found)")
+        return Finding(.sound, .found, "libcanberra plays \(file)")
     }
 
     /// Blocks.

@@ -13,7 +13,7 @@ extension SessionExamination {
     func service(starting: Bool) async -> ([Finding], RunningService) {
         let environment = environment
         let found = await Pool.programs.value(within: BusProbe.patience) { ActivationFile.find(environment) }
-        let file = found ?? nil  // nil also if a folder of data does not answer
+        let file: ActivationFile? = found ?? nil  // nil also if the disk of such a file does not answer
         let canStart = await bus.activatableNames().contains(BusName.service)
         var findings = [await activation(file, canStart: canStart)]
         if starting, let failure = await start() { findings.append(failure) }
@@ -26,9 +26,9 @@ extension SessionExamination {
     private func activation(_ file: ActivationFile?, canStart: Bool) async -> Finding {
         guard canStart else {
             if let file {
-                return Finding(
-                    .activation, .wrong, "the bus does not know \(BusName.service), although there is \(file.path)",
-                    advice: "Have the bus read its files: busctl --user call \(BusDaemon.name) / \(BusDaemon.name) ReloadConfig.")
+                let text = "the bus does not know \(BusName.service), although there is \(file.path)"
+                let call = "busctl --user call \(BusDaemon.name) \(BusDaemon.path.value) \(BusDaemon.name) ReloadConfig"
+                return Finding(.activation, .wrong, text, advice: "Have the bus read its files: \(call).")
             }
             return Finding(
                 .activation, .wrong, "the bus cannot start \(BusName.service): it has no activation file",
@@ -38,7 +38,12 @@ extension SessionExamination {
             return Finding(.activation, .found, "the bus starts \(BusName.service); its file is in none of the usual folders")
         }
         let program = file.program
-        let isThere = await Pool.programs.value(within: BusProbe.patience) { access(program, X_OK) == 0 } ?? false
+        let answer = await Pool.programs.value(within: BusProbe.patience) { access(program, X_OK) == 0 }
+        guard let isThere = answer else {
+            return Finding(
+                .activation, .wrong, "the disk of \(program), which \(file.path) starts, does not answer",
+                advice: "Look after this disk, or the server that it is on.")
+        }
         guard isThere else {
             return Finding(
                 .activation, .wrong, "\(file.path) starts “\(program)”, which is no program that may be run",
@@ -102,7 +107,8 @@ extension SessionExamination {
             return Finding(.service, .wrong, "the program of \(process.text) was replaced after the service had started", advice: advice)
         }
         if let own = process.program, let wanted = file?.program {
-            let real = await Pool.programs.value(within: BusProbe.patience) { SmallFile.realPath(wanted) } ?? nil
+            let found = await Pool.programs.value(within: BusProbe.patience) { SmallFile.realPath(wanted) }
+            let real: String? = found ?? nil
             if let real, real != own {
                 let text = "\(process.text) is running, but the bus would start \(wanted)"
                 return Finding(.service, .wrong, text, advice: "End it (kill \(process.number)) if \(wanted) is the right program.")
