@@ -103,8 +103,8 @@ extension Store {
         } catch { throw StoreError(error, copying: folder.database, to: path) }
     }
 
-    /// A connection that sees one moment, whatever a daemon writes meanwhile. Unlike `reader`, it takes SQLite's locks, and may create a log
-    /// for the time that it is open. In a folder that cannot be written there is no daemon.
+    /// A connection that sees one moment, whatever a daemon writes meanwhile. Unlike `reader`, it takes SQLite's locks, and may create a
+    /// log for the time that it is open. No daemon runs in a folder that cannot be written.
     private nonisolated static func snapshotReader(_ folder: StoreFolder) throws(SQLiteError) -> Database {
         guard access(folder.path, W_OK) == 0 else { return try reader(folder) }
         return try Database(folder.database, flags: SQLITE_OPEN_READWRITE)
