@@ -9,7 +9,6 @@ internal import EventLoop
 @BusActor struct FolderExamination {
     /// A large database takes some seconds to check.
     private static let databasePatience: Duration = .seconds(20)
-    private static let otherFolder = "todoku settings default-directory FOLDER sets another folder"
 
     private let environment: [String: String]
     private let running: RunningService
@@ -46,7 +45,7 @@ internal import EventLoop
         case .some where report.isAbsent && report.canBeMade:
             return Finding(.downloadFolder, .found, "\(folder) does not exist yet; the first download makes it")
         case .some(let reason):
-            return Finding(.downloadFolder, .wrong, reason, advice: "Mend that, or choose: \(Self.otherFolder).")
+            return Finding(.downloadFolder, .wrong, reason, advice: "Mend that, or set another folder: todoku settings default-directory FOLDER.")
         }
         let reserve = running.properties[Manager.diskReserve.name]?.int64.flatMap(DiskReserve.init(wire:)) ?? store?.diskReserve
         let kept = (reserve ?? .automatic).bytes(ofDisk: report.total)
@@ -62,7 +61,7 @@ internal import EventLoop
     private func silent(_ subject: Finding.Subject, _ folder: String) -> Finding {
         Finding(
             subject, .wrong, "the disk of \(folder) has not answered for \(BusProbe.patience.components.seconds) seconds",
-            advice: "Look after this disk, or the server that it is on.")
+            advice: "Check this disk, or the server that shares it.")
     }
 
     // MARK: The state
@@ -84,20 +83,20 @@ internal import EventLoop
     private func disks(_ store: StoreExamination?) async -> [Finding] {
         var findings: [Finding] = []
         for (folder, count) in (store?.folders ?? [:]).sorted(by: { $0.key < $1.key }) {
-            let downloads = count == 1 ? "one unfinished download" : "\(count) unfinished downloads"
+            let need = count == 1 ? "one unfinished download needs it" : "\(count) unfinished downloads need it"
             guard let report = await report(folder) else {
                 findings.append(silent(.disk, folder))
                 continue
             }
             guard let reason = report.refusal else {
                 let room = "\(HumanText.size(report.free)) free (\(report.fileSystem))"
-                findings.append(Finding(.disk, .found, "\(folder), of \(downloads), has \(room)"))
+                findings.append(Finding(.disk, .found, "\(folder) has \(room); \(need)"))
                 continue
             }
             let advice =
                 report.isAbsent
                 ? "Plug the disk in, or make the folder again; the downloads resume by themselves." : "Make the folder writable again."
-            findings.append(Finding(.disk, report.isAbsent ? .missing : .wrong, "\(reason); it is of \(downloads)", advice: advice))
+            findings.append(Finding(.disk, report.isAbsent ? .missing : .wrong, "\(reason); \(need)", advice: advice))
         }
         return findings
     }
@@ -107,7 +106,7 @@ internal import EventLoop
     private func database(_ store: StoreExamination?) -> [Finding] {
         guard let store else {
             let text = "the database has not answered for \(Self.databasePatience.components.seconds) seconds"
-            return [Finding(.database, .wrong, text, advice: "Look after the disk of your home folder.")]
+            return [Finding(.database, .wrong, text, advice: "Check the disk of your home folder.")]
         }
         var findings = [finding(of: store)]
         for path in store.setAside {

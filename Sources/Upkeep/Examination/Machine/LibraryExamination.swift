@@ -6,7 +6,7 @@ enum LibraryExamination {
         // On a thread of their own: loading reads files, whose disk may hang.
         let found = await Pool.programs.value(within: BusProbe.patience) { all() }
         return found
-            ?? [Finding(.library, .wrong, "the libraries cannot be loaded in time", advice: "Look after the disk of /usr/lib.")]
+            ?? [Finding(.library, .wrong, "the libraries cannot be loaded in time", advice: "Check the disk with /usr/lib.")]
     }
 
     /// One line for libcurl, one for all others that are there, and one for each that is not. Blocks.

@@ -61,7 +61,7 @@ internal import EventLoop
                 isMetered: all["metered"]?.bool ?? false)
         }
         return Finding(
-            .network, .missing, "neither NetworkManager nor the portal tells whether the network is there or metered, so no download waits")
+            .network, .missing, "neither NetworkManager nor the portal tells whether there is a network, so downloads do not wait for one")
     }
 
     private static func finding(by teller: String, isCaptive: Bool, isOut: Bool, isMetered: Bool) -> Finding {

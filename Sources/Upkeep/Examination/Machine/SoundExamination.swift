@@ -8,7 +8,7 @@ enum SoundExamination {
 
     @BusActor static func finding(_ environment: [String: String]) async -> Finding {
         guard let library = await Pool.programs.value(within: BusProbe.patience, { Library.load("libcanberra.so.0") != nil }) else {
-            return Finding(.sound, .wrong, "libcanberra cannot be loaded in time", advice: "Look after the disk of its file.")
+            return Finding(.sound, .wrong, "libcanberra cannot be loaded in time", advice: "Check the disk with its file.")
         }
         guard library else {
             return Finding(.sound, .missing, "without libcanberra no sound is played", advice: "Install libcanberra0.")

@@ -42,7 +42,7 @@ extension SessionExamination {
         guard let isThere = answer else {
             return Finding(
                 .activation, .wrong, "the disk of \(program), which \(file.path) starts, does not answer",
-                advice: "Look after this disk, or the server that it is on.")
+                advice: "Check this disk, or the server that shares it.")
         }
         guard isThere else {
             return Finding(
