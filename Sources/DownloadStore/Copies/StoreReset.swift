@@ -186,11 +186,11 @@ extension StoreFolder {
         try database.prepare("SELECT max(number) FROM download WHERE number BETWEEN 0 AND \(Session.largestNumber)").each {
             (number: UInt64) in former.next = max(former.next, number +| 1)
         }
-        // A finished download has no part file. A sweep of a descriptor, which has no folder, ends with the daemon. A sweep comes behind
-        // its download and replaces it here, because the part file is useless.
+        // A finished download has no part file, and that of a cancelled one is deleted, or has a sweep. A sweep of a descriptor, which has
+        // no folder, ends with the daemon. A sweep comes behind its download and replaces it here, because the part file is useless.
         let found = try database.prepare(
             """
-            SELECT number, directory, queued_at FROM download WHERE state <> 'finished' AND directory <> ''
+            SELECT number, directory, queued_at FROM download WHERE state NOT IN ('finished', 'cancelled') AND directory <> ''
             UNION ALL SELECT number, directory, NULL FROM sweep WHERE directory <> ''
             """)
         try found.each { (number: UInt64, directory: String, queuedAt: Int64?) in

@@ -45,7 +45,8 @@ internal import EventLoop
         case .some where report.isAbsent && report.canBeMade:
             return Finding(.downloadFolder, .found, "\(folder) does not exist yet; the first download makes it")
         case .some(let reason):
-            return Finding(.downloadFolder, .wrong, reason, advice: "Mend that, or set another folder: todoku settings default-directory FOLDER.")
+            let advice = "Mend that, or set another folder: todoku settings default-directory FOLDER."
+            return Finding(.downloadFolder, .wrong, reason, advice: advice)
         }
         let reserve = running.properties[Manager.diskReserve.name]?.int64.flatMap(DiskReserve.init(wire:)) ?? store?.diskReserve
         let kept = (reserve ?? .automatic).bytes(ofDisk: report.total)
