@@ -19,7 +19,7 @@ extension Store {
     /// - Parameters:
     ///   - path: an absolute path. Nothing may be there.
     ///   - withSecrets: whether passwords, user names and request headers are copied. URLs always are, with their queries.
-    /// - Throws: `damaged` if the database is damaged; `newerVersion`, `diskFull`, `storage`.
+    /// - Throws: `damaged` if the database is damaged; `inUse` if another program holds it; `newerVersion`, `diskFull`, `storage`.
     public nonisolated static func backUp(folder: String, to path: String, withSecrets: Bool) throws(StoreError) -> StoreBackup {
         let folder = StoreFolder(path: folder)
         var status = stat()

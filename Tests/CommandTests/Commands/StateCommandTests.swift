@@ -79,6 +79,28 @@ import Testing
         await desk.close()
     }
 
+    @Test func `that is restored downloads again what has arrived since, under another name`() async throws {
+        let desk = await Desk()
+        let gate = Gate()
+        let server = ScriptedServer { [body] _, reply in
+            reply.send("HTTP/1.1 200 OK\r\nContent-Length: \(body.count)\r\n\r\n")
+            reply.send(body.prefix(20_000))
+            gate.wait()
+            reply.send(body.dropFirst(20_000))
+        }
+        _ = await desk.run("add", "--stall-timeout", "1h", server.url("/half"))
+        // Its part file is there.
+        #expect(await eventually { !listFolder(desk.downloads).isEmpty })
+        #expect(await desk.run("backup", "queue.db").status == 0)
+        gate.open()
+        #expect(await desk.run("wait", "1").succeeded(saying: "\(desk.downloads)/half\n"))
+        #expect(await desk.run("restore", "--yes", "queue.db").status == 0)
+        let again = await desk.run("wait", "1")
+        #expect(again.succeeded(saying: "\(desk.downloads)/half (1)\n"), "\(again)")
+        #expect(["half", "half (1)"].allSatisfy { fileHolds("\(desk.downloads)/\($0)", body) })
+        await desk.close()
+    }
+
     @Test func `that is damaged is set aside by a reset`() async throws {
         let desk = await Desk()
         let state = desk.bus.folder.makeFolder("state/todoku")
