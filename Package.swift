@@ -110,6 +110,10 @@ let package = Package(
         room("TodokuClient", ["DownloaderInterface", "DBus", "EventLoop", "DownloadModel"], isTestable: true),
         room("StatusNotifier", ["DBus", "EventLoop"], isTestable: true),
         room("Rehearsal", ["CSystem", "DBus", "DownloadModel", "DownloaderInterface", "EventLoop"], isTestable: true),
+        room(
+            "Upkeep",
+            ["EventLoop", "DBus", "DownloadModel", "PartFiles", "Transport", "DownloadStore", "Desktop", "DownloaderInterface"],
+            isTestable: true),
         room("WebPush", ["CCrypto"]),
         room("PushModel", ["DBus", "DownloadModel", "DownloaderInterface", "JSON", "WebPush"]),
         room("PushInterface", ["CEmbedded", "DBus", "DownloaderInterface"]),
@@ -125,7 +129,7 @@ let package = Package(
         program(
             "todoku",
             [
-                "TodokuClient", "Packing", "Rehearsal", "EventLoop", "DownloadModel", "Localization",
+                "TodokuClient", "Packing", "Rehearsal", "Upkeep", "DownloadStore", "EventLoop", "DownloadModel", "Localization",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
             ], isTestable: true),
         program(
@@ -176,7 +180,8 @@ let package = Package(
         suite(
             "CommandTests",
             [
-                "todoku", "game-loader", "Packing", "Localization", "TodokuClient", "DownloaderInterface", "DBus", "DownloadModel",
+                "todoku", "game-loader", "Packing", "Upkeep", "Localization", "TodokuClient", "DownloaderInterface", "DBus",
+                "DownloadModel",
                 "EventLoop",
             ]),
         suite(

@@ -5,7 +5,7 @@ internal import TodokuClient
 /// The command's exit status; documented in `todoku --help` and in the man page.
 enum ExitStatus: Int32 {
     case success = 0
-    /// A download failed, or was cancelled or removed.
+    /// A download failed, or was cancelled or removed. `doctor`: something is wrong.
     case ended = 1
     case usage = 2
     /// The service or the bus refused the command, or cannot be reached.

@@ -5,7 +5,7 @@ internal import Glibc
     static func main() {
         // ArgumentParser's own flag would answer for a subcommand's option --version whenever another argument is wrong.
         guard CommandLine.arguments.dropFirst() != ["--version"] else {
-            Output.write("todoku 0.1.0\n")
+            Output.write("todoku \(Program.version)\n")
             exit(ExitStatus.success.rawValue)
         }
         do {

@@ -12,6 +12,8 @@ struct OutputArguments: ParsableArguments {
 
 /// Runs a command's body with a client on the main thread's loop, and exits with its status.
 enum Program {
+    static let version = "0.1.0"
+
     static func run(json: Bool, _ body: @escaping @BusActor @Sendable (DownloaderClient) async throws -> ExitStatus) -> Never {
         BusActor.runMain {
             do {

@@ -1,4 +1,4 @@
-public import DownloadModel
+internal import DownloadModel
 
 /// Keeps passwords, request headers, cookies and bodies only as long as a request may need them.
 extension Scheduler {
@@ -30,19 +30,5 @@ extension DownloadRecord {
         case .cancelled: !isToDescriptor
         default: false
         }
-    }
-}
-
-extension DownloadOptions {
-    /// Whether the options hold secrets for the server or its proxy: credentials, cookies, a body, or header fields, which may be tokens.
-    public var holdsSecrets: Bool {
-        !headers.isEmpty || !cookies.isEmpty || postData != nil || username != nil || password != nil || proxy?.hasCredentials == true
-    }
-
-    public mutating func forgetSecrets() {
-        (headers, cookies, username, password) = ([], [], nil, nil)
-        proxy = proxy?.withoutCredentials
-        // Without its body, the request must not go out as another one.
-        if postData != nil { (postData, isPostSent) = (nil, true) }
     }
 }

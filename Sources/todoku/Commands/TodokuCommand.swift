@@ -17,7 +17,7 @@ struct TodokuCommand: ParsableCommand {
 
             EXIT STATUS:
               0    every download finished, or the command succeeded
-              1    a download failed, or was cancelled or removed
+              1    a download failed, or was cancelled or removed; doctor: something is wrong
               2    the command line is not valid
               3    the service refused the call, or cannot be reached
               4    fetch --exit-code: nothing new was downloaded
@@ -31,6 +31,7 @@ struct TodokuCommand: ParsableCommand {
             WaitCommand.self, PauseCommand.self, ResumeCommand.self, CancelCommand.self, RetryCommand.self, RenewCommand.self,
             MoveCommand.self, ChangeCommand.self,
             RemoveCommand.self, OpenCommand.self, WhyCommand.self, HostCommand.self, LimitCommand.self, SettingsCommand.self,
-            AssetCommand.self, RehearseCommand.self,
+            AssetCommand.self, RehearseCommand.self, StatsCommand.self, DoctorCommand.self, BackupCommand.self, ResetCommand.self,
+            RestoreCommand.self,
         ])
 }

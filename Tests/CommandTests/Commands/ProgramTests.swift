@@ -5,6 +5,11 @@ import Testing
 
 @testable import todoku
 
+private let subcommands = [
+    "get", "add", "batch", "fetch", "list", "show", "watch", "wait", "pause", "resume", "cancel", "retry", "renew", "remove", "open", "why",
+    "host", "limit", "settings", "change", "stats", "doctor", "backup", "reset", "restore",
+]
+
 @Suite(.serialized) struct `The command` {
     private let body = patternBytes(50_000)
 
@@ -83,21 +88,14 @@ import Testing
         await desk.close()
     }
 
-    @Test(arguments: [
-        "get", "add", "batch", "fetch", "list", "show", "watch", "wait", "pause", "resume", "cancel", "retry", "remove", "open", "why",
-        "host", "limit", "settings", "change",
-    ])
+    @Test(arguments: subcommands)
     func `has examples in its help`(subcommand: String) async {
         let exit = await Child.run([Desk.command, subcommand, "--help"])
-        #expect(exit.status == 0)
-        #expect(exit.errors == "")
+        #expect(exit.status == 0 && exit.errors == "", "\(exit)")
         #expect(exit.output.contains("EXAMPLES:") && exit.output.contains("  todoku \(subcommand)"))
     }
 
-    @Test(arguments: [
-        "get", "add", "batch", "fetch", "list", "show", "watch", "wait", "pause", "resume", "cancel", "retry", "renew", "remove", "open",
-        "why", "host", "limit", "settings", "change",
-    ])
+    @Test(arguments: subcommands)
     func `has each option in its man page`(subcommand: String) async throws {
         let bytes = try #require(readFile("\(repository)/data/man/todoku.1"))
         let page = String(decoding: bytes, as: UTF8.self).split(separator: "\\").joined()
@@ -109,8 +107,7 @@ import Testing
     @Test(arguments: ["bash", "zsh", "fish"])
     func `completes in a shell`(shell: String) async {
         let exit = await Child.run([Desk.command, "--generate-completion-script", shell])
-        #expect(exit.status == 0)
-        #expect(exit.output.contains("todoku") && exit.output.contains("if-exists"))
+        #expect(exit.status == 0 && exit.output.contains("todoku") && exit.output.contains("if-exists"))
     }
 
     @Test func `queues, lists, shows, steers and forgets`() async throws {
