@@ -59,7 +59,7 @@ public struct DownloadQuery: Equatable, Sendable {
     /// Only members of this batch.
     public var batch: BatchReference?
     /// Only downloads whose metadata has all these keys with these values.
-    public var metadata: [String: Variant] = [:]
+    public var metadata: [String: MetadataValue] = [:]
 
     public init(
         app: String? = nil, tag: String? = nil, states: Set<DownloadDescription.State>? = nil, batch: BatchReference? = nil
@@ -76,7 +76,7 @@ public struct DownloadQuery: Equatable, Sendable {
         var filter = DownloadFilter()
         (filter.app, filter.tag, filter.batch) = (app, tag, batch?.objectPath)
         filter.states = states.map { Set($0.map(\.name)) }
-        filter.metadata = metadata
+        filter.metadata = metadata.mapValues(\.variant)
         return filter
     }
 }

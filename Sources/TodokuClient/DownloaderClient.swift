@@ -109,8 +109,8 @@ public final class DownloaderClient: Sendable {
         try await core.call(Download.getMetadata, (), at: download, repeatable: true).mapValues { MetadataValue($0) }
     }
     /// Replaces the caller's own data, also of an ended download; at most 64 KiB.
-    public func setMetadata(_ metadata: [String: Variant], of download: DownloadReference) async throws(ClientError) {
-        try await core.call(Download.setMetadata, metadata, at: download, repeatable: true)
+    public func setMetadata(_ metadata: [String: MetadataValue], of download: DownloadReference) async throws(ClientError) {
+        try await core.call(Download.setMetadata, metadata.mapValues(\.variant), at: download, repeatable: true)
     }
     /// A read-only descriptor of the finished file; the caller closes it.
     public func openFile(_ download: DownloadReference) async throws(ClientError) -> Int32 {

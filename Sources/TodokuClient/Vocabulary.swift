@@ -6,6 +6,7 @@
 @_exported public import enum DownloadModel.BadgeContent
 @_exported public import typealias DownloadModel.ByteCount
 @_exported public import struct DownloadModel.Checksum
+@_exported public import struct DownloadModel.Cookie
 @_exported public import struct DownloadModel.DesktopID
 @_exported public import enum DownloadModel.DiskReserve
 @_exported public import struct DownloadModel.DownloadOptions
@@ -18,6 +19,7 @@
 @_exported public import enum DownloadModel.NotifyPolicy
 @_exported public import struct DownloadModel.OutcomeCounts
 @_exported public import struct DownloadModel.PieceHashes
+@_exported public import struct DownloadModel.ProxyAddress
 @_exported public import struct DownloadModel.Refusal
 @_exported public import struct DownloadModel.SlowedHost
 @_exported public import typealias DownloadModel.Speed

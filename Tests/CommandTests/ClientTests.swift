@@ -85,6 +85,12 @@ import TodokuClient
         var description = try await client.describe(download)
         #expect((description.state, description.priority, description.tag, description.total) == (.paused, 3, "tests", nil))
         #expect(try await client.metadata(of: download) == request.metadata)
+        var query = DownloadQuery(tag: "tests")
+        query.metadata = ["n": 7, "list": ["a", "b"]]
+        #expect(try await client.list(query) == [download])
+        try await client.setMetadata(["n": 8], of: download)
+        #expect(try await client.metadata(of: download) == ["n": 8])
+        #expect(try await client.list(query).isEmpty)
         #expect(try await client.url(of: download) == server.url("/a.bin?q=1"))
         #expect(description.url == server.url("/a.bin"))
         try await client.setPriority(-1, of: download)
