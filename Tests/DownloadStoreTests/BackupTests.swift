@@ -16,6 +16,13 @@ private func content(of backup: String) async throws -> StoredState {
     return try await reopened(folder.path)
 }
 
+/// With each column and each option but `private`, which keeps a download out of a backup.
+private func listedRecord(_ number: UInt64) -> DownloadRecord {
+    var record = fullRecord(number)
+    record.options.isPrivate = false
+    return record
+}
+
 private var secretRecord: DownloadRecord {
     var record = plainRecord(1)
     (record.options.username, record.options.password) = ("the-user", "the-password")
@@ -28,7 +35,7 @@ private var secretRecord: DownloadRecord {
 
     @Test func `has every row as it was, taken beside a daemon or without one`() async throws {
         let target = TemporaryFolder()
-        let records = [plainRecord(1), fullRecord(2), fullRecord(3)]
+        let records = [plainRecord(1), listedRecord(2), listedRecord(3)]
         var settings = Settings()
         settings.maxPerHost = 3
         let changed = settings
@@ -110,6 +117,26 @@ private var secretRecord: DownloadRecord {
         expected.options.forgetSecrets()
         #expect(try await content(of: target("without")).records == [expected, plainRecord(2)])
         #expect(try await content(of: target("with")).records == [secretRecord, plainRecord(2)])
+    }
+
+    @Test func `has no private download, and no batch of private downloads only`() async throws {
+        var (secret, listed, alone) = (plainRecord(2), plainRecord(3), plainRecord(5))
+        secret.options.isPrivate = true
+        secret.url = "http://127.0.0.1/hidden"
+        (alone.options, alone.url) = (secret.options, secret.url)
+        listed.options.allowsPrivate = false
+        (secret.batch, listed.batch, alone.batch) = (DownloadNumber(1), DownloadNumber(1), DownloadNumber(4))
+        let (mixed, single) = (BatchRecord(number: DownloadNumber(1), count: 2), BatchRecord(number: DownloadNumber(4), count: 1))
+        let changes: [StoreChange] = [.addBatch(mixed, [secret, listed]), .addBatch(single, [alone])]
+        try await save(folder.path, changes, next: 6)
+        let target = TemporaryFolder()
+        let backup = try Store.backUp(folder: folder.path, to: target("b"), withSecrets: true)
+        let state = try await content(of: target("b"))
+        #expect(state.records == [listed] && state.batches == [mixed] && backup.downloads == 1)
+        let bytes = try #require(readFile(target("b")))
+        #expect(!contains(bytes, Array("hidden".utf8)))
+        // The queue itself keeps them.
+        #expect(try await reopened(folder.path).records == [secret, listed, alone])
     }
 
     @Test func `replaces no file, and leaves none behind if it fails`() async throws {
@@ -229,7 +256,7 @@ private var secretRecord: DownloadRecord {
     private let target = TemporaryFolder()
 
     @Test func `brings the backup back, behind the numbers of both`() async throws {
-        try await save(folder.path, [.put(fullRecord(1)), .put(plainRecord(2))], next: 3)
+        try await save(folder.path, [.put(listedRecord(1)), .put(plainRecord(2))], next: 3)
         _ = try Store.backUp(folder: folder.path, to: target("b"), withSecrets: true)
         _ = try Store.reset(folder: folder.path, settingAside: false)
         try await save(folder.path, [.put(plainRecord(1)), .put(plainRecord(9))], next: 10)
@@ -241,11 +268,11 @@ private var secretRecord: DownloadRecord {
         let state = try await reopened(folder.path)
         // A part file of the first download may be there, and is used. That of the ninth is deleted.
         #expect(listFolder(folder("segments")) == ["1"] && state.sweeps == [DownloadNumber(9): plainRecord(9).directory])
-        #expect(state.records == [fullRecord(1), plainRecord(2)] && state.nextNumber == DownloadNumber(10))
+        #expect(state.records == [listedRecord(1), plainRecord(2)] && state.nextNumber == DownloadNumber(10))
         #expect(permissions(folder("todoku.db")) == 0o600)
         #expect(!listFolder(folder.path).contains { $0.contains("restored") })
         // The backup is only read.
-        #expect(try await content(of: target("b")).records == [fullRecord(1), plainRecord(2)])
+        #expect(try await content(of: target("b")).records == [listedRecord(1), plainRecord(2)])
     }
 
     @Test func `from another machine deletes the part file of a download with the same number`() async throws {
@@ -265,12 +292,12 @@ private var secretRecord: DownloadRecord {
     }
 
     @Test func `works in an empty folder, as on another machine`() async throws {
-        try await save(folder.path, [.put(fullRecord(1))], next: 2)
+        try await save(folder.path, [.put(listedRecord(1))], next: 2)
         _ = try Store.backUp(folder: folder.path, to: target("b"), withSecrets: true)
         let other = TemporaryFolder()
         _ = try Store.restore(folder: other("state/todoku"), from: target("b"))
         let state = try await reopened(other("state/todoku"))
-        #expect(state.records == [fullRecord(1)] && state.nextNumber == DownloadNumber(2))
+        #expect(state.records == [listedRecord(1)] && state.nextNumber == DownloadNumber(2))
     }
 
     @Test func `leaves assets as they are, and brings back those that are gone`() async throws {

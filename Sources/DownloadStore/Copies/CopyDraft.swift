@@ -98,7 +98,25 @@ struct CopyDraft: ~Copyable {
         return fsync(descriptor) == 0 && fstat(descriptor, &status) == 0 ? ByteCount(clamping: status.st_size) : nil
     }
 
-    /// Removes passwords, user names and request headers from the options in a table.
+    /// Removes private downloads (option `private`), and batches that have no other member.
+    static func forgetPrivate(_ database: borrowing Database) throws(SQLiteError) {
+        var numbers: [String] = []
+        // `allow-private=` matches, too.
+        let candidates = try database.prepare("SELECT number, options FROM download WHERE options LIKE '%private=%'")
+        try candidates.each { (number: String, text: String) in
+            if OptionsText.read(text).options.isPrivate { numbers.append(number) }
+        }
+        guard !numbers.isEmpty else { return }
+        try database.execute("BEGIN")
+        for table in ["download", "course"] {
+            let delete = try database.prepare("DELETE FROM \(table) WHERE number = ?")
+            for number in numbers { try delete.run(number) }
+        }
+        try database.execute("DELETE FROM batch WHERE number NOT IN (SELECT batch FROM download WHERE batch IS NOT NULL)")
+        try database.execute("COMMIT")
+    }
+
+    /// Removes what `DownloadOptions.forgetSecrets` does from the options in a table.
     ///
     /// - Parameter key: an expression that tells the rows of the table apart.
     static func forgetSecrets(_ database: borrowing Database, table: String, key: String) throws(SQLiteError) {

@@ -14,11 +14,11 @@ public struct StoreBackup: Equatable, Sendable {
 extension Store {
     /// Copies the database in `folder` to a new file of mode 0600, as it was at one moment, also while a daemon uses it.
     ///
-    /// The file appears complete and on disk, or not at all. It has the version of this program. Blocks.
+    /// The file appears complete and on disk, or not at all. It has the version of this program, and no private downloads. Blocks.
     ///
     /// - Parameters:
     ///   - path: an absolute path. Nothing may be there.
-    ///   - withSecrets: whether passwords, user names and request headers are copied. URLs always are, with their queries.
+    ///   - withSecrets: whether passwords, user names, request headers, cookies and bodies are copied. URLs always are, with their queries.
     /// - Throws: `damaged` if the database is damaged; `inUse` if another program holds it; `newerVersion`, `diskFull`, `storage`.
     public nonisolated static func backUp(folder: String, to path: String, withSecrets: Bool) throws(StoreError) -> StoreBackup {
         let folder = StoreFolder(path: folder)
@@ -95,6 +95,7 @@ extension Store {
         if let refusal = StoreError(version: version, of: folder.database) { throw refusal }
         do throws(SQLiteError) {
             let database = try draft.open(from: version)
+            try CopyDraft.forgetPrivate(database)
             if !withSecrets {
                 try CopyDraft.forgetSecrets(database, table: "download", key: "number")
                 try CopyDraft.forgetSecrets(database, table: "asset", key: "app || char(10) || name")

@@ -10,8 +10,9 @@ struct BackupCommand: ParsableCommand {
         commandName: "backup", abstract: "Copy the queue to a file.",
         discussion: """
             The copy has the downloads with their outcomes, the settings, the rules for hosts and the registered assets, as they are at one \
-            moment. The service need not run, and may. The file is for you alone (mode 0600). It has no passwords, user names and request \
-            headers, unless you give --secrets. It always has the URLs with their queries. ‘todoku restore’ reads it.
+            moment. The service need not run, and may. The file is for you alone (mode 0600). It has no passwords, user names, request \
+            headers, cookies and bodies of requests, unless you give --secrets. It always has the URLs with their queries. Private downloads \
+            are left out. ‘todoku restore’ reads it.
 
             EXAMPLES:
               todoku backup queue.db
@@ -19,7 +20,7 @@ struct BackupCommand: ParsableCommand {
             """)
 
     @Argument(help: "The new file; nothing may be there.", completion: .file()) var file: String
-    @Flag(help: "Also copy passwords, user names and request headers.") var secrets = false
+    @Flag(help: "Also copy passwords, user names, request headers, cookies and bodies of requests.") var secrets = false
     @OptionGroup var output: OutputArguments
 
     func run() throws {
