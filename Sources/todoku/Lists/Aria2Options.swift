@@ -236,7 +236,7 @@ struct Aria2Options: Equatable {
         let parts = value.split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
         let algorithm = parts[0].lowercased().filter { $0 != "-" }
         guard parts.count == 2, Checksum.Algorithm(rawValue: algorithm) != nil else {
-            throw Fault(catalog.text("Todoku checks sha-1, sha-256, sha-512 and md5; write it like checksum=sha-256=HEX"))
+            throw Fault(catalog.text("Todoku checks md5, sha-1, sha-224, sha-256, sha-384 and sha-512; write it like checksum=sha-256=HEX"))
         }
         let text = "\(algorithm):\(parts[1])"
         do throws(Refusal) { _ = try Checksum(text) } catch {

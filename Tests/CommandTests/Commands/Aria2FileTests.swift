@@ -47,6 +47,8 @@ import Testing
     @Test func `means by each option what aria2 does`() throws {
         let digest = String(repeating: "Ab", count: 32)
         #expect(try options("checksum=sha-256=\(digest)") == ["checksum": .string("sha256:\(digest)")])
+        let long = String(repeating: "0a", count: 48)
+        #expect(try options("checksum=sha-384=\(long)") == ["checksum": .string("sha384:\(long)")])
         #expect(try options("allow-overwrite=true", "auto-file-renaming=false") == ["if-exists": .string("replace")])
         #expect(try options("allow-overwrite=false", "auto-file-renaming=false") == ["if-exists": .string("fail")])
         #expect(try options("auto-file-renaming=true") == ["if-exists": .string("rename")])
@@ -105,7 +107,7 @@ import Testing
         ("http://h/f\n  load-cookies=x", 2, "“load-cookies” is not an option"), ("http://h/f\n  out", 2, "URL"),
         ("http://h/f\n  out=", 2, "“out” must be"), ("http://h/f\n  out=a/", 2, "“out” must be"),
         ("http://h/f\n  out=../x", 2, "“out” must be"), ("http://h/f\n#\n  out=a/x", 1, "“dir” or --directory"),
-        ("http://h/f\n  dir=", 2, "“dir” is empty"), ("http://h/f\n  checksum=sha-224=00", 2, "sha-256"),
+        ("http://h/f\n  dir=", 2, "“dir” is empty"), ("http://h/f\n  checksum=adler32=00", 2, "sha-256"),
         ("http://h/f\n  checksum=sha-256", 2, "sha-256"), ("http://h/f\n  checksum=sha-256=00", 2, "64 hexadecimal digits"),
         ("http://h/f\n  all-proxy=http://u:secret@", 2, "--proxy"), ("http://h/f\n  header=secret", 2, "no “:”"),
         ("http://h/f\n  split=0", 2, "above 0"), ("http://h/f\n  split=x", 2, "above 0"),
