@@ -404,7 +404,7 @@ public actor Engine {
             let failure = FailureMapping.failure(
                 error, host: segment.url.host, proxy: attempt.isProxied, stallTimeout: transfer.request.stallTimeout,
                 madeProgress: transfer.facts != nil)
-            // Behind a proxy, libcurl looks up no host on this machine.
+            // Behind a proxy, a look-up on this machine that fails is an error of the proxy (CURLE_PROXY).
             if error.kind == .resolve, failure.wait == nil, !attempt.isProxied { return failUnresolved(segment, failure) }
             fail(segment, failure)
         }

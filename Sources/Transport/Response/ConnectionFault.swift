@@ -98,8 +98,10 @@ enum ConnectionFault {
     static func socks(_ error: CurlError) -> Cause? {
         switch error.proxyError {
         case CURLPX_REPLY_CONNECTION_REFUSED.rawValue: Cause("the server refuses the connection", isRetryable: true)
-        case CURLPX_REPLY_HOST_UNREACHABLE.rawValue, CURLPX_RESOLVE_HOST.rawValue:
-            Cause("the proxy cannot find or reach the server", isRetryable: true)
+        case CURLPX_REPLY_HOST_UNREACHABLE.rawValue: Cause("the proxy cannot find or reach the server", isRetryable: true)
+        // With socks4:// and socks5://, libcurl looks the name up itself.
+        case CURLPX_RESOLVE_HOST.rawValue:
+            Cause("the address of the server cannot be found; check the URL and the network", isRetryable: true)
         case CURLPX_REPLY_NETWORK_UNREACHABLE.rawValue, CURLPX_REPLY_TTL_EXPIRED.rawValue:
             Cause("the proxy cannot reach the server’s network", isRetryable: true)
         case CURLPX_REPLY_GENERAL_SERVER_FAILURE.rawValue, CURLPX_REPLY_UNASSIGNED.rawValue, CURLPX_REQUEST_FAILED.rawValue:
@@ -107,9 +109,9 @@ enum ConnectionFault {
         case CURLPX_CLOSED.rawValue: Cause("the proxy closed the connection", isRetryable: true)
         case CURLPX_REPLY_NOT_ALLOWED.rawValue: Cause("the proxy’s rules do not allow the connection")
         case CURLPX_NO_AUTH.rawValue, CURLPX_USER_REJECTED.rawValue, CURLPX_RECV_AUTH.rawValue:
-            Cause("the proxy wants a user name and a password, or refuses those in the proxy settings")
+            Cause("the proxy wants a user name and a password, or refuses those of the proxy settings or the option proxy")
         case CURLPX_BAD_VERSION.rawValue, CURLPX_UNKNOWN_MODE.rawValue:
-            Cause("the server at its address is no SOCKS proxy; check the proxy settings")
+            Cause("the server at its address is no SOCKS proxy; check the proxy settings or the option proxy")
         default: nil
         }
     }

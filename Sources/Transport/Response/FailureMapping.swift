@@ -27,7 +27,8 @@ package enum FailureMapping {
                 .network, "The address of \(host) cannot be found; check the URL and the network.", host: host, isRetryable: true)
         case .resolveProxy:
             return DownloadFailure(
-                .network, "The address of the proxy cannot be found; check the proxy settings.", host: host, isRetryable: true)
+                .network, "The address of the proxy cannot be found; check the proxy settings or the option proxy.", host: host,
+                isRetryable: true)
         case .connect:
             let reason = error.osError == 0 ? "no connection" : String(cString: strerror(error.osError))
             return DownloadFailure(.network, "\(host) cannot be reached\(through): \(reason).", host: host, isRetryable: true)
@@ -69,12 +70,14 @@ package enum FailureMapping {
         return failure
     }
 
+    private static let proxyAdvice = "give its user name and password in the proxy settings or the option proxy"
+
     /// The failure of a request whose proxy did not connect to the server (RFC 9110, section 9.3.6).
     private static func refusedByProxy(_ status: UInt32, host: String) -> DownloadFailure {
         let phrase = phrases[status].map { " (\($0))" } ?? ""
         let advice =
             switch status {
-            case 407: "; give its user name and password in the proxy settings"
+            case 407: "; \(proxyAdvice)"
             case 403: "; its rules do not allow the connection"
             default: ""
             }
@@ -119,7 +122,7 @@ package enum FailureMapping {
         let message =
             switch status {
             case 200...299: "The server \(host) answered \(status)\(phrase), which carries no file."
-            case 407: "The proxy for \(host) answered \(status)\(phrase); give its user name and password in the proxy settings."
+            case 407: "The proxy for \(host) answered \(status)\(phrase); \(proxyAdvice)."
             default: "The server \(host) answered \(status)\(phrase)."
             }
         return DownloadFailure(

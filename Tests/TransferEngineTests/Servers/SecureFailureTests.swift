@@ -100,7 +100,7 @@ extension EngineFixture {
 @Suite(.timeLimit(.minutes(5))) struct `A proxy that refuses` {
     @Test(
         arguments: [
-            (407, "407 (Proxy Authentication Required); give its user name and password in the proxy settings", false),
+            (407, "407 (Proxy Authentication Required); give its user name and password in the proxy settings or the option proxy", false),
             (403, "403 (Forbidden); its rules do not allow the connection", false), (502, "502 (Bad Gateway)", true),
         ]) func `a secure connection is named with its answer`(status: Int, words: String, isRetryable: Bool) async throws
     {
@@ -128,8 +128,8 @@ extension EngineFixture {
         var error = CurlError(.proxy, "proxy handshake error")
         for (code, words, isRetryable) in [
             (19, "the server refuses the connection", true), (23, "the proxy’s rules do not allow the connection", false),
-            (33, "the proxy wants a user name and a password, or refuses those in the proxy settings", false),
-            (0, "proxy handshake error", true),
+            (33, "the proxy wants a user name and a password, or refuses those of the proxy settings or the option proxy", false),
+            (27, "the address of the server cannot be found; check the URL and the network", true), (0, "proxy handshake error", true),
         ] as [(UInt32, String, Bool)] {
             error.proxyError = code
             let failure = FailureMapping.failure(error, host: "h", proxy: true, stallTimeout: .seconds(1), madeProgress: false)
