@@ -34,7 +34,7 @@ import Testing
     }
 
     @Test func `finds nothing wrong in a session without anything, and starts nothing`() async throws {
-        let desk = await Desk()
+        let desk = await Desk(isFirstRun: true)  // so that there is no state folder yet
         let (status, lines) = try await examine(desk)
         #expect(status == 0, "\(lines.filter { $0.verdict == "wrong" })")
         for subject in ["bus", "activation", "service", "proxy", "download-folder", "state-folder", "database"] {
@@ -181,7 +181,7 @@ import Testing
     }
 
     @Test func `finds a damaged database, and leaves it alone`() async throws {
-        let desk = await Desk()
+        let desk = await Desk(isFirstRun: true)
         let state = desk.bus.folder.makeFolder("state/todoku")
         let bytes = patternBytes(20_000)
         writeFile("\(state)/todoku.db", bytes)
