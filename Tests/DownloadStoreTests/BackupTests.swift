@@ -217,7 +217,9 @@ private var secretRecord: DownloadRecord {
         try await save(folder.path, [.put(plainRecord(1))], next: 2)
         let other = try Database(folder("todoku.db"), flags: 2)
         try other.execute("BEGIN IMMEDIATE")
-        let error = await storeError { _ = try Store.reset(folder: folder.path, settingAside: false) }
+        let error = await storeError {
+            _ = try Store.reset(folder: folder.path, settingAside: false, wait: .milliseconds(20), hold: .milliseconds(20))
+        }
         #expect(error?.reason == .inUse, "\(error?.message ?? "no error")")
         try other.execute("ROLLBACK")
         let state = try await reopened(folder.path)
@@ -244,7 +246,9 @@ private var secretRecord: DownloadRecord {
     @Test func `is refused while a daemon keeps the folder`() async throws {
         try await withStore(folder.path) { store, _ in
             try await store.commit([.put(plainRecord(1))], nextNumber: DownloadNumber(2))
-            let error = await storeError { _ = try Store.reset(folder: folder.path, settingAside: false, wait: .milliseconds(20)) }
+            let error = await storeError {
+                _ = try Store.reset(folder: folder.path, settingAside: false, wait: .milliseconds(20), hold: .milliseconds(20))
+            }
             #expect(error?.reason == .inUse)
         }
         #expect(try await reopened(folder.path).records == [plainRecord(1)])

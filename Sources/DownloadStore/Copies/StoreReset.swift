@@ -9,6 +9,8 @@ internal import Glibc
 extension Store {
     /// How long a reset waits for the daemon that has just lost its bus name, and is still saving.
     private static let longestReset: Duration = .seconds(15)
+    /// How long another program may hold the database.
+    private static let longestHold: Duration = .seconds(5)
 
     /// Replaces the database in `folder` by an empty one. Blocks.
     ///
@@ -17,15 +19,17 @@ extension Store {
     /// - Returns: the path of a database that was set aside, and is deleted a day later; nil: none was.
     /// - Throws: `inUse` if a daemon keeps the folder; `diskFull`, `storage`. The present database is then as before.
     public nonisolated static func reset(folder: String, settingAside: Bool) throws(StoreError) -> String? {
-        try reset(folder: folder, settingAside: settingAside, wait: longestReset)
+        try reset(folder: folder, settingAside: settingAside, wait: longestReset, hold: longestHold)
     }
 
-    nonisolated static func reset(folder path: String, settingAside: Bool, wait: Duration) throws(StoreError) -> String? {
+    nonisolated static func reset(
+        folder path: String, settingAside: Bool, wait: Duration, hold: Duration
+    ) throws(StoreError) -> String? {
         let folder = StoreFolder(path: path)
         try folder.make()
         let lock = try folder.lock(wait: wait)
         let draft = try CopyDraft.replacing(folder)
-        let new = try replace(folder, by: draft, Origin(path: folder.database, version: 0), settingAside: settingAside)
+        let new = try replace(folder, by: draft, Origin(path: folder.database, version: 0), settingAside: settingAside, hold: hold)
         lock.note(nil)
         return new.setAside
     }
@@ -52,7 +56,7 @@ extension Store {
             version = try draft.fill(from: source)
         } catch { throw StoreError(error, copying: path, to: folder.database) }
         if let refusal = StoreError(version: version, of: path) { throw refusal }
-        let new = try replace(folder, by: draft, Origin(path: path, version: version), settingAside: false)
+        let new = try replace(folder, by: draft, Origin(path: path, version: version), settingAside: false, hold: longestHold)
         lock.note(nil)
         let restored = StoreBackup(path: path, downloads: new.content.downloads, unfinished: new.content.unfinished, size: new.size)
         return (restored, new.setAside)
@@ -73,9 +77,9 @@ extension Store {
 
     /// Completes the draft with what outlives the present database, and gives it that database's name. The lock is held.
     private nonisolated static func replace(
-        _ folder: StoreFolder, by draft: borrowing CopyDraft, _ origin: Origin, settingAside: Bool
+        _ folder: StoreFolder, by draft: borrowing CopyDraft, _ origin: Origin, settingAside: Bool, hold: Duration
     ) throws(StoreError) -> Replacement {
-        let former = try folder.former()
+        let former = try folder.former(hold: hold)
         let content: CopyDraft.Content
         let kept: Set<UInt64>
         do throws(SQLiteError) {
@@ -151,13 +155,14 @@ extension StoreFolder {
 
     /// Reads what outlives the database, and empties its log. The lock is held.
     ///
+    /// - Parameter hold: how long another program may hold the database.
     /// - Throws: `inUse` if another program holds the database; `diskFull`, `storage`.
-    fileprivate func former() throws(StoreError) -> FormerDatabase {
+    fileprivate func former(hold: Duration) throws(StoreError) -> FormerDatabase {
         let unread = FormerDatabase(next: numberAfterLoss)
         var status = stat()
         guard stat(database, &status) == 0, status.st_size > 0, !hasFaultyLog else { return unread }
         let former: FormerDatabase?
-        do throws(SQLiteError) { former = try readFormer() } catch {
+        do throws(SQLiteError) { former = try readFormer(hold: hold) } catch {
             // These errors say nothing about the file.
             guard ![SQLITE_BUSY, SQLITE_LOCKED, SQLITE_FULL, SQLITE_NOMEM].contains(error.code) else { throw StoreError(error, self) }
             return unread
@@ -170,10 +175,10 @@ extension StoreFolder {
     }
 
     /// - Returns: nil if the database is none of ours, or a newer Todoku's.
-    private func readFormer() throws(SQLiteError) -> FormerDatabase? {
+    private func readFormer(hold: Duration) throws(SQLiteError) -> FormerDatabase? {
         // Not read only: a daemon that was killed has left a log and its index.
         let database = try Database(self.database, flags: SQLITE_OPEN_READWRITE)
-        database.waitWhenBusy(milliseconds: 5000)
+        database.waitWhenBusy(milliseconds: Int32(clamping: hold.wholeMilliseconds))
         let version = try CopyDraft.version(of: database)
         guard version > 0, version <= Schema.version else { return nil }
         try database.execute("PRAGMA secure_delete = ON; PRAGMA trusted_schema = OFF")

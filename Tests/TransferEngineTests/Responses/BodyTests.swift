@@ -115,10 +115,10 @@ import TransferEngine
     }
 
     @Test func `may take longer than the stall timeout on a slow line`() async throws {
-        let server = ScriptedServer(bodyStep: 8192) { request, reply in reply.respond(200, text: "\(request.body.count)") }
+        let server = ScriptedServer(bodyStep: 16 << 10) { request, reply in reply.respond(200, text: "\(request.body.count)") }
         let fixture = await EngineFixture()
         let end = try await fixture.run(server.url("/a")) {
-            ($0.body, $0.stallTimeout) = (RequestBody(patternBytes(1 << 20), type: "a/b"), .seconds(5))
+            ($0.body, $0.stallTimeout) = (RequestBody(patternBytes(1 << 20), type: "a/b"), .seconds(3))
         }
         #expect(end.complete?.size == 7 && fixture.part == Array("1048576".utf8), "\(end)")
     }
