@@ -1,7 +1,7 @@
 internal import Glibc
 internal import Localization
 
-/// A file that the command reads for an option.
+/// A file that the command reads.
 enum InputFile {
     /// The bytes of `file`; `-` is standard input.
     ///
@@ -24,6 +24,7 @@ enum InputFile {
     }
 
     private static func unreadable(_ file: String, _ error: Int32) -> CommandFailure {
-        CommandFailure(.usage, catalog.text("cannot read “%1$s”: %2$s", file, String(cString: strerror(error))))
+        let name = file == "-" ? catalog.text("standard input") : file
+        return CommandFailure(.usage, catalog.text("cannot read “%1$s”: %2$s", name, String(cString: strerror(error))))
     }
 }

@@ -1,5 +1,4 @@
 internal import DownloadModel
-internal import Glibc
 internal import Localization
 internal import TodokuClient
 
@@ -41,12 +40,7 @@ struct URLList: Equatable {
     /// - Parameter file: a path; `-` is standard input.
     init(file: String, directory: String? = nil) throws(CommandFailure) {
         let name = file == "-" ? catalog.text("standard input") : file
-        let descriptor = file == "-" ? STDIN_FILENO : open(file, O_RDONLY | O_CLOEXEC)
-        defer { if descriptor > STDERR_FILENO { close(descriptor) } }
-        guard descriptor >= 0, let bytes = Self.read(descriptor) else {
-            throw CommandFailure(.usage, catalog.text("cannot read “%1$s”: %2$s", name, String(cString: strerror(errno))))
-        }
-        guard bytes.count <= Self.longest else {
+        guard let bytes = try InputFile.read(file, most: Self.longest) else {
             throw CommandFailure(
                 .usage,
                 catalog.text(
@@ -163,19 +157,6 @@ struct URLList: Equatable {
 
     private static func isBlank(_ byte: UInt8) -> Bool {
         byte == UInt8(ascii: " ") || byte == UInt8(ascii: "\t") || byte == UInt8(ascii: "\r")
-    }
-
-    private static func read(_ descriptor: Int32) -> [UInt8]? {
-        var bytes: [UInt8] = []
-        var buffer = [UInt8](repeating: 0, count: 1 << 16)
-        while bytes.count <= longest {
-            let count = Glibc.read(descriptor, &buffer, buffer.count)
-            if count < 0, errno == EINTR { continue }
-            guard count >= 0 else { return nil }
-            if count == 0 { break }
-            bytes += buffer[..<count]
-        }
-        return bytes
     }
 
     // MARK: Refusals
