@@ -11,6 +11,8 @@ enum LanguageHint {
     @BusActor static func tell(_ client: DownloaderClient, json: Bool) async {
         guard !json, Terminal.current != nil, Terminal.errorsAreSeen, Catalog(.auto).spoken != .japanese else { return }
         guard !CommandLine.arguments.contains(where: { $0 == "-q" || $0 == "--quiet" }) else { return }
+        // Each rehearsal has a state folder of its own, and shows no toast.
+        guard getenv("TODOKU_REHEARSAL_SCENARIO") == nil else { return }
         guard let folder = stateFolder({ getenv($0).map { String(cString: $0) } }), !LocalPath.exists(file(in: folder)) else { return }
         guard let language = try? await client.status().settings.language else { return }
         // Somebody who has chosen a language knows how to.

@@ -66,7 +66,7 @@ import Testing
         for (arguments, variables) in [
             ("list --json", [:]), ("add --quiet --paused http://127.0.0.1:1/a", [:]), ("show 99", [:]), ("list | cat", [:]),
             ("list 2>/dev/null", [:]), ("list", ["LC_ALL": "ja_JP.UTF-8"]), ("list", ["LC_ALL": "ja_JP.eucJP"]), ("list", ["TERM": "dumb"]),
-            ("list", ["XDG_STATE_HOME": "/proc/none"]),
+            ("list", ["XDG_STATE_HOME": "/proc/none"]), ("list", ["TODOKU_REHEARSAL_SCENARIO": "none"]),
         ] as [(String, [String: String])] {
             let exit = await atTerminal(desk, arguments, variables)
             #expect(!exit.output.contains("settings language"), "\(arguments) \(variables): \(exit)")
