@@ -50,6 +50,15 @@ func isWanted(_ target: Target) -> Bool {
     return target.type != .test || wanted.split(separator: ",").contains { $0 == target.name }
 }
 
+/// A package of Apple's. `TODOKU_SWIFT_PACKAGES` names a folder that has its sources, for builds without a network (docs/packaging.md).
+/// `meson-helpers/fetch-swift-packages` fills such a folder: it reads the names and versions below.
+func applePackage(_ name: String, from version: Version) -> Package.Dependency {
+    guard let folder = Context.environment["TODOKU_SWIFT_PACKAGES"], !folder.isEmpty else {
+        return .package(url: "https://github.com/apple/\(name)", from: version)
+    }
+    return .package(path: "\(folder)/\(name)")
+}
+
 let package = Package(
     name: "todoku",
     products: [
@@ -61,8 +70,8 @@ let package = Package(
         .executable(name: "todoku-browser", targets: ["todoku-browser"]),
     ],
     dependencies: [
-        .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
-        .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
+        applePackage("swift-argument-parser", from: "1.8.2"),
+        applePackage("swift-log", from: "1.16.2"),
     ],
     targets: [
         // C boundary
