@@ -32,7 +32,7 @@ extension HelpTemplate {
     static let overview = HelpTemplate("OVERVIEW: %1$s")
     static let usage = HelpTemplate("USAGE: %1$s")
     static let detailedHelp = HelpTemplate("See '%1$s' for detailed help.")
-    /// The lines of a screen that have no arguments.
+    /// Texts without arguments. They are looked up as any paragraph, and stand here for `meson-helpers/translations`.
     static let fixed = [
         HelpTemplate("ARGUMENTS:"), HelpTemplate("OPTIONS:"), HelpTemplate("SUBCOMMANDS:"), HelpTemplate("Show help information."),
         HelpTemplate("Show subcommand help information."),
