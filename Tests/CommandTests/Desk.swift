@@ -51,6 +51,12 @@ struct Desk {
 
     func run(_ arguments: String...) async -> Child.Exit { await start(arguments).wait() }
 
+    /// Runs the command without a session. It speaks English, whatever the language of this process, unless `variables` say otherwise.
+    static func runAlone(_ arguments: [String], _ variables: [String: String] = [:]) async -> Child.Exit {
+        let own = ["LC_ALL": "C.UTF-8", "LANGUAGE": "", "COLUMNS": "80"].merging(variables) { $1 }
+        return await Child.run([Desk.command] + arguments, environment: currentEnvironment().merging(own) { $1 })
+    }
+
     /// The service's process; nil if the service is not running.
     func serviceProcess() async -> Int32? { await bus.process(of: "org.todoku.Downloader1") }
 

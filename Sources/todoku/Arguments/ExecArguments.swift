@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import Localization
 
 /// The user's own commands for the end of a download, as options of a command that waits for it.
 struct ExecArguments: ParsableArguments {
@@ -19,8 +20,8 @@ struct ExecArguments: ParsableArguments {
 
     func validate() throws {
         for (option, command) in [("--exec", exec), ("--exec-failed", execFailed)] {
-            if let command, let fault = UserCommand(command, takesPath: option == "--exec").fault {
-                throw ValidationError("\(option) \(fault)")
+            if let command, let fault = UserCommand(command, takesPath: option == "--exec").fault(of: option) {
+                throw ValidationError(fault)
             }
         }
     }
@@ -44,13 +45,14 @@ struct UserCommand: Equatable, Sendable {
     /// needs no knowledge of the shell's grammar.
     private var isPathAdded: Bool { takesPath && !text.utf8.contains(UInt8(ascii: "$")) }
 
-    /// Why the command is refused, to be put behind the option; nil: it is not.
-    var fault: String? {
-        guard let last = text.utf8.last else { return "is empty; write a command, such as --exec sha256sum." }
+    /// Why the command of an option is refused; nil: it is not.
+    func fault(of option: String) -> String? {
+        guard let last = text.utf8.last else { return catalog.text("%1$s is empty; write a command, such as --exec sha256sum.", option) }
         // The shell would run the file itself.
         guard isPathAdded, ";&|".utf8.contains(last) else { return nil }
         let sign = String(Unicode.Scalar(last))
-        return "ends with “\(sign)”, but the path of the file follows there; write \"$1\" where the path goes."
+        return catalog.text(
+            "%1$s ends with “%2$s”, but the path of the file follows there; write \"$1\" where the path goes.", option, sign)
     }
 
     /// The arguments for sh(1). The path is an argument of its own, and no part of the script, so no character of it has a meaning there.

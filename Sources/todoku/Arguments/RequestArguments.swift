@@ -187,7 +187,7 @@ struct RequestArguments: ParsableArguments {
     /// - Parameter mayAsk: the command asks for `--if-exists ask`.
     func check(urls: [String], mayAsk: Bool = false) throws {
         if let option = urls.count > 1 ? optionsOfOne.first : nil {
-            throw ValidationError("--\(option) is for one URL, but \(urls.count) are given.")
+            throw ValidationError(catalog.text("%1$s is for one URL, but %2$s are given.", "--\(option)", String(urls.count)))
         }
         try check(mayAsk: mayAsk)
     }
@@ -196,46 +196,67 @@ struct RequestArguments: ParsableArguments {
     ///
     /// - Parameter mayNameFolders: the list itself may name folders.
     func checkForList(mayNameFolders: Bool = false) throws {
-        if let option = optionsOfOne.first { throw ValidationError("--\(option) is for one URL, not for a list.") }
+        if let option = optionsOfOne.first { throw ValidationError(catalog.text("%1$s is for one URL, not for a list.", "--\(option)")) }
         try check(mayNameFolders: mayNameFolders)
     }
 
     private func check(mayNameFolders: Bool = false, mayAsk: Bool = false) throws {
         if output != nil, directory != nil || filename != nil {
-            throw ValidationError("--output already gives the folder and the name; leave --directory and --filename out.")
+            throw ValidationError(
+                catalog.text("--output already gives the folder and the name; leave --directory and --filename out."))
         }
         if extract?.isPath == true, output != nil || directory != nil {
-            throw ValidationError("--extract with a path already gives the folder; leave --output and --directory out.")
+            throw ValidationError(
+                catalog.text("--extract with a path already gives the folder; leave --output and --directory out."))
         }
-        if parents, output == nil, directory == nil, !mayNameFolders { throw ValidationError("--parents needs --output or --directory.") }
+        if parents, output == nil, directory == nil, !mayNameFolders {
+            throw ValidationError(catalog.text("%1$s needs %2$s or %3$s.", "--parents", "--output", "--directory"))
+        }
         if ifExists == .ask { try checkQuestion(mayAsk) }
-        if postData != nil, postFile != nil { throw ValidationError("The body is given twice: by --post-data and by --post-file.") }
-        if postType != nil, postData == nil, postFile == nil { throw ValidationError("--post-type needs --post-data or --post-file.") }
-        if [loadCookies, postFile, login.passwordFile].count(where: { $0 == "-" }) > 1 {
-            throw ValidationError("Standard input gives one file only; --load-cookies, --post-file and --password-file share it.")
+        if postData != nil, postFile != nil {
+            throw ValidationError(catalog.text("The body is given twice: by --post-data and by --post-file."))
         }
-        if token != nil, app == nil { throw ValidationError("--token needs --app.") }
+        if postType != nil, postData == nil, postFile == nil {
+            throw ValidationError(catalog.text("%1$s needs %2$s or %3$s.", "--post-type", "--post-data", "--post-file"))
+        }
+        if [loadCookies, postFile, login.passwordFile].count(where: { $0 == "-" }) > 1 {
+            throw ValidationError(
+                catalog.text("Standard input gives one file only; --load-cookies, --post-file and --password-file share it."))
+        }
+        if token != nil, app == nil { throw ValidationError(catalog.text("%1$s needs %2$s.", "--token", "--app")) }
         if let checksum {
-            do throws(Refusal) { _ = try Checksum(checksum) } catch { throw ValidationError(error.message) }
+            do throws(Refusal) { _ = try Checksum(checksum) } catch {
+                throw ValidationError(catalog.explanation(name: error.name.busName, error.message))
+            }
         }
         if let proxy {
             do throws(Refusal) { _ = try ProxyAddress(proxy) } catch {
-                throw ValidationError(CommandWords.replacingKeys(in: error.message))
+                throw ValidationError(catalog.explanation(name: error.name.busName, CommandWords.replacingKeys(in: error.message)))
             }
         }
         if output == "-" {
-            throw ValidationError("Standard output is no file that the service could write. Write instead: cat \"$(todoku fetch URL)\"")
+            throw ValidationError(
+                catalog.text("Standard output is no file that the service could write. Write instead: cat \"$(todoku fetch URL)\""))
         }
-        if let output, LocalPath.isFolder(output) { throw ValidationError("“\(output)” is a folder; give it as --directory.") }
-        if let output, try LocalPath.split(output) == nil { throw ValidationError("--output “\(output)” does not end in a file name.") }
+        if let output, LocalPath.isFolder(output) {
+            throw ValidationError(catalog.text("“%1$s” is a folder; give it as --directory.", output))
+        }
+        if let output, try LocalPath.split(output) == nil {
+            throw ValidationError(catalog.text("--output “%1$s” does not end in a file name.", output))
+        }
     }
 
     private func checkQuestion(_ mayAsk: Bool) throws {
-        let others = "use rename, replace, skip or fail."
-        guard mayAsk else { throw ValidationError("--if-exists ask is for todoku get and todoku add; \(others)") }
-        guard extract == nil else { throw ValidationError("--if-exists ask does not go with --extract; use rename, skip or fail.") }
+        guard mayAsk else {
+            throw ValidationError(
+                catalog.text("--if-exists ask is for todoku get and todoku add; use rename, replace, skip or fail."))
+        }
+        guard extract == nil else {
+            throw ValidationError(catalog.text("--if-exists ask does not go with --extract; use rename, skip or fail."))
+        }
         guard Terminal.canAsk, !CommandLine.arguments.contains("--json") else {
-            throw ValidationError("There is no terminal to ask what to do if the name is taken; \(others)")
+            throw ValidationError(
+                catalog.text("There is no terminal to ask what to do if the name is taken; use rename, replace, skip or fail."))
         }
     }
 
@@ -331,7 +352,7 @@ struct RequestArguments: ParsableArguments {
 
     @Sendable static func parseHeader(_ text: String) throws -> HeaderField {
         guard let colon = text.firstIndex(of: ":"), colon > text.startIndex else {
-            throw ValidationError("“\(text)” is not a header; write it like 'Accept: text/html'.")
+            throw ValidationError(catalog.text("“%1$s” is not a header; write it like 'Accept: text/html'.", text))
         }
         let value = text[text.index(after: colon)...].drop { $0 == " " || $0 == "\t" }
         return HeaderField(name: String(text[..<colon]), value: String(value))
@@ -339,21 +360,24 @@ struct RequestArguments: ParsableArguments {
 
     @Sendable static func parsePriority(_ text: String) throws -> Int32 {
         if let priority = Int32(text) { return priority }
-        throw ValidationError("“\(text)” is not a priority; write a whole number such as 10 or -1. A higher number starts first.")
+        throw ValidationError(
+            catalog.text("“%1$s” is not a priority; write a whole number such as 10 or -1. A higher number starts first.", text))
     }
 
     @Sendable static func parsePieceHashes(_ text: String) throws -> PieceHashes {
-        do throws(Refusal) { return try PieceHashes(text) } catch { throw ValidationError(error.message) }
+        do throws(Refusal) { return try PieceHashes(text) } catch {
+            throw ValidationError(catalog.explanation(name: error.name.busName, error.message))
+        }
     }
 
     @Sendable static func parseDesktopID(_ text: String) throws -> DesktopID {
         if let id = DesktopID(text) { return id }
-        throw ValidationError("“\(text)” is not the name of a desktop entry; write it like org.example.App.")
+        throw ValidationError(catalog.text("“%1$s” is not the name of a desktop entry; write it like org.example.App.", text))
     }
 
     @Sendable static func parseMetadata(_ text: String) throws -> KeptText {
         guard let equals = text.firstIndex(of: "="), equals > text.startIndex else {
-            throw ValidationError("“\(text)” is not metadata; write it like key=value.")
+            throw ValidationError(catalog.text("“%1$s” is not metadata; write it like key=value.", text))
         }
         return KeptText(key: String(text[..<equals]), text: String(text[text.index(after: equals)...]))
     }

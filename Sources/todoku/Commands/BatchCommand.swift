@@ -2,6 +2,7 @@ internal import ArgumentParser
 internal import DownloadModel
 internal import EventLoop
 internal import Glibc
+internal import Localization
 internal import TodokuClient
 
 struct BatchCommand: ParsableCommand {
@@ -39,7 +40,8 @@ struct BatchCommand: ParsableCommand {
     func validate() throws {
         try request.checkForList(mayNameFolders: true)
         if file == "-", request.login.passwordFile == "-" || request.loadCookies == "-" {
-            throw ValidationError("Standard input gives the list, so it cannot give the password or cookies; use a file for one of them.")
+            throw ValidationError(
+                catalog.text("Standard input gives the list, so it cannot give the password or cookies; use a file for one of them."))
         }
     }
 

@@ -1,6 +1,7 @@
 internal import ArgumentParser
 internal import EventLoop
 internal import Glibc
+internal import Localization
 internal import TodokuClient
 
 struct GetCommand: ParsableCommand {
@@ -101,7 +102,8 @@ struct AddCommand: ParsableCommand {
     func validate() throws {
         if exec != nil || execFailed != nil {
             throw ValidationError(
-                "todoku add does not wait for the end; use todoku get --exec COMMAND URL, or todoku wait --exec COMMAND DOWNLOAD.")
+                catalog.text(
+                    "todoku add does not wait for the end; use todoku get --exec COMMAND URL, or todoku wait --exec COMMAND DOWNLOAD."))
         }
         try request.check(urls: urls, mayAsk: true)
     }

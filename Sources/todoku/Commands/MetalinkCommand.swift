@@ -41,12 +41,14 @@ struct MetalinkCommand: ParsableCommand {
         try request.checkForList()
         if file == "-", request.login.passwordFile == "-" || request.loadCookies == "-" {
             throw ValidationError(
-                "Standard input gives the document, so it cannot give the password or cookies; use a file for one of them.")
+                catalog.text(
+                    "Standard input gives the document, so it cannot give the password or cookies; use a file for one of them."))
         }
         // They would go to all servers that the document names.
         if isURL, request.login.user != nil || request.referrer != nil || !request.header.isEmpty {
-            throw ValidationError(
+            let fault = catalog.text(
                 "Headers, referrer and credentials do not go with the URL of a document; fetch it with todoku get, then give its file.")
+            throw ValidationError(fault)
         }
     }
 

@@ -2,6 +2,7 @@ internal import ArgumentParser
 internal import DownloadModel
 internal import EventLoop
 internal import Glibc
+internal import Localization
 internal import Rehearsal
 internal import TodokuClient
 
@@ -42,9 +43,9 @@ struct RehearseCommand: ParsableCommand {
 
     func validate() throws {
         guard !list else { return }
-        guard scenario != nil else { throw ValidationError("a scenario is missing; “todoku rehearse --list” has them all") }
+        guard let scenario else { throw ValidationError(catalog.text("a scenario is missing; “todoku rehearse --list” has them all")) }
         guard !command.isEmpty else {
-            throw ValidationError("a command is missing: todoku rehearse \(scenario ?? "SCENARIO") -- COMMAND")
+            throw ValidationError(catalog.text("a command is missing: todoku rehearse %1$s -- COMMAND", scenario))
         }
     }
 
@@ -75,7 +76,9 @@ struct RehearseCommand: ParsableCommand {
         options.log = try log.map { path throws(CommandFailure) in try LocalPath.absolute(path) }
         for folder in serviceDir {
             let path = try LocalPath.absolute(folder)
-            guard LocalPath.isFolder(path) else { throw CommandFailure(.usage, "there is no folder “\(path)” (--service-dir)") }
+            guard LocalPath.isFolder(path) else {
+                throw CommandFailure(.usage, catalog.text("there is no folder “%1$s” (--service-dir)", path))
+            }
             options.serviceFolders.append(path)
         }
         return options
@@ -84,7 +87,9 @@ struct RehearseCommand: ParsableCommand {
     private func serviceProgram() throws(CommandFailure) -> String {
         if let service {
             let path = try LocalPath.absolute(service)
-            guard access(path, X_OK) == 0 else { throw CommandFailure(.usage, "there is no program “\(path)” (--service)") }
+            guard access(path, X_OK) == 0 else {
+                throw CommandFailure(.usage, catalog.text("there is no program “%1$s” (--service)", path))
+            }
             return path
         }
         var folders: [Substring] = []
@@ -95,14 +100,18 @@ struct RehearseCommand: ParsableCommand {
         let path = getenv("PATH").map { String(cString: $0) } ?? "/usr/local/bin:/usr/bin:/bin"
         folders.append(contentsOf: path.split(separator: ":"))
         let found = folders.lazy.map { "\($0)/todokud" }.first { $0.hasPrefix("/") && access($0, X_OK) == 0 }
-        guard let found else { throw CommandFailure(.refused, "todokud is neither beside todoku nor in PATH; name it by --service") }
+        guard let found else {
+            throw CommandFailure(.refused, catalog.text("todokud is neither beside todoku nor in PATH; name it by --service"))
+        }
         return found
     }
 
     /// Opens the file for the summary now, because later would be too late to complain.
     private static func file(_ path: String) throws(CommandFailure) -> Int32 {
         let file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o666)
-        guard file >= 0 else { throw CommandFailure(.usage, "“\(path)” cannot be written: \(String(cString: strerror(errno)))") }
+        guard file >= 0 else {
+            throw CommandFailure(.usage, catalog.text("“%1$s” cannot be written: %2$s", path, String(cString: strerror(errno))))
+        }
         return file
     }
 }
@@ -133,7 +142,7 @@ struct RehearseCommand: ParsableCommand {
             for complaint in left { Output.complain(complaint) }
             return status
         case .notStarted(let reason, let status):
-            Program.report(CommandFailure(.refused, "“\(command[0])” cannot be started: \(reason)"), json: json)
+            Program.report(CommandFailure(.refused, catalog.text("“%1$s” cannot be started: %2$s", command[0], reason)), json: json)
             return status
         case .ended(var display):
             display.complaints.append(contentsOf: left)
@@ -156,7 +165,7 @@ struct RehearseCommand: ParsableCommand {
     }
 
     private func refuse(_ error: RehearsalError) -> Int32 {
-        Program.report(CommandFailure(.refused, "the rehearsal cannot begin: \(error.message)"), json: json).rawValue
+        Program.report(CommandFailure(.refused, catalog.text("the rehearsal cannot begin: %1$s", error.message)), json: json).rawValue
     }
 
     private func course(of run: RehearsalRun, _ command: [String]) async -> Course {

@@ -13,8 +13,8 @@ struct Targets: ParsableArguments {
     var named: [Target] { lists.targets }
 
     func check() throws {
-        if all, !named.isEmpty { throw ValidationError("--all cannot be combined with named downloads.") }
-        if !all, named.isEmpty { throw ValidationError("Name a download by its number, or give --all.") }
+        if all, !named.isEmpty { throw ValidationError(catalog.text("--all cannot be combined with named downloads.")) }
+        if !all, named.isEmpty { throw ValidationError(catalog.text("Name a download by its number, or give --all.")) }
     }
 }
 
@@ -199,9 +199,11 @@ struct RemoveCommand: ParsableCommand {
     @Flag(help: "Put the finished file into the desktop's trash.") var trash = false
 
     func validate() throws {
-        if trash, deleteFile { throw ValidationError("--trash cannot be combined with --delete-file.") }
+        if trash, deleteFile { throw ValidationError(catalog.text("%1$s cannot be combined with %2$s.", "--trash", "--delete-file")) }
         guard ended else { return try targets.check() }
-        if targets.all || !targets.named.isEmpty { throw ValidationError("--ended cannot be combined with named downloads or --all.") }
+        if targets.all || !targets.named.isEmpty {
+            throw ValidationError(catalog.text("--ended cannot be combined with named downloads or --all."))
+        }
     }
 
     func run() throws {
@@ -263,7 +265,9 @@ struct MoveCommand: ParsableCommand {
     @OptionGroup var output: OutputArguments
 
     func validate() throws {
-        if place == nil, priority == nil { throw ValidationError("Give a place (a number from 1, “first” or “last”) or --priority.") }
+        if place == nil, priority == nil {
+            throw ValidationError(catalog.text("Give a place (a number from 1, “first” or “last”) or --priority."))
+        }
     }
 
     func run() throws {
@@ -324,10 +328,12 @@ struct ChangeCommand: ParsableCommand {
     @OptionGroup var output: OutputArguments
 
     func validate() throws {
-        if lists.isEmpty { throw ValidationError("Name a download by its number.") }
-        if metered, notMetered { throw ValidationError("--metered cannot be combined with --not-metered.") }
-        if directory == nil, !metered, !notMetered { throw ValidationError("Give --directory, --metered or --not-metered.") }
-        if parents, directory == nil { throw ValidationError("--parents needs --directory.") }
+        if lists.isEmpty { throw ValidationError(catalog.text("Name a download by its number.")) }
+        if metered, notMetered { throw ValidationError(catalog.text("%1$s cannot be combined with %2$s.", "--metered", "--not-metered")) }
+        if directory == nil, !metered, !notMetered {
+            throw ValidationError(catalog.text("Give --directory, --metered or --not-metered."))
+        }
+        if parents, directory == nil { throw ValidationError(catalog.text("%1$s needs %2$s.", "--parents", "--directory")) }
     }
 
     func run() throws {

@@ -84,9 +84,11 @@ struct WaitCommand: ParsableCommand {
 
     func validate() throws {
         let isGroup = app != nil || tag != nil
-        if isGroup, exec.isGiven { throw ValidationError("--exec needs named downloads; “todoku watch --exec” is for all.") }
-        if isGroup, !named.isEmpty { throw ValidationError("--app and --tag cannot be combined with named downloads.") }
-        if !isGroup, named.isEmpty { throw ValidationError("Name a download by its number, or give --app or --tag.") }
+        if isGroup, exec.isGiven {
+            throw ValidationError(catalog.text("--exec needs named downloads; “todoku watch --exec” is for all."))
+        }
+        if isGroup, !named.isEmpty { throw ValidationError(catalog.text("--app and --tag cannot be combined with named downloads.")) }
+        if !isGroup, named.isEmpty { throw ValidationError(catalog.text("Name a download by its number, or give --app or --tag.")) }
     }
 
     func run() throws {

@@ -14,6 +14,17 @@ struct Terminal {
         return Terminal(columns: Int(size.ws_col), rows: max(2, Int(size.ws_row)))
     }
 
+    /// The columns for a text that is wrapped, found as ArgumentParser does: COLUMNS in the environment, else the width of the terminal at
+    /// standard output, else 80. At least 20, at most 1000.
+    static var textColumns: Int {
+        var columns = getenv("COLUMNS").flatMap { Int(String(cString: $0)) }
+        if columns == nil {
+            var size = winsize()
+            if ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 { columns = Int(size.ws_col) }
+        }
+        return min(max(columns ?? 80, 20), 1000)
+    }
+
     /// Ctrl-C as a character.
     private static let interrupt: UInt8 = 3
 

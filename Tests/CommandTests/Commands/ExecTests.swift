@@ -163,7 +163,7 @@ private let noting = """
         (["wait", "--exec", "true", "--tag", "t"], "--exec needs named downloads"),
     ])
     func `is refused where it could do nothing, or would run the file`(arguments: [String], reason: String) async {
-        let exit = await Child.run([Desk.command] + arguments)
+        let exit = await Desk.runAlone(arguments)
         #expect(exit.status == 2 && exit.errors.contains(reason), "\(exit)")
     }
 
@@ -173,12 +173,12 @@ private let noting = """
         ("awk '{ print $1 }'", "awk '{ print $1 }'"), ("echo $\u{301}", "echo $\u{301}"),
     ])
     func `adds the path to the end of a command without a dollar sign`(command: String, script: String) {
-        #expect(UserCommand(command, takesPath: true).fault == nil)
+        #expect(UserCommand(command, takesPath: true).fault(of: "--exec") == nil)
         #expect(UserCommand(command, takesPath: true).arguments(path: "/a b") == ["sh", "-c", "--", script, "todoku", "/a b"])
     }
 
     @Test func `adds nothing to the command of a failure`() {
-        #expect(UserCommand("echo done;", takesPath: false).fault == nil)
+        #expect(UserCommand("echo done;", takesPath: false).fault(of: "--exec-failed") == nil)
         #expect(UserCommand("true", takesPath: false).arguments(path: nil) == ["sh", "-c", "--", "true", "todoku"])
     }
 

@@ -37,7 +37,7 @@ private let subcommands = [
 
     @Test(arguments: [["get"], ["fly"], ["show", "x"], ["get", "--size", "many", "http://h/"], ["--frob"], ["remove"]])
     func `exits with 2 and its usage for a wrong command line`(arguments: [String]) async {
-        let exit = await Child.run([Desk.command] + arguments)
+        let exit = await Desk.runAlone(arguments)
         #expect(exit.status == 2)
         #expect(exit.output == "")
         #expect(exit.errors.hasPrefix("todoku: ") && exit.errors.contains("Usage: todoku"))
@@ -47,7 +47,7 @@ private let subcommands = [
         ["get"], ["fly"], ["show", "x"], ["limit", "7"], ["get", "-o", "-", "http://h/"], ["add", "--priority", "high", "http://h/"],
     ])
     func `reports a wrong command line as JSON, if JSON is asked for`(arguments: [String]) async {
-        let exit = await Child.run([Desk.command] + arguments + ["--json"])
+        let exit = await Desk.runAlone(arguments + ["--json"])
         #expect(exit.status == 2 && exit.errors == "", "\(exit)")
         let message = JSON(exit.output)?["error"]?["message"]?.string ?? ""
         #expect(!message.isEmpty && !message.contains("\n") && !message.contains("Error:"), "\(exit)")
@@ -90,7 +90,7 @@ private let subcommands = [
 
     @Test(arguments: subcommands)
     func `has examples in its help`(subcommand: String) async {
-        let exit = await Child.run([Desk.command, subcommand, "--help"])
+        let exit = await Desk.runAlone([subcommand, "--help"])
         #expect(exit.status == 0 && exit.errors == "", "\(exit)")
         #expect(exit.output.contains("EXAMPLES:") && exit.output.contains("  todoku \(subcommand)"))
     }
@@ -99,14 +99,14 @@ private let subcommands = [
     func `has each option in its man page`(subcommand: String) async throws {
         let bytes = try #require(readFile("\(repository)/data/man/todoku.1"))
         let page = String(decoding: bytes, as: UTF8.self).split(separator: "\\").joined()
-        let help = await Child.run([Desk.command, subcommand, "--help"]).output
+        let help = await Desk.runAlone([subcommand, "--help"]).output
         let words = help.split { !$0.isLetter && $0 != "-" }.filter { $0.hasPrefix("--") && $0.count > 2 }
         for option in Set(words).subtracting(["--help", "--version", "--show-progress"]) { #expect(page.contains(option), "\(option)") }
     }
 
     @Test(arguments: ["bash", "zsh", "fish"])
     func `completes in a shell`(shell: String) async {
-        let exit = await Child.run([Desk.command, "--generate-completion-script", shell])
+        let exit = await Desk.runAlone(["--generate-completion-script", shell])
         #expect(exit.status == 0 && exit.output.contains("todoku") && exit.output.contains("if-exists"))
     }
 

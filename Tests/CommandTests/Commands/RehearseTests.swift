@@ -312,7 +312,7 @@ private let plays: [RehearsalPlay] = [
     }
 
     @Test func `lists its scenarios, which the man page has with each parameter`() async throws {
-        let exit = await Child.run([Desk.command, "rehearse", "--list", "--json"])
+        let exit = await Desk.runAlone(["rehearse", "--list", "--json"])
         let scenarios = try #require(JSON(exit.output)?.array, "\(exit)")
         let bytes = try #require(readFile("\(repository)/data/man/todoku-rehearse.1"))
         let page = String(decoding: bytes, as: UTF8.self).split(separator: "\\").joined()
@@ -325,9 +325,9 @@ private let plays: [RehearsalPlay] = [
                 #expect(page.contains("\n.BI \(key)= "), "\(name) \(key)")
             }
         }
-        let plain = await Child.run([Desk.command, "rehearse", "--list"])
+        let plain = await Desk.runAlone(["rehearse", "--list"])
         #expect(plain.status == 0 && plain.output.contains("crash\n  The service is killed"), "\(plain)")
-        let help = await Child.run([Desk.command, "rehearse", "--help"])
+        let help = await Desk.runAlone(["rehearse", "--help"])
         let words = help.output.split { !$0.isLetter && $0 != "-" }.filter { $0.hasPrefix("--") && $0.count > 2 }
         for option in Set(words).subtracting(["--help", "--quick"]) { #expect(page.contains(option), "\(option)") }
     }

@@ -85,7 +85,7 @@ import Testing
         (["get", "--extract", "http://h/a"], "--extract"),
     ])
     func `is not asked about where nobody can answer`(arguments: [String], reason: String) async {
-        let exit = await Child.run([Desk.command] + arguments + ["--if-exists", "ask"])
+        let exit = await Desk.runAlone(arguments + ["--if-exists", "ask"])
         #expect(exit.status == 2 && exit.errors.contains(reason) && exit.errors.contains("rename"), "\(exit)")
     }
 

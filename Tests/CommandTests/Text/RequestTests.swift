@@ -101,7 +101,7 @@ import Testing
 
     @Test(arguments: ["http://me:secret@h/path", "http://me:secret@", "me:secret@h:3128", "http://me:secret", "ftp://me:secret@h"])
     func `name a proxy whose password no error repeats`(proxy: String) async {
-        let exit = await Child.run([Desk.command, "get", "--proxy", proxy, "http://h/f"])
+        let exit = await Desk.runAlone(["get", "--proxy", proxy, "http://h/f"])
         #expect(exit.status == 2 && exit.errors.contains("--proxy") && !exit.errors.contains("secret"), "\(exit)")
     }
 
