@@ -1,6 +1,7 @@
 internal import ArgumentParser
 internal import DownloadModel
 internal import EventLoop
+internal import Localization
 internal import TodokuClient
 
 struct StatsCommand: ParsableCommand {
@@ -43,7 +44,8 @@ struct StatsCommand: ParsableCommand {
     /// "12h", "7d": so long ago; "2026-11-01": that day; or as `Amounts.instant`.
     @Sendable static func parseSince(_ text: String) throws -> WallTime {
         if let instant = instant(text, now: WallTime(microseconds: wallClock())) { return instant }
-        throw ValidationError("“\(text)” is not a time; write it like 12h, 7d, 2026-11-01 or 2026-11-01T12:00.")
+        throw ValidationError(
+            catalog.text("“%1$s” is not a time; write it like 12h, 7d, 2026-11-01 or 2026-11-01T12:00.", text))
     }
 
     /// nil: malformed.
