@@ -122,7 +122,7 @@ struct HelpTranslation: Sendable {
         let lines = written.split(separator: "\n", omittingEmptySubsequences: false)
         // A wrong value that is repeated may itself have line ends.
         guard let first = lines.first, known(first) != nil else { return known(written) ?? String(written) }
-        return lines.map { line in
+        return lines.map { (line: Substring) -> String in
             let indent = line.prefix { $0 == " " }
             return known(line.dropFirst(indent.count)).map { String(indent) + $0 } ?? String(line)
         }.joined(separator: "\n")
