@@ -49,7 +49,7 @@ public enum CallerFinding: Sendable {
     private var heldBytes = 0
     private var heldDescriptors = 0
     private weak var connection: Connection?
-    /// Connections whose inspection has begun and not returned, although it may be too late for their calls.
+    /// Connections whose inspection has not returned, although it may be too late for their calls. Those that never begin are left out.
     private var inspected: Set<String> = []
     private let patience: Duration
 
@@ -117,12 +117,14 @@ public enum CallerFinding: Sendable {
         do throws(DBusError) {
             let credentials = try await connection.call(BusDaemon.getConnectionCredentials, on: BusDaemon.name, at: BusDaemon.path, sender)
             guard held[sender] != nil else { return }
-            let finding = await Pool.callers.value(within: patience) { [self, inspect] in
-                BusActor.spawn { [self] in inspected.insert(sender) }
-                defer { BusActor.spawn { [self] in inspected.remove(sender) } }
-                return inspect(credentials, arrival)
+            // Before the inspection can begin: its thread could not say so in time on a busy machine.
+            inspected.insert(sender)
+            let outcome = await Pool.callers.outcome(within: patience, late: { [self] _ in inspected.remove(sender) }) { [inspect] in
+                inspect(credentials, arrival)
             }
-            settle(sender, finding ?? .refused(Self.notInTime))
+            if case .hangs = outcome {} else { inspected.remove(sender) }
+            let finding: CallerFinding = if case .value(let finding) = outcome { finding } else { .refused(Self.notInTime) }
+            settle(sender, finding)
         } catch  where error.name == "org.freedesktop.DBus.Error.NameHasNoOwner" {
             left(sender)
         } catch { settle(sender, .refused(error)) }

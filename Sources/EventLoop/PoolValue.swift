@@ -1,17 +1,32 @@
 internal import Synchronization
 
+/// What has become of some work when its caller's patience ends, or before.
+public enum PoolOutcome<R: Sendable>: Sendable {
+    case value(R)
+    /// The work is running. Its value goes to `late`.
+    case hangs
+    /// The work has not begun, and never will; or it has just ended, and its value goes to `late`.
+    case dropped
+}
+
 extension Pool {
     /// The value of `work`, which runs on a thread of the pool; nil if it has not returned within `patience`, as with a program that hangs.
-    /// The work itself continues on a thread that is lost until the work returns. Work that has not begun by then is dropped. A value that
-    /// comes later goes to `late`.
-    @BusActor public func value<R: Sendable>(
-        within patience: Duration, late: @escaping @Sendable (R) -> Void = { _ in }, _ work: @escaping @Sendable () -> R
-    ) async -> R? {
+    /// The work itself continues on a thread that is lost until the work returns. Work that has not begun by then is dropped.
+    @BusActor public func value<R: Sendable>(within patience: Duration, _ work: @escaping @Sendable () -> R) async -> R? {
+        if case .value(let value) = await outcome(within: patience, work) { value } else { nil }
+    }
+
+    /// Like `value`, but says whether work without a value is still running. A value that comes later goes to `late`.
+    @BusActor public func outcome<R: Sendable>(
+        within patience: Duration, late: @escaping @BusActor @Sendable (R) -> Void = { _ in }, _ work: @escaping @Sendable () -> R
+    ) async -> PoolOutcome<R> {
         await withCheckedContinuation { continuation in
             let run = Run()
             let race = Race<R>(within: patience) { [self] result in
-                if result == nil, run.giveUp() { threadIsLost() }
-                continuation.resume(returning: result)
+                if let result { return continuation.resume(returning: .value(result)) }
+                let isRunning = run.giveUp()
+                if isRunning { threadIsLost() }
+                continuation.resume(returning: isRunning ? .hangs : .dropped)
             }
             _ = submit(race.ticket) { [self] in
                 guard run.begin() else { return }

@@ -9,6 +9,7 @@ internal import Testing
     private static let narrow = Pool(name: "test-narrow", width: 3)
     private static let brief = Pool(name: "test-brief", width: 2)
     private static let hanging = Pool(name: "test-hanging", width: 2)
+    private static let full = Pool(name: "test-full", width: 1)
 
     /// Gives `pool` `count` pieces of work, numbered from 0. Each counts itself in `gauge` while it runs.
     @BusActor private func fill(_ pool: Pool, _ count: Int, _ gauge: Gauge, _ journal: Journal<Int>) {
@@ -67,10 +68,10 @@ internal import Testing
         let pipe = Pipe()
         let late = Journal<Int>()
         for number in 0..<2 {
-            let value = await Self.hanging.value(
+            let outcome = await Self.hanging.outcome(
                 within: .seconds(5),  // it must have begun by then
-                late: { _ in BusActor.spawn { late.append(number) } }, { pipe.take() })
-            #expect(value == nil)
+                late: { _ in late.append(number) }, { pipe.take() })
+            guard case .hangs = outcome else { Issue.record("\(outcome)"); break }
         }
         let gauge = Gauge()
         let journal = Journal<Int>()
@@ -84,6 +85,18 @@ internal import Testing
         #expect(await eventually { journal.entries.count == 100 })
         #expect(gauge.most <= 2)
         #expect(await eventually { threads(named: "test-hanging") == 0 })
+    }
+
+    @Test @BusActor func `tells work that is dropped from work that hangs`() async {
+        let pipe = Pipe()
+        let journal = Journal<String>()
+        Self.full.perform({ pipe.take() }, then: { _ in journal.append("waited") })
+        let outcome = await Self.full.outcome(within: .milliseconds(50), late: { _ in journal.append("late") }, {})
+        if case .dropped = outcome {} else { Issue.record("\(outcome)") }
+        pipe.put([1])
+        Self.full.perform({}, then: { journal.append("behind") })
+        #expect(await eventually { journal.entries.count == 2 })
+        #expect(journal.entries == ["waited", "behind"])
     }
 
     @Test func `begins no work whose caller has stopped waiting, whichever of the two threads is first`() async {
