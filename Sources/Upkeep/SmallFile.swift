@@ -26,7 +26,7 @@ enum SmallFile {
     /// The target of a symbolic link; nil if `path` is none. Blocks.
     static func linkTarget(_ path: String) -> String? {
         var buffer = [UInt8](repeating: 0, count: Int(PATH_MAX))
-        let count = buffer.withUnsafeMutableBytes { readlink(path, $0.baseAddress?.assumingMemoryBound(to: CChar.self), $0.count) }
+        let count = buffer.withUnsafeMutableBytes { readlink(path, $0.baseAddress!.assumingMemoryBound(to: CChar.self), $0.count) }
         return count > 0 ? String(decoding: buffer.prefix(count), as: UTF8.self) : nil
     }
 

@@ -63,7 +63,7 @@ struct RehearseCommand: ParsableCommand {
         let (command, json, quiet, strict) = (self.command, output.json, self.quiet, self.strict)
         BusActor.runMain {
             let rehearsal = Rehearsed(scenario, options, json: json, summary: quiet ? nil : summary ?? STDERR_FILENO)
-            exit(await rehearsal.run(command, isStrict: strict))
+            Glibc.exit(await rehearsal.run(command, isStrict: strict))
         }
     }
 
@@ -99,7 +99,8 @@ struct RehearseCommand: ParsableCommand {
         }
         let path = getenv("PATH").map { String(cString: $0) } ?? "/usr/local/bin:/usr/bin:/bin"
         folders.append(contentsOf: path.split(separator: ":"))
-        let found = folders.lazy.map { "\($0)/todokud" }.first { $0.hasPrefix("/") && access($0, X_OK) == 0 }
+        let programs = folders.map { folder -> String in "\(folder)/todokud" }
+        let found = programs.first { $0.hasPrefix("/") && access($0, X_OK) == 0 }
         guard let found else {
             throw CommandFailure(.refused, catalog.text("todokud is neither beside todoku nor in PATH; name it by --service"))
         }
