@@ -21,7 +21,7 @@ import Testing
 
     @Test(arguments: [("/a?renewed", "renewed" as String?), ("/a?b=1?c#d", "b=1?c"), ("/a?", ""), ("/a", nil), ("/a#b?c", nil)])
     func `has a query behind the first question mark`(target: String, query: String?) throws {
-        let request = try #require(request("GET \(target) HTTP/1.1"))
+        let request = try #require(self.request("GET \(target) HTTP/1.1"))
         #expect(request.query == query)
     }
 
