@@ -1,5 +1,5 @@
 internal import CDBus
-public import EventLoop
+internal import EventLoop
 
 extension Connection {
     /// Makes this the connection of a monitor: it sees every message of the bus, and can send none (D-Bus specification, "Becoming a

@@ -256,7 +256,8 @@ import TodokuClient
     @Test func `tells a missing download from a refusal`() async throws {
         let desk = await Desk()
         let client = try await DownloaderClient.connect(to: desk.bus.address)
-        for call in [client.pause, client.resume, client.cancel, client.retry] {
+        let calls: [(DownloadReference) async throws -> Void] = [client.pause, client.resume, client.cancel, client.retry]
+        for call in calls {
             let error = await #expect(throws: ClientError.self) { try await call(DownloadReference(number: 99)) }
             #expect(error?.cause == .unknownDownload)
         }

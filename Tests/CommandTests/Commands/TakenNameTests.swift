@@ -1,3 +1,4 @@
+import DownloadModel
 import Glibc
 import TestSupport
 import Testing

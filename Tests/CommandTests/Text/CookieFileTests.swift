@@ -1,5 +1,7 @@
+import ArgumentParser
 import DBus
 import DownloadModel
+import DownloaderInterface
 import TestSupport
 import Testing
 
