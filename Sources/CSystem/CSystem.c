@@ -96,6 +96,8 @@ const int todoku_seal_shrink = F_SEAL_SHRINK;
 
 int todoku_get_seals(int fd) { return fcntl(fd, F_GET_SEALS); }
 
+int todoku_accept(int listener) { return accept4(listener, NULL, NULL, SOCK_CLOEXEC); }
+
 int todoku_pipe(int descriptors[2]) { return pipe2(descriptors, O_CLOEXEC) == 0 ? 0 : errno; }
 
 void todoku_keep_heap_small(void) {

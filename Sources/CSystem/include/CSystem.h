@@ -63,6 +63,9 @@ bool todoku_is_memory(int fd);
 /// has no size. A tmpfs that was mounted with a size bounds itself.
 bool todoku_is_unbounded_memory(int fd);
 
+/// accept4(2) with SOCK_CLOEXEC: no child process inherits the socket, even one that starts at this instant. -1 with errno.
+int todoku_accept(int listener);
+
 /// pipe2(2) with O_CLOEXEC. 0 or errno.
 int todoku_pipe(int descriptors[2]);
 

@@ -1,3 +1,4 @@
+internal import CSystem
 internal import DownloadModel
 internal import EventLoop
 internal import Glibc
@@ -141,14 +142,13 @@ extension [String] {
             guard let idle = connections.first(where: \.isIdle) else { return accept(false) }
             idle.end()
         }
-        let socket = Glibc.accept(listener, nil, nil)
+        let socket = todoku_accept(listener)
         guard socket >= 0 else {
             guard errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM else { return }
             accept(false)
             Poller.shared.schedule(after: .seconds(1)) { [weak self] in self?.accept(true) }
             return
         }
-        _ = fcntl(socket, F_SETFD, FD_CLOEXEC)
         _ = fcntl(socket, F_SETFL, O_NONBLOCK)
         connections.append(ServedConnection(socket, self))
     }

@@ -26,8 +26,11 @@ extension TerminalText {
         var (pieces, piece) = ([String](), "")
         for character in text {
             if !piece.isEmpty, width(piece) + width(character) > columns {
+                // Such a character takes those before it along, up to one that may begin a line.
+                var next = ""
+                while piece.count > 1, stayBehind.contains(next.first ?? character) { next.insert(piece.removeLast(), at: next.startIndex) }
                 pieces.append(piece)
-                piece = ""
+                piece = next
             }
             piece.append(character)
         }

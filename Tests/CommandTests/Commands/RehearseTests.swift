@@ -298,7 +298,8 @@ private let plays: [RehearsalPlay] = [
 
     @Test(arguments: [
         (["busi", "--", "true"], 2 as Int32, "there is no scenario “busi”"), (["busy:time=1", "--", "true"], 2, "has no parameter “time”"),
-        (["busy"], 2, "a command is missing"), (["busy", "true"], 2, "true"), (["--", "true"], 2, "a scenario is missing"),
+        (["busy"], 2, "a command is missing"), (["busy", "true"], 2, "a command is missing: todoku rehearse busy -- COMMAND"),
+        (["--", "true"], 2, "a scenario is missing"),
         (["--service", "/no/todokud", "busy", "--", "true"], 2, "there is no program “/no/todokud”"),
         (["--service-dir", "/no/folder", "busy", "--", "true"], 2, "there is no folder “/no/folder”"),
         (["--summary", "/no/file", "busy", "--", "true"], 2, "“/no/file” cannot be written"),

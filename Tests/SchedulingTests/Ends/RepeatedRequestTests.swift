@@ -27,6 +27,7 @@ import Testing
         let (desk, _) = begun()
         desk.restart()
         #expect(isInterrupted(desk[1]) && desk.started == [1])
+        desk.swept(DownloadNumber(1))
         try desk.steer(desk[1], .retry)
         #expect(desk.state(1) == .active && desk.started == [1, 1])
         desk.restart()

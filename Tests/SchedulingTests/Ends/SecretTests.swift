@@ -48,6 +48,8 @@ private let failure = DownloadFailure(.httpStatus, "The server answered 404.", h
         desk.wait(.microseconds(1))
         #expect(entry.record.options.holdsSecrets)
         if activate != nil { desk.acknowledge(entry) }
+        desk.ends(entry, .stopped(nil))
+        for number in desk.rows.sweeps.keys { desk.swept(number) }
         #expect(desk.scheduler.nextWake == last + Limits.secretsAge && !desk.scheduler.hasWork, "no service runs a day for that")
         desk.waitUntilDue()
         #expect(!entry.record.options.holdsSecrets)

@@ -1,3 +1,4 @@
+internal import CSystem
 internal import EventLoop
 internal import Glibc
 
@@ -278,7 +279,7 @@ private final class ServerCore: Sendable {
 
     func accept() {
         while true {
-            let socket = Glibc.accept(listener, nil, nil)
+            let socket = todoku_accept(listener)
             if socket < 0, errno == EINTR || errno == ECONNABORTED { continue }
             guard socket >= 0 else { break }
             let number: Int? = lock.locked {
