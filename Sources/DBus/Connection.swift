@@ -18,6 +18,8 @@ internal import Glibc
     var watches: [OpaquePointer: Poller.Token] = [:]
     var timeouts: [OpaquePointer: Poller.Token] = [:]
     private var dispatchIsScheduled = false
+    /// An answer was dispatched, and its caller has not continued yet.
+    var callerContinues = false
     /// Calls whose callers have been identified meanwhile. The last element is answered next.
     private var identified: [(PendingCall, CallerIdentity)] = []
     private var isHeld = false
@@ -133,6 +135,8 @@ internal import Glibc
 
     /// Calls a method of another program and awaits the answer.
     ///
+    /// A caller on the actor continues before any later message is handled. So it can read a state, and then follow it by signals.
+    ///
     /// - Parameters:
     ///   - timeout: `NoReply` is thrown after this time; nil: never.
     ///   - starts: whether the bus may start a program for the call. If false and the name has no owner, `NameHasNoOwner` is thrown.
@@ -177,7 +181,7 @@ internal import Glibc
             var pending: OpaquePointer?
             dbus_connection_send_with_reply(raw, message.raw, &pending, milliseconds ?? Int32(DBUS_TIMEOUT_INFINITE))
             guard let pending else { return continuation.resume(returning: .failure(.disconnected("the bus is gone"))) }
-            let box = Unmanaged.passRetained(AwaitedReply(continuation)).toOpaque()  // released by libdbus through `releaseContinuation`
+            let box = Unmanaged.passRetained(AwaitedReply(self, continuation)).toOpaque()  // libdbus calls `releaseContinuation`
             dbus_pending_call_set_notify(pending, pendingCallEnded, box, releaseContinuation)
             dbus_pending_call_unref(pending)  // the connection holds its own reference until the reply
         }
@@ -283,13 +287,14 @@ internal import Glibc
         }
     }
 
-    /// Dispatches messages for the time of one step. Does nothing if a dispatch is scheduled already, so that each turn of the loop has at
-    /// most one dispatch.
+    /// Dispatches messages for the time of one step, or up to an answer, whose caller continues next. Does nothing if a dispatch is
+    /// scheduled already, so that each turn of the loop has at most one dispatch.
     func dispatch() {
         guard !isHeld, !dispatchIsScheduled else { return }
         let step = StepTime()
+        callerContinues = false
         while dispatchOne() {
-            if step.isOver { return scheduleDispatch() }
+            if callerContinues || step.isOver { return scheduleDispatch() }
         }
     }
 

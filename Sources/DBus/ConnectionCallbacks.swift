@@ -47,11 +47,21 @@ extension Connection {
 
 /// Waits for a reply and gets one result: the reply or, if libdbus drops the call with the connection, an error from `deinit`.
 final class AwaitedReply {
+    private weak let connection: Connection?
     private var continuation: CheckedContinuation<Result<Message, DBusError>, Never>?
-    init(_ continuation: CheckedContinuation<Result<Message, DBusError>, Never>) { self.continuation = continuation }
+
+    init(_ connection: Connection, _ continuation: CheckedContinuation<Result<Message, DBusError>, Never>) {
+        (self.connection, self.continuation) = (connection, continuation)
+    }
     deinit { end(.failure(.disconnected("the bus is gone"))) }
 
-    func end(_ result: Result<Message, DBusError>) {
+    /// The connection dispatches the reply.
+    @BusActor func end(by reply: Message) {
+        connection?.callerContinues = true
+        end(.success(reply))
+    }
+
+    private func end(_ result: Result<Message, DBusError>) {
         continuation?.resume(returning: result)
         continuation = nil
     }
@@ -101,9 +111,11 @@ let messageReceived: @convention(c) (OpaquePointer?, OpaquePointer?, UnsafeMutab
 }
 let pendingCallEnded: @convention(c) (OpaquePointer?, UnsafeMutableRawPointer?) -> Void = { pending, context in
     guard let pending, let context else { return }
-    let awaited = Unmanaged<AwaitedReply>.fromOpaque(context).takeUnretainedValue()  // +0: libdbus releases it afterwards
+    // +0: libdbus releases it afterwards. It is lent to the body, which runs within this call on this thread.
+    nonisolated(unsafe) let awaited = Unmanaged<AwaitedReply>.fromOpaque(context).takeUnretainedValue()
     guard let reply = dbus_pending_call_steal_reply(pending) else { return }
-    awaited.end(.success(Message(adopting: reply)))
+    let message = Message(adopting: reply)
+    BusActor.assumeIsolated { awaited.end(by: message) }
 }
 let releaseContinuation: @convention(c) (UnsafeMutableRawPointer?) -> Void = { context in
     if let context { Unmanaged<AwaitedReply>.fromOpaque(context).release() }

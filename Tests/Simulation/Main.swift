@@ -14,6 +14,8 @@ struct Arguments {
     var surveys = false
     /// Only histories with assets.
     var onlyAssets = false
+    /// Only histories with mirrors.
+    var onlyMirrors = false
     /// Processes at a time.
     var jobs = max(1, sysconf(Int32(_SC_NPROCESSORS_ONLN)))
 
@@ -30,6 +32,7 @@ struct Arguments {
             case "--seed": seed = number(words.popFirst())
             case "--jobs": jobs = number(words.popFirst())
             case "--assets": onlyAssets = true
+            case "--mirrors": onlyMirrors = true
             case "--survey": surveys = true
             case "--replay": replay = number(words.popFirst())
             case "--plant":
@@ -43,13 +46,18 @@ struct Arguments {
     }
 
     /// The seed of a history.
-    func seed(_ number: Int) -> UInt64 { onlyAssets ? (seed / 8 &+ UInt64(number)) &* 8 &+ 4 : seed &+ UInt64(number) }
+    func seed(_ number: Int) -> UInt64 {
+        let number = UInt64(number)
+        if onlyAssets { return (seed / 8 &+ number) &* 8 &+ 4 }
+        return onlyMirrors ? (seed / 16 &+ number) &* 16 &+ 6 : seed &+ number
+    }
 
     static func fail(_ text: String) -> Never {
         print(
             """
             todoku-simulation: \(text)
-            todoku-simulation [--histories N] [--steps N] [--seed N] [--jobs N] [--replay SEED] [--plant FAULT] [--assets] [--survey]
+            todoku-simulation [--histories N] [--steps N] [--seed N] [--jobs N] [--replay SEED] [--plant FAULT] [--assets] \
+            [--mirrors] [--survey]
             """)
         exit(64)
     }
