@@ -24,7 +24,9 @@ extension World {
         if let floor = floors[number], now < floor { fail("\(number) starts before the server’s Retry-After") }
         if let time = entry.record.options.notBefore, now < time { fail("\(number) starts before its not-before") }
         if isAsleep { fail("\(number) starts while the machine sleeps") }
-        if let reason = hindrance(entry) { fail("\(number) starts, and should wait: \(reason)") }
+        if let reason = hindrance(entry), reason != "offline" || !mayDefy.contains(number) {
+            fail("\(number) starts, and should wait: \(reason)")
+        }
     }
 
     /// The rules for the start of a transfer while `MaxActive` is automatic.
@@ -476,6 +478,7 @@ extension World {
         tell("transfer of \(number) ends: \(outcome.word)")
         if case .failed(let failure, _, _) = outcome, failure.name == .network, scheduler[number]?.state == .active {
             defying.remove(number)
+            mayDefy.remove(number)
         }
         let entry = scheduler[number] ?? scheduler.leaving[number]
         decide(.transferEnded(number, outcome, by: isByRequest ? entry?.request : nil))

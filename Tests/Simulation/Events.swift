@@ -113,7 +113,7 @@ extension World {
 
     func network(_ condition: NetworkCondition?) {
         tell("network: \(condition.map { "\($0.reach)\($0.isMetered ? ", metered" : "")" } ?? "nobody knows yet")")
-        if condition?.reach != network?.reach { defying = [] }
+        if condition?.reach != network?.reach { (defying, mayDefy) = ([], resuming.filter(isBeingResumed)) }
         network = condition
         if plant != .severed { decide(.network(condition)) }
     }

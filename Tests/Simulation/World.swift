@@ -279,6 +279,8 @@ final class World {
     var network: NetworkCondition? = .open
     var isAsleep = false
     var defying: Set<DownloadNumber> = []
+    /// Downloads that the Resume of their batch may reach only now that they wait for this network. They may be resumed in spite of it.
+    var mayDefy: Set<DownloadNumber> = []
     /// Calls that change many downloads, until they are answered or known to be lost.
     var many: [Scheduler.CallNumber: DoneToMany] = [:]
     var lastCall: Scheduler.CallNumber = 0
@@ -458,7 +460,7 @@ final class World {
         nextNumber = max(saved.next, DownloadNumber((saved.records.keys.max()?.value ?? 0) + 1))
         if isPausedForGood, !saved.settings.paused { fail("PauseAll was answered, and its row is not on disk") }
         forgetUnsaved()
-        (network, isAsleep, defying) = (random.below(4) == 0 ? nil : .open, false, [])
+        (network, isAsleep, defying, mayDefy) = (random.below(4) == 0 ? nil : .open, false, [], [])
         gate.abandon()
         gate = CommitGate(host: self)
         executor = makeExecutor(Scheduler(settings: saved.settings, network: network, jitter: .fixed(0.5)))
