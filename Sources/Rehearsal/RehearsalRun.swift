@@ -178,6 +178,9 @@ package struct RehearsalOptions: Sendable {
     /// Waits until the recorder has all messages that were sent before, and stops it.
     private func finishRecording() async {
         guard let control, let recorder else { return }
+        // A command may end at the first signal of an end. The service answers behind all the signals that it has sent.
+        _ = try? await control.call(
+            Standard.ping, on: BusName.service, at: BusName.managerPath, (), timeout: Self.patience, starts: false)
         await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
             let end = Once(continuation)
             recorder.setFence { end.resume() }

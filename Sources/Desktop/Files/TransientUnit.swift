@@ -143,8 +143,9 @@ internal import Glibc
 
     /// False if the unit ends well, or runs after `patience`.
     func hasFailed(within patience: Duration) async -> Bool {
-        if let outcome { return outcome }
-        return await withCheckedContinuation { continuation in
+        await withCheckedContinuation { continuation in
+            // Check inside this body: the outcome may come between a check before it and this point.
+            if let outcome { return continuation.resume(returning: outcome) }
             waiting = continuation
             timer = Poller.shared.schedule(after: patience) { [self] in finish(false) }
         }

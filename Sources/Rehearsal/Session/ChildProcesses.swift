@@ -46,8 +46,10 @@ internal import Glibc
 
     /// Waits for the end of a program that was started here.
     func status(of process: pid_t) async -> Int32 {
-        if let status = statuses[process] { return status }
-        return await withCheckedContinuation { continuation in waiting[process] = continuation }
+        await withCheckedContinuation { continuation in
+            // Check inside this body: the program may end between a check before it and this point.
+            if let status = statuses[process] { continuation.resume(returning: status) } else { waiting[process] = continuation }
+        }
     }
 
     func isRunning(_ process: pid_t) -> Bool { running.contains(process) }

@@ -33,7 +33,10 @@ internal import TodokuClient
     ///
     /// - Returns: `commandFailed` if one of those since the last call has failed.
     func finish() async -> ExitStatus {
-        if isRunning { await withCheckedContinuation { waiting = $0 } }
+        await withCheckedContinuation { continuation in
+            // Check inside this body: the last command may end between a check before it and this point.
+            if isRunning { waiting = continuation } else { continuation.resume() }
+        }
         defer { status = .success }
         return status
     }
