@@ -85,17 +85,24 @@ bool todoku_socket_has_unacknowledged(int descriptor) {
   return getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 && info.tcpi_unacked > 0;
 }
 
-uint64_t todoku_socket_received(int descriptor) {
-  // As in <linux/tcp.h>, whose other names are those of <netinet/tcp.h>.
-  struct {
-    struct tcp_info first;
-    uint64_t pacing_rate, max_pacing_rate, bytes_acked, bytes_received;
-  } info = {0};
-  _Static_assert(sizeof info.first == 104, "the kernel's fields begin here");
+// As in <linux/tcp.h>, whose other names are those of <netinet/tcp.h>.
+struct counted_info {
+  struct tcp_info first;
+  uint64_t pacing_rate, max_pacing_rate, bytes_acked, bytes_received;
+};
+_Static_assert(offsetof(struct counted_info, pacing_rate) == 104, "the kernel's fields begin here");
+
+/// All zero if the socket is none of TCP, or the kernel does not tell.
+static struct counted_info counts_of(int descriptor) {
+  struct counted_info info = {0};
   socklen_t length = sizeof info;
-  if (getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) != 0 || length < sizeof info) return 0;
-  return info.bytes_received;
+  if (getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) != 0 || length < sizeof info) return (struct counted_info){0};
+  return info;
 }
+
+uint64_t todoku_socket_received(int descriptor) { return counts_of(descriptor).bytes_received; }
+
+uint64_t todoku_socket_acknowledged(int descriptor) { return counts_of(descriptor).bytes_acked; }
 
 int todoku_curl_tls_pending(CURL *easy) {
   struct curl_tlssessioninfo *session = NULL;

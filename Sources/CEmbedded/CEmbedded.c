@@ -28,6 +28,9 @@ EMBEDDED(application) = {
 EMBEDDED(ja) = {
 #embed "../../data/po/ja.po"
 };
+EMBEDDED(help_ja) = {
+#embed "../../data/po/help/ja.po"
+};
 
 GIVE(todoku_downloader1_xml, downloader1)
 GIVE(todoku_download1_xml, download1)
@@ -36,3 +39,4 @@ GIVE(todoku_asset1_xml, asset1)
 GIVE(todoku_push1_xml, push1)
 GIVE(todoku_application_xml, application)
 GIVE(todoku_ja_po, ja)
+GIVE(todoku_help_ja_po, help_ja)

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <malloc.h>
+#include <netdb.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <limits.h>
@@ -95,6 +96,8 @@ const int todoku_seal_shrink = F_SEAL_SHRINK;
 
 int todoku_get_seals(int fd) { return fcntl(fd, F_GET_SEALS); }
 
+int todoku_accept(int listener) { return accept4(listener, NULL, NULL, SOCK_CLOEXEC); }
+
 int todoku_pipe(int descriptors[2]) { return pipe2(descriptors, O_CLOEXEC) == 0 ? 0 : errno; }
 
 void todoku_keep_heap_small(void) {
@@ -119,6 +122,13 @@ bool todoku_has_interface(void) {
   for (struct ifaddrs *i = all; i != NULL && !found; i = i->ifa_next) found = reaches_out(i);
   freeifaddrs(all);
   return found;
+}
+
+bool todoku_is_host_missing(const char *host) {
+  struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
+  int result = getaddrinfo(host, NULL, &hints, &found);
+  if (result == 0) freeaddrinfo(found);
+  return result == EAI_NONAME || result == EAI_NODATA;
 }
 
 static bool routes(const struct sockaddr *address, socklen_t length) {

@@ -11,5 +11,6 @@ public enum BusDaemon {
     public static let getNameOwner = MethodOf(name, "GetNameOwner", in: String.self, out: String.self)
     static let getConnectionCredentials = MethodOf(
         name, "GetConnectionCredentials", in: String.self, out: ConnectionCredentials.self)
+    static let becomeMonitor = MethodOf("org.freedesktop.DBus.Monitoring", "BecomeMonitor", in: [String].self, UInt32.self)
     public static let getConnectionUnixProcessID = MethodOf(name, "GetConnectionUnixProcessID", in: String.self, out: UInt32.self)
 }

@@ -14,9 +14,12 @@ internal import Glibc
     private static let mostDescriptors = 256
 
     let raw: OpaquePointer
-    private var watches: [OpaquePointer: Poller.Token] = [:]
-    private var timeouts: [OpaquePointer: Poller.Token] = [:]
+    /// libdbus' watches and timeouts, by their pointers.
+    var watches: [OpaquePointer: Poller.Token] = [:]
+    var timeouts: [OpaquePointer: Poller.Token] = [:]
     private var dispatchIsScheduled = false
+    /// An answer was dispatched, and its caller has not continued yet.
+    var callerContinues = false
     /// Calls whose callers have been identified meanwhile. The last element is answered next.
     private var identified: [(PendingCall, CallerIdentity)] = []
     private var isHeld = false
@@ -26,6 +29,8 @@ internal import Glibc
     private var gate: CallerGate?
     private var refusal: DBusError?
     private(set) var isConnected = true
+    /// Of a monitor: called with each message.
+    var observer: (@BusActor (Message) -> Void)?
 
     /// Method calls received since the connection was made, and the time of the last one.
     public private(set) var callsReceived: UInt64 = 0
@@ -130,6 +135,8 @@ internal import Glibc
 
     /// Calls a method of another program and awaits the answer.
     ///
+    /// A caller on the actor continues before any later message is handled. So it can read a state, and then follow it by signals.
+    ///
     /// - Parameters:
     ///   - timeout: `NoReply` is thrown after this time; nil: never.
     ///   - starts: whether the bus may start a program for the call. If false and the name has no owner, `NameHasNoOwner` is thrown.
@@ -174,7 +181,7 @@ internal import Glibc
             var pending: OpaquePointer?
             dbus_connection_send_with_reply(raw, message.raw, &pending, milliseconds ?? Int32(DBUS_TIMEOUT_INFINITE))
             guard let pending else { return continuation.resume(returning: .failure(.disconnected("the bus is gone"))) }
-            let box = Unmanaged.passRetained(AwaitedReply(continuation)).toOpaque()  // released by libdbus through `releaseContinuation`
+            let box = Unmanaged.passRetained(AwaitedReply(self, continuation)).toOpaque()  // libdbus calls `releaseContinuation`
             dbus_pending_call_set_notify(pending, pendingCallEnded, box, releaseContinuation)
             dbus_pending_call_unref(pending)  // the connection holds its own reference until the reply
         }
@@ -271,7 +278,7 @@ internal import Glibc
         return recv(descriptor, &byte, 1, Int32(MSG_PEEK) | Int32(MSG_DONTWAIT)) == 1
     }
 
-    private func scheduleDispatch() {
+    func scheduleDispatch() {
         guard !dispatchIsScheduled else { return }
         dispatchIsScheduled = true
         BusActor.spawn { [weak self] in
@@ -280,13 +287,14 @@ internal import Glibc
         }
     }
 
-    /// Dispatches messages for the time of one step. Does nothing if a dispatch is scheduled already, so that each turn of the loop has at
-    /// most one dispatch.
-    fileprivate func dispatch() {
+    /// Dispatches messages for the time of one step, or up to an answer, whose caller continues next. Does nothing if a dispatch is
+    /// scheduled already, so that each turn of the loop has at most one dispatch.
+    func dispatch() {
         guard !isHeld, !dispatchIsScheduled else { return }
         let step = StepTime()
+        callerContinues = false
         while dispatchOne() {
-            if step.isOver { return scheduleDispatch() }
+            if callerContinues || step.isOver { return scheduleDispatch() }
         }
     }
 
@@ -302,7 +310,12 @@ internal import Glibc
         return dbus_connection_dispatch(raw) != DBUS_DISPATCH_NEED_MEMORY
     }
 
-    fileprivate func receive(_ message: Message) -> DBusHandlerResult {
+    func receive(_ message: Message) -> DBusHandlerResult {
+        // The bus disconnects a monitor that answers a call, so no message goes further.
+        if let observer, message.interface != "org.freedesktop.DBus.Local" {
+            observer(message)
+            return DBUS_HANDLER_RESULT_HANDLED
+        }
         switch message.kind {
         case .call:
             callsReceived += 1
@@ -345,49 +358,6 @@ internal import Glibc
         if let tree { answer(call, from: tree) } else { call.fail(.unknownObject("this connection has no objects")) }
         call.forgetArguments()
     }
-
-    // MARK: libdbus' watches and timeouts
-
-    fileprivate func add(watch: OpaquePointer) {
-        guard dbus_watch_get_enabled(watch) != 0 else { return }
-        let flags = dbus_watch_get_flags(watch)
-        var events: Poller.Events = []
-        if flags & UInt32(DBUS_WATCH_READABLE.rawValue) != 0 { events.insert(.readable) }
-        if flags & UInt32(DBUS_WATCH_WRITABLE.rawValue) != 0 { events.insert(.writable) }
-        // The pointer is libdbus' and valid until it calls `watchRemoved`, which cancels the token.
-        watches[watch] = Poller.shared.watch(dbus_watch_get_unix_fd(watch), for: events) { [weak self] found in
-            guard let self else { return }  // the last reference was released on another thread; `deinit` has yet to run here
-            var flags: UInt32 = 0
-            if found.contains(.readable) { flags |= UInt32(DBUS_WATCH_READABLE.rawValue) }
-            if found.contains(.writable) { flags |= UInt32(DBUS_WATCH_WRITABLE.rawValue) }
-            if found.contains(.error) { flags |= UInt32(DBUS_WATCH_ERROR.rawValue) }
-            if found.contains(.hangUp) { flags |= UInt32(DBUS_WATCH_HANGUP.rawValue) }
-            let step = StepTime()
-            dbus_watch_handle(watch, flags)
-            // libdbus checks a whole message when its last byte arrives. A large message has used up the time of this turn.
-            if step.isOver { scheduleDispatch() } else { dispatch() }
-        }
-    }
-
-    fileprivate func remove(watch: OpaquePointer) {
-        if let token = watches.removeValue(forKey: watch) { Poller.shared.cancel(token) }
-    }
-
-    fileprivate func add(timeout: OpaquePointer) {
-        guard dbus_timeout_get_enabled(timeout) != 0 else { return }
-        let delay = Duration.milliseconds(Int(dbus_timeout_get_interval(timeout)))
-        timeouts[timeout] = Poller.shared.schedule(after: delay) { [weak self] in
-            guard let self else { return }
-            timeouts[timeout] = nil
-            add(timeout: timeout)  // libdbus' timeouts repeat until they are removed
-            dbus_timeout_handle(timeout)
-            dispatch()
-        }
-    }
-
-    fileprivate func remove(timeout: OpaquePointer) {
-        if let token = timeouts.removeValue(forKey: timeout) { Poller.shared.cancel(token) }
-    }
 }
 
 func withDBusError<R>(_ body: (inout CDBus.DBusError) -> R) throws(DBusError) -> R {
@@ -397,68 +367,4 @@ func withDBusError<R>(_ body: (inout CDBus.DBusError) -> R) throws(DBusError) ->
     guard dbus_error_is_set(&error) != 0 else { return result }
     defer { dbus_error_free(&error) }
     throw DBusError(error.name.map { String(cString: $0) } ?? "", error.message.map { String(cString: $0) } ?? "")
-}
-
-/// Waits for a reply and gets one result: the reply or, if libdbus drops the call with the connection, an error from `deinit`.
-private final class AwaitedReply {
-    private var continuation: CheckedContinuation<Result<Message, DBusError>, Never>?
-    init(_ continuation: CheckedContinuation<Result<Message, DBusError>, Never>) { self.continuation = continuation }
-    deinit { end(.failure(.disconnected("the bus is gone"))) }
-
-    func end(_ result: Result<Message, DBusError>) {
-        continuation?.resume(returning: result)
-        continuation = nil
-    }
-}
-
-// C callbacks. libdbus calls them on the thread that drives the connection; `assumeIsolated` verifies that.
-
-/// Finds the connection and enters the actor. The pointer belongs to libdbus for the duration of the call.
-private func enter<R: Sendable>(
-    _ context: UnsafeMutableRawPointer?, _ pointer: OpaquePointer?, _ body: @BusActor (Connection, OpaquePointer) -> R
-) -> R? {
-    guard let context, let pointer else { return nil }
-    nonisolated(unsafe) let lent = pointer  // lent to the body, which runs within this call on this thread
-    let connection = Unmanaged<Connection>.fromOpaque(context).takeUnretainedValue()
-    return BusActor.assumeIsolated { body(connection, lent) }
-}
-
-private let watchAdded: @convention(c) (OpaquePointer?, UnsafeMutableRawPointer?) -> dbus_bool_t = { watch, context in
-    enter(context, watch) { $0.add(watch: $1) }
-    return 1
-}
-private let watchRemoved: @convention(c) (OpaquePointer?, UnsafeMutableRawPointer?) -> Void = { watch, context in
-    enter(context, watch) { $0.remove(watch: $1) }
-}
-private let watchToggled: @convention(c) (OpaquePointer?, UnsafeMutableRawPointer?) -> Void = { watch, context in
-    enter(context, watch) {
-        $0.remove(watch: $1)
-        $0.add(watch: $1)
-    }
-}
-private let timeoutAdded: @convention(c) (OpaquePointer?, UnsafeMutableRawPointer?) -> dbus_bool_t = { timeout, context in
-    enter(context, timeout) { $0.add(timeout: $1) }
-    return 1
-}
-private let timeoutRemoved: @convention(c) (OpaquePointer?, UnsafeMutableRawPointer?) -> Void = { timeout, context in
-    enter(context, timeout) { $0.remove(timeout: $1) }
-}
-private let timeoutToggled: @convention(c) (OpaquePointer?, UnsafeMutableRawPointer?) -> Void = { timeout, context in
-    enter(context, timeout) {
-        $0.remove(timeout: $1)
-        $0.add(timeout: $1)
-    }
-}
-private let messageReceived: @convention(c) (OpaquePointer?, OpaquePointer?, UnsafeMutableRawPointer?) -> DBusHandlerResult = {
-    _, message, context in
-    enter(context, message) { $0.receive(Message(retaining: $1)) } ?? DBUS_HANDLER_RESULT_NOT_YET_HANDLED
-}
-private let pendingCallEnded: @convention(c) (OpaquePointer?, UnsafeMutableRawPointer?) -> Void = { pending, context in
-    guard let pending, let context else { return }
-    let awaited = Unmanaged<AwaitedReply>.fromOpaque(context).takeUnretainedValue()  // +0: libdbus releases it afterwards
-    guard let reply = dbus_pending_call_steal_reply(pending) else { return }
-    awaited.end(.success(Message(adopting: reply)))
-}
-private let releaseContinuation: @convention(c) (UnsafeMutableRawPointer?) -> Void = { context in
-    if let context { Unmanaged<AwaitedReply>.fromOpaque(context).release() }
 }

@@ -33,6 +33,10 @@ public final class Message: Sendable {
     public var member: String { text(dbus_message_get_member(raw)) }
     /// The sender's unique name. The bus daemon sets it, so a sender cannot forge it.
     public var sender: String { text(dbus_message_get_sender(raw)) }
+    /// The receiver's name; empty for a broadcast.
+    public var destination: String { text(dbus_message_get_destination(raw)) }
+    /// The serial of the call that this message answers; 0: it answers none.
+    public var replySerial: UInt32 { dbus_message_get_reply_serial(raw) }
     public var signature: String { text(dbus_message_get_signature(raw)) }
     /// Whether the message is addressed to one connection, not broadcast to subscribers.
     var isAddressed: Bool { dbus_message_get_destination(raw) != nil }

@@ -218,7 +218,7 @@ public struct PropertyRow<Object: AnyObject & Sendable>: Sendable {
         write = { get($0).writeAsVariant(to: &$1) }
         self.set = { object, variant, reply in
             guard let value = Value(variant) else {
-                throw DBusError.invalidArgs("\(property.name) has the type \(property.signature), not \(variant.type)")
+                throw DBusError.invalidArgs("\(property.name) \(variant.mismatch(with: property.signature))")
             }
             try set(object, value, reply)
         }

@@ -54,7 +54,8 @@ public struct Reader: ~Copyable {
     /// our own.
     static let mostLevels = 32
     /// Most strings and variant values in one message. One byte on the wire may take some 50 bytes here.
-    static let mostValues = 1_000_000
+    /// An option of 1 MiB of bytes is in a variant.
+    static let mostValues = 1_100_000
 
     private var iterator = DBusMessageIter()
     private var level = 0

@@ -166,10 +166,6 @@ extension Variant {
 
     public var string: String? { if case .string(let value) = self { value } else { nil } }
     public var bool: Bool? { if case .bool(let value) = self { value } else { nil } }
-    public var int32: Int32? { if case .int32(let value) = self { value } else { nil } }
-    public var uint32: UInt32? { if case .uint32(let value) = self { value } else { nil } }
-    public var int64: Int64? { if case .int64(let value) = self { value } else { nil } }
-    public var uint64: UInt64? { if case .uint64(let value) = self { value } else { nil } }
     public var double: Double? { if case .double(let value) = self { value } else { nil } }
     public var objectPath: ObjectPath? { if case .objectPath(let value) = self { value } else { nil } }
     /// `as`

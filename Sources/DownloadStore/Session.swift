@@ -129,7 +129,7 @@ final class Session {
     }
 
     /// Runs all migration steps in one transaction, so that a crash never leaves a database between two versions.
-    private static func migrate(_ database: borrowing Database, from version: Int64, first: DownloadNumber) throws(SQLiteError) {
+    static func migrate(_ database: borrowing Database, from version: Int64, first: DownloadNumber) throws(SQLiteError) {
         guard version < Schema.version else { return }
         try database.execute("BEGIN IMMEDIATE")
         for step in Schema.steps[Int(version)...] { try database.execute(step) }
@@ -230,7 +230,7 @@ final class Session {
 
     /// `number` if this service may have assigned it; nil for a number that only another program's row can have. So our numbers never run
     /// out.
-    private static func given(_ number: DownloadNumber) -> DownloadNumber? { number.value <= UInt64(Int64.max) / 2 ? number : nil }
+    private static func given(_ number: DownloadNumber) -> DownloadNumber? { number.value <= largestNumber ? number : nil }
 
     /// The cached copy of `key`; nil also if its row cannot be read.
     func copy(for key: CopyKey) throws(StoreError) -> CachedCopy? {

@@ -131,6 +131,7 @@ public actor Store {
     /// - Returns: where the damaged database is now; nil if none was salvaged.
     private func takeSalvaged(at now: time_t) throws(StoreError) -> String? {
         unlink(folder.salvageDraft)
+        unlink(folder.resetDraft)
         guard access(folder.salvaged, F_OK) == 0 else { return nil }
         let aside = try folder.setAside(at: now)
         guard rename(folder.salvaged, folder.database) == 0 else { throw StoreError(system: errno, "open the database", folder.database) }
@@ -286,18 +287,25 @@ public actor Store {
         guard stat(path, &status) != 0 || status.st_size > 0 else { return false }
         // SQLite reads a faulty log only up to the fault.
         if StoreFolder(path: folder).hasFaultyLog { return true }
-        // Even to read, SQLite creates a log and an index beside a database without a log. `immutable` prevents that, by stating that no
-        // program writes. A running daemon usually has a log. An existing index is only read.
-        let hasLog = stat(path + "-wal", &status) == 0 && status.st_size > 0
-        let option = hasLog ? "readonly_shm=1" : "immutable=1"
         do throws(SQLiteError) {
-            let database = try Database("file:\(uriPath(path))?mode=ro&\(option)", flags: SQLITE_OPEN_READONLY | SQLITE_OPEN_URI)
+            let database = try reader(StoreFolder(path: folder))
             return try database.number("SELECT \(condition)") != 0
         } catch { return true }
     }
 
+    /// A connection that only reads, and creates no file.
+    ///
+    /// Even to read, SQLite creates a log and an index beside a database without a log. `immutable` prevents that, by stating that no
+    /// program writes. A running daemon usually has a log. An existing index is only read.
+    nonisolated static func reader(_ folder: StoreFolder) throws(SQLiteError) -> Database {
+        var status = stat()
+        let hasLog = stat(folder.database + "-wal", &status) == 0 && status.st_size > 0
+        let option = hasLog ? "readonly_shm=1" : "immutable=1"
+        return try Database("file:\(uriPath(folder.database))?mode=ro&\(option)", flags: SQLITE_OPEN_READONLY | SQLITE_OPEN_URI)
+    }
+
     /// A path for a `file:` URI (sqlite.org/uri.html).
-    private static func uriPath(_ path: String) -> String {
+    nonisolated static func uriPath(_ path: String) -> String {
         path.utf8.reduce(into: "") { uri, byte in
             switch byte {
             case UInt8(ascii: "%"), UInt8(ascii: "?"), UInt8(ascii: "#"): uri += "%" + String(byte, radix: 16)

@@ -10,6 +10,8 @@ struct StoreFolder {
     /// A new database with the readable rows of a damaged one: the draft, and then `salvaged` once it is complete and on disk.
     var salvageDraft: String { "\(database).salvage" }
     var salvaged: String { "\(database).salvaged" }
+    /// The draft of the database with which a reset or a restore replaces the present one.
+    var resetDraft: String { "\(database).restored.new" }
     /// The length of the log at the last commit; nil: unknown.
     var mark: LogMark? { PlainFile(lockFile)?.read(at: 0, count: LogMark.length).flatMap(LogMark.init) }
 

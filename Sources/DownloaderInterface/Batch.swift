@@ -8,6 +8,7 @@ public enum Batch {
     public static let pause = MethodOf(interface, "Pause")
     public static let resume = MethodOf(interface, "Resume")
     public static let cancel = MethodOf(interface, "Cancel")
+    public static let retry = MethodOf(interface, "Retry")
     public static let remove = MethodOf(interface, "Remove", in: Bool.self)
     public static let wait = MethodOf(interface, "Wait", in: [String: Variant].self, out: UInt32.self, UInt32.self, UInt32.self)
 

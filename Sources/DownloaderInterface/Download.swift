@@ -16,6 +16,7 @@ public enum Download {
     public static let replaceUrl = MethodOf(interface, "ReplaceUrl", in: String.self, [String: Variant].self)
     public static let getUrl = MethodOf(interface, "GetUrl", out: String.self)
     public static let getMetadata = MethodOf(interface, "GetMetadata", out: [String: Variant].self)
+    public static let setMetadata = MethodOf(interface, "SetMetadata", in: [String: Variant].self)
     public static let moveTo = MethodOf(interface, "MoveTo", in: UInt32.self)
     public static let openFile = MethodOf(interface, "OpenFile", out: FileDescriptor.self)
 
@@ -36,7 +37,7 @@ public enum Download {
     public static let speed = PropertyOf(interface, "Speed", UInt64.self, change: .untold)
     public static let fraction = PropertyOf(interface, "Fraction", Double.self, change: .untold)
     public static let extracted = PropertyOf(interface, "Extracted", Double.self)
-    public static let directory = PropertyOf(interface, "Directory", String.self, change: .constant)
+    public static let directory = PropertyOf(interface, "Directory", String.self, writable: true)
     public static let fileName = PropertyOf(interface, "FileName", String.self)
     public static let mediaType = PropertyOf(interface, "MediaType", String.self)
     public static let path = PropertyOf(interface, "Path", String.self)
@@ -45,12 +46,14 @@ public enum Download {
     public static let attempts = PropertyOf(interface, "Attempts", UInt32.self)
     public static let connections = PropertyOf(interface, "Connections", UInt32.self)
     public static let sources = PropertyOf(interface, "Sources", SourceList.self)
+    public static let acknowledged = PropertyOf(interface, "Acknowledged", Bool.self)
     public static let queuedAt = PropertyOf(interface, "QueuedAt", UInt64.self, change: .constant)
     public static let startedAt = PropertyOf(interface, "StartedAt", UInt64.self)
     public static let endedAt = PropertyOf(interface, "EndedAt", UInt64.self)
     public static let batch = PropertyOf(interface, "Batch", ObjectPath.self, change: .constant)
     public static let priority = PropertyOf(interface, "Priority", Int32.self, writable: true)
     public static let speedLimit = PropertyOf(interface, "SpeedLimit", UInt64.self, writable: true)
+    public static let allowMetered = PropertyOf(interface, "AllowMetered", Bool.self, writable: true)
 }
 
 /// A download's error on the bus: `(ssa{sv})`. Both strings are empty if it succeeded or has not ended.

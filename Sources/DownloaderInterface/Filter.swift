@@ -9,6 +9,8 @@ public struct DownloadFilter: Equatable, Sendable {
     public var states: Set<String>?
     /// Only the members of this batch.
     public var batch: ObjectPath?
+    /// Only downloads whose metadata has all these keys with these values. Empty: any metadata, or none.
+    public var metadata: [String: Variant] = [:]
     /// Only downloads after this one in queue order.
     public var after: ObjectPath?
     /// Reverses the order: the download that ended last comes first.
@@ -30,6 +32,7 @@ public struct DownloadFilter: Equatable, Sendable {
         if let tag { dictionary["tag"] = .string(tag) }
         if let states { dictionary["states"] = .strings(states.sorted()) }
         if let batch { dictionary["batch"] = .objectPath(batch) }
+        if !metadata.isEmpty { dictionary["metadata"] = .dictionary(metadata) }
         if let after { dictionary["after"] = .objectPath(after) }
         if isNewestFirst { dictionary["newest-first"] = .bool(true) }
         return dictionary
@@ -41,7 +44,14 @@ extension DownloadFilter: ListFilter {
         FilterKey("tag", "s", { $0.string }) { $0.tag = $1 },
         FilterKey("state", "s", { $0.string }) { (filter, name) throws(Refusal) in try filter.add([name], of: "state") },
         FilterKey("states", "as", { $0.strings }) { (filter, names) throws(Refusal) in try filter.add(names, of: "states") },
-        FilterKey("batch", "o", { $0.objectPath }) { $0.batch = $1 })
+        FilterKey("batch", "o", { $0.objectPath }) { $0.batch = $1 },
+        FilterKey("metadata", "a{sv}", { $0.vardict }) { (filter, metadata) throws(Refusal) in
+            // Bounded, because a waiting call keeps its filter.
+            guard Message.bytes(of: metadata).count <= Limits.metadataBytes else {
+                throw Refusal(.limitExceeded, "Filter key metadata may have at most \(Limits.metadataBytes) bytes.")
+            }
+            filter.metadata = metadata
+        })
 
     /// Adds the states `names` to those that match.
     private mutating func add(_ names: [String], of key: String) throws(Refusal) {

@@ -16,7 +16,7 @@ struct FilterKey<Filter>: Sendable {
         self.name = name
         put = { variant, filter throws(Refusal) in
             guard let value = read(variant) else {
-                throw Refusal(.invalidOption, "Filter key \(name) takes the type \(type), not \(variant.type.prefix(64)).")
+                throw Refusal(.invalidOption, "Filter key \(name) \(variant.mismatch(with: type)).")
             }
             try set(&filter, value)
         }

@@ -41,7 +41,7 @@ extension HostRule {
         return dictionary
     }
 
-    /// - Throws: `InvalidOption` naming the key that is unknown or has the wrong type.
+    /// - Throws: `InvalidOption` naming the key that is unknown or has the wrong type, or a number that does not fit.
     public init(decoding dictionary: [String: Variant]) throws(Refusal) {
         for (key, value) in dictionary.sorted(by: { $0.key < $1.key }) {
             guard key == Self.connectionsKey || key == Self.intervalKey else {
@@ -49,7 +49,7 @@ extension HostRule {
                     .invalidOption, "A host rule has no key “\(shown(key))”; the keys are \(Self.connectionsKey), \(Self.intervalKey).")
             }
             guard value.uint32 != nil else {
-                throw Refusal(.invalidOption, "Key \(key) of a host rule takes the type u, not \(value.type.prefix(64)).")
+                throw Refusal(.invalidOption, "Key \(key) of a host rule \(value.mismatch(with: "u")).")
             }
         }
         self.init(known: dictionary)

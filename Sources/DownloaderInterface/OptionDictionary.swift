@@ -14,19 +14,46 @@ extension DownloadOptions {
             guard let row = OptionRow.byKey[name] else {
                 throw Refusal(.invalidOption, "There is no option “\(shown(name))”; the property SupportedOptions lists them.")
             }
-            guard row.takes(value.type), let value = OptionValue(value) else {
-                throw Refusal(.invalidOption, "Option \(name) takes the type \(row.types), not \(value.type.prefix(64)).")
+            let fitting = row.takes(value.type) ? value : value.converted(to: row.signature)
+            guard let taken = fitting.flatMap({ OptionValue($0) }) else {
+                throw Refusal(.invalidOption, "Option \(name) \(value.mismatch(with: row.types)).")
             }
-            try row.take(value, into: &self)
+            let list = headers
+            try row.take(taken, into: &self)
+            // The list, whose key comes before, goes behind the dictionary.
+            if name == "headers", dictionary[OptionRow.headerListKey] != nil {
+                headers.append(contentsOf: list)
+                try RequestHeaders.check(headers, name)
+            }
         }
         if token != nil, app.isEmpty { throw Refusal(.invalidOption, "Option token needs the option app.") }
         if let pieceHashes { try check(pieceHashes) }
+        try checkPost()
+        if isPrivate, activate != nil || onlyIfChanged {
+            let key = activate != nil ? "activate" : "only-if-changed"
+            throw Refusal(.invalidOption, "Option private does not go with \(key), which needs the outcome to be kept.")
+        }
         try settleExtraction(isDirectoryGiven: dictionary["directory"] != nil)
         if let size, let maxSize, size > maxSize { throw Refusal(.invalidOption, "Option size is larger than option max-size.") }
     }
 }
 
 extension DownloadOptions {
+    /// A request with a body is sent once, so nothing goes with it that needs another request.
+    private func checkPost() throws(Refusal) {
+        guard postData != nil else {
+            if postType == Self.formType { return }
+            throw Refusal(.invalidOption, "Option post-type needs the option post-data.")
+        }
+        let others = [
+            ("mirrors", !mirrors.isEmpty), ("find-mirrors", findsMirrors), ("piece-hashes", pieceHashes != nil),
+            ("only-if-changed", onlyIfChanged), ("renewable", renewable),
+        ]
+        if let (key, _) = others.first(where: { $0.1 }) {
+            throw Refusal(.invalidOption, "Option post-data does not go with \(key), because a request with a body is sent once only.")
+        }
+    }
+
     private func check(_ hashes: PieceHashes) throws(Refusal) {
         guard let size else { throw Refusal(.invalidOption, "Option piece-hashes needs the option size.") }
         guard hashes.fits(size) else {
@@ -68,6 +95,9 @@ extension OptionValue {
         case .uint32(let number): self = .uint32(number)
         case .uint64(let number): self = .uint64(number)
         case .array("s", _): self = .texts(variant.strings ?? [])
+        case .array("y", let values):
+            self = .bytes(values.compactMap { value -> UInt8? in if case .byte(let byte) = value { byte } else { nil } })
+        case .array("(ss)", let pairs): self = .fieldList(pairs.compactMap { HeaderField($0) })
         default:
             if let pairs = variant.stringPairs {
                 self = .fields(pairs.map { HeaderField(name: $0, value: $1) })
@@ -89,9 +119,21 @@ extension Variant {
         case .uint32(let number): self = .uint32(number)
         case .uint64(let number): self = .uint64(number)
         case .texts(let texts): self = .strings(texts)
+        case .bytes(let bytes): self = .array(of: "y", bytes.map { .byte($0) })
         case .fields(let fields): self = .dictionary(fields.map { ($0.name, $0.value) })
+        case .fieldList(let fields):
+            self = .array(of: "(ss)", fields.map { .structure([.string($0.name), .string($0.value)]) })
         case .dictionary(let bytes): self = .dictionary(Message.value([String: Variant].self, from: bytes) ?? [:])
         }
+    }
+}
+
+extension HeaderField {
+    /// A pair of texts; nil for anything else.
+    fileprivate init?(_ pair: Variant) {
+        guard case .structure(let fields) = pair, fields.count == 2, case .string(let name) = fields[0], case .string(let value) = fields[1]
+        else { return nil }
+        self.init(name: name, value: value)
     }
 }
 
@@ -106,7 +148,8 @@ extension FreshLink {
             throw Refusal(.invalidOption, "ReplaceUrl has no option “\(shown(name))”; it takes \(known).")
         }
         let options = try DownloadOptions(decoding: dictionary)
-        if dictionary["headers"] != nil { headers = options.headers }
+        if OptionRow.ofHeaders.contains(where: { dictionary[$0] != nil }) { headers = options.headers }
+        if dictionary["cookies"] != nil { cookies = options.cookies }
         (referrer, username, password) = (options.referrer, options.username, options.password)
     }
 }

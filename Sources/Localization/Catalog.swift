@@ -41,7 +41,7 @@ public final class Catalog: Sendable {
     private var messages: Messages? { spoken == .japanese ? Self.japanese : nil }
 
     /// Fills the arguments in, in one pass, so a `%1$s` inside an argument stays as it is.
-    private static func filled(_ text: String, _ arguments: [String]) -> String {
+    static func filled(_ text: String, _ arguments: [String]) -> String {
         guard text.utf8.contains(UInt8(ascii: "%")) else { return text }
         var result = String.UnicodeScalarView()
         var rest = text.unicodeScalars[...]

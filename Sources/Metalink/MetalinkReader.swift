@@ -129,7 +129,9 @@ final class MetalinkReader: XMLReceiver {
     private static func algorithm(_ name: String) -> Checksum.Algorithm? {
         switch name.lowercased() {
         case "sha-512": .sha512
+        case "sha-384": .sha384
         case "sha-256": .sha256
+        case "sha-224": .sha224
         case "sha-1": .sha1
         case "md5": .md5
         default: nil
@@ -255,8 +257,10 @@ extension Checksum.Algorithm {
     /// The stronger algorithm has the larger number.
     fileprivate var strength: Int {
         switch self {
-        case .sha512: 3
-        case .sha256: 2
+        case .sha512: 5
+        case .sha384: 4
+        case .sha256: 3
+        case .sha224: 2
         case .sha1: 1
         case .md5: 0
         }

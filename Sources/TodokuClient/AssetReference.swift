@@ -131,9 +131,11 @@ extension DownloaderClient {
     /// Registers an asset, or changes a registered one.
     ///
     /// - Parameters:
-    ///   - directory: the folder of the asset's own; nil: the service's choice.
+    ///   - key: the application and the application's name for the asset.
+    ///   - url: where the manifest is.
+    ///   - update: when the service checks the asset without a call.
     ///   - publicKey: the Ed25519 key that signs the manifest; empty: the manifest is not signed.
-    ///   - request: the options of the asset's downloads and of its toast.
+    ///   - request: the options of the asset's downloads and of its toast; its `directory` is the asset's own folder.
     public func registerAsset(
         _ key: AssetKey, manifest url: String, update: AssetUpdatePolicy = .manual, publicKey: [UInt8] = [],
         _ request: DownloadRequest = DownloadRequest()
@@ -169,7 +171,9 @@ extension DownloaderClient {
 
     /// Brings the latest version, without a time limit. If the service goes away meanwhile, the call is repeated.
     ///
-    /// - Parameter force: also bring the version that a rollback has left.
+    /// - Parameters:
+    ///   - asset: the asset to update.
+    ///   - force: also bring the version that a rollback has left.
     public func update(_ asset: AssetReference, force: Bool = false) async throws(ClientError) -> (isChanged: Bool, path: String) {
         let options: [String: Variant] = force ? ["force": .bool(true)] : [:]
         let (isChanged, path) = try await of(asset) { () async throws(ClientError) in

@@ -331,11 +331,13 @@ internal import EventLoop
     }
 
     private func tell(_ download: DownloadReference, to state: WatchState) async {
+        guard state.beginAsking(download) else { return }
         do throws(ClientError) {
-            state.tell(try await describe(download))
+            let description = try await describe(download)
+            if state.endAsking(download) { state.tell(description) }
         } catch {
             // The download is gone already. If the service is gone, `watchOwner` reports its next owner.
-            if error.cause == .unknownDownload { state.remove(download) }
+            if state.endAsking(download), error.cause == .unknownDownload { state.remove(download) }
         }
     }
 

@@ -22,12 +22,18 @@ public struct ClientError: Error, Equatable, Sendable, CustomStringConvertible {
     public init(_ cause: Cause, name: String, message: String) { (self.cause, self.name, self.message) = (cause, name, message) }
 
     /// The contract's error name; nil for an error of the bus itself, and for an error newer than this client.
-    public var errorName: ErrorName? {
-        let prefix = "org.todoku.Error."
-        return name.hasPrefix(prefix) ? ErrorName(rawValue: String(name.dropFirst(prefix.utf8.count))) : nil
-    }
+    public var errorName: ErrorName? { ErrorName(onBus: name) }
 
     public var description: String { message }
+}
+
+extension ErrorName {
+    /// Reads an error's name on the bus; nil if the contract does not have the name, or if the name is newer than this client.
+    init?(onBus name: String) {
+        let prefix = "org.todoku.Error."
+        guard name.hasPrefix(prefix) else { return nil }
+        self.init(rawValue: String(name.dropFirst(prefix.utf8.count)))
+    }
 }
 
 extension ClientError {

@@ -78,8 +78,10 @@ extension DownloaderClient {
     /// Queues 1 to 10,000 downloads as one batch. If one is refused, none is queued, and the error's message begins with the index of that
     /// item: `Item 0: …` is about the first.
     ///
-    /// - Parameter defaults: options for each item that does not set its own. `title`, `body`, `icon`, `sound` and `notify` are those of
-    ///   the one toast at the end of the batch.
+    /// - Parameters:
+    ///   - items: the downloads, in the order in which they start.
+    ///   - defaults: options for each item that does not set its own. `title`, `body`, `icon`, `sound` and `notify` are those of the one
+    ///     toast at the end of the batch.
     public func downloadBatch(
         _ items: [BatchItem], _ defaults: DownloadRequest = DownloadRequest()
     ) async throws(ClientError) -> QueuedBatch {
@@ -129,6 +131,10 @@ extension DownloaderClient {
     }
     public func cancel(_ batch: BatchReference) async throws(ClientError) {
         try await core.call(Batch.cancel, (), at: batch.objectPath, repeatable: false)
+    }
+    /// Starts all failed downloads of the batch again, from the bytes on disk.
+    public func retry(_ batch: BatchReference) async throws(ClientError) {
+        try await core.call(Batch.retry, (), at: batch.objectPath, repeatable: false)
     }
     /// Removes the batch and all its downloads from the list; those that have not ended are cancelled first.
     public func remove(_ batch: BatchReference, deleteFiles: Bool = false) async throws(ClientError) {

@@ -24,6 +24,8 @@ public struct DownloadDescription: Equatable, Sendable {
     public internal(set) var speed: Speed = 0
     /// While the archive is being unpacked: how much of it, 0.0–1.0; else nil.
     public internal(set) var extracted: Double?
+    /// The folder of the file; empty if the file is its caller's own descriptor.
+    public internal(set) var directory = ""
     /// A bare name; known once the server has answered.
     public internal(set) var fileName: String?
     public internal(set) var mediaType: String?
@@ -37,6 +39,8 @@ public struct DownloadDescription: Equatable, Sendable {
     public internal(set) var connections: UInt32 = 0
     /// The URL and each mirror, in the order of preference; empty if the download has no mirrors.
     public internal(set) var sources: [Source] = []
+    /// Whether the owner has acknowledged the outcome.
+    public internal(set) var isAcknowledged = false
     public internal(set) var queuedAt: WallTime?
     public internal(set) var startedAt: WallTime?
     public internal(set) var endedAt: WallTime?
@@ -45,6 +49,8 @@ public struct DownloadDescription: Equatable, Sendable {
     public internal(set) var priority: Int32 = 0
     /// Most bytes per second; nil: no limit.
     public internal(set) var speedLimit: Speed?
+    /// Whether the download may use a metered connection.
+    public internal(set) var allowsMetered = true
 
     /// 0.0–1.0; nil while the total is unknown.
     public var fraction: Double? {
@@ -58,6 +64,16 @@ public struct DownloadDescription: Equatable, Sendable {
         if let fileName { return fileName }
         guard let url = try? DownloadURL(url) else { return url }
         return FileName.chosen(contentDisposition: nil, url: url) { _, _ in nil }
+    }
+
+    /// How the download ended; nil while it has not ended.
+    public var outcome: DownloadOutcome? {
+        switch state {
+        case .finished: .finished(path: path ?? "")
+        case .failed: error.map { DownloadOutcome.failed($0) }
+        case .cancelled: .cancelled
+        default: nil
+        }
     }
 
     init(_ reference: DownloadReference) { self.reference = reference }
@@ -86,6 +102,7 @@ public struct DownloadDescription: Equatable, Sendable {
         total = value(Download.total).map { $0 < 0 ? nil : ByteCount($0) } ?? total
         speed = value(Download.speed) ?? speed
         extracted = value(Download.extracted).map { $0 < 0 ? nil : $0 } ?? extracted
+        directory = value(Download.directory) ?? directory
         fileName = text(Download.fileName) ?? fileName
         mediaType = text(Download.mediaType) ?? mediaType
         path = text(Download.path) ?? path
@@ -94,12 +111,14 @@ public struct DownloadDescription: Equatable, Sendable {
         attempts = value(Download.attempts) ?? attempts
         connections = value(Download.connections) ?? connections
         sources = value(Download.sources)?.sources.map(Source.init) ?? sources
+        isAcknowledged = value(Download.acknowledged) ?? isAcknowledged
         queuedAt = instant(Download.queuedAt) ?? queuedAt
         startedAt = instant(Download.startedAt) ?? startedAt
         endedAt = instant(Download.endedAt) ?? endedAt
         batch = value(Download.batch).map { $0.value == "/" ? nil : $0.value } ?? batch
         priority = value(Download.priority) ?? priority
         speedLimit = value(Download.speedLimit).map { $0 == 0 ? nil : $0 } ?? speedLimit
+        allowsMetered = value(Download.allowMetered) ?? allowsMetered
     }
 }
 
@@ -149,6 +168,14 @@ extension DownloadDescription {
     }
 }
 
+/// How a download ended.
+public enum DownloadOutcome: Equatable, Sendable {
+    /// The path of the file; empty if the download went into the caller's own file.
+    case finished(path: String)
+    case failed(DownloadError)
+    case cancelled
+}
+
 /// Why a download did not finish.
 public struct DownloadError: Error, Equatable, Sendable, CustomStringConvertible {
     /// The name on the bus, such as `org.todoku.Error.HttpStatus`.
@@ -170,6 +197,9 @@ public struct DownloadError: Error, Equatable, Sendable, CustomStringConvertible
         isRetryable = error.details["retryable"]?.bool ?? false
         missingBytes = error.details["missing-bytes"]?.uint64
     }
+
+    /// The contract's error name; nil for an error newer than this client.
+    public var errorName: ErrorName? { ErrorName(onBus: name) }
 
     public var description: String { message }
 }

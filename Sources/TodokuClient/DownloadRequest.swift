@@ -1,4 +1,4 @@
-public import DBus
+internal import DBus
 public import DownloadModel
 internal import DownloaderInterface
 
@@ -10,10 +10,10 @@ public struct DownloadRequest: Equatable, Sendable {
     private var wanted = DownloadOptions()
     /// Keys of the options that were set.
     private var given: Set<String> = []
-    /// `sha256:<hex>`, `sha512`, `sha1`, `md5`. The service checks it.
+    /// `sha256:<hex>`, `sha512`, `sha384`, `sha224`, `sha1`, `md5`. The service checks it.
     public var checksum: String?
     /// The caller's own data; `DownloaderClient.metadata(of:)` returns it.
-    public var metadata: [String: Variant] = [:]
+    public var metadata: [String: MetadataValue] = [:]
 
     public init() {}
 
@@ -36,14 +36,17 @@ public struct DownloadRequest: Equatable, Sendable {
         if let value { self[dynamicMember: option] = value }
     }
 
-    public mutating func setMetadata(_ text: String, for key: String) { metadata[key] = .string(text) }
-
     /// The dictionary of the call.
     var options: [String: Variant] {
         var options: [String: Variant] = [:]
         for row in OptionRow.all where given.contains(row.key) { options[row.key] = row.value(in: wanted).map { Variant($0) } }
+        // A dictionary has no name twice.
+        if given.contains("headers"), Set(wanted.headers.map { $0.name.lowercased() }).count < wanted.headers.count {
+            options["headers"] = nil
+            options[OptionRow.headerListKey] = OptionRow.byKey[OptionRow.headerListKey]?.value(in: wanted).map { Variant($0) }
+        }
         if let checksum { options["checksum"] = .string(checksum) }
-        if !metadata.isEmpty { options["metadata"] = .dictionary(metadata) }
+        if !metadata.isEmpty { options["metadata"] = .dictionary(metadata.mapValues(\.variant)) }
         return options
     }
 }
@@ -55,6 +58,8 @@ public struct DownloadQuery: Equatable, Sendable {
     public var states: Set<DownloadDescription.State>?
     /// Only members of this batch.
     public var batch: BatchReference?
+    /// Only downloads whose metadata has all these keys with these values.
+    public var metadata: [String: MetadataValue] = [:]
 
     public init(
         app: String? = nil, tag: String? = nil, states: Set<DownloadDescription.State>? = nil, batch: BatchReference? = nil
@@ -71,6 +76,7 @@ public struct DownloadQuery: Equatable, Sendable {
         var filter = DownloadFilter()
         (filter.app, filter.tag, filter.batch) = (app, tag, batch?.objectPath)
         filter.states = states.map { Set($0.map(\.name)) }
+        filter.metadata = metadata.mapValues(\.variant)
         return filter
     }
 }

@@ -1,4 +1,4 @@
-public import DBus
+internal import DBus
 public import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
@@ -104,8 +104,13 @@ public final class DownloaderClient: Sendable {
     public func url(of download: DownloadReference) async throws(ClientError) -> String {
         try await core.call(Download.getUrl, (), at: download, repeatable: true)
     }
-    public func metadata(of download: DownloadReference) async throws(ClientError) -> [String: Variant] {
-        try await core.call(Download.getMetadata, (), at: download, repeatable: true)
+    /// The caller's own data, as `DownloadRequest.metadata` set it.
+    public func metadata(of download: DownloadReference) async throws(ClientError) -> [String: MetadataValue] {
+        try await core.call(Download.getMetadata, (), at: download, repeatable: true).mapValues { MetadataValue($0) }
+    }
+    /// Replaces the caller's own data, also of an ended download; at most 64 KiB.
+    public func setMetadata(_ metadata: [String: MetadataValue], of download: DownloadReference) async throws(ClientError) {
+        try await core.call(Download.setMetadata, metadata.mapValues(\.variant), at: download, repeatable: true)
     }
     /// A read-only descriptor of the finished file; the caller closes it.
     public func openFile(_ download: DownloadReference) async throws(ClientError) -> Int32 {
@@ -117,14 +122,20 @@ public final class DownloaderClient: Sendable {
     /// dropped.
     ///
     /// - Parameters:
+    ///   - download: the download to resume.
+    ///   - url: the fresh link.
     ///   - headers: the new request headers.
+    ///   - cookies: the new cookies. Without them, the present ones stay, even if the link has another origin.
     ///   - referrer: the page that led to the link; empty: none.
+    ///   - username: the new user name.
+    ///   - password: the new password.
     public func replaceURL(
-        of download: DownloadReference, with url: String, headers: [HeaderField]? = nil, referrer: String? = nil, username: String? = nil,
-        password: String? = nil
+        of download: DownloadReference, with url: String, headers: [HeaderField]? = nil, cookies: [Cookie]? = nil,
+        referrer: String? = nil, username: String? = nil, password: String? = nil
     ) async throws(ClientError) {
         var request = DownloadRequest()
         request.set(\.headers, to: headers)
+        request.set(\.cookies, to: cookies)
         request.set(\.referrer, to: referrer)
         request.set(\.username, to: username)
         request.set(\.password, to: password)
@@ -140,6 +151,15 @@ public final class DownloaderClient: Sendable {
     /// Bytes per second; nil: no limit.
     public func setSpeedLimit(_ limit: Speed?, of download: DownloadReference) async throws(ClientError) {
         try await core.set(Download.speedLimit, limit ?? 0, at: download.objectPath)
+    }
+
+    /// Changes the folder of a download that has no bytes on disk yet and is queued, waiting or paused.
+    public func setDirectory(_ directory: String, of download: DownloadReference) async throws(ClientError) {
+        try await core.set(Download.directory, directory, at: download.objectPath)
+    }
+    /// Whether the download may use a metered connection.
+    public func setAllowsMetered(_ allows: Bool, of download: DownloadReference) async throws(ClientError) {
+        try await core.set(Download.allowMetered, allows, at: download.objectPath)
     }
 
     // MARK: All
@@ -233,6 +253,9 @@ public final class DownloaderClient: Sendable {
     }
 
     // MARK: Watching downloads
+
+    /// The states of a download up to its end, as a sequence. Makes no call: reading the sequence does.
+    public func watch(_ download: DownloadReference) -> DownloadWatch { DownloadWatch(download, of: core) }
 
     /// Calls `receive` with the present state of each of `downloads`, and again at each change, in order, on the client's thread. nil
     /// watches all downloads that have not ended, and all that are queued later.

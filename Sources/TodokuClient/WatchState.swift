@@ -9,6 +9,8 @@ internal import EventLoop
     let wanted: Set<DownloadReference>?
     private let receive: @Sendable (DownloadUpdate) -> Void
     private var known: [String: (description: DownloadDescription, meter: ClientSpeedMeter)] = [:]
+    /// Paths of downloads that were asked for, and whose end or removal was not reported meanwhile.
+    private var asked: Set<String> = []
     var subscriptions: [Connection.Subscription] = []
     var isStopped = false
     var isAsking = false
@@ -29,6 +31,12 @@ internal import EventLoop
 
     func knows(_ download: DownloadReference) -> Bool { known[download.path] != nil }
 
+    /// Whether to ask for the description of a download. false while an answer is awaited: that answer contains all earlier changes.
+    func beginAsking(_ download: DownloadReference) -> Bool { asked.insert(download.path).inserted }
+
+    /// Whether to report the answer. false if a signal has reported the end or the removal: the download would end twice.
+    func endAsking(_ download: DownloadReference) -> Bool { asked.remove(download.path) != nil }
+
     /// Reports a description from the service.
     func tell(_ description: DownloadDescription) {
         guard !isStopped, wanted?.contains(description.reference) ?? true else { return }
@@ -40,7 +48,12 @@ internal import EventLoop
     /// Ended downloads are dropped if everything is watched: otherwise the list would grow without a bound.
     private func keep(_ description: DownloadDescription, _ meter: ClientSpeedMeter) {
         let path = description.reference.path
-        known[path] = wantsNew && description.state.hasEnded ? nil : (description, meter)
+        guard wantsNew, description.state.hasEnded else {
+            known[path] = (description, meter)
+            return
+        }
+        known[path] = nil
+        asked.remove(path)
     }
 
     func change(_ path: String, _ body: (inout DownloadDescription) -> Void) {
@@ -77,6 +90,7 @@ internal import EventLoop
     func remove(_ download: DownloadReference) {
         guard !isStopped, wanted?.contains(download) ?? true else { return }
         known[download.path] = nil
+        asked.remove(download.path)
         receive(.removed(download))
     }
 

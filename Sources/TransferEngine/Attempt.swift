@@ -57,6 +57,8 @@ final class Attempt: BodySink {
     var decoder: ContentDecoder?
     /// Body bytes that were accepted before a pause. libcurl delivers these bytes again after the pause.
     private var ahead = 0
+    /// Whether a response has asked for user and password.
+    private var wasAskedForLogin = false
 
     init(_ segment: Segment, isProxied: Bool) {
         (self.segment, self.isProxied) = (segment, isProxied)
@@ -110,6 +112,10 @@ final class Attempt: BodySink {
         segment.pieces &+= 1
         do {
             try head.take(line)
+            if head.isComplete, head.status == 401, !wasAskedForLogin {
+                // libcurl repeats the request with user and password, if it has them. No later response makes it repeat the body.
+                (wasAskedForLogin, segment.isBodyOut) = (true, false)
+            }
             if head.isComplete, head.status >= 200, head.status != 401, head.status != 407 { decide() }
             return refusesBody ? .abort : .accepted
         } catch {
@@ -128,12 +134,16 @@ final class Attempt: BodySink {
 
     override func mayTalk(to address: String) -> Bool {
         segment.liveness.restart()  // connected: the request goes out now
-        if segment.mayTalk(to: address, for: self) {
-            segment.requestGoesOut()
-            return true
+        guard segment.mayTalk(to: address, for: self) else {
+            verdict = .failed(segment.keptAway)
+            return false
         }
-        verdict = .failed(segment.keptAway)
-        return false
+        if let failure = segment.bodyGoesOut() {
+            verdict = .failed(failure)
+            return false
+        }
+        segment.requestGoesOut()
+        return true
     }
 
     /// Judges the response, unless it is judged already.

@@ -20,7 +20,7 @@ public actor Engine {
     private nonisolated let thread = EngineThread()
     public nonisolated var unownedExecutor: UnownedSerialExecutor { thread.loop.asUnownedSerialExecutor() }
 
-    private nonisolated let configuration: EngineConfiguration
+    nonisolated let configuration: EngineConfiguration
     private nonisolated let report: @BusActor @Sendable (TransferEvent) -> Void
     /// fdatasync(2): 0 or errno.
     private nonisolated let flush: @Sendable (_ descriptor: Int32) -> Int32
@@ -40,8 +40,10 @@ public actor Engine {
     var transfers: [DownloadNumber: Transfer] = [:]
     /// Transfers started again before the end of their predecessor. A stopped transfer stays here, because its end must still be reported.
     private var heldBack: [DownloadNumber: (request: TransferRequest, isStopped: Bool)] = [:]
-    /// How often the desktop has been asked for a proxy.
-    private var lookups: UInt64 = 0
+    /// How often the desktop has been asked for a proxy, or the resolver for a name.
+    var lookups: UInt64 = 0
+    /// The names that the resolver is asked for now.
+    var namesAsked = 0
     /// The checks of pieces so far.
     var checks: UInt64 = 0
     private var lastTick = SuspendingClock.now
@@ -196,6 +198,7 @@ public actor Engine {
 
     private func look(at segment: Segment, _ now: SuspendingClock.Instant) {
         guard segment.exchange != nil else { return }
+        segment.watchUpload()
         let isHolding = segment.pace.isHolding
         if segment.pace.release() { resume(segment) }
         if let attempt = segment.attempt, attempt.drags(now) { return follow(segment, attempt) }
@@ -280,7 +283,9 @@ public actor Engine {
     /// - Parameter isFresh: whether kept connections must not be used.
     func fetch(_ segment: Segment, isFresh: Bool = false) {
         guard !segment.isNamedAway else { return fail(segment, segment.keptAway, by: nil) }
-        if let choice = configuration.proxies.choice(for: segment.url) { return connect(segment, choice, isFresh: isFresh) }
+        if let choice = segment.transfer.request.proxy ?? configuration.proxies.choice(for: segment.url) {
+            return connect(segment, choice, isFresh: isFresh)
+        }
         guard let resolve = configuration.desktopProxy, !isLoopbackAddress(segment.url.host) else {
             return connect(segment, .direct, isFresh: isFresh)
         }
@@ -321,18 +326,22 @@ public actor Engine {
         var options = ExchangeOptions(
             url: segment.url.text, userAgent: request.userAgent ?? configuration.userAgent,
             connectTimeoutMilliseconds: max(1, Int(clamping: request.stallTimeout.wholeMilliseconds)))
-        (options.headerLines, options.isFresh) = (segment.headerLines, isFresh)
+        (options.headerLines, options.cookieField) = (segment.headerLines, segment.cookieField)
+        options.ownsConnection = segment.transfer.isDivided(besides: segment)
+        options.isFresh = isFresh
+        segment.addBody(to: &options)
         if segment.isFirstOrigin {
             (options.username, options.password) = (request.username, request.password)
             options.referrer = request.referrer.flatMap { Referrer.sent($0, to: segment.url) }
         }
-        options.ownsConnection = segment.transfer.isDivided(besides: segment)
         options.proxy = proxy ?? ""
+        options.heedsNoProxy = request.proxy == nil
         (options.certificateFile, options.certificateFolder) = (configuration.certificateFile, configuration.certificateFolder)
         segment.heard(.now)
         do throws(CurlError) {
             let multi = if let multi { multi } else { try MultiHandle() }
             self.multi = multi
+            options.jar = try segment.transfer.cookies()
             segment.exchange = try Exchange(options, sink: attempt, multi: multi)
         } catch {
             fail(segment, DownloadFailure(.network, "libcurl cannot be used: \(error.text)."), by: nil)
@@ -392,11 +401,12 @@ public actor Engine {
         case .undecided where attempt.isKeptAway && error?.kind == .connect: fail(segment, segment.keptAway)
         case .undecided, .body:
             let error = error ?? CurlError(.other, "no answer")
-            fail(
-                segment,
-                FailureMapping.failure(
-                    error, host: segment.url.host, proxy: attempt.isProxied, stallTimeout: transfer.request.stallTimeout,
-                    madeProgress: transfer.facts != nil))
+            let failure = FailureMapping.failure(
+                error, host: segment.url.host, proxy: attempt.isProxied, stallTimeout: transfer.request.stallTimeout,
+                madeProgress: transfer.facts != nil)
+            // Behind a proxy, a look-up on this machine that fails is an error of the proxy (CURLE_PROXY).
+            if error.kind == .resolve, failure.wait == nil, !attempt.isProxied { return failUnresolved(segment, failure) }
+            fail(segment, failure)
         }
     }
 
@@ -414,7 +424,7 @@ public actor Engine {
     /// - Parameter id: the request that brought the conclusion; nil: no request did.
     func conclude(_ transfer: Transfer, _ conclusion: Transfer.Conclusion, by id: RequestID? = nil) {
         guard transfer.conclusion == nil else { return }
-        (transfer.conclusion, transfer.concludedBy) = (conclusion, id)
+        (transfer.conclusion, transfer.concludedBy) = (transfer.isBodySent ? conclusion.withoutRetry : conclusion, id)
         transfer.stop()
         staging?.flush()
         transfer.dropCandidate()
@@ -483,6 +493,7 @@ public actor Engine {
         transfer.stop()
         staging?.discard(transfer)
         transfer.reportSources()
+        transfer.reportCookies()
         reportEvents(of: transfer)
         transfers[number] = nil
         CrashMarks.transferEnded(number.value)

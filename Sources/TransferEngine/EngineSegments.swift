@@ -114,6 +114,7 @@ extension Engine {
                     allow it (option allow-downgrade).
                     """, host: host), by: nil)
         }
+        if let failure = redirectBody(of: segment, after: attempt.head.status, to: url) { return fail(segment, failure, by: nil) }
         segment.url = url
         ask(segment)
     }

@@ -187,7 +187,7 @@ internal import Transport
         case .diskStalled: break  // our own
         case .asks(let id, _, _), .sent(let id, _), .joined(let id), .over(let id, _), .moved(let id, _):
             if isHeard(id.download) { report(event) }
-        case .sources(let number, _): if isHeard(number) { report(event) }
+        case .sources(let number, _), .cookies(let number, _): if isHeard(number) { report(event) }
         case .began(let id, _): if isHeard(id.download) { report(event) }
         }
     }
@@ -231,7 +231,10 @@ internal import Transport
         guard let run = runs[number], !run.isLost else { return }
         runs[number]?.isLost = true
         run.engine.stop(number)
-        report(.ended(number, .failed(Self.silentDisk(of: run.request), madeProgress: false, run.resume)))
+        let failure = Self.silentDisk(of: run.request)
+        // The request may have gone out.
+        let isFinal = run.request.body != nil
+        report(.ended(number, .failed(isFinal ? failure.withoutRetry : failure, madeProgress: false, run.resume)))
     }
 
     private static func tooManySilentDisks(_ request: TransferRequest) -> DownloadFailure {

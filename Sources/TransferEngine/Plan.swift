@@ -196,5 +196,5 @@ extension Transfer {
 
 extension Range<ByteCount> {
     /// The last `count` bytes.
-    fileprivate func last(_ count: ByteCount) -> Self { max(lowerBound, upperBound -| count)..<upperBound }
+    fileprivate func last(_ count: ByteCount) -> Self { Swift.max(lowerBound, upperBound -| count)..<upperBound }
 }

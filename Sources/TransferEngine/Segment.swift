@@ -25,7 +25,7 @@ final class Segment {
     /// The URL of the current hop.
     var url: DownloadURL
     var hops = 0
-    /// The number of the proxy look-up that the next request waits for.
+    /// The number of the look-up, of a proxy or a name, that the next request or the failure waits for.
     var lookup: UInt64?
     /// Whether the next request waits for `Engine.permit`.
     var awaitsPermit = false
@@ -35,6 +35,12 @@ final class Segment {
     var isPaced: Bool
     /// The next request must use no kept connection.
     var needsFreshConnection = false
+    /// Whether the next request is a POST with the body of the transfer.
+    var sendsBody: Bool
+    /// Whether the body has gone out, and no response has asked for it again.
+    var isBodyOut = false
+    /// The bytes of the connection that the server's kernel had confirmed at the last tick.
+    var acknowledged: UInt64 = 0
 
     /// The bytes of the file that the current request asks for; the end is `.max` if that is the end of the file.
     private(set) var range: Range<ByteCount> = 0..<(.max)
@@ -71,13 +77,13 @@ final class Segment {
     init(of transfer: Transfer, id: RequestID, pace: Pace, at source: Source) {
         (self.transfer, self.id, self.pace, self.source) = (transfer, id, pace, source)
         (request, url, tellsSent) = (transfer.request, source.url, transfer.request.tellsSent)
-        isPaced = tellsSent
+        (isPaced, sendsBody) = (tellsSent, transfer.request.body != nil)
     }
 
     /// A further segment of the same transfer, which must ask for its first request.
     init(beside other: Segment, id: RequestID, at source: Source) {
         (transfer, self.id, pace, self.source) = (other.transfer, id, Pace(with: other.pace), source)
-        (request, url, tellsSent, isPaced) = (other.request, source.url, false, false)
+        (request, url, tellsSent, isPaced, sendsBody) = (other.request, source.url, false, false, false)
     }
 
     // MARK: Before a request
@@ -107,6 +113,7 @@ final class Segment {
 
     /// Ends the exchange. The segment keeps no stretch.
     func endExchange() {
+        if let attempt { transfer.noteCookies(bytes: attempt.head.cookieBytes) }
         exchange = nil
         pace.endHold()
         release()
@@ -190,14 +197,28 @@ final class Segment {
             if let tag = validators.entityTag { lines.append("If-None-Match: \(tag)") }
             if let date = validators.lastModified { lines.append("If-Modified-Since: \(date)") }
         }
+        if let body = request.body, sendsBody {
+            // Without "Expect:", libcurl would wait a second for servers that do not know the field.
+            lines.append("Expect:")
+            if !request.headers.contains(where: { $0.name.lowercased() == "content-type" }) { lines.append("Content-Type: \(body.type)") }
+        }
         guard isFirstOrigin else { return lines }
-        for field in request.headers where !RequestHeaders.ownFields.contains(field.name.lowercased()) {
+        for field in request.headers where !RequestHeaders.ownFields.contains(field.name.lowercased()) && !isCookie(field) {
             guard let value = field.name.lowercased() == "referer" ? Referrer.sent(field.value, to: url) : field.value else { continue }
             // To libcurl, "Name;" is a field with an empty value, and "Name:" a field to leave out.
             lines.append(value.isEmpty ? "\(field.name);" : "\(field.name): \(value)")
         }
         return lines
     }
+
+    /// The caller's own header Cookie for the current hop; nil: none. A request may have one such header only (RFC 6265, section 5.4), so
+    /// libcurl joins it to the cookies of the transfer.
+    var cookieField: String? {
+        let values = isFirstOrigin ? request.headers.filter { isCookie($0) && !$0.value.isEmpty }.map(\.value) : []
+        return values.isEmpty ? nil : values.joined(separator: "; ")
+    }
+
+    private func isCookie(_ field: HeaderField) -> Bool { field.name.lowercased() == "cookie" }
 
     var isFirstOrigin: Bool { url.origin == request.url.origin }
 

@@ -171,8 +171,10 @@ extension Transfer {
     /// Of all sources' failures the one that promises most: one that a retry may cure, and soonest; else that of the first source.
     func mostHopefulFailure(or failure: DownloadFailure) -> DownloadFailure {
         let failures = sources.compactMap(\.failure)
-        let retryable = failures.filter(\.isRetryable).min { ($0.retryAfter ?? .zero) < ($1.retryAfter ?? .zero) }
-        return retryable ?? failures.first ?? failure
+        let retryable = failures.filter(\.isRetryable)
+        // A source whose host does not exist comes last.
+        let hopeful = retryable.filter { !$0.isOfMissingHost }.min { ($0.retryAfter ?? .zero) < ($1.retryAfter ?? .zero) }
+        return hopeful ?? retryable.first ?? failures.first ?? failure
     }
 
     /// Reports what is known of the sources, if that has changed.

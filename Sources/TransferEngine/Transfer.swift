@@ -37,6 +37,10 @@ final class Transfer {
 
     /// The plan: the segments that fetch the file, each a stretch of it (`Plan.swift`).
     var segments: [Segment] = []
+    /// Whether the request with the body may have reached the server.
+    var isBodySent = false
+    /// The cookies of its requests (`TransferCookies.swift`).
+    var jar = TransferJar()
     /// The number of segments that the transfer has had.
     var segmentCount: UInt32 = 1
     /// How many connections an automatic transfer uses.

@@ -1,3 +1,4 @@
+internal import CSystem
 public import DownloadModel
 internal import EventLoop
 public import PartFiles
@@ -30,6 +31,11 @@ public struct TransferRequest: Sendable {
     public var foundMirrorBytes = 0
     /// Sent to the first origin only, in this order. Fields in `RequestHeaders.ownFields` are left out.
     public var headers: [HeaderField] = []
+    /// The body of the first request, which is a POST then. Redirects by 307 and 308 repeat it to the first origin; those by 301, 302 and
+    /// 303 turn the request into a GET. Once it has gone out, each failure is final. The transfer has one source and no `resume`.
+    public var body: RequestBody?
+    /// The cookies before the first request, as lines of the Netscape cookie file format. Each goes to the hosts and paths that it names.
+    public var cookies: [String] = []
     /// nil: the engine's user agent.
     public var userAgent: String?
     /// Sent to the first origin only.
@@ -37,6 +43,8 @@ public struct TransferRequest: Sendable {
     /// Sent to the first origin only.
     public var username: String?
     public var password: String?
+    /// The proxy of all requests; nil: that of `EngineConfiguration`.
+    public var proxy: ProxyChoice?
     /// Safe bare name chosen by the caller; nil: the name comes from the response, else from the URL.
     public var fileName: String?
     /// From an earlier response about the held bytes: a response with only the rest may omit it (RFC 9110 §15.3.7).
@@ -89,6 +97,15 @@ public struct TransferRequest: Sendable {
     public init(number: DownloadNumber, url: DownloadURL, directory: String, partName: String) {
         (self.number, self.url, self.directory, self.partName) = (number, url, directory, partName)
     }
+}
+
+/// The body of a request.
+public struct RequestBody: Equatable, Sendable {
+    public var bytes: [UInt8]
+    /// The media type, with its parameters.
+    public var type: String
+
+    public init(_ bytes: [UInt8], type: String) { (self.bytes, self.type) = (bytes, type) }
 }
 
 /// A URL that may bring the bytes of a transfer.
@@ -215,6 +232,9 @@ public enum TransferEvent: Equatable, Sendable {
     case began(RequestID, TransferFacts)
     /// One snapshot of all changes, at most 10 a second.
     case progress([TransferProgress])
+    /// The cookies that the transfer has at its end, because servers have set some: for the next transfer of the download. The lines are
+    /// as in `TransferRequest.cookies`.
+    case cookies(DownloadNumber, [String])
     /// These bytes are on disk, so the record may claim them.
     case checkpoint(DownloadNumber, ResumeData)
     /// The last event of a transfer. `by`: the request whose response, or lack of one, ended it; nil: something else did.
@@ -228,7 +248,9 @@ extension TransferEvent {
         case .asks(let id, _, _), .sent(let id, _), .stalled(let id, _), .began(let id, _), .joined(let id), .over(let id, _),
             .moved(let id, _):
             id.download
-        case .diskStalled(let number, _), .checkpoint(let number, _), .ended(let number, _, _), .sources(let number, _): number
+        case .diskStalled(let number, _), .checkpoint(let number, _), .ended(let number, _, _), .sources(let number, _),
+            .cookies(let number, _):
+            number
         case .progress: nil
         }
     }
@@ -244,6 +266,8 @@ public struct EngineConfiguration: Sendable {
     public var proxies: ProxySettings
     /// Returns the desktop's proxy for a URL, in bounded time. Called before each request if `proxies` has none; nil: no desktop.
     public var desktopProxy: (@BusActor @Sendable (DownloadURL) async -> ProxyChoice)?
+    /// Whether no host has this name, according to the system's resolver. Called on a thread of its own, and may block.
+    var isHostMissing: @Sendable (_ host: String) -> Bool = { todoku_is_host_missing($0) }
 
     /// Uses the system's CA store, unless `SSL_CERT_FILE` or `SSL_CERT_DIR` is set, and the proxies of the environment.
     public init(version: String, environment: [String: String] = processEnvironment()) {

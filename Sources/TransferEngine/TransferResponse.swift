@@ -91,11 +91,13 @@ extension Transfer {
 
     private func fileName(_ attempt: Attempt) -> String {
         if let name = request.fileName { return name }
-        // With `replace`, the server must not choose which file is overwritten, neither by a header nor by a redirect.
+        // With `replace`, the server must not choose which file is overwritten, neither by a header (its type, too) nor by a redirect.
         if request.ifExists == .replace { return FileName.chosen(contentDisposition: nil, url: request.url, decode: iconvDecoder) }
         // The caller has chosen the URL of the download, and a mirror may name its copies in other ways.
         let url = attempt.segment.source.mirror == nil ? attempt.url : request.url
-        return FileName.chosen(contentDisposition: attempt.head.bytes("content-disposition"), url: url, decode: iconvDecoder)
+        return FileName.chosen(
+            contentDisposition: attempt.head.bytes("content-disposition"), url: url, mediaType: attempt.head.mediaType,
+            decode: iconvDecoder)
     }
 
     /// The file name for a response that continues held bytes.
@@ -113,7 +115,9 @@ extension Transfer {
         }
         if attempt.head.isTransferCoded { return failure("a body in a transfer coding that Todoku did not request") }
         guard let coding = attempt.head.coding else { return nil }
-        let given = FileName.chosen(contentDisposition: attempt.head.bytes("content-disposition"), url: attempt.url, decode: iconvDecoder)
+        let given = FileName.chosen(
+            contentDisposition: attempt.head.bytes("content-disposition"), url: attempt.url, mediaType: attempt.head.mediaType,
+            decode: iconvDecoder)
         // `fileName`: the file may get another name than the server gives.
         let names = [given, fileName(attempt), request.knownName].compactMap(\.self)
         if coding == .unknown || coding.isOfFileItself(mediaType: attempt.head.mediaType, names: names) {
@@ -152,7 +156,7 @@ extension Transfer {
         if let path = takenPath(name) { return .taken(path: path) }
         let discarded = part != nil || isDistrusted
         let (validator, digest) = (head.isCoded ? nil : head.validator, statedDigests(head).preferred)
-        let isResumable = !head.isCoded && (validator != nil || digest != nil || request.hasChecksum)
+        let isResumable = request.body == nil && !head.isCoded && (validator != nil || digest != nil || request.hasChecksum)
         let hasChanged = ask(of: source) == .conditional && part?.validator != nil && validator != nil
         do throws(DiskError) {
             try openWhole(for: attempt.segment, total, validator: validator, digest: digest, isResumable: isResumable)

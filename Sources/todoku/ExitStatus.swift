@@ -5,13 +5,15 @@ internal import TodokuClient
 /// The command's exit status; documented in `todoku --help` and in the man page.
 enum ExitStatus: Int32 {
     case success = 0
-    /// A download failed, or was cancelled or removed.
+    /// A download failed, or was cancelled or removed. `doctor`: something is wrong.
     case ended = 1
     case usage = 2
     /// The service or the bus refused the command, or cannot be reached.
     case refused = 3
     /// `fetch --exit-code`: the server has nothing newer than the cached copy.
     case unchanged = 4
+    /// A command of `--exec` or `--exec-failed` failed.
+    case commandFailed = 5
     /// Ctrl-C was pressed; the downloads continue.
     case interrupted = 130
 

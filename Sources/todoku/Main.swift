@@ -5,7 +5,7 @@ internal import Glibc
     static func main() {
         // ArgumentParser's own flag would answer for a subcommand's option --version whenever another argument is wrong.
         guard CommandLine.arguments.dropFirst() != ["--version"] else {
-            Output.write("todoku 0.1.0\n")
+            Output.write("todoku \(Program.version)\n")
             exit(ExitStatus.success.rawValue)
         }
         do {
@@ -13,14 +13,16 @@ internal import Glibc
             try command.run()
             exit(ExitStatus.success.rawValue)
         } catch {
-            let text = TodokuCommand.fullMessage(for: error)
+            let translation = HelpTranslation(catalog)
             if TodokuCommand.exitCode(for: error).isSuccess {  // help, a completion script
-                Output.write(text + "\n")
+                Output.write((translation?.screen(for: error) ?? TodokuCommand.fullMessage(for: error)) + "\n")
                 exit(ExitStatus.success.rawValue)
             }
-            if CommandLine.arguments.contains("--json") {
+            // After “--”, the arguments may belong to another command (`todoku rehearse`).
+            if CommandLine.arguments.prefix(while: { $0 != "--" }).contains("--json") {
                 Program.report(CommandFailure(.usage, TodokuCommand.message(for: error)), json: true)
             } else {
+                let text = translation?.complaint(for: error) ?? TodokuCommand.fullMessage(for: error)
                 Output.writeError(text.hasPrefix("Error: ") ? "todoku: " + text.dropFirst(7) + "\n" : text + "\n")
             }
             exit(ExitStatus.usage.rawValue)

@@ -12,10 +12,15 @@ struct OutputArguments: ParsableArguments {
 
 /// Runs a command's body with a client on the main thread's loop, and exits with its status.
 enum Program {
+    static let version = "0.1.0"
+
     static func run(json: Bool, _ body: @escaping @BusActor @Sendable (DownloaderClient) async throws -> ExitStatus) -> Never {
         BusActor.runMain {
             do {
-                finish(try await body(try await DownloaderClient.connect()))
+                let client = try await DownloaderClient.connect()
+                let status = try await body(client)
+                if status == .success { await LanguageHint.tell(client, json: json) }
+                finish(status)
             } catch {
                 finish(report(error, json: json))
             }

@@ -37,6 +37,27 @@ internal import Testing
         #expect(await eventually { await self.told(desk, asset).last == "/" })
     }
 
+    @Test(arguments: [1, 2] as [UInt32]) func `uses as many connections as the asset says`(connections: UInt32) async throws {
+        let desk = try await Desk.start()
+        let asset = try await desk.register("maps", ["connections": .uint32(connections)])
+        // Of a file of less than 8 MiB, a download without the option never asks for a part.
+        await desk.publisher.publish("1", size: 8_000_000, count: 1)
+        let gate = desk.publisher.hold("/1.tar.gz")
+        defer { gate.open() }
+        async let answer = desk.update(asset)
+        #expect(await eventually { desk.publisher.requests(for: "/1.tar.gz") >= Int(connections) })
+        gate.open()
+        #expect(try await answer.0)
+        if connections == 1 { #expect(desk.publisher.requests(for: "/1.tar.gz") == 1) }
+    }
+
+    @Test func `may not have more connections than any download`() async throws {
+        let desk = try await Desk.start()
+        let refusal = await thrown { try await desk.register("maps", ["connections": .uint32(17)]) }
+        #expect(refusal?.name == todokuError("InvalidOption"))
+        #expect(refusal?.message.contains("connections") == true, "\(refusal?.message ?? "")")
+    }
+
     @Test func `stays named after it has failed`() async throws {
         let desk = try await Desk.start()
         let asset = try await desk.register("maps", ["retries": .uint32(0)])

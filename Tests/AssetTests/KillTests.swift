@@ -134,6 +134,21 @@ internal import Testing
         #expect(desk.version(at: "\(desk.directory())/current") == "1")
     }
 
+    @Test func `is updated at login by a service that the bus has started`() async throws {
+        let desk = try await Desk.start()
+        let asset = try await desk.register("maps", ["update": .string("login")])
+        await desk.publisher.publish("1")
+        let world = desk.running.world
+        #expect(await world.stop(desk.running.daemon).status == 0)
+        await desk.client.signals.forget()
+        await world.bus.makeActivatable(BusName.service, "\(ServiceWorld.todokud) --idle-exit 3600")
+        let systemd = try await StandInSystemd(on: world.bus.address)
+        #expect(await world.run(ServiceWorld.todokud, "--if-pending").isClean)
+        #expect(await desk.client.signals.has("Ready", at: asset))
+        #expect(desk.version(at: "\(desk.directory())/current") == "1")
+        withExtendedLifetime(systemd) {}
+    }
+
     @Test func `is not updated by a start that is no login`() async throws {
         let desk = try await Desk.start()
         let asset = try await desk.register("maps", ["update": .string("login")])

@@ -80,11 +80,17 @@ import TodokuClient
         request.start = false
         request.priority = 3
         request.tag = "tests"
-        request.metadata = ["n": .uint32(7), "list": .strings(["a", "b"])]
+        request.metadata = ["n": 7, "list": ["a", "b"], "mixed": [1.5, "x", true, []], "most": .unsigned(.max), "map": ["key": -1]]
         let download = try await client.download(server.url("/a.bin?q=1"), request)
         var description = try await client.describe(download)
         #expect((description.state, description.priority, description.tag, description.total) == (.paused, 3, "tests", nil))
         #expect(try await client.metadata(of: download) == request.metadata)
+        var query = DownloadQuery(tag: "tests")
+        query.metadata = ["n": 7, "list": ["a", "b"]]
+        #expect(try await client.list(query) == [download])
+        try await client.setMetadata(["n": 8], of: download)
+        #expect(try await client.metadata(of: download) == ["n": 8])
+        #expect(try await client.list(query).isEmpty)
         #expect(try await client.url(of: download) == server.url("/a.bin?q=1"))
         #expect(description.url == server.url("/a.bin"))
         try await client.setPriority(-1, of: download)
@@ -250,7 +256,8 @@ import TodokuClient
     @Test func `tells a missing download from a refusal`() async throws {
         let desk = await Desk()
         let client = try await DownloaderClient.connect(to: desk.bus.address)
-        for call in [client.pause, client.resume, client.cancel, client.retry] {
+        let calls: [(DownloadReference) async throws -> Void] = [client.pause, client.resume, client.cancel, client.retry]
+        for call in calls {
             let error = await #expect(throws: ClientError.self) { try await call(DownloadReference(number: 99)) }
             #expect(error?.cause == .unknownDownload)
         }

@@ -10,9 +10,12 @@ struct Desk {
     /// - Parameters:
     ///   - tools: scripts by name, whose folder is the first in PATH.
     ///   - extra: additional environment variables.
-    init(hasService: Bool = true, tools: [String: String] = [:], extra: [String: String] = [:]) async {
+    ///   - isFirstRun: whether the command has never run at a terminal before. Then it says once how to change the language of toasts.
+    init(
+        hasService: Bool = true, tools: [String: String] = [:], extra: [String: String] = [:], isFirstRun: Bool = false
+    ) async {
         // On a busy machine, half a minute may pass between two commands of a test. The service must not leave meanwhile.
-        let service = "\(Desk.program("todokud", "TODOKUD")) --idle-exit 3600"
+        let service = "\(Desk.service) --idle-exit 3600"
         let home = TemporaryFolder("todoku-tools")
         for (name, text) in tools { writeFile(home(name), text.utf8, mode: 0o755) }
         let path = home.path + ":" + (currentEnvironment()["PATH"] ?? "/usr/bin:/bin")
@@ -21,10 +24,15 @@ struct Desk {
             extra: ["PATH": path, "TERM": "xterm", "no_proxy": extra["http_proxy"] == nil ? "*" : ""].merging(extra) { $1 })
         environment = bus.environment
         self.tools = home
+        if !isFirstRun {
+            bus.folder.makeFolder("state/todoku")
+            writeFile(bus.folder("state/todoku/language-hint"), [])
+        }
     }
     private let tools: TemporaryFolder
 
     static let command = program("todoku", "TODOKU")
+    static let service = program("todokud", "TODOKUD")
 
     private static func program(_ name: String, _ variable: String) -> String {
         if let path = getenv(variable) { return String(cString: path) }
@@ -42,6 +50,12 @@ struct Desk {
     func start(_ arguments: [String]) -> Child { Child([Desk.command] + arguments, environment: environment, folder: bus.folder.path) }
 
     func run(_ arguments: String...) async -> Child.Exit { await start(arguments).wait() }
+
+    /// Runs the command without a session. It speaks English, whatever the language of this process, unless `variables` say otherwise.
+    static func runAlone(_ arguments: [String], _ variables: [String: String] = [:]) async -> Child.Exit {
+        let own = ["LC_ALL": "C.UTF-8", "LANGUAGE": "", "COLUMNS": "80"].merging(variables) { $1 }
+        return await Child.run([Desk.command] + arguments, environment: currentEnvironment().merging(own) { $1 })
+    }
 
     /// The service's process; nil if the service is not running.
     func serviceProcess() async -> Int32? { await bus.process(of: "org.todoku.Downloader1") }

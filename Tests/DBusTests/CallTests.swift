@@ -57,7 +57,7 @@ internal import Testing
             ([path, properties, "Get", "s", shelf], "Get takes (ss), not (s)"),
             ([path, properties, "GetAll", "s", "org.todoku.Other"], "has no interface org.todoku.Other"),
             ([path, properties, "Set", "ssv", shelf, "Count", "u", "1"], "Count cannot be set"),
-            ([path, properties, "Set", "ssv", shelf, "Label", "u", "1"], "Label has the type s, not u"),
+            ([path, properties, "Set", "ssv", shelf, "Label", "u", "1"], "Label takes the type s, not u"),
             ([path, properties, "Set", "ssv", shelf, "Nothing", "u", "1"], "has no property Nothing"),
             ([path, properties, "Set", "ssv", shelf, "Label", "s", "forbidden"], "not this one"),
             ([path, properties, "Nothing"], "has no method Nothing"),

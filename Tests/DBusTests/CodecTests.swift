@@ -90,17 +90,39 @@ internal import Testing
         #expect(throws: DBusError.invalidArgs("the key a is there twice")) { try raw.first([String: Variant].self) }
     }
 
-    @Test func `a basic value is taken from a variant of its own type only`() {
+    @Test func `a basic value is taken from a variant of its own type only, and an integer from each integer type`() {
         let all: [Variant] = [
             .byte(1), .bool(true), .int16(1), .uint16(1), .int32(1), .uint32(1), .int64(1), .uint64(1), .double(1), .string("1"),
             .objectPath(ObjectPath("/")), .signature("s"), .strings(["1"]), .dictionary([:]), .structure([.byte(1)]), .variant(.byte(1)),
         ]
-        #expect(all.compactMap { Bool($0) }.count == 1 && all.compactMap { Int32($0) }.count == 1)
-        #expect(all.compactMap { UInt32($0) }.count == 1 && all.compactMap { Int64($0) }.count == 1)
-        #expect(all.compactMap { UInt64($0) }.count == 1 && all.compactMap { Double($0) }.count == 1)
+        #expect(all.compactMap { Bool($0) }.count == 1 && all.compactMap { Int32($0) }.count == 7)
+        #expect(all.compactMap { UInt32($0) }.count == 7 && all.compactMap { Int64($0) }.count == 7)
+        #expect(all.compactMap { UInt64($0) }.count == 7 && all.compactMap { Double($0) }.count == 1)
         #expect(all.compactMap { String($0) }.count == 1 && all.compactMap { ObjectPath($0) }.count == 1)
         #expect(all.compactMap { [String]($0) } == [["1"]] && all.compactMap(\.vardict).count == 1)
         #expect([Variant.dictionary([("b", "1"), ("a", "2")])].compactMap(\.stringPairs)[0].map(\.0) == ["b", "a"])
+    }
+
+    @Test func `an integer of a variant is taken if it fits, at the ends of each type`() {
+        let ends: [Variant] = [
+            .byte(0), .byte(.max), .int16(.min), .uint16(.max), .int32(.min), .int32(.max), .uint32(.max), .int64(.min), .int64(.max),
+            .uint64(.max),
+        ]
+        #expect(ends.compactMap(\.int32) == [0, 255, -32_768, 65_535, .min, .max])
+        #expect(ends.compactMap(\.uint32) == [0, 255, 65_535, 0x7FFF_FFFF, .max])
+        #expect(ends.compactMap(\.int64) == [0, 255, -32_768, 65_535, -0x8000_0000, 0x7FFF_FFFF, 0xFFFF_FFFF, .min, .max])
+        #expect(ends.compactMap(\.uint64) == [0, 255, 65_535, 0x7FFF_FFFF, 0xFFFF_FFFF, 0x7FFF_FFFF_FFFF_FFFF, .max])
+        for value in ends {
+            for type in ["i", "u", "x", "t"] {
+                let converted = value.converted(to: type)
+                #expect(converted == nil || converted?.type == type && converted?.integer == value.integer)
+            }
+        }
+        #expect(Variant.int32(-1).mismatch(with: "u") == "takes a number from 0 to 4294967295, not -1")
+        #expect(Variant.uint64(.max).mismatch(with: "i") == "takes a number from -2147483648 to 2147483647, not 18446744073709551615")
+        #expect(Variant.double(1).mismatch(with: "u") == "takes the type u, not d")
+        #expect(Variant.uint32(1).mismatch(with: "s") == "takes the type s, not u" && Variant.bool(true).converted(to: "u") == nil)
+        #expect(Variant.int32(1).isSameValue(as: .uint64(1)) && !Variant.int32(1).isSameValue(as: .double(1)))
     }
 
     @Test func `no damage to stored bytes ends the process`() {

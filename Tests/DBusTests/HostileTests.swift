@@ -43,7 +43,7 @@ internal import Testing
     @Test @BusActor func `cannot make the service hold many times what was sent`() async throws {
         let service = try await TestService()
         let client = try service.client()
-        let many = Variant.array(of: "y", Array(repeating: .byte(0), count: 1_000_001))
+        let many = Variant.array(of: "y", Array(repeating: .byte(0), count: 1_100_001))
         #expect(
             await attempt { "\(try await client.call(Shelf.echo, on: TestService.name, at: ShelfTree.path, many).type)" }
                 == "org.freedesktop.DBus.Error.LimitsExceeded")

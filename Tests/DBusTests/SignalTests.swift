@@ -26,6 +26,27 @@ internal import Testing
         await monitor.stop()
     }
 
+    @Test @BusActor func `that follow an answer are received once its caller has continued`() async throws {
+        let service = try await TestService()
+        let client = try service.client()
+        let log = Log()
+        _ = client.subscribe(MatchRule(interface: Shelf.interface)) { _ in log.add("signal") }
+        try await roundTrip(client)
+        for round in 1...20 {
+            BusActor.spawn {
+                _ = try? await client.call(Shelf.keep, on: TestService.name, at: ShelfTree.path, .string("x"))
+                log.add("answer")
+            }
+            #expect(await eventually { !service.object.kept.isEmpty })
+            // The client has not read the answer when the signal comes, because this thread runs both.
+            service.object.kept.removeFirst()("now")
+            service.connection.send(Shelf.changed.message(from: ShelfTree.path, ("what", 1)))
+            for _ in 0..<2 { try service.passOn() }
+            #expect(await eventually { log.lines.count == 2 * round })
+        }
+        #expect(log.lines == (0..<20).flatMap { _ in ["answer", "signal"] })
+    }
+
     @Test @BusActor func `come by sender, path, member and first argument as asked for`() async throws {
         let service = try await TestService()
         let client = try service.client()

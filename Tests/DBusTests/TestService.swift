@@ -181,6 +181,9 @@ extension TestService {
     /// Makes the bus write a call to the connection `name`, which its owner must answer. Does not wait for the answer.
     func ping(_ name: String) throws {
         connection.send(Message.call(to: name, path: "/", interface: "a.b", member: "C"))
-        _ = try connection.requestName("org.todoku.Barrier")  // the bus has passed it on before it answers this
+        try passOn()
     }
+
+    /// Blocks until the bus has passed on all sent messages.
+    func passOn() throws { _ = try connection.requestName("org.todoku.Barrier") }  // the bus answers in order
 }

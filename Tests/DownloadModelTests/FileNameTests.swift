@@ -64,15 +64,32 @@ import Testing
     @Test(arguments: [
         ("attachment; filename=\"a.txt\"", "http://h/b.txt", "a.txt"), ("attachment", "http://h/b.txt", "b.txt"),
         ("attachment; filename=\"..\"", "http://h/b.txt", "b.txt"), ("attachment; filename=\"../../x/.a\"", "http://h/b", "a"),
-        (nil, "http://h/b.txt?x=y/z.zip", "b.txt"), (nil, "http://h/", "download"), (nil, "http://h/a/", "download"),
-        (nil, "http://h/%2E%2E%2F", "download"), (nil, "http://h/a%2Fb.txt", "b.txt"), (nil, "http://h/a%00%0A.txt", "a.txt"),
+        (nil, "http://h/b.txt?x=y/z.zip", "b.txt"), (nil, "http://h/", "h"), (nil, "http://h/a/", "h-a"),
+        (nil, "http://h/%2E%2E%2F", "h"), (nil, "http://h/a%2Fb.txt", "b.txt"), (nil, "http://h/a%00%0A.txt", "a.txt"),
         (nil, "http://h/%E5%B1%8A%E3%81%91%E7%89%A9.zip", "届け物.zip"), (nil, "http://h/届け物.zip", "届け物.zip"),
         (nil, "http://h/%93%FA%96%7B%8C%EA.txt", "日本語.txt"), (nil, "http://h/%C6%FC%CB%DC%B8%EC.txt", "日本語.txt"),
         (nil, "http://h/caf%E9.txt", "café.txt"),
     ])
-    func `come from the header, else from the URL, else are download`(header: String?, url: String, expected: String) throws {
+    func `come from the header, else from the URL`(header: String?, url: String, expected: String) throws {
         let name = FileName.chosen(contentDisposition: header.map { Array($0.utf8) }, url: try DownloadURL(url), decode: iconvDecoder)
         #expect(name == expected)
+    }
+
+    @Test(arguments: [
+        ("https://example.org/", "text/html", "example.org.html"), ("https://example.org", nil, "example.org"),
+        ("https://example.org/pub/", "text/html", "example.org-pub.html"), ("https://example.org/a/pub/?x=1", "x/y", "example.org-pub"),
+        ("https://example.org:8443/pub//", "application/json", "example.org-pub.json"), ("https://h/a.html/", "text/html", "h-a.html"),
+        ("https://h/A.HTML/", "text/html", "h-A.HTML"), ("https://h/%E5%B1%8A%E3%81%91/", "image/png", "h-届け.png"),
+        ("https://h/.git/", "text/plain", "h-git.txt"), ("https://h/a%2Fb/", nil, "h-b"), ("https://h/%20/", "text/html", "h.html"),
+        ("https://h/b/%2E%2E%2F", nil, "h-b"), ("https://[::1]/", "text/html", "__1.html"), ("https://example.org./", nil, "example.org"),
+        ("https://h/\(String(repeating: "x", count: 300))/", "text/html", "h-\(String(repeating: "x", count: 233)).html"),
+        ("https://con/", nil, "_con"),
+    ])
+    func `of a folder's URL name the host, the folder and the type`(url: String, type: String?, expected: String) throws {
+        let name = FileName.chosen(contentDisposition: nil, url: try DownloadURL(url), mediaType: type, decode: iconvDecoder)
+        #expect(name == expected)
+        #expect(FileName.isBare(name))
+        #expect(FileName.ofURL(try DownloadURL(url)) == nil)
     }
 
     @Test func `are safe whatever they are made of`() {

@@ -158,10 +158,13 @@ private let noon2024 = WallTime(microseconds: 1_718_452_800_000_000)  // Sat, 15
 @Suite struct `Checksums` {
     private static let md5 = "d41d8cd98f00b204e9800998ecf8427e"
 
-    @Test(arguments: [
-        ("md5:\(md5)", Checksum.Algorithm.md5), ("MD5:\(md5.uppercased())", .md5), ("Sha1:" + String(repeating: "0a", count: 20), .sha1),
-        ("sha256:" + String(repeating: "fF", count: 32), .sha256), ("SHA512:" + String(repeating: "00", count: 64), .sha512),
-    ])
+    @Test(
+        arguments: [
+            ("md5:\(md5)", Checksum.Algorithm.md5), ("MD5:\(md5.uppercased())", .md5),
+            ("Sha1:" + String(repeating: "0a", count: 20), .sha1),
+            ("sha256:" + String(repeating: "fF", count: 32), .sha256), ("SHA512:" + String(repeating: "00", count: 64), .sha512),
+            ("sha384:" + String(repeating: "a1", count: 48), .sha384), ("sha224:" + String(repeating: "b2", count: 28), .sha224),
+        ] as [(String, Checksum.Algorithm)])
     func `are read in any case and written in lower case`(text: String, algorithm: Checksum.Algorithm) throws {
         let checksum = try Checksum(text)
         #expect(checksum.algorithm == algorithm)

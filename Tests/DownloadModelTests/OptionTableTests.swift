@@ -3,10 +3,11 @@ import Testing
 
 @Suite struct `The table of options` {
     @Test func `has a row for each property that callers set`() {
-        // Only the service sets this property.
-        let ours: Set = ["isSandboxed"]
+        // Only the service sets these properties.
+        let ours: Set = ["isSandboxed", "isPostSent"]
         let properties = Mirror(reflecting: DownloadOptions()).children.compactMap(\.label).filter { !ours.contains($0) }
-        #expect(properties.count == OptionRow.all.count)
+        // Two options set the headers.
+        #expect(properties.count &+ 1 == OptionRow.all.count)
         #expect(OptionRow.byKey.count == OptionRow.all.count)
         #expect(OptionRow.all.allSatisfy { !$0.help.isEmpty && $0.help.hasSuffix(".") })
     }
@@ -19,9 +20,13 @@ import Testing
         "checksum": .text("md5:" + String(repeating: "0a", count: 16)), "size": .uint64(.max), "max-size": .uint64(1),
         "piece-hashes": .text("md5:1:" + String(repeating: "0a", count: 48)),
         "expect-type": .text("image/*"), "only-if-changed": .flag(true), "headers": .fields([HeaderField(name: "A", value: "b: c")]),
-        "mirrors": .texts(["https://m.example.org/a?b=c", "http://h/"]), "find-mirrors": .flag(true), "user-agent": .text(""),
+        "header-list": .fieldList([HeaderField(name: "A", value: "1"), HeaderField(name: "A", value: "2")]),
+        "cookies": .texts([".h.org\tTRUE\t/\tTRUE\t0\ta\t\\n", "#HttpOnly_h\tFALSE\t/p\tFALSE\t9\tb\t"]),
+        "post-data": .bytes([0, 0x61, 0xFF]), "post-type": .text("multipart/form-data; boundary=\"a b\""),
+        "mirrors": .texts(["https://m.example.org/a?b=c", "http://h/"]), "find-mirrors": .flag(true), "private": .flag(true),
+        "user-agent": .text(""),
         "referrer": .text("http://h/"),
-        "username": .text("u"), "password": .text("p\\n"),
+        "username": .text("u"), "password": .text("p\\n"), "proxy": .text("socks5h://u:p%40@[::1]:1080"),
         "allow-private": .flag(false), "allow-downgrade": .flag(true), "renewable": .flag(true), "start": .flag(false),
         "priority": .int32(.min), "speed-limit": .uint64(.max), "connections": .uint32(16),
         "stall-timeout": .uint32(.max), "retries": .uint32(0),
@@ -41,7 +46,7 @@ import Testing
             #expect(options != DownloadOptions(), "\(row.key)")
             #expect(row.value(in: options) == value, "\(row.key)")
             // The store writes headers, with a line for each.
-            guard row.key != "headers" else { continue }
+            guard !OptionRow.ofHeaders.contains(row.key) else { continue }
             var kept = DownloadOptions()
             let text = try #require(row.text(in: options))
             #expect(row.take(text: text, into: &kept) && kept == options, "\(row.key): \(text)")
@@ -89,7 +94,8 @@ import Testing
             ("if-exists", .text("replace"), false), ("if-exists", .text("fail"), true), ("extract", .flag(true), true),
             ("extract", .text("maps"), true), ("allow-private", .flag(true), false),
             ("allow-private", .flag(false), true), ("priority", .int32(1), false), ("priority", .int32(0), true),
-            ("icon", .text("file:///a"), false), ("icon", .text("/a"), false), ("icon", .text("folder"), true),
+            ("proxy", .text("http://h:1"), false), ("proxy", .text("direct://"), false), ("icon", .text("file:///a"), false),
+            ("icon", .text("/a"), false), ("icon", .text("folder"), true),
             ("desktop-id", .text("org.example.App"), true), ("desktop-id", .text("org.other"), false),
         ] as [(String, OptionValue, Bool)])
     func `says what a sandboxed app may ask for`(key: String, value: OptionValue, isAllowed: Bool) throws {

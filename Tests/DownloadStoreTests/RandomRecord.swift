@@ -68,12 +68,22 @@ struct RandomRecords {
         options.extract = [nil, .namedAfterArchive, .named(text())].randomElement(using: &generator)!
         options.ifExists = ExistingFilePolicy.allCases.randomElement(using: &generator)!
         options.headers = (0..<Int.random(in: 0...4, using: &generator)).map { HeaderField(name: "X-Field-\($0)", value: " " + text()) }
+        options.cookies = (0..<Int.random(in: 0...3, using: &generator)).compactMap {
+            let value = String(text().unicodeScalars.filter { $0.value >= 0xA0 || $0.value > 0x1F && $0.value < 0x7F && $0 != ";" })
+            return try? Cookie(line: "h\($0).org\tTRUE\t/\tFALSE\t\(number() >> 1)\tn\t\(value)")
+        }
         options.userAgent = perhaps { $0.text() }
         options.referrer = perhaps { $0.text() }
+        options.postData = perhaps { Array($0.text().utf8) }
+        options.postType = text()
+        options.isPostSent = .random(using: &generator)
         options.username = perhaps { $0.text() }
         options.password = perhaps { $0.text() }
+        let proxies = ["none", "direct://", "http://h", "socks5h://u%25:p@[::1]:1"]
+        options.proxy = try? ProxyAddress(proxies.randomElement(using: &generator)!)
         options.mirrors = (0..<Int.random(in: 0...3, using: &generator)).map { "https://m\($0).example.org/\(number())" }
         options.findsMirrors = .random(using: &generator)
+        options.isPrivate = .random(using: &generator)
         options.checksum = perhaps { $0.checksum() }
         options.pieceHashes = perhaps { $0.pieceHashes() }
         options.size = perhaps { $0.number() }
@@ -191,14 +201,18 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
     record.options.headers = [
         HeaderField(name: "X-One", value: "1: a, b"), HeaderField(name: "X-Empty", value: ""), HeaderField(name: "X-One", value: "2"),
     ]
+    let lines = ["#HttpOnly_.h.org\tTRUE\t/\tTRUE\t7\tn\tä\\n", "h\tFALSE\t/\tFALSE\t0\tm\t"]
+    record.options.cookies = lines.compactMap { try? Cookie(line: $0) }
     record.options.userAgent = "Agent/1"
     record.options.referrer = "https://example.org/"
+    (record.options.postData, record.options.postType, record.options.isPostSent) = ([0, 10, 255], "text/plain", true)
     record.options.username = "user"
     record.options.password = "pass: word"
+    record.options.proxy = try? ProxyAddress("socks4a://user:pass%20word@proxy.example.org:1080")
     record.options.mirrors = ["https://m.example.org/a?b", "http://n.example.org/"]
     record.options.checksum = Checksum(.sha512, digest: [UInt8](repeating: 0xA5, count: 64))
     record.options.pieceHashes = PieceHashes(.md5, length: 1, digests: [UInt8](repeating: 0x5A, count: 32))
-    record.options.findsMirrors = true
+    (record.options.findsMirrors, record.options.isPrivate) = (true, true)
     record.options.size = 1
     record.options.maxSize = 2
     record.options.expectType = "image/*"

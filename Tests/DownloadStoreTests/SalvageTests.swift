@@ -84,6 +84,25 @@ private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<
         #expect(setAside > 25 && all > setAside * 200, "\(setAside) set aside, \(all) rows in all")
     }
 
+    @Test func `gives back rows as long as options can make them`() async throws {
+        let path = folder.makeFolder("long")
+        var (posting, pieced) = (plainRecord(1), plainRecord(2))
+        posting.options.postData = [UInt8](repeating: 0xA5, count: Limits.postBytes)
+        posting.options.metadata = [UInt8](repeating: 7, count: Limits.metadataBytes)
+        posting.options.headers = [HeaderField(name: "X-A", value: String(repeating: "\\", count: Limits.headerBytes - 7))]
+        pieced.options.size = ByteCount(Limits.pieceHashBytes / 16)
+        pieced.options.pieceHashes = PieceHashes(.md5, length: 1, digests: [UInt8](repeating: 1, count: Limits.pieceHashBytes))
+        try await withStore(path) { store, _ in
+            try await store.commit([.put(posting), .put(pieced)], nextNumber: DownloadNumber(3))
+        }
+        var bytes = try #require(readFile("\(path)/todoku.db"))
+        // The first page has the names of the tables, behind the header of 100 bytes.
+        for index in 100..<pageSize { bytes[index] = 0 }
+        writeFile("\(path)/todoku.db", bytes, mode: 0o600)
+        let state = try await reopened(path)
+        #expect(state.records == [posting, pieced] && state.salvaged?.downloads == 2)
+    }
+
     @Test func `gives back its remaining rows when it was cut`() async throws {
         try await makeWhole()
         let path = folder.makeFolder("cut")

@@ -64,6 +64,25 @@ private func complaint(_ body: () throws -> Void) -> String? {
     }
 }
 
+@Suite struct `JSON that is written` {
+    @Test func `is one line, with the members in the order of their keys`() {
+        let value = JSONValue.object([
+            "b": .array([.null, .bool(true), .integer(.min), .real(0.5), .real(.infinity), .object([:]), .array([])]), "a": .string("届く"),
+            "\"": .string(""),
+        ])
+        #expect(value.text == #"{"\"":"","a":"届く","b":[null,true,-9223372036854775808,0.5,null,{},[]]}"#)
+    }
+
+    @Test func `has no control character and no line separator, and is read as it was`() throws {
+        let text = String(String.UnicodeScalarView((1...0x2030).compactMap { Unicode.Scalar($0 as UInt32) }))
+        let written = JSONValue.array([.string(text)]).text
+        #expect(
+            !written.unicodeScalars.contains { $0.value < 0x20 || (0x7f...0x9f).contains($0.value) || (0x2028...0x2029).contains($0.value) }
+        )
+        #expect(try parse(written, mostBytes: 1 << 20) == .array([.string(text)]))
+    }
+}
+
 @Suite struct `JSON fields` {
     private let fields: JSONFields
 

@@ -28,8 +28,7 @@ private func readByOthers(_ po: [UInt8]) async throws -> [String: [String]] {
 
 @Suite struct `A catalogue’s file` {
     @Test func `reads as gettext reads it`() async throws {
-        let file = Catalog.file
-        #expect(Messages(file).forms == (try await readByOthers(file)))
+        for file in [Catalog.file, HelpCatalog.file] { #expect(Messages(file).forms == (try await readByOthers(file))) }
     }
 
     @Test func `may be written in all of gettext’s ways`() async throws {

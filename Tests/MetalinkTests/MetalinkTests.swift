@@ -76,6 +76,8 @@ private let url = "<url>https://example.org/a.iso</url>"
         #expect(strong.checksum?.algorithm == .sha512)
         #expect(strong.pieces?.algorithm == .sha256)
         #expect(strong.pieces?.checksum(of: 0) == Checksum(.sha256, digest: Array(repeating: 0xbb, count: 32)))
+        let middle = try file(hash("sha-224", "22", 28) + hash("sha-384", "33", 48) + hash("sha-256", "44", 32) + url)
+        #expect(middle.checksum == Checksum(.sha384, digest: Array(repeating: 0x33, count: 48)))
     }
 
     @Test func `orders URLs by priority, then as they stand, each once, and keeps 32`() throws {

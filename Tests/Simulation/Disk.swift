@@ -32,6 +32,8 @@ struct File {
     var content = Content()
     /// The bytes that are certain to survive a power cut.
     var durable: ByteCount = 0
+    /// The places of the sources that have brought bytes of it (`DownloadRecord.sourceURLs`).
+    var makers: Set<Int> = []
 }
 
 /// An unpacked or half-unpacked archive, and the journal of its extraction.
@@ -78,4 +80,8 @@ struct Resource {
     var hasValidator = true
     /// The kind of the next answer; 0: success.
     var mood = 0
+    /// As `mood`, for each of its mirrors.
+    var mirrorMoods = [0, 0]
+    /// The places of the sources that send wrong bytes (`DownloadRecord.sourceURLs`).
+    var wrong: Set<Int> = []
 }

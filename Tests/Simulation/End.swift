@@ -4,9 +4,9 @@ import Scheduling
 
 /// The end of a history.
 extension World {
-    /// From now on, server, disk and network work, so every download must end.
+    /// From now on, server, disk and network work, so every download must end. A source with wrong bytes keeps them.
     func comeToAnEnd() {
-        for index in resources.indices { resources[index].mood = 0 }
+        for index in resources.indices { (resources[index].mood, resources[index].mirrorMoods) = (0, [0, 0]) }
         (disk.isFull, disk.isFolderThere, isEnding, isBehind) = (false, true, true, false)
         assets?.settle()
         network(.open)

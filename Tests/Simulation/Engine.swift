@@ -24,7 +24,9 @@ extension World {
         if let floor = floors[number], now < floor { fail("\(number) starts before the server’s Retry-After") }
         if let time = entry.record.options.notBefore, now < time { fail("\(number) starts before its not-before") }
         if isAsleep { fail("\(number) starts while the machine sleeps") }
-        if let reason = hindrance(entry) { fail("\(number) starts, and should wait: \(reason)") }
+        if let reason = hindrance(entry), reason != "offline" || !mayDefy.contains(number) {
+            fail("\(number) starts, and should wait: \(reason)")
+        }
     }
 
     /// The rules for the start of a transfer while `MaxActive` is automatic.
@@ -50,10 +52,11 @@ extension World {
     func origin(of record: DownloadRecord) -> String { place(of: record).origin }
 
     private func place(of record: DownloadRecord) -> (origin: String, host: String) {
-        if let known = places[record.url] { return known }
-        let origin = (try? DownloadURL(record.url).origin) ?? ""
+        let url = record.firstURL
+        if let known = places[url] { return known }
+        let origin = (try? DownloadURL(url).origin) ?? ""
         let place = (origin, DownloadURL.host(of: origin))
-        places[record.url] = place
+        places[url] = place
         return place
     }
 
@@ -172,6 +175,11 @@ extension World {
         tell("start \(number)")
         transfers[number] = Transfer(
             id: entry.request, origin: origin(of: entry.record), isPaced: scheduler.isPaced(entry.request) && unpaced.remove(number) == nil)
+        guard !entry.record.mirrors.isEmpty else { return }
+        let source = entry.record.sourceURLs.firstIndex(of: entry.record.firstURL) ?? 0
+        transfers[number]?.source = source
+        transfers[number]?.heldBefore = entry.record.resume?.written ?? 0
+        checkSource(entry, source)
     }
 
     /// One step of a transfer.
@@ -197,9 +205,11 @@ extension World {
             if b % 23 == 0 { return lose(number, DownloadFailure(.network, "no proxy is known", isRetryable: true, wait: .retry)) }
             return respond(entry, b)
         }
-        let mood = resources[resource(of: entry.record)].mood
+        let mood = mood(resources[resource(of: entry.record)], at: transfer.source)
         switch b % 5 {
-        case 0 where mood > 0: lose(number, DownloadFailure(.network, "lost", isRetryable: true))
+        case 0 where mood > 0:
+            let failure = DownloadFailure(.network, "lost", isRetryable: true)
+            if !movesOn(entry, failure) { lose(number, failure) }
         case 1:
             flushOrPretend(number)
             if let resume = resume(number) {
@@ -222,7 +232,7 @@ extension World {
     private func stop(_ entry: ScheduledDownload, _ transfer: Transfer, _ b: Int) {
         let number = entry.number
         guard transfer.hasBegun, disk.parts[number] != nil else {
-            return end(number, .stopped(transfer.hasBegun ? resume(number) : entry.record.resume))
+            return end(number, .stopped(transfer.holds ? resume(number) : entry.record.resume))
         }
         switch b % 4 {
         case 0 where !disk.isFull: complete(entry, transfer, name: plant == .nameless ? "download" : name(entry))
@@ -238,8 +248,9 @@ extension World {
         grow(number, by: transfer.total)
         guard let file = disk.parts[number] else { return fail("the part file of \(number) is gone under its transfer") }
         let part = ResumeData(
-            written: file.content.length, total: transfer.total, validator: transfer.validator, identity: identity(file.inode))
-        validators[number] = transfer.validator.map { CopyValidators($0, source: entry.record.url) }
+            written: file.content.length, total: transfer.total, validator: transfer.validator, identity: identity(file.inode),
+            mirror: transfer.mirror)
+        validators[number] = entry.record.mirrors.isEmpty ? transfer.validator.map { CopyValidators($0, source: entry.record.url) } : nil
         end(number, .complete(size: file.content.length, fileName: name, part))
     }
 
@@ -262,7 +273,7 @@ extension World {
         sharing.remove(number)
         tell("\(number) is redirected to \(origin)")
         answered(transfer.origin)
-        hearsAnswer(entry, transfer)
+        hearsAnswer(entry, transfer, isRedirect: true)
         decide(.asks(transfer.id, host: host, origin: plant == .portless ? nil : origin))
     }
 
@@ -273,21 +284,23 @@ extension World {
     private func grow(_ number: DownloadNumber, by bytes: ByteCount) {
         guard let transfer = transfers[number], let file = disk.parts[number] else { return fail("no part file of \(number)") }
         disk.parts[number]?.content.append(transfer.version, upTo: min(transfer.total, file.content.length + bytes))
+        if transfer.total > file.content.length { disk.parts[number]?.makers.insert(transfer.source) }
     }
 
-    private func flush(_ number: DownloadNumber) {
-        if let file = disk.parts[number], transfers[number]?.hasBegun == true { disk.parts[number]?.durable = file.content.length }
+    func flush(_ number: DownloadNumber) {
+        if let file = disk.parts[number], transfers[number]?.holds == true { disk.parts[number]?.durable = file.content.length }
     }
 
     private func flushOrPretend(_ number: DownloadNumber) { if plant != .unflushed { flush(number) } }
 
     /// The engine's resume data for the bytes on disk; nil if no later transfer could resume from them.
-    private func resume(_ number: DownloadNumber) -> ResumeData? {
+    func resume(_ number: DownloadNumber) -> ResumeData? {
         guard let transfer = transfers[number], let file = disk.parts[number], let entry = scheduler[number] ?? scheduler.leaving[number],
             transfer.validator != nil || entry.record.options.checksum != nil || plant == .trusting
         else { return nil }
         return ResumeData(
-            written: file.content.length, total: transfer.total, validator: transfer.validator, identity: identity(file.inode))
+            written: file.content.length, total: transfer.total, validator: transfer.validator, identity: identity(file.inode),
+            mirror: plant == .placeless ? nil : transfer.mirror)
     }
 
     /// The server answers, or does not.
@@ -296,6 +309,9 @@ extension World {
         var resource = resources[resource(of: entry.record)]
         if let version = assetMachine?.version(at: entry.record.url) { resource.version = version }
         guard let transfer = transfers[number] else { return }
+        // The resume data of the bytes in the part file.
+        let known = transfer.holds ? transfer.begun : entry.record.resume
+        let progress = transfer.holds && known?.written ?? 0 > transfer.heldBefore
         let failures: [DownloadFailure?] = [
             nil, nil, DownloadFailure(.network, "unreachable", isRetryable: true),
             DownloadFailure(
@@ -306,21 +322,23 @@ extension World {
             DownloadFailure(.writeFailed, "EIO", isRetryable: true, wait: .destination),
             DownloadFailure(.httpStatus, "410", httpStatus: 410),
         ]
-        if let failure = failures[resource.mood] {
+        let mood = mood(resource, at: transfer.source)
+        if let failure = failures[mood] {
             if let pause = failure.retryAfter {
-                if !isBeingResumed(number) { floors[number] = now + pause }
+                if !isBeingResumed(number), entry.record.mirrors.isEmpty { floors[number] = now + pause }
                 refused(entry, at: transfer.origin, for: pause)
-            } else if [4, 5, 9].contains(resource.mood) {
+            } else if [4, 5, 9].contains(mood) {
                 answered(transfer.origin)
                 hearsAnswer(entry, transfer)
             }
-            return end(number, .failed(failure, madeProgress: false, held(entry).map { _ in entry.record.resume } ?? nil))
+            if movesOn(entry, failure) { return }
+            return end(number, .failed(failure, madeProgress: progress, held(entry, at: known?.mirror) == nil ? nil : known))
         }
         answered(transfer.origin)
         let isToDescriptor = entry.record.isToDescriptor
         guard disk.isFolderThere || isToDescriptor else {
-            return end(
-                number, .failed(DownloadFailure(.permissionDenied, "gone", wait: .destination), madeProgress: false, entry.record.resume))
+            let failure = DownloadFailure(.permissionDenied, "gone", wait: .destination)
+            return end(number, .failed(failure, madeProgress: progress, known))
         }
         if let copy = copy(of: entry), isIntact(copy) || plant == .credulous, held(entry) == nil, let tag = copy.validators?.entityTag,
             tag == "\"\(resource.version)\""
@@ -336,27 +354,42 @@ extension World {
 
         var begun = transfer
         let validator = resource.hasValidator || plant == .credulous ? Validator.entityTag("\"\(resource.version)\"") : nil
+        // No mirror equals the URL of its download, so the places of the sources are those of the mirrors, and one more.
+        let mirror: UInt32? = transfer.source == 0 ? nil : UInt32(transfer.source - 1)
+        let isOfAnother = known.map { $0.mirror != mirror } ?? false
         var offset: ByteCount = 0
-        if let held = held(entry), let old = entry.record.resume, old.validator == validator || old.validator == nil {
+        (begun.validator, begun.mirror) = (validator, mirror)
+        // A part file without bytes belongs to no source.
+        if let held = held(entry, at: mirror), held > 0 || !hasMirrors, let known,
+            isOfAnother || known.validator == validator || known.validator == nil
+        {
             offset = min(held, resource.size)
             disk.parts[number]?.content.cut(offset)
+            // A joined file keeps the validator of the source that began it.
+            if isOfAnother { (begun.validator, begun.mirror) = (known.validator, known.mirror) }
         } else {
             disk.parts[number] = File(inode: disk.newInode())
         }
-        (begun.hasBegun, begun.isUntold, begun.version, begun.total) = (true, true, resource.version, resource.size)
-        (begun.validator, begun.heldAtStart) = (validator, offset)
+        (begun.hasBegun, begun.holds, begun.isUntold, begun.total) = (true, true, true, resource.size)
+        begun.version = version(resource, at: transfer.source, for: entry.record)
+        begun.heldAtStart = offset
         transfers[number] = begun
     }
 
     func refused(_ entry: ScheduledDownload, at origin: String, for pause: Duration) {
         let (app, until) = (entry.record.options.app, now + pause)
-        originFloors[origin, default: [:]][app] = max(originFloors[origin]?[app] ?? until, until)
         slowness[origin, default: Slowness()].refused(until: until, by: app, now: now)
+        hastened = []
+        guard refusedDownloads[origin, default: []].insert(entry.number).inserted else {
+            // If the scheduler has forgotten the earlier refusal, the common pause begins now.
+            if commonFloors[origin].map({ now - $0.since > .seconds(600) }) ?? true { commonFloors[origin] = (now, now) }
+            return
+        }
+        originFloors[origin, default: [:]][app] = max(originFloors[origin]?[app] ?? until, until)
         // A later refusal prolongs the pause only for the applications that it refuses, not for the others.
         if commonFloors[origin].map({ now - $0.since > .seconds(600) }) ?? true {
             commonFloors[origin] = (now, min(until, now + OriginPace.longestForOthers))
         }
-        hastened = []
     }
 
     /// An answer may end the pauses. The scheduler keeps them if it does not hear of the answer, or if the request was older than the
@@ -367,8 +400,9 @@ extension World {
     }
 
     /// The scheduler hears of an answer that is no refusal.
-    private func hearsAnswer(_ entry: ScheduledDownload, _ transfer: Transfer) {
+    private func hearsAnswer(_ entry: ScheduledDownload, _ transfer: Transfer, isRedirect: Bool = false) {
         guard entry.work == .running, !entry.isRemoved, let time = requestedAt[entry.number] else { return }
+        if !isRedirect { refusedDownloads[transfer.origin]?.remove(entry.number) }
         let ruled = scheduler.settings.hostRules.governing(transfer.host).rule.requestInterval ?? .zero
         let endsPauses = slowness[transfer.origin]?.answered(requestedAt: time, ruled: ruled, now: now) ?? false
         if endsPauses { commonFloors[transfer.origin] = nil }
@@ -382,7 +416,7 @@ extension World {
         let isResumable = transfer.validator != nil || entry.record.options.checksum != nil || plant == .trusting
         var response = Scheduler.Response(
             fileName: name(entry), mediaType: Self.mediaType, source: nil, total: plant == .sizeless ? nil : transfer.total,
-            offset: transfer.heldAtStart, isResumable: isResumable)
+            offset: plant == .slanderous ? 0 : transfer.heldAtStart, isResumable: isResumable)
         // Sometimes, the server closed the connection that the request would have shared.
         if crowd == .connections, random.below(6) > 0 { response.connection = connectionNumber(of: transfer.origin) }
         transfers[entry.number]?.connection = response.connection
@@ -403,26 +437,36 @@ extension World {
     private func path(_ entry: ScheduledDownload) -> String { "\(entry.record.directory)/\(name(entry))" }
 
     /// The bytes to resume from: those of the written map in the same boot, else those of the checkpoint.
-    private func held(_ entry: ScheduledDownload) -> ByteCount? {
-        guard let resume = entry.record.resume, let file = disk.parts[entry.number], file.inode == resume.identity.inode,
-            resume.validator != nil || entry.record.options.checksum != nil || plant == .trusting
+    ///
+    /// - Parameter mirror: the source that the transfer asks, as in `ResumeData`.
+    private func held(_ entry: ScheduledDownload, at mirror: UInt32? = nil) -> ByteCount? {
+        let transfer = transfers[entry.number]
+        guard let resume = transfer?.holds == true ? transfer?.begun : entry.record.resume, let file = disk.parts[entry.number],
+            file.inode == resume.identity.inode,
+            resume.validator != nil || entry.record.options.checksum != nil || plant == .trusting,
+            resume.mirror == mirror || entry.record.mixesSources || plant == .blending
         else { return nil }
         return min(resume.identity.boot == "\(boot)" ? max(resume.written, file.content.length) : resume.written, file.content.length)
     }
 
     /// The slice of its batch's Resume may come later, and end a wait that begins now.
-    private func isBeingResumed(_ number: DownloadNumber) -> Bool {
+    func isBeingResumed(_ number: DownloadNumber) -> Bool {
         if !scheduler.hasSlices { resuming = [] }
         return resuming.contains(number)
     }
 
     private func lose(_ number: DownloadNumber, _ failure: DownloadFailure) {
         flush(number)
+        if let transfer = transfers[number], let entry = scheduler[number] ?? scheduler.leaving[number], !entry.record.mirrors.isEmpty {
+            let known = transfer.holds ? resume(number) : entry.record.resume
+            return end(number, .failed(failure, madeProgress: known?.written ?? 0 > transfer.heldBefore, known))
+        }
         let progress = (disk.parts[number]?.content.length ?? 0) > (transfers[number]?.heldAtStart ?? 0)
         end(number, .failed(failure, madeProgress: progress, resume(number)))
     }
 
-    private func end(_ number: DownloadNumber, _ outcome: TransferOutcome) {
+    /// - Parameter isByRequest: whether the response to a request, or the lack of one, ended the transfer.
+    func end(_ number: DownloadNumber, _ outcome: TransferOutcome, isByRequest: Bool = true) {
         transfers[number] = nil
         sharing.remove(number)
         switch outcome {
@@ -434,9 +478,10 @@ extension World {
         tell("transfer of \(number) ends: \(outcome.word)")
         if case .failed(let failure, _, _) = outcome, failure.name == .network, scheduler[number]?.state == .active {
             defying.remove(number)
+            mayDefy.remove(number)
         }
         let entry = scheduler[number] ?? scheduler.leaving[number]
-        decide(.transferEnded(number, outcome, by: entry?.request))
+        decide(.transferEnded(number, outcome, by: isByRequest ? entry?.request : nil))
     }
 
     // MARK: The pool
@@ -489,6 +534,7 @@ extension World {
         }
         disk.parts[number]?.durable = file.content.length
         if entry.record.options.checksum != nil, file.content.version != wanted[number] {
+            if let maker = file.makers.first, file.makers.count == 1 { guilty[number, default: []].insert(maker) }
             let failure = DownloadFailure(.checksumMismatch, "differs")
             return report(.endingFailed(entry, failure))
         }

@@ -42,7 +42,9 @@ extension World {
         case .server:
             let index = step.a % resources.count
             // A refusal delays other applications only for a while, and downloads must arrive in that time: so refusals are frequent.
-            resources[index].mood = step.b % 13 < 9 ? step.b % 13 : 3
+            let mood = step.b % 13 < 9 ? step.b % 13 : 3
+            if hasMirrors { return changeSource(of: index, mood, step.b) }
+            resources[index].mood = mood
             if step.b % 4 == 0 {
                 resources[index].version += 1
                 if step.b % 8 == 0 { resources[index].size = 500 + ByteCount(step.b % 1000) }
@@ -94,9 +96,24 @@ extension World {
         }
     }
 
+    /// In a world of mirrors: one source of a resource gets another mood, or begins or ceases to send wrong bytes. Sometimes, all sources
+    /// get a new version.
+    private func changeSource(of index: Int, _ mood: Int, _ b: Int) {
+        let source = b / 13 % 3
+        if b / 39 % 2 == 0 {
+            if source == 0 { resources[index].mood = mood } else { resources[index].mirrorMoods[source - 1] = mood }
+        } else if resources[index].wrong.remove(source) == nil {
+            resources[index].wrong.insert(source)
+        }
+        if b / 78 % 8 == 0 { resources[index].version += 1 }
+        let resource = resources[index]
+        let moods = [resource.mood] + resource.mirrorMoods
+        tell("resource \(index): version \(resource.version), moods \(moods), wrong \(resource.wrong.sorted())")
+    }
+
     func network(_ condition: NetworkCondition?) {
         tell("network: \(condition.map { "\($0.reach)\($0.isMetered ? ", metered" : "")" } ?? "nobody knows yet")")
-        if condition?.reach != network?.reach { defying = [] }
+        if condition?.reach != network?.reach { (defying, mayDefy) = ([], resuming.filter(isBeingResumed)) }
         network = condition
         if plant != .severed { decide(.network(condition)) }
     }
@@ -180,6 +197,11 @@ extension World {
         let isArchive = a % 3 == 1 && !options.onlyIfChanged && options.ifExists != .replace && b % 23 != 1 && again == nil
         if isArchive { options.extract = .namedAfterArchive }
         if a % 23 == 0 { options.requestInterval = .seconds(1 + a % 2) }
+        options.mirrors = mirrors(of: resource, a / 7)
+        if !options.mirrors.isEmpty {
+            options.onlyIfChanged = false
+            if b % 5 < 3 { options.checksum = Checksum(.md5, digest: [UInt8](repeating: 1, count: 16)) }
+        }
         let number = nextNumber
         nextNumber = DownloadNumber(number.value + 1)
         let host = resource == 4 ? "127.0.0.1" : "h\(resource % 2)"
@@ -242,12 +264,14 @@ extension World {
         case 4, 5: retry(entry)
         case 6:
             guard let url = try? DownloadURL(entry.record.url + "?fresh") else { break }
-            let before = (urgent, revivals, batchRevivals, floors, finishedPaths, cancelledByAll)
+            let before = (urgent, revivals, batchRevivals, floors, finishedPaths, cancelledByAll, blamed)
             urgent.insert(number)
             floors[number] = nil
             if hadEnded { revive(number) }
+            // Nothing is known of the fresh link. The faults of the mirrors stay.
+            blamed[number]?.remove(0)
             if decide(.replaceUrl(entry, FreshLink(url))) != nil {
-                (urgent, revivals, batchRevivals, floors, finishedPaths, cancelledByAll) = before
+                (urgent, revivals, batchRevivals, floors, finishedPaths, cancelledByAll, blamed) = before
             }
         default:
             let wasRemoved = !removals.insert(number).inserted
@@ -259,11 +283,13 @@ extension World {
     /// - Returns: whether the state of the download allows it.
     @discardableResult func retry(_ entry: ScheduledDownload) -> Bool {
         // Compute the effects of the retry before its actions are performed.
-        let before = (urgent, hastened, revivals, batchRevivals, floors, finishedPaths, cancelledByAll)
+        let before = (urgent, hastened, revivals, batchRevivals, floors, finishedPaths, cancelledByAll, blamed)
         isWantedAtOnce(entry.number)
         revive(entry.number)
+        // If all sources had wrong bytes, they may have been repaired.
+        if entry.record.knownSources.allSatisfy({ $0.left == .wrongBytes }) { blamed[entry.number] = nil }
         if decide(.steer(entry, .retry)) == nil { return true }
-        (urgent, hastened, revivals, batchRevivals, floors, finishedPaths, cancelledByAll) = before
+        (urgent, hastened, revivals, batchRevivals, floors, finishedPaths, cancelledByAll, blamed) = before
         return false
     }
 
@@ -340,8 +366,17 @@ extension World {
         case 0: set { $0.maxActive = a % 5 == 4 ? Settings.automatic : UInt32(a % 5) }
         case 1: set { $0.maxPerHost = UInt32(a % 3) }
         case 2: if let entry = pick(a, { !$0.state.hasEnded }) { move(entry, to: UInt32(b % 5)) }
+        case 3 where b / 6 % 2 == 0: changeFolder(a, b / 12)
         default: if let entry = pick(a, { !$0.state.hasEnded }) { decide(.setPriority(entry, Int32(b % 5))) }
         }
+    }
+
+    /// As in the service, downloads of `Fetch` and updates of assets keep their folders.
+    private func changeFolder(_ a: Int, _ b: Int) {
+        guard let entry = pick(a, { $0.mayChangeFolder && !$0.record.isFetch }), assets?.isArchive(entry.number) != true else { return }
+        let directory = [Self.directory, "/e"][b % 2]
+        decide(.setDirectory(entry, directory))
+        tell("the folder of \(entry.number) is \(directory)")
     }
 
     private func set(_ change: (inout Settings) -> Void) {

@@ -110,6 +110,7 @@ extension World {
     private func answers(_ request: FurtherRequest) {
         answered(request.origin)
         guard let time = request.permittedAt, scheduler[request.id.download]?.work == .running else { return }
+        refusedDownloads[request.origin]?.remove(request.id.download)
         let ruled = scheduler.settings.hostRules.governing(request.host).rule.requestInterval ?? .zero
         let endsPauses = slowness[request.origin]?.answered(requestedAt: time, ruled: ruled, now: now) ?? false
         if endsPauses { commonFloors[request.origin] = nil }

@@ -36,6 +36,7 @@ extension World {
             if entry.isEntered, entry.state.hasEnded != scheduler.ended.contains(number) { fail("\(number) is not among the ended") }
         }
         checkSlowness()
+        checkBlame()
         checkBatches()
         checkToasts()
         checkMany()
@@ -214,6 +215,7 @@ extension World {
         switch (entry.state, hindrance(entry)) {
         case (.active, _) where isAsleep: fail("\(entry.number) is active while the machine sleeps")
         case (.active, "metered"): fail("\(entry.number) goes on over a metered link")
+        case (.active, "offline") where mayDefy.contains(entry.number), (.queued, "offline") where mayDefy.contains(entry.number): break
         case (.active, "offline") where network?.reach == .captive: fail("\(entry.number) goes on behind a captive portal")
         // The pass has not reached the download yet.
         case (.queued, _) where scheduler.hasPass, (.waiting(.retry, _), _) where scheduler.hasPass: break

@@ -14,6 +14,8 @@ struct Arguments {
     var surveys = false
     /// Only histories with assets.
     var onlyAssets = false
+    /// Only histories with mirrors.
+    var onlyMirrors = false
     /// Processes at a time.
     var jobs = max(1, sysconf(Int32(_SC_NPROCESSORS_ONLN)))
 
@@ -30,6 +32,7 @@ struct Arguments {
             case "--seed": seed = number(words.popFirst())
             case "--jobs": jobs = number(words.popFirst())
             case "--assets": onlyAssets = true
+            case "--mirrors": onlyMirrors = true
             case "--survey": surveys = true
             case "--replay": replay = number(words.popFirst())
             case "--plant":
@@ -43,13 +46,18 @@ struct Arguments {
     }
 
     /// The seed of a history.
-    func seed(_ number: Int) -> UInt64 { onlyAssets ? (seed / 8 &+ UInt64(number)) &* 8 &+ 4 : seed &+ UInt64(number) }
+    func seed(_ number: Int) -> UInt64 {
+        let number = UInt64(number)
+        if onlyAssets { return (seed / 8 &+ number) &* 8 &+ 4 }
+        return onlyMirrors ? (seed / 16 &+ number) &* 16 &+ 6 : seed &+ number
+    }
 
     static func fail(_ text: String) -> Never {
         print(
             """
             todoku-simulation: \(text)
-            todoku-simulation [--histories N] [--steps N] [--seed N] [--jobs N] [--replay SEED] [--plant FAULT] [--assets] [--survey]
+            todoku-simulation [--histories N] [--steps N] [--seed N] [--jobs N] [--replay SEED] [--plant FAULT] [--assets] \
+            [--mirrors] [--survey]
             """)
         exit(64)
     }
@@ -143,6 +151,16 @@ enum Plant: String, CaseIterable {
     case sweeping
     /// The engine does not tell the sizes of files.
     case sizeless
+    /// The engine tells of no bytes of earlier responses, so one source is blamed for the bytes of another.
+    case slanderous
+    /// The store loses which sources had wrong bytes.
+    case forgiving
+    /// The engine joins the bytes of two sources that nothing proves to be the same.
+    case blending
+    /// The resume data does not say whose bytes they are.
+    case placeless
+    /// The engine asks the next source, and does not report why it left the last one.
+    case unmoved
 
     var isOfExecutor: Bool { [.early, .backwards, .eager, .nested, .mute].contains(self) }
 }
@@ -163,6 +181,8 @@ struct Setting {
     let assets: Bool
     /// In one world in eight, transfers make further requests.
     let ranges: Bool
+    /// In one world in sixteen, downloads have mirrors.
+    let mirrors: Bool
     /// In one world in sixteen, there are more downloads, most of them large; nil: in this world there are not.
     let crowd: Crowd?
 
@@ -176,6 +196,7 @@ struct Setting {
 
     init(seed: UInt64, plant: Plant?) {
         (self.plant, redirects, assets, ranges) = (plant, seed % 8 == 0, seed % 8 == 4, seed % 16 == 10 || seed % 16 == 14)
+        mirrors = seed % 16 == 6
         crowd = seed % 16 == 2 ? (seed % 32 == 2 ? .sizes : .connections) : nil
     }
 }

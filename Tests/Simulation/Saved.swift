@@ -5,6 +5,8 @@ import Scheduling
 /// The rows on disk.
 struct Saved {
     var records: [DownloadNumber: DownloadRecord] = [:]
+    /// The sources with wrong bytes, by place (`DownloadRecord.sourceURLs`), as the process has saved them.
+    var blamed: [DownloadNumber: Set<Int>] = [:]
     var batches: [DownloadNumber: BatchRecord] = [:]
     var settings = Settings()
     var sweeps: [DownloadNumber: String] = [:]
@@ -16,12 +18,17 @@ struct Saved {
     mutating func take(_ change: StoreChange, _ plant: Plant?) {
         switch change {
         case .put(var record):
+            if !record.mirrors.isEmpty {
+                let known = record.knownSources
+                blamed[record.number] = Set(known.indices.filter { known[$0].left == .wrongBytes })
+                if plant == .forgiving { record.sources = [] }
+            }
             if plant == .deaf { record.reminders.isAcknowledged = false }
             if plant == .silent { record.owesToast = false }
             if plant == .clinging, record.state == .cancelled { record.resume = records[record.number]?.resume }
             if plant == .repetitive, record.state.hasEnded, records[record.number]?.owesToast == true { record.owesToast = true }
             records[record.number] = record
-        case .remove(let number): records[number] = nil
+        case .remove(let number): (records[number], blamed[number]) = (nil, nil)
         case .putBatch(let record): if plant != .uncounted || batches[record.number] == nil { batches[record.number] = record }
         case .addBatch(let batch, let members):
             take(.putBatch(batch), plant)

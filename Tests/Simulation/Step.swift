@@ -46,12 +46,17 @@ struct Step {
     private static let crowdedTable =
         table.filter { ![.setting, .sleep, .kill, .powerCut, .disk, .network].contains($0) } + Array(repeating: .add, count: 60)
 
+    /// A download may ask all its sources before it ends, and some of them twice.
+    private static let mirrorTable =
+        table + [Kind.server, .transfer, .transfer, .transfer, .pool].flatMap { Array(repeating: $0, count: 20) }
+
     let kind: Kind
     let a: Int
     let b: Int
 
     init(_ random: inout Random, in setting: Setting) {
-        let table = setting.assets ? Self.assetTable : setting.crowd == nil ? Self.table : Self.crowdedTable
+        let plainTable = setting.mirrors ? Self.mirrorTable : Self.table
+        let table = setting.assets ? Self.assetTable : setting.crowd == nil ? plainTable : Self.crowdedTable
         kind = table[random.below(table.count)]
         a = Int(random.next() >> 33)
         b = Int(random.next() >> 33)

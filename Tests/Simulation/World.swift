@@ -68,6 +68,18 @@ struct Transfer {
     var checkpoint: ResumeData?
     /// The HTTP/2 connection of the response that the scheduler was told of.
     var connection: UInt32?
+    /// The place of the source that the transfer asks (`DownloadRecord.sourceURLs`).
+    var source = 0
+    /// The failures of the sources that the transfer has left, by place.
+    var failures: [Int: DownloadFailure] = [:]
+    /// Whether a response of this transfer has begun or continued the part file.
+    var holds = false
+    /// The mirror that the bytes in the part file belong to (`ResumeData.mirror`).
+    var mirror: UInt32?
+    /// The resume data of these bytes when the transfer left its last source.
+    var begun: ResumeData?
+    /// The bytes of the resume data when the transfer started.
+    var heldBefore: ByteCount = 0
 }
 
 /// The delays that the refusals of one origin may cause.
@@ -152,6 +164,8 @@ final class World {
     /// Transfers make further requests, at a host that takes three requests at a time.
     let ranges: Bool
     let crowd: Setting.Crowd?
+    /// Downloads have mirrors, and some sources send wrong bytes.
+    let hasMirrors: Bool
     var tells = false
     /// Seeded by each step, so that a step makes the same random choices in a shrunk history.
     var random = Random(7)
@@ -221,6 +235,8 @@ final class World {
     var originFloors: [String: [String: WallTime]] = [:]
     /// As above for the other applications, with the start of the pause.
     var commonFloors: [String: (since: WallTime, until: WallTime)] = [:]
+    /// The downloads that each origin has refused, and not answered since. If it refuses one of them again, others need not wait.
+    var refusedDownloads: [String: Set<DownloadNumber>] = [:]
     /// The delays that each origin may cause. An origin that has refused nothing may delay nothing.
     var slowness: [String: Slowness] = [:]
     /// When the scheduler permitted the last request of each download.
@@ -240,6 +256,11 @@ final class World {
     /// The time of the last request that kept the host's interval, or an interval of its own.
     var lastSent: [String: WallTime] = [:]
     var wanted: [DownloadNumber: Int] = [:]
+    /// The sources of each download that alone have brought a whole and wrong file, by place (`DownloadRecord.sourceURLs`).
+    var guilty: [DownloadNumber: Set<Int>] = [:]
+    /// The sources with wrong bytes in the rows that this process has read, by place. A fresh link, or a retry that forgives all, removes
+    /// them.
+    var blamed: [DownloadNumber: Set<Int>] = [:]
     /// Finished files that another program has written or deleted.
     var strangers: Set<String> = []
     /// Downloads into descriptors, which are lost with the process.
@@ -258,6 +279,8 @@ final class World {
     var network: NetworkCondition? = .open
     var isAsleep = false
     var defying: Set<DownloadNumber> = []
+    /// Downloads that the Resume of their batch may reach only now that they wait for this network. They may be resumed in spite of it.
+    var mayDefy: Set<DownloadNumber> = []
     /// Calls that change many downloads, until they are answered or known to be lost.
     var many: [Scheduler.CallNumber: DoneToMany] = [:]
     var lastCall: Scheduler.CallNumber = 0
@@ -274,6 +297,7 @@ final class World {
 
     init(_ setting: Setting) {
         (plant, redirects, ranges, crowd) = (setting.plant, setting.redirects, setting.ranges, setting.crowd)
+        hasMirrors = setting.mirrors
         assetMachine = setting.assets ? AssetMachine() : nil
         if ranges { try? saved.settings.hostRules.set("h0", HostRule(connections: 3)) }
         if redirects {
@@ -425,17 +449,18 @@ final class World {
         (originFloors, urgent, hastened, resuming, passes) = ([:], [], [], [], [:])
         // A recalled pause may be over, and yet its start tells when the other applications may be delayed again.
         commonFloors = commonFloors.mapValues { ($0.since, $0.since) }
-        (slowness, requestedAt) = ([:], [:])
+        (slowness, requestedAt, refusedDownloads) = ([:], [:], [:])
         for record in saved.records.values {
             guard let time = record.retryAt, record.lastFailure?.retryAfter != nil, !record.state.hasEnded else { continue }
             let (origin, app) = (record.lastFailure?.origin ?? origin(of: record), record.options.app)
             if time < now + RetryAfter.longest { originFloors[origin, default: [:]][app] = max(originFloors[origin]?[app] ?? time, time) }
             slowness[origin, default: Slowness()].isRecalled(until: time, by: app, now: now)
         }
+        blamed = saved.blamed
         nextNumber = max(saved.next, DownloadNumber((saved.records.keys.max()?.value ?? 0) + 1))
         if isPausedForGood, !saved.settings.paused { fail("PauseAll was answered, and its row is not on disk") }
         forgetUnsaved()
-        (network, isAsleep, defying) = (random.below(4) == 0 ? nil : .open, false, [])
+        (network, isAsleep, defying, mayDefy) = (random.below(4) == 0 ? nil : .open, false, [], [])
         gate.abandon()
         gate = CommitGate(host: self)
         executor = makeExecutor(Scheduler(settings: saved.settings, network: network, jitter: .fixed(0.5)))

@@ -13,9 +13,11 @@ final class EngineFixture: Sendable {
     let engine: Engine
     let log: EventLog
 
-    /// - Parameter flush: replaces fdatasync(2), to simulate a failing disk.
+    /// - Parameters:
+    ///   - isHostMissing: replaces the system's resolver, as far as it says why a host has no address.
+    ///   - flush: replaces fdatasync(2), to simulate a failing disk.
     init(
-        certificateFile: String? = nil, proxies: ProxySettings = .none,
+        certificateFile: String? = nil, proxies: ProxySettings = .none, isHostMissing: (@Sendable (String) -> Bool)? = nil,
         flush: @escaping @Sendable (Int32) -> Int32 = { fdatasync($0) == 0 ? 0 : errno }
     ) async {
         let log = EventLog()
@@ -23,6 +25,7 @@ final class EngineFixture: Sendable {
         var configuration = EngineConfiguration(version: "0.test", environment: [:])
         configuration.certificateFile = certificateFile
         configuration.proxies = proxies
+        if let isHostMissing { configuration.isHostMissing = isHostMissing }
         let engine = Engine(configuration: configuration, flush: flush) { log.take($0) }
         self.engine = engine
         await log.permit { [weak engine] id in engine?.permit(id, tellsSent: false) }

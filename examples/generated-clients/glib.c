@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * A client of Todoku, with what gdbus-codegen generates:
- *   gdbus-codegen --interface-prefix org.todoku. --c-namespace Todoku --generate-c-code todoku org.todoku.*.xml
+ *   interfaces=$(pkg-config --variable=interface_files todoku)
+ *   gdbus-codegen --interface-prefix org.todoku. --c-namespace Todoku --generate-c-code todoku $interfaces
+ *   cc glib.c todoku.c -o client $(pkg-config --cflags --libs gio-unix-2.0)
  *
  *   client [--again] URL [FOLDER]
  *

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A client of Todoku, with what qdbusxml2cpp generates:
-//   qdbusxml2cpp -i todokutypes.h -p downloader org.todoku.Downloader1.xml
-//   qdbusxml2cpp -i todokutypes.h -p download org.todoku.Download1.xml
+//   interfaces=$(pkg-config --variable=interfaces_dir todoku)
+//   qdbusxml2cpp -i todokutypes.h -p downloader $interfaces/org.todoku.Downloader1.xml
+//   qdbusxml2cpp -i todokutypes.h -p download $interfaces/org.todoku.Download1.xml
+// `pkg-config --cflags todoku` finds todokutypes.h.
 //
 //   client [--again] URL [FOLDER]
 //

@@ -45,21 +45,24 @@ _FOREVER = GLib.MAXINT  # GDBus's word for no time limit; without it, GDBus give
 _MOST_LOSSES, _STEADY = 6, 30.0  # losses in a row; seconds after which a loss begins a new row
 _KEYS = {
     "s": "activate app body checksum desktop-id directory expect-type extract filename icon if-exists notify password piece-hashes "
-    "referrer sound tag title token user-agent username",
-    "b": "allow-downgrade allow-metered allow-private find-mirrors only-if-changed renewable show-progress start",
+    "post-type proxy referrer sound tag title token user-agent username",
+    "b": "allow-downgrade allow-metered allow-private find-mirrors only-if-changed private renewable show-progress start",
     "t": "deadline max-size not-before size speed-limit",
     "u": "connections notify-delay request-interval retries stall-timeout",
     "i": "priority",
-    "as": "mirrors",
+    "as": "cookies mirrors",
+    "ay": "post-data",
     "a{ss}": "headers",
+    "a(ss)": "header-list",
     "a{sv}": "metadata",
 }
 OPTIONS = {key: kind for kind, keys in _KEYS.items() for key in keys.split()}  # the D-Bus type of each; extract is b or s
-_FILTER = {"app": "s", "tag": "s", "state": "s", "states": "as", "batch": "o"}
+_FILTER = {"app": "s", "tag": "s", "state": "s", "states": "as", "batch": "o", "metadata": "a{sv}"}
 _TAKES: Dict[str, Tuple[Any, str]] = {
     "s": (str, "text"), "o": (str, "an object path"), "b": (bool, "True or False"), "as": ((list, tuple), "a list of texts"),
     "i": (int, "a whole number"), "u": (int, "a whole number from 0 to 4294967295"), "t": (int, "a whole number from 0"),
-    "a{ss}": (dict, "a dict of texts"), "a{sv}": (dict, "a dict"),
+    "a{ss}": (dict, "a dict of texts"), "a(ss)": ((list, tuple), "a list of pairs of texts"), "a{sv}": (dict, "a dict"),
+    "ay": (bytes, "bytes"),
 }  # fmt: skip
 
 
@@ -314,7 +317,7 @@ class Todoku:
 
     @_method
     def find(self, **filter: Any) -> _Plan[List[Download]]:
-        """The downloads that match all of `app`, `tag`, `state`, `states` and `batch` (an object path), in queue order."""
+        """The downloads that match all of `app`, `tag`, `state`, `states`, `batch` (an object path) and `metadata`, in queue order."""
         wanted, paths = self._options(filter, _FILTER), []
         while True:
             (page,) = yield from _answered(_Call(MANAGER, SERVICE, "List", GLib.Variant("(a{sv})", (wanted,))))
@@ -382,6 +385,11 @@ class Download:
     cancel = functools.partialmethod(_do, "Cancel", most_losses=0)
     retry = functools.partialmethod(_do, "Retry", most_losses=0)
 
+    def set_metadata(self, metadata: Mapping[str, Any], then: Optional[Then] = None) -> None:
+        """Replaces the caller's own data, also of an ended download."""
+        values = {key: _metadata(value) for key, value in metadata.items()}
+        return self._do("SetMetadata", GLib.Variant("(a{sv})", (values,)), then=then)
+
     def remove(self, delete_file: bool = False, then: Optional[Then] = None) -> None:
         """Removes the download from the list. An unfinished download is cancelled first."""
         return self._do("Remove", GLib.Variant("(b)", (delete_file,)), most_losses=0, then=then)
@@ -398,6 +406,11 @@ class Batch:
         """Waits for the end of all members. Returns how many finished, failed and were cancelled."""
         arguments = GLib.Variant("(a{sv})", ({},))
         return (yield from _answered(_Call(self.path, "org.todoku.Batch1", "Wait", arguments, _FOREVER)))
+
+    @_method
+    def retry(self) -> _Plan[None]:
+        """Starts all failed members again, from the bytes on disk."""
+        yield from _answered(_Call(self.path, "org.todoku.Batch1", "Retry", None), _Losses(0))
 
 
 class Watch:

@@ -8,12 +8,14 @@
 
 #define TODOKU_CURL_FUNCTIONS(X) \
   X(global_init) X(easy_init) X(easy_cleanup) X(easy_setopt) X(easy_getinfo) X(easy_pause) X(easy_strerror) X(multi_init) X(multi_cleanup) X(multi_setopt) \
-  X(multi_add_handle) X(multi_remove_handle) X(multi_perform) X(multi_poll) X(multi_info_read) X(slist_append) X(slist_free_all)
+  X(multi_add_handle) X(multi_remove_handle) X(multi_perform) X(multi_poll) X(multi_info_read) X(slist_append) X(slist_free_all) \
+  X(share_init) X(share_setopt) X(share_cleanup)
 
 // libcurl's headers wrap some names in type-checking macros; the table is declared by the functions themselves.
 #undef curl_easy_setopt
 #undef curl_easy_getinfo
 #undef curl_multi_setopt
+#undef curl_share_setopt
 
 #define TODOKU_CURL_POINTER(name) __typeof__(&curl_##name) name;
 struct todoku_curl_table { TODOKU_CURL_FUNCTIONS(TODOKU_CURL_POINTER) };
@@ -45,6 +47,9 @@ bool todoku_socket_has_tls_data(int descriptor);
 /// The number of bytes that a TCP socket has received since it was connected (TCP_INFO); 0 if it is none, or the kernel does not tell.
 uint64_t todoku_socket_received(int descriptor);
 
+/// The number of bytes that the other side's kernel has confirmed on a TCP socket since it was connected (TCP_INFO); 0 as above.
+uint64_t todoku_socket_acknowledged(int descriptor);
+
 /// Whether the other side's kernel has not confirmed yet all that was sent (TCP_INFO).
 bool todoku_socket_has_unacknowledged(int descriptor);
 
@@ -74,6 +79,7 @@ TODOKU_GETINFO(long, long)
 TODOKU_GETINFO(string, char *)
 TODOKU_GETINFO(pointer, void *)
 TODOKU_GETINFO(socket, curl_socket_t)
+TODOKU_GETINFO(list, struct curl_slist *)
 #undef TODOKU_GETINFO
 
 __attribute__((swift_name("multi_setopt(_:_:_:)"))) static inline CURLMcode todoku_multi_setopt_long(CURLM *multi, CURLMoption option, long value) {
@@ -113,4 +119,12 @@ __attribute__((swift_name("slist_append(_:_:)"))) static inline struct curl_slis
 }
 __attribute__((swift_name("slist_free_all(_:)"))) static inline void todoku_slist_free_all(struct curl_slist *list) {
   todoku_curl.slist_free_all(list);
+}
+__attribute__((swift_name("share_init()"))) static inline CURLSH *todoku_share_init(void) { return todoku_curl.share_init(); }
+/// Lets the handles of `share` have their cookies in common. No handle may use `share` yet.
+__attribute__((swift_name("share_cookies(_:)"))) static inline CURLSHcode todoku_share_cookies(CURLSH *share) {
+  return todoku_curl.share_setopt(share, CURLSHOPT_SHARE, CURL_LOCK_DATA_COOKIE);
+}
+__attribute__((swift_name("share_cleanup(_:)"))) static inline CURLSHcode todoku_share_cleanup(CURLSH *share) {
+  return todoku_curl.share_cleanup(share);
 }

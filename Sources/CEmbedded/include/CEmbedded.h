@@ -18,3 +18,5 @@ struct todoku_file todoku_push1_xml(void);
 struct todoku_file todoku_application_xml(void);
 // data/po
 struct todoku_file todoku_ja_po(void);
+// data/po/help
+struct todoku_file todoku_help_ja_po(void);

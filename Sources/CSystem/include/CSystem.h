@@ -63,6 +63,9 @@ bool todoku_is_memory(int fd);
 /// has no size. A tmpfs that was mounted with a size bounds itself.
 bool todoku_is_unbounded_memory(int fd);
 
+/// accept4(2) with SOCK_CLOEXEC: no child process inherits the socket, even one that starts at this instant. -1 with errno.
+int todoku_accept(int listener);
+
 /// pipe2(2) with O_CLOEXEC. 0 or errno.
 int todoku_pipe(int descriptors[2]);
 
@@ -99,7 +102,33 @@ bool todoku_has_interface(void);
 /// Whether there is a route to the public network, IPv4 or IPv6: connect(2) on datagram sockets, which sends nothing.
 bool todoku_has_route(void);
 
+/// Whether there is no host with this name, or the host has no address, as the system's resolver says (getaddrinfo(3)). False also if the
+/// name servers do not answer. May block for a minute.
+bool todoku_is_host_missing(const char *host);
+
 /// Lets this process open as many files as it may at most: raises the soft limit of RLIMIT_NOFILE (getrlimit(2)) to the hard one.
 void todoku_raise_file_limit(void);
 /// Gives a child the soft limit that this process had before `todoku_raise_file_limit`: select(2) fails above descriptor 1023.
 void todoku_lower_file_limit(pid_t child);
+
+/// Starts a program that the kernel kills when the calling thread ends (PR_SET_PDEATHSIG of prctl(2)). No signal is blocked in the program,
+/// SIGPIPE has its default action, and signals that this process ignores stay ignored. Looks `arguments[0]` up in PATH, unless it has a
+/// slash. -1 with errno if the program cannot be started.
+///
+/// `output` and `errors` become its standard output and standard error; -1: ours. `is_daemon`: it begins a process group, so that Ctrl-C at
+/// a terminal does not reach it, and its standard input is empty.
+pid_t todoku_start_tied(char *const arguments[], char *const environment[], int output, int errors, bool is_daemon);
+
+/// From now on, a descendant whose parent has ended becomes a child of this process (PR_SET_CHILD_SUBREAPER of prctl(2)). 0 or errno.
+int todoku_adopt_orphans(void);
+
+/// Gives this process and its children mounts of their own (unshare(2)), if need be in a user namespace, in which they keep their user and
+/// group. Only before the first thread starts. 0 or errno.
+int todoku_have_own_mounts(void);
+/// Mounts a file system in memory (tmpfs) of `size` bytes at `folder`, or unmounts it. Only after `todoku_have_own_mounts`. 0 or errno.
+int todoku_mount_memory_disk(const char *folder, uint64_t size);
+int todoku_unmount(const char *folder);
+
+/// Removes a file, or a folder with everything in it, down to 200 folders deep. Follows no link, and leaves what is mounted in the folder.
+/// What cannot be removed stays.
+void todoku_remove_tree(const char *path);

@@ -30,6 +30,8 @@ internal import Glibc
     private let connection: Connection
     private let environment: [String: String]
     private let patience: Duration
+    /// Whether programs are started by systemd, which has started this process, too.
+    private let startsUnits: Bool
     /// Without a display, as when the service started before the session, only the portal can open windows.
     private let hasDisplay: Bool
 
@@ -40,6 +42,7 @@ internal import Glibc
         connection: Connection, environment: [String: String] = Folders.environment(), patience: Duration = Opener.patience
     ) {
         (self.connection, self.environment, self.patience) = (connection, environment, patience)
+        startsUnits = TransientUnit.isOurs(environment)
         hasDisplay = ["WAYLAND_DISPLAY", "DISPLAY"].contains { environment[$0]?.isEmpty == false }
     }
 
@@ -133,7 +136,8 @@ internal import Glibc
         return await start(page, activationToken) ? .opened : .failed
     }
 
-    /// Runs `xdg-open` in a session of its own, detached from this process. False if xdg-open could not run or soon reported an error.
+    /// Runs `xdg-open`, detached from this process. Where systemd has started this process, `xdg-open` becomes a unit of its own, because a
+    /// child would inherit what binds this process; else it gets a session of its own. False if it could not run or soon reported an error.
     ///
     /// - Parameter what: an absolute path, or a checked URL, so that xdg-open cannot read it as an option.
     private func start(_ what: String, _ token: String?) async -> Bool {
@@ -141,6 +145,14 @@ internal import Glibc
         var environment = environment
         for key in ["XDG_ACTIVATION_TOKEN", "DESKTOP_STARTUP_ID"] { environment[key] = token }
         let final = environment
+        if startsUnits {
+            let found = await Pool.programs.value(within: Self.patience) { findProgram("xdg-open", in: final) }
+            guard let program = found.flatMap({ $0 }) else { return false }
+            let outcome = await TransientUnit.run(
+                [program, what], environment: final, on: connection, within: patience,
+                complaint: .milliseconds(Self.complaintMilliseconds))
+            return outcome == .started
+        }
         return await Pool.programs.value(within: Self.patience) {
             guard let program = findProgram("xdg-open", in: final) else { return false }
             return runDetached([program, what], environment: final, watchedFor: Self.complaintMilliseconds)

@@ -66,3 +66,16 @@ enum ToastServers {
         return (ofName.first { $0.vendor == vendor } ?? ofName.first)?.traits ?? unknown
     }
 }
+
+/// What toasts can do on a notification server, and what Todoku does because of that, in English; for people.
+///
+/// - Parameters:
+///   - name: as in `GetServerInformation`; so is `vendor`.
+///   - capabilities: as in `GetCapabilities`.
+public func toastServerSummary(name: String, vendor: String, capabilities: Set<String>) -> String {
+    let traits = ToastServers.traits(name: name, vendor: vendor)
+    var parts = [capabilities.contains("actions") ? "toasts can be clicked" : "toasts cannot be clicked"]
+    parts.append(traits.progress == .drawn ? "a toast shows progress" : "no toast shows progress")
+    parts.append(traits.sounds == .server ? "the server plays the sound" : "Todoku plays the sound")
+    return parts.joined(separator: ", ")
+}

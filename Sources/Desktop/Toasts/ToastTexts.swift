@@ -53,8 +53,8 @@ public struct ToastTexts: Sendable {
         reason == .needsUrl ? catalog.text("A new link is needed") : catalog.text("Not enough disk space")
     }
 
-    /// The file's name, and on a second line the condition for resuming.
-    public func waitingBody(fileName: String, _ reason: WaitReason, missing: ByteCount?) -> String {
+    /// The file's name, unless it is secret, and on a second line the condition for resuming.
+    public func waitingBody(fileName: String?, _ reason: WaitReason, missing: ByteCount?) -> String {
         let words =
             if reason == .needsUrl {
                 catalog.text("The link has expired.")
@@ -63,7 +63,7 @@ public struct ToastTexts: Sendable {
             } else {
                 catalog.text("It goes on as soon as there is room.")
             }
-        return "\(fileName)\n\(words)"
+        return fileName.map { "\($0)\n\(words)" } ?? words
     }
 
     /// "写真.zip (29.0 MiB)".
@@ -74,8 +74,10 @@ public struct ToastTexts: Sendable {
         catalog.text("%1$s, unpacked (%2$s)", folderName, catalog.size(size))
     }
 
-    /// The file's name, and the reason on a second line.
-    public func failedBody(fileName: String, failure: DownloadFailure) -> String { "\(fileName)\n\(reason(failure))" }
+    /// The file's name, unless it is secret, and the reason on a second line.
+    public func failedBody(fileName: String?, failure: DownloadFailure) -> String {
+        fileName.map { "\($0)\n\(reason(failure))" } ?? reason(failure)
+    }
 
     /// An app's data has a new version.
     public var assetSummary: String { catalog.text("New data is ready") }

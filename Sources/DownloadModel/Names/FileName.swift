@@ -74,19 +74,49 @@ public enum FileName {
         ".zst",
     ]
 
-    /// The file name of a download: from `Content-Disposition`, else the URL's last component, else "download". Safe.
+    /// The file name of a download: from `Content-Disposition`, else from the URL. Safe.
     ///
-    /// `contentDisposition` is the field's value; the caller bounds its size.
-    public static func chosen(contentDisposition: [UInt8]?, url: DownloadURL, decode: ForeignDecoder) -> String {
+    /// The URL of a folder gives the host, the folder's name, and the extension of the media type: "example.org-pub.html",
+    /// "example.org.html".
+    ///
+    /// - Parameters:
+    ///   - contentDisposition: the field's value; the caller bounds its size.
+    ///   - mediaType: in lower case, without parameters. nil: the extension is left out.
+    public static func chosen(
+        contentDisposition: [UInt8]?, url: DownloadURL, mediaType: String? = nil, decode: ForeignDecoder
+    ) -> String {
         if let contentDisposition, let name = ContentDisposition.fileName(from: contentDisposition, decode: decode), let safe = safe(name) {
             return safe
         }
-        let bytes = PercentEncoding.decodeLeniently(url.lastPathComponent.utf8)
-        if let safe = safe(ForeignText.guess(bytes, decode: decode)) {
-            return safe
-        }
-        return "download"
+        return ofURL(url, decode: decode) ?? ofFolder(url, mediaType, decode)
     }
+
+    /// The name in the last component of a URL; nil: it has none, as in the URL of a folder.
+    public static func ofURL(_ url: DownloadURL, decode: ForeignDecoder = { _, _ in nil }) -> String? {
+        text(ofComponent: url.lastPathComponent, decode)
+    }
+
+    private static func ofFolder(_ url: DownloadURL, _ mediaType: String?, _ decode: ForeignDecoder) -> String {
+        let folders = url.path.pathComponents.dropLast(url.lastPathComponent.isEmpty ? 0 : 1)
+        let host = url.host.hasSuffix(".") ? String(url.host.dropLast()) : url.host
+        let name = folders.last.flatMap { text(ofComponent: String($0), decode) }.map { "\(host)-\($0)" } ?? host
+        let ending = mediaType.flatMap { endings[$0] } ?? ""
+        return safe(name.lowercased().hasSuffix(ending) ? name : name + ending) ?? "download"
+    }
+
+    private static func text(ofComponent component: String, _ decode: ForeignDecoder) -> String? {
+        safe(ForeignText.guess(PercentEncoding.decodeLeniently(component.utf8), decode: decode))
+    }
+
+    /// The extensions of media types that a folder's URL may answer with.
+    private static let endings: [String: String] = [
+        "application/atom+xml": ".xml", "application/gzip": ".gz", "application/javascript": ".js", "application/json": ".json",
+        "application/pdf": ".pdf", "application/rss+xml": ".xml", "application/xhtml+xml": ".html", "application/xml": ".xml",
+        "application/zip": ".zip", "audio/mpeg": ".mp3", "audio/ogg": ".ogg", "image/gif": ".gif", "image/jpeg": ".jpg",
+        "image/png": ".png", "image/svg+xml": ".svg", "image/webp": ".webp", "text/calendar": ".ics", "text/css": ".css",
+        "text/csv": ".csv", "text/html": ".html", "text/javascript": ".js", "text/markdown": ".md", "text/plain": ".txt",
+        "text/xml": ".xml", "video/mp4": ".mp4", "video/webm": ".webm",
+    ]
 
     /// The name without its extension, and the extension with its dot; ".tar.gz" is one extension. The stem is never empty; the extension
     /// may be.

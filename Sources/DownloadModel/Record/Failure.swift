@@ -65,6 +65,8 @@ public struct DownloadFailure: Error, Equatable, Sendable {
     public var missingBytes: ByteCount?
     /// How many bytes must be free before the download can resume, if known.
     public var neededRoom: ByteCount?
+    /// According to the name servers, the host does not exist, so few retries are worthwhile. Not saved.
+    public var isOfMissingHost = false
 
     public init(
         _ name: ErrorName, _ message: String, httpStatus: UInt32? = nil, host: String? = nil, isRetryable: Bool = false,

@@ -1,12 +1,14 @@
 /// An expected digest with its algorithm.
 public struct Checksum: Hashable, Sendable {
     public enum Algorithm: String, CaseIterable, Sendable {
-        case sha256, sha512, sha1, md5
+        case sha256, sha512, sha384, sha224, sha1, md5
         /// Bytes of the digest.
         public var length: Int {
             switch self {
             case .sha256: 32
             case .sha512: 64
+            case .sha384: 48
+            case .sha224: 28
             case .sha1: 20
             case .md5: 16
             }

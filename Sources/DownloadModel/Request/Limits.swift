@@ -15,6 +15,17 @@ public enum Limits {
     public static let documentBytes = 16 << 20
     public static let urlBytes = 8 * 1024
     public static let headerBytes = 64 * 1024
+    /// Most bytes of a request's body.
+    public static let postBytes = 1 << 20
+    /// Most cookies of one download, and most bytes of their lines.
+    public static let cookies = 1000
+    public static let cookieBytes = 64 * 1024
+    /// Most bytes of cookies that the servers of one transfer set, with the memory for each. When they set more, the transfer begins anew
+    /// with the cookies that it was given.
+    public static let setCookieBytes = 256 * 1024
+    /// Most bytes of cookies that a retry keeps from the transfer before, and the most downloads for which the service keeps them.
+    public static let keptCookieBytes = 16 * 1024
+    public static let keptCookies = 1000
     /// Most mirrors of one download.
     public static let mirrors = 32
     /// Most bytes of the URLs that servers name as mirrors of one download.
@@ -59,8 +70,10 @@ public enum Limits {
     public static let endedAge: Duration = .seconds(30 * 24 * 3600)
     /// Most downloads in one `List` or `Describe` answer, and its default.
     public static let listed = 1000
-    /// After a failure or a cancellation, password and request headers are kept this long for a retry.
+    /// After a failure or a cancellation, password, request headers, cookies and body are kept this long for a retry.
     public static let secretsAge: Duration = .seconds(24 * 3600)
+    /// A private download leaves the list so long after its end. Until then, callers who were told of it late learn its outcome.
+    public static let privateAge: Duration = .seconds(10)
     /// An owner that has not acknowledged an outcome is called at each start of the service, until the outcome is this old.
     public static let remindedAge: Duration = .seconds(7 * 24 * 3600)
     /// An outcome that is older than this when the service starts gets no toast.

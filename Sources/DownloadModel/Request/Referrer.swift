@@ -27,6 +27,8 @@ public struct FreshLink: Sendable {
     public let url: DownloadURL
     /// nil: the download's headers stay.
     public var headers: [HeaderField]?
+    /// nil: the download's cookies stay, whatever the origin, because each cookie names its hosts.
+    public var cookies: [Cookie]?
     public var referrer: String?
     public var username: String?
     public var password: String?
@@ -41,6 +43,7 @@ public struct FreshLink: Sendable {
             (options.headers, options.referrer, options.username, options.password) = ([], nil, nil, nil)
         }
         if let headers { options.headers = headers }
+        if let cookies { options.cookies = cookies }
         if let referrer { options.referrer = referrer.isEmpty ? nil : Referrer.withoutSecrets(referrer) }
         if let username = username ?? url.username {
             (options.username, options.password) = (username, password ?? (self.username == nil ? url.password : nil))

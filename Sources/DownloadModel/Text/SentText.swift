@@ -52,9 +52,11 @@ extension DownloadOptions {
             referrer.isSameBytes(as: other.referrer), username.isSameBytes(as: other.username),
             password.isSameBytes(as: other.password), expectType.isSameBytes(as: other.expectType),
             activate.isSameBytes(as: other.activate), tag.isSameBytes(as: other.tag), title.isSameBytes(as: other.title),
-            body.isSameBytes(as: other.body), icon.isSameBytes(as: other.icon), sound.isSameBytes(as: other.sound)
+            body.isSameBytes(as: other.body), icon.isSameBytes(as: other.icon), sound.isSameBytes(as: other.sound),
+            postType.isSameBytes(as: other.postType)
         else { return false }
         return headers.elementsEqual(other.headers) { $0.name.isSameBytes(as: $1.name) && $0.value.isSameBytes(as: $1.value) }
+            && cookies.elementsEqual(other.cookies) { $0.line.isSameBytes(as: $1.line) }
     }
 }
 

@@ -12,9 +12,9 @@ extension AssetCentre {
 
     /// The options of downloads that an asset's downloads and its toast may have.
     private static let options: Set<String> = [
-        "directory", "headers", "user-agent", "referrer", "username", "password", "allow-metered", "allow-private", "allow-downgrade",
-        "speed-limit", "stall-timeout", "retries", "priority", "request-interval", "notify", "title", "body", "icon", "sound",
-        "show-progress", "desktop-id", "activate",
+        "directory", "headers", "header-list", "user-agent", "referrer", "username", "password", "allow-metered", "allow-private",
+        "allow-downgrade", "connections", "speed-limit", "stall-timeout", "retries", "priority", "request-interval", "notify", "title",
+        "body", "icon", "sound", "show-progress", "desktop-id", "activate",
     ]
 
     func register(

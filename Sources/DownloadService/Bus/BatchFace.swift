@@ -31,6 +31,20 @@ enum BatchFace {
             try apply(.resume, "resumed", object, reply)
         },
         Row(Batch.cancel) { object, _, reply in try apply(.cancel, "cancelled", object, reply) },
+        Row(Batch.retry) { object, _, reply in
+            try reply.refuseWithoutNetwork()
+            let (commands, entry) = (object.commands, object.batch.entry)
+            let failed = commands.list.scheduler.members(of: entry).filter(\.mayRetryFailure)
+            guard !failed.isEmpty else {
+                throw Refusal(.invalidState, "No download of the batch has failed, so there is nothing to retry.")
+            }
+            try reply.refuseSandboxedPlace(of: failed, default: commands.list.defaultDirectory)
+            commands.executor.decideOnMany {
+                .retryBatch(entry, answering: $0)
+            } answer: {
+                commands.answerChange(reply)
+            }
+        },
         Row(Batch.remove) { object, deletesFiles, reply in
             try object.commands.remove(object.batch, deletingFiles: deletesFiles, reply)
         },

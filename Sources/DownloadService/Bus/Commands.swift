@@ -97,6 +97,71 @@ internal import TransferEngine
         events.decide(.setSpeedLimit(download.entry, limit))
     }
 
+    /// Sets the property `Directory`, after the checks that the folder of a new download passes.
+    ///
+    /// - Throws: `InvalidState` if a file or a part of it is in the former folder; `InvalidOption` or `NotAllowed` for the folder.
+    func setDirectory(_ download: ManagedDownload, _ directory: String, _ reply: Reply<Void>) throws(Refusal) {
+        try refuseFolderChange(of: download)
+        if download.record.options.ifExists == .replace {
+            try reply.refuseSandboxed("replace files, which this download would do in its new folder")
+        }
+        let options = try DownloadOptions(
+            decoding: ["directory": .string(directory)], from: reply.call.caller, defaultDirectory: list.defaultDirectory,
+            settings: list.settings)
+        // A sandboxed app can only choose the default folder, which `options` leave out.
+        let (folder, isDefault) = (options.directory ?? list.defaultDirectory, options.directory == nil)
+        let allowHidden = allowsHiddenFolders
+        DiskPool.shared.perform(at: .path(folder), within: DiskPatience.folder) {
+            Destination.check(folder, allowHidden: allowHidden, create: isDefault)
+        } then: { [self] result in
+            switch result ?? .failure(.silentFolder(folder)) {
+            case .failure(let refusal): reply.fail(refusal)
+            case .success(let checked):
+                do throws(Refusal) {
+                    try refuseFolderChange(of: download)  // the download may have started meanwhile
+                    events.decide(.setDirectory(download.entry, checked))
+                    answerChange(reply)
+                } catch { reply.fail(error) }
+            }
+        }
+    }
+
+    private func refuseFolderChange(of download: ManagedDownload) throws(Refusal) {
+        let (record, entry) = (download.record, download.entry)
+        if record.state.hasEnded {
+            throw Refusal(.invalidState, "A download that is \(record.state.name) cannot be changed.")
+        }
+        if record.isToDescriptor {
+            throw Refusal(.invalidState, "The file is its caller’s own descriptor; Todoku has no folder for it.")
+        }
+        try refuseArchive(entry)
+        if record.isFetch {
+            throw Refusal(.invalidState, "Fetch compares its file with the copy in this folder; call Fetch again with the other folder.")
+        }
+        guard !entry.mayChangeFolder else { return }
+        let bytes = max(download.received, record.received)
+        if bytes > 0 || record.resume != nil {
+            throw Refusal(
+                .invalidState,
+                "\(bytes) bytes of the file are in \(record.directory) already; cancel the download, and queue it again for the other folder."
+            )
+        }
+        // The transfer of a paused download may end later than the call that paused the download.
+        let advice = record.state == .active ? "pause the download before you change the folder" : "try again in a moment"
+        throw Refusal(.invalidState, "The download is using its folder \(record.directory); \(advice).")
+    }
+
+    /// Replaces the caller's own data.
+    ///
+    /// - Throws: `LimitExceeded` if they are too long, or if all data of a sandboxed app are.
+    func setMetadata(_ download: ManagedDownload, _ metadata: [String: Variant], _ reply: Reply<Void>) throws(Refusal) {
+        let bytes = try DownloadOptions(decoding: ["metadata": .dictionary(metadata)]).metadata
+        let (caller, more) = (reply.call.caller, bytes.count -| download.record.options.metadata.count)
+        try admission.checkRoom(for: Admission.Load(0, bytes: caller.app == nil ? 0 : max(0, more), from: caller))
+        events.decide(.setMetadata(download.entry, bytes))
+        answerChange(reply)
+    }
+
     /// Removes `download` from the list; cancels it first if it has not ended. `deletingFile`: also deletes the finished file.
     ///
     /// - Throws: `InvalidState` for the archive of an asset's update, which would lose its bytes.
@@ -179,7 +244,7 @@ internal import TransferEngine
     @discardableResult func retryByClick(_ number: DownloadNumber) -> Bool {
         let scheduler = list.scheduler
         let entries = scheduler[number].map { [$0] } ?? scheduler.batch(number).map { scheduler.members(of: $0) } ?? []
-        let failed = entries.filter { $0.state.failure.map { $0.name != .storage } ?? false }
+        let failed = entries.filter(\.mayRetryFailure)
         events.decide(failed.map { .steer($0, .retry) })
         return !failed.isEmpty
     }

@@ -57,9 +57,13 @@ enum DownloadFace {
         },
         Row(Download.replaceUrl) { object, arguments, reply in
             try reply.refuseWithoutNetwork()
+            let options = object.download.record.options
+            guard options.postData == nil, !options.isPostSent else {
+                throw Refusal(.invalidState, "A request with a body (option post-data) takes no fresh link; queue a new download.")
+            }
             let link = try FreshLink(arguments.0, decoding: arguments.1)
             try SandboxRules.checkRenewal(
-                of: object.download.record.options, by: link.url, from: reply.call.caller, object.commands.list.settings)
+                of: options, by: link.url, from: reply.call.caller, object.commands.list.settings)
             try object.download.refuseUnreadable()
             if object.download.state.hasEnded { try object.download.refuseWithoutDescriptor() }
             try object.commands.admission.checkRoom(for: Admission.Load(renewing: link, from: reply.call.caller))
@@ -72,6 +76,7 @@ enum DownloadFace {
             let metadata = object.download.record.options.metadata
             reply(metadata.isEmpty ? [:] : Message.value(from: metadata) ?? [:])
         },
+        Row(Download.setMetadata) { object, metadata, reply in try object.commands.setMetadata(object.download, metadata, reply) },
         Row(Download.moveTo) { object, place, reply in
             // A sandboxed app may change the order of its own downloads, but not whose turn it is.
             try object.commands.move(object.download, to: place, takesTurn: reply.call.caller == .user)
@@ -141,8 +146,7 @@ enum DownloadFace {
         PropertyRow(Download.speed) { $0.speed },
         PropertyRow(Download.fraction) { wireFraction(received: $0.received, total: $0.total) },
         PropertyRow(Download.extracted) { $0.state == .extracting ? $0.extracted ?? 0 : -1 },
-        // The folder of a caller's own file is unknown.
-        PropertyRow(Download.directory) { $0.record.isToDescriptor ? "" : $0.record.directory },
+        PropertyRow(Download.directory) { $0.shownDirectory },
         PropertyRow(Download.fileName) { $0.record.fileName ?? $0.record.options.fileName ?? "" },
         PropertyRow(Download.mediaType) { $0.record.mediaType ?? "" },
         PropertyRow(Download.path) { $0.record.path ?? "" },
@@ -153,12 +157,14 @@ enum DownloadFace {
         PropertyRow(Download.attempts) { $0.record.attempts },
         PropertyRow(Download.connections) { $0.state == .active ? max(1, $0.connections) : 0 },
         PropertyRow(Download.sources) { SourceList($0.shownSources.map { SourceStatus($0.source, speed: $0.speed) }) },
+        PropertyRow(Download.acknowledged) { $0.record.reminders.isAcknowledged },
         PropertyRow(Download.queuedAt) { $0.record.queuedAt.microseconds },
         PropertyRow(Download.startedAt) { $0.record.startedAt?.microseconds ?? 0 },
         PropertyRow(Download.endedAt) { $0.record.endedAt?.microseconds ?? 0 },
         PropertyRow(Download.batch) { $0.record.batch.map { BusName.path(ofBatch: $0) } ?? ObjectPath("/") },
         PropertyRow(Download.priority) { $0.record.options.priority },
         PropertyRow(Download.speedLimit) { $0.record.options.speedLimit ?? 0 },
+        PropertyRow(Download.allowMetered) { $0.record.options.allowsMetered },
     ]
 
     private static let writable: [PropertyRow<DownloadObject>] = [
@@ -173,6 +179,14 @@ enum DownloadFace {
             object.commands.setSpeedLimit(object.download, limit == 0 ? nil : limit)
             object.commands.journal.answer(reply, ())
         },
+        PropertyRow(Download.allowMetered, { $0.download.record.options.allowsMetered }) { object, allows, reply in
+            try changeable(object.download)
+            object.commands.events.decide(.setAllowsMetered(object.download.entry, allows))
+            object.commands.answerChange(reply)
+        },
+        PropertyRow(Download.directory, { $0.download.shownDirectory }) { object, directory, reply in
+            try object.commands.setDirectory(object.download, directory, reply)
+        },
     ]
 
     @BusActor private static func changeable(_ download: ManagedDownload) throws(Refusal) {
@@ -181,6 +195,9 @@ enum DownloadFace {
 }
 
 extension ManagedDownload {
+    /// The folder of a caller's own file is unknown.
+    fileprivate var shownDirectory: String { record.isToDescriptor ? "" : record.directory }
+
     /// Refuses a download whose record could not be read back: its unknown options, such as the checksum, would be ignored.
     func refuseUnreadable() throws(Refusal) {
         if state.failure?.name == .storage {

@@ -28,7 +28,7 @@ extension Commands {
             try journal.write { [self] in
                 let step = StepTime()
                 repeat {
-                    for _ in 0..<Self.portion {
+                    for _ in 0..<filter.portion {
                         guard let number = walk.next() else {
                             finish(group, reply)
                             return true
@@ -46,9 +46,6 @@ extension Commands {
             throw error
         }
     }
-
-    /// The number of downloads visited between two checks of the clock.
-    fileprivate static let portion = 100
 
     private func finish(_ group: WaitGroup, _ reply: Reply<(UInt32, UInt32, UInt32)>) {
         do throws(Refusal) {
@@ -136,6 +133,11 @@ extension Commands {
     }
 }
 
+extension DownloadFilter {
+    /// The number of downloads visited between two checks of the clock: one if up to 64 KiB of metadata are compared for each.
+    fileprivate var portion: Int { metadata.isEmpty ? 100 : 1 }
+}
+
 extension DownloadList {
     /// The batch that a filter names.
     fileprivate func named(_ path: ObjectPath, for caller: CallerIdentity) throws(Refusal) -> ScheduledBatch {
@@ -186,7 +188,7 @@ extension DownloadList {
     func goOn(_ step: StepTime) -> Bool {
         while !isOver {
             if step.isOver { return false }
-            for _ in 0..<Commands.portion where !isOver { look() }
+            for _ in 0..<filter.portion where !isOver { look() }
         }
         return true
     }

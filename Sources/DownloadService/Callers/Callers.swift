@@ -67,7 +67,7 @@ internal import Scheduling
     /// `group` has counted all downloads that it waits for.
     ///
     /// - Returns: whether all these downloads have ended; false also if the caller has left.
-    /// - Throws: `LimitExceeded` for too many downloads selected by their state; the group is then forgotten.
+    /// - Throws: `LimitExceeded` for too many downloads selected by state or metadata; the group is then forgotten.
     func endGathering(_ group: WaitGroup) throws(Refusal) -> Bool {
         guard groups.contains(where: { $0 === group }) else { return false }
         group.endGathering()
@@ -78,7 +78,8 @@ internal import Scheduling
         guard !isTooMany else {
             throw Refusal(
                 .limitExceeded,
-                "One connection may wait for at most \(Limits.waitedByStatePerConnection) downloads that its filters select by state.")
+                "One connection may wait for at most \(Limits.waitedByStatePerConnection) downloads that its filters select by state or metadata."
+            )
         }
         return true
     }

@@ -39,6 +39,8 @@ internal import TransferEngine
     let silentFolders = SilentFolders()
     let extractions = Extractions()
     let unwantedFolders = UnwantedFolders()
+    /// The cookies that servers have set for unfinished downloads.
+    var setCookies = SetCookies()
     /// The pause before the next slice while the bus has not taken the signals sent so far.
     private static let breath: Duration = .milliseconds(2)
 
@@ -135,6 +137,7 @@ extension Downloader: TurnHost {
     // MARK: Observers of changes
 
     func changed(_ change: Scheduler.Change) {
+        setCookies.changed(change)
         tell { $0.changed(change) }
         list.forget(change.entry.number)
     }
@@ -152,6 +155,7 @@ extension Downloader: TurnHost {
     func announceEnd(_ entry: ScheduledDownload) -> () -> Void {
         let download = list.download(entry.number) ?? list.object(of: entry)
         tell { $0.ends(download) }
+        setCookies.forget(entry.number)
         log.info(
             "download ended",
             metadata: [
@@ -182,6 +186,7 @@ extension Downloader: TurnHost {
 
     func removed(_ entry: ScheduledDownload) {
         list.untrack(entry)
+        setCookies.forget(entry.number)
         tell { $0.removed(entry) }
     }
 

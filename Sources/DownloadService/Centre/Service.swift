@@ -14,7 +14,7 @@ internal import TransferEngine
 
 /// The options of the service program.
 public struct ServiceOptions: Sendable {
-    /// Exit at once if nothing is left to do (used at login).
+    /// Exit at once if nothing is left to do (used at login). Where systemd runs the session, have the bus start the service.
     public var ifPending = false
     /// Only have the bus start the service, if a check of an asset is due (used by a timer).
     public var ifDue = false
@@ -61,6 +61,7 @@ public struct ServiceOptions: Sendable {
         do throws(DBusError) {
             let connection = try Connection.session()
             if options.ifDue { return await startIfDue(connection, folder, log) }
+            if options.ifPending, await startByBusAtLogin(connection, folder, log) { return 0 }
             connection.hold()
             guard try connection.requestName(BusName.service) else {
                 // Another program has called the service since the login. It does what was pending.
@@ -87,26 +88,15 @@ public struct ServiceOptions: Sendable {
                             : "the log of the database was damaged; both have been set aside, and all downloads were saved",
                     metadata: ["file": "\(aside)", "saved": "\(salvaged?.downloads ?? 0)"])
             }
+            var actual = options
+            if takeLogin(in: folder) { actual.ifPending = true }
             let culprits = Culprits("\(folder)/crashes")
             let service = Service(
-                options, connection: connection, store: store, opening, restored, intake.assets, folder: folder, culprits)
+                actual, connection: connection, store: store, opening, restored, intake.assets, folder: folder, culprits)
             service.sweepMaps("\(folder)/segments")
             return await service.serve()
         } catch {
             log.error("no session bus", metadata: ["cause": "\(error.message)"])
-            return 1
-        }
-    }
-
-    /// Has the bus start the service if a check is due. A running service checks by itself.
-    private static func startIfDue(_ connection: Connection, _ folder: String, _ log: Logger) async -> Int32 {
-        guard Store.hasDueChecks(folder: folder, session: connection.busID) else { return 0 }
-        do throws(DBusError) {
-            _ = try await connection.call(
-                BusDaemon.startServiceByName, on: BusDaemon.name, at: BusDaemon.path, (BusName.service, 0), timeout: patience)
-            return 0
-        } catch {
-            log.error("the service cannot be started", metadata: ["cause": "\(error.message)"])
             return 1
         }
     }

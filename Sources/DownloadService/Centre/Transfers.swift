@@ -70,10 +70,12 @@ extension Downloader {
         (request.sources, request.mixesSources) = (sources(of: record, url), record.mixesSources)
         request.firstSource = request.sources.firstIndex { $0.url.text == record.firstURL } ?? 0
         request.headers = options.headers
+        request.cookies = setCookies[record.number] ?? options.cookies.map(\.line)
         request.userAgent = options.userAgent
         request.referrer = options.referrer
         request.username = options.username
         request.password = options.password
+        request.proxy = options.proxy?.choice
         // The row may be older than today's rules, or may not be ours.
         request.fileName = options.fileName.flatMap { FileName.isBare($0) ? $0 : FileName.safe($0) }
         (request.knownName, request.knownType) = (record.fileName, record.mediaType)
@@ -99,6 +101,10 @@ extension Downloader {
         request.diskReserve = scheduler.settings.diskReserve
         (request.ordinal, request.tellsSent) = (entry.request.ordinal, scheduler.isPaced(entry.request))
         request.copy = copy
+        if let bytes = options.postData {
+            request.body = RequestBody(bytes, type: options.postType)
+            (request.resume, request.mapPath, request.connections) = (nil, nil, 1)
+        }
         request.descriptor = descriptors[record.number]
         if request.descriptor?.isInMemory == true { request.maxSize = min(options.maxSize ?? .max, Limits.memoryFileBytes) }
         download.rewind()
@@ -132,6 +138,9 @@ extension Downloader {
             guard let download = list.download(number) else { return }
             decide(.sources(download.entry, sources))
             tell { $0.progressed([download]) }
+        case .cookies(let number, let lines):
+            guard let entry = scheduler[number], !entry.state.hasEnded else { return }
+            setCookies.keep(lines, for: number)
         case .sent(let id, let time): decide(.sent(id, at: time))
         case .joined(let id): decide(.joined(id))
         case .over(let id, let failure): decide(.over(id, failure))
@@ -189,9 +198,10 @@ extension Downloader {
             outcome = .complete(size: part.size, fileName: part.facts.fileName, resume)
             list.download(number)?.validators = part.validators
         case .failed(let failure, let madeProgress, let resume):
+            let isPrivate = scheduler[number]?.record.options.isPrivate ?? true
             log.debug(
                 "attempt failed",
-                metadata: ["download": "\(number)", "error": "\(failure.name.rawValue)", "cause": "\(failure.message)"])
+                metadata: ["download": "\(number)", "error": "\(failure.name.rawValue)", "cause": "\(isPrivate ? "" : failure.message)"])
             outcome = .failed(failure, madeProgress: madeProgress, resume)
         case .stopped(let resume): outcome = .stopped(resume)
         case .nameTaken(let path): outcome = .nameTaken(path: path)
@@ -254,8 +264,10 @@ extension Downloader {
         }
     }
 
-    /// Where the bytes come from, as the finished file tells it.
-    private func origin(of record: DownloadRecord) -> String { list.peek(record.number)?.redactedUrl ?? redacted(record.url) }
+    /// Where the bytes come from, as the finished file tells it; nil: it must not tell.
+    private func origin(of record: DownloadRecord) -> String? {
+        record.options.isPrivate ? nil : list.peek(record.number)?.redactedUrl ?? redacted(record.url)
+    }
 
     func commit(_ entry: ScheduledDownload) {
         let (record, origin, map) = (entry.record, origin(of: entry.record), mapPath(of: entry.number))

@@ -92,7 +92,8 @@ internal import Scheduling
 
     private func isWanted(_ download: ManagedDownload) -> Bool {
         let batch = download.entry.batch?.record
-        return download.record.options.showProgress
+        // A batch is shown without the names of its members.
+        return download.record.options.showProgress && (batch != nil || !download.record.options.isPrivate)
             && foreground.allows(
                 batch?.notify ?? download.record.options.notify, of: batch?.app ?? download.record.options.app)
     }

@@ -114,7 +114,9 @@ internal import TransferEngine
     private func progressed(_ download: ManagedDownload) {
         let number = download.record.batch ?? download.number
         if !waiting.isEmpty { goesOn(download.number) }
-        if isWanted(download.entry) { progress.take(download) } else { progress.leave(number) }
+        // A batch is shown without the names of its members.
+        let isShown = download.record.batch != nil || !download.record.options.isPrivate
+        if isShown, isWanted(download.entry) { progress.take(download) } else { progress.leave(number) }
     }
 
     /// The transfer of `download` has ended.
@@ -143,7 +145,7 @@ internal import TransferEngine
         var words = EndToast(
             number: toast, kind: .waiting(Remedy(for: reason, of: record)), summary: texts.waitingSummary(reason),
             body: texts.waitingBody(fileName: record.shownName, reason, missing: record.lastFailure?.missingBytes),
-            icon: record.options.icon, sound: isSilent ? "" : nil, host: entry.host)
+            icon: record.options.icon, sound: isSilent ? "" : nil, host: record.options.isPrivate ? nil : entry.host)
         words.sandboxedApp = record.sandboxedApp
         hand(words)
     }
@@ -206,6 +208,7 @@ internal import TransferEngine
 
     private func endToast(of entry: ScheduledDownload) -> EndToast {
         let (record, options) = (entry.record, entry.record.options)
+        if options.isPrivate { return texts.privateToast(of: entry) }
         guard let failure = entry.state.failure else {
             let path = record.path ?? ""
             let (name, size) = (Self.lastPart(path), record.total ?? 0)
@@ -294,7 +297,11 @@ internal import TransferEngine
         }
     }
 
-    func removed(_ entry: ScheduledDownload) { removed(entry.number) }
+    func removed(_ entry: ScheduledDownload) {
+        // A private download leaves the list by itself, perhaps before its delayed toast.
+        let late = entry.record.options.isPrivate && entry.record.endedAt != nil ? delayed[entry.number] : nil
+        if late != nil { progress.ended(entry.number) } else { removed(entry.number) }
+    }
     func removed(_ batch: ManagedBatch) { removed(batch.number) }
 
     /// The download or batch has left the list.
@@ -458,7 +465,4 @@ extension DownloadList {
 extension DownloadRecord {
     /// The sandboxed app that queued the download; nil: none did.
     var sandboxedApp: String? { options.isSandboxed ? options.app : nil }
-
-    /// The name of the file, or else the URL.
-    fileprivate var shownName: String { fileName ?? redacted(url) }
 }

@@ -21,6 +21,7 @@ enum OptionsText {
         for row in rows { if let value = row.text(in: options) { line(row.key, value) } }
         for header in options.headers { line("header", "\(header.name): \(header.value)") }
         if options.isSandboxed { line("sandboxed", "true") }
+        if options.isPostSent { line("post-sent", "true") }
         return text
     }
 
@@ -75,12 +76,15 @@ enum OptionsText {
         case "sandboxed":
             options.isSandboxed = true
             return value == "true"
+        case "post-sent":
+            options.isPostSent = true
+            return value == "true"
         default: return OptionRow.byKey[key]?.take(text: value, into: &options) ?? false
         }
     }
 
     /// Each header field has its own line.
-    private static let rows = OptionRow.all.filter { $0.key != "headers" }
+    private static let rows = OptionRow.all.filter { !OptionRow.ofHeaders.contains($0.key) }
 
     /// A digest that no file has: a download whose checksum cannot be read must not pass unverified.
     private static let nobodys = Checksum(.sha256, digest: [UInt8](repeating: 0, count: Checksum.Algorithm.sha256.length))

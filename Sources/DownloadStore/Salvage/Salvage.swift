@@ -8,8 +8,9 @@ internal import Glibc
 /// that it can). Pages in the write-ahead log, even behind a wrong frame, replace those of the database. Nothing that is read is trusted:
 /// each offset, length and page number is checked, and no row may exceed `longestRow`.
 struct Salvage: ~Copyable {
-    /// The longest row that is read, in bytes: more than `Limits` allows a row.
-    static let longestRow = 1 << 20
+    /// The longest row that is read, in bytes: more than `Limits` allows a row. The body of a request or the digests of pieces take 2 MiB
+    /// in hexadecimal digits, and all other options less than another MiB.
+    static let longestRow = 4 << 20
 
     private let database: PlainFile
     private let log: PlainFile?

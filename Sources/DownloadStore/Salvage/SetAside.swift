@@ -41,17 +41,25 @@ extension StoreFolder {
     /// Whether the folder has a database that was set aside.
     var hasSetAside: Bool { !namesSetAside.isEmpty }
 
-    /// Deletes databases that were set aside a day ago. A time more than a day ahead comes from a wrong clock, and is deleted too. Names
-    /// without a time belong to the user or another program, and are left alone.
+    /// Deletes databases that were set aside a day ago, and drafts of backups that are as old. A time more than a day ahead comes from a
+    /// wrong clock, so its database is deleted too. Names without a time belong to the user or another program, and are left alone.
     func sweepSetAside(at now: time_t) {
         let age = Limits.secretsAge.components.seconds
         for name in namesSetAside {
             guard let time = Self.time(in: name), time <= now - Int(age) || time > now + Int(age) else { continue }
             unlink("\(path)/\(name)")
         }
+        for name in names(beginningWith: "backup-") where name.hasSuffix(".db.new") {
+            var status = stat()
+            // The backup was interrupted. Its draft may contain passwords, too.
+            guard stat("\(path)/\(name)", &status) == 0, status.st_mtim.tv_sec <= now -| Int(age) else { continue }
+            unlink("\(path)/\(name)")
+        }
     }
 
-    private var namesSetAside: [String] {
+    var namesSetAside: [String] { names(beginningWith: Self.prefix) }
+
+    private func names(beginningWith prefix: String) -> [String] {
         guard let handle = opendir(path) else { return [] }
         defer { closedir(handle) }
         var names: [String] = []
@@ -59,7 +67,7 @@ extension StoreFolder {
             let name = withUnsafePointer(to: &entry.pointee.d_name) {
                 $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
             }
-            if name.hasPrefix(Self.prefix) { names.append(name) }
+            if name.hasPrefix(prefix) { names.append(name) }
         }
         return names
     }

@@ -8,6 +8,8 @@ struct BulkChange {
         case resumePaused
         /// CancelAll for all downloads up to this number. `Settings.cancelsThrough` is cleared at the end.
         case cancelAll(through: DownloadNumber)
+        /// Queues failed downloads again.
+        case retryFailed
         /// Removes ended downloads from the list.
         case remove
         /// Removes a member of a removed batch, even if the member was retried since its cancellation.
@@ -84,6 +86,11 @@ extension Scheduler {
         begin(BulkChange(deed: deed, numbers: members(of: batch).map(\.number), call: call), now: now)
     }
 
+    /// Queues the failed members of `batch` again. Nothing starts before the end.
+    func retryFailed(of batch: ScheduledBatch, answering call: CallNumber, now: WallTime) {
+        begin(BulkChange(deed: .retryFailed, numbers: members(of: batch).map(\.number), call: call), now: now)
+    }
+
     /// Removes `batch` and all its members from the list. Unfinished members are cancelled first. A member that is being committed follows
     /// once its commit is over; `batchRemoved` comes with the last member.
     func remove(_ batch: ScheduledBatch, now: WallTime) {
@@ -121,6 +128,7 @@ extension Scheduler {
 
     private func take(_ deed: BulkChange.Deed, to entry: ScheduledDownload, now: WallTime) {
         switch deed {
+        case .retryFailed: if entry.mayRetryFailure { applyOwn(.retry, to: entry, now: now) }
         case .remove: if entry.state.hasEnded { remove(entry, now: now) }
         case .leaveBatch: if entry.state != .committing { leave(entry, now: now) }
         case .take(let event): if !entry.state.hasEnded, entry.state != .committing { applyOwn(event, to: entry, now: now) }
@@ -130,4 +138,9 @@ extension Scheduler {
             applyOwn(.cancel, to: entry, now: now)
         }
     }
+}
+
+extension ScheduledDownload {
+    /// Whether the download has failed, and its options are known. The options in a row that could not be read are lost.
+    public var mayRetryFailure: Bool { state.failure.map { $0.name != .storage } ?? false }
 }

@@ -29,6 +29,8 @@ public final class ScheduledDownload {
     /// A caller wants the download at once: until its next transfer ends, no pause or pace of a server delays it. While the download is in
     /// a lane, the lane's flag counts instead.
     var isUrgent = false
+    /// A server refused the last request (429, 503).
+    var wasRefused = false
     /// The first request of the current or last transfer. Further requests of the transfer have the next ordinals.
     public var request: RequestID { RequestID(number, transferCount &<< 16) }
     /// Transfers started in this process.
@@ -47,6 +49,8 @@ public final class ScheduledDownload {
     public internal(set) var isKnownLarge = false
     /// When the download is due without an event.
     var wakeAt: WallTime?
+    /// Whether something but the end of its secrets is due then or later.
+    var isDueForWork = false
     /// How many of the scheduler's `clockJumps` the entry's instants already include.
     var clockJumps: Int32 = 0
     /// The batch of this member.
@@ -94,13 +98,14 @@ extension DownloadRecord {
         return .queued
     }
 
-    /// When the download is due without an event: the end of its wait, its deadline, the next owner call, or the end of its secrets.
+    /// When the download is due without an event: the end of its wait, its deadline, the next owner call, or the time at which it leaves
+    /// the list because it is private. The end of its secrets (`secretsEnd`) is apart, because the service need not run until then.
     var nextWake: WallTime? {
         switch state {
         case .waiting(.pausedAll, _): nil
         case .waiting(_, let until): [until, expiresAt].compactMap { $0 }.min()
         case .queued, .active: expiresAt
-        case .finished, .failed, .cancelled: [reminders.nextAt, secretsEnd].compactMap { $0 }.min()
+        case .finished, .failed, .cancelled: [reminders.nextAt, privateEnd].compactMap { $0 }.min()
         default: nil
         }
     }

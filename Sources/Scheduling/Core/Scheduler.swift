@@ -91,6 +91,8 @@ public final class Scheduler {
     public internal(set) var leaving = NumberTable<ScheduledDownload>()
     var sweeps = PartFileSweeps()
     var wakes = WakeHeap<DownloadNumber>()
+    /// The number of downloads with `isDueForWork`.
+    var dueForWork = 0
     /// A change to all downloads that has not reached each of them yet.
     var pass: QueuePass?
     /// Changes to many downloads by one call each, in call order.
@@ -197,7 +199,7 @@ public final class Scheduler {
         entry.batch?.counts.remove(entry.state)
         entries[entry.number] = nil
         sums.remove(entry)
-        entry.wakeAt = nil
+        disarm(entry)
         if entry.state.hasEnded { ended.remove(entry.number, app: entry.record.options.app) } else { order.remove(entry.number) }
     }
 
@@ -209,7 +211,7 @@ public final class Scheduler {
         forget(entry, now: now)
         index.remove(entry.record)
         output.append(.save(.remove(entry.number)))
-        if entry.record.options.holdsSecrets { output.append(.save(.scrubLog)) }
+        if entry.record.options.holdsSecrets || entry.record.options.isPrivate { output.append(.save(.scrubLog)) }
         output.append(.removed(entry))
         if case .failed = entry.state { sweep(entry) }
         leaveBatch(entry)
@@ -354,7 +356,8 @@ public final class Scheduler {
             entry.work = .running
             if sweeps.forgetFailure(of: entry.number) { output.append(.save(.swept(entry.number))) }
             working += 1
-            output.append(.startTransfer(entry, afterSave: entry.isRevived || isPaced(entry.request)))
+            let afterSave = entry.isRevived || isPaced(entry.request) || entry.record.options.postData != nil
+            output.append(.startTransfer(entry, afterSave: afterSave))
             entry.isRevived = false
         case .stopTransfer:
             guard entry.work == .running else { return }

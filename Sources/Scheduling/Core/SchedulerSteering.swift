@@ -39,6 +39,46 @@ extension Scheduler {
         output.append(.tell(entry))
     }
 
+    /// Changes the folder of a download without bytes on disk. A download that waits for its former folder, or for room there, starts if it
+    /// may.
+    func setDirectory(_ entry: ScheduledDownload, _ directory: String, now: WallTime) {
+        guard entry.mayChangeFolder else { return }
+        // The former folder may have a part file whose bytes are of no use.
+        if entry.mayHavePart { sweep(entry) }
+        let waitsForFolder = entry.state.waitsForFolder
+        count(entry, in: entry.state, by: -1)
+        change(entry) { record in
+            record.directory = directory
+            record.options.directory = directory
+            if waitsForFolder { (record.retryAt, record.lastFailure) = (nil, nil) }
+        }
+        count(entry, in: entry.state)
+        save(entry)
+        if let batch = entry.batch { followFolder(batch, to: directory) }
+        if waitsForFolder { applyOwn(.ready, to: entry, now: now) }
+        output.append(.tell(entry))
+    }
+
+    /// The toast of a batch opens the folder that all its files go to.
+    private func followFolder(_ batch: ScheduledBatch, to directory: String) {
+        let isCommon = batch.record.numbers.allSatisfy { number in
+            guard let entry = entries[number], entry.batch === batch else { return true }
+            return entry.record.directory.isSameBytes(as: directory)
+        }
+        guard isCommon, !batch.record.directory.isSameBytes(as: directory) else { return }
+        batch.record.directory = directory
+        output.append(.save(.putBatch(batch.record)))
+    }
+
+    /// Changes the caller's own data, of an ended download, too. No property shows these data.
+    func setMetadata(_ entry: ScheduledDownload, _ metadata: [UInt8]) {
+        guard !entry.isRemoved else { return }
+        index.count(entry.record, -1)
+        entry.record.options.metadata = metadata
+        index.count(entry.record, 1)
+        save(entry)
+    }
+
     /// Changes the settings. Returns false if nothing changed.
     @discardableResult
     func set(now: WallTime, _ change: (inout Settings) -> Void) -> Bool {
@@ -48,5 +88,27 @@ extension Scheduler {
         output.append(.save(.set(settings)))
         settingsChanged(now: now)
         return true
+    }
+}
+
+extension ScheduledDownload {
+    /// Whether nothing of the file is on disk and nothing is under way, so that the folder can change.
+    public var mayChangeFolder: Bool {
+        switch state {
+        case .queued, .waiting, .paused: break
+        default: return false
+        }
+        let hasBytes = record.resume != nil || record.received > 0 || record.isWhole
+        return work == .idle && !isInPool && !isRemoved && !hasBytes && !record.isToDescriptor
+    }
+}
+
+extension DownloadState {
+    /// The download waits for its folder, or for room there.
+    fileprivate var waitsForFolder: Bool {
+        switch self {
+        case .waiting(.destination, _), .waiting(.diskSpace, _): true
+        default: false
+        }
     }
 }

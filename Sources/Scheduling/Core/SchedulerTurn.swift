@@ -22,6 +22,12 @@ extension Scheduler {
         case setPriority(ScheduledDownload, Int32)
         case setSpeedLimit(ScheduledDownload, Speed?)
         case setAllowsMetered(ScheduledDownload, Bool)
+        /// Has no effect unless `mayChangeFolder` is true.
+        case setDirectory(ScheduledDownload, String)
+        /// The caller's own data, marshalled as `DownloadOptions.metadata`.
+        case setMetadata(ScheduledDownload, [UInt8])
+        /// Queues all failed members again.
+        case retryBatch(ScheduledBatch, answering: CallNumber)
         case set(Settings)
         case resetHost(String)
         /// The owner has acknowledged the outcome.
@@ -189,6 +195,9 @@ extension Scheduler {
         case .setPriority(let entry, let priority): setPriority(entry, priority)
         case .setSpeedLimit(let entry, let limit): setSpeedLimit(entry, limit)
         case .setAllowsMetered(let entry, let allows): setAllowsMetered(entry, allows, now: now)
+        case .setDirectory(let entry, let directory): setDirectory(entry, directory, now: now)
+        case .setMetadata(let entry, let metadata): setMetadata(entry, metadata)
+        case .retryBatch(let batch, let call): retryFailed(of: batch, answering: call, now: now)
         case .set(let settings): set(now: now) { $0 = settings }
         case .resetHost(let host): resetHost(host, now: now)
         case .acknowledge(let entry): acknowledge(entry)
@@ -241,6 +250,7 @@ extension Scheduler {
         case .ends:
             conditions.isEnding = true
             interruptDescriptors(now: now)
+            removeAllPrivate(now: now)
         }
     }
 

@@ -22,8 +22,9 @@ extension Scheduler {
     func isBusy(_ entry: ScheduledDownload) -> Bool { isAtWork(entry) || !sweeps.isEmpty && sweeps[entry.number] != nil }
 
     /// Whether there is work now, or work that resumes by itself: at a known instant, or when a folder, free space or the network appears.
+    /// The end of secrets is no such work.
     public var hasWork: Bool {
-        counts.queued > 0 || counts.active > 0 || counts.verifying > 0 || counts.waitingForTime > 0 || nextWake != nil || !leaving.isEmpty
+        counts.queued > 0 || counts.active > 0 || counts.verifying > 0 || counts.waitingForTime > 0 || isDueForWork || !leaving.isEmpty
             || !sweeps.isEmpty || working > 0
     }
 
@@ -38,7 +39,10 @@ extension Scheduler {
         // no other response. The download may also have ended: then the bytes are deleted, unless the transfer leaves resume data.
         guard entry.work != .idle, !entry.isRemoved, sweeps[entry.number]?.isUnlessResumable ?? true else { return }
         let isRunning = entry.work == .running
-        if isRunning { gate.answered(id, now: now) }
+        if isRunning {
+            gate.answered(id, now: now)
+            entry.wasRefused = false
+        }
         change(entry) { record in
             (record.fileName, record.mediaType, record.total) = (response.fileName, response.mediaType, response.total)
             record.source = response.source
@@ -104,6 +108,8 @@ extension Scheduler {
                     case .nameTaken, .unchanged: break  // nothing was fetched: the bytes stay as they were
                     }
                 }
+                // The bytes may be of another source now. The download is in no lane yet, because its files were in use.
+                entry.findPlace()
                 save(entry)
                 output.append(.tell(entry))
                 switch entry.state {
@@ -147,7 +153,9 @@ extension Scheduler {
             record: entry.record, failure: failure, madeProgress: madeProgress, unsent: entry.unsentAttempts, now: now,
             random: jitter.next())
         entry.unsentAttempts = failure.wait == .retry ? entry.unsentAttempts +| 1 : 0
-        if failure.isLostConnection || failure.wait == .offline { excuse(entry, madeProgress: madeProgress, &verdict, &used) }
+        // After a request with a body, a failure is final, even if the network is gone.
+        let isFinal = entry.record.options.isPostSent && !failure.isRetryable && failure.wait == nil
+        if !isFinal, failure.isLostConnection || failure.wait == .offline { excuse(entry, madeProgress: madeProgress, &verdict, &used) }
         change(entry) { record in
             record.keep(resume)
             (record.retriesUsed, record.lastFailure) = (used, failure)
@@ -158,6 +166,8 @@ extension Scheduler {
         switch verdict {
         case .fail: applyOwn(.fail(failure), to: entry, now: now)
         case .wait(let reason, let until):
+            // The request did not go out: otherwise the engine says that each failure is final.
+            if entry.record.options.postData != nil { change(entry) { $0.options.isPostSent = false } }
             dropBytesOfWait(entry)
             applyOwn(.wait(reason, until: until), to: entry, now: now)
             if reason == .retry { reconsider(entry, isBack: false, now: now) }

@@ -42,6 +42,7 @@ struct Transition {
             record.attempts +|= 1
             (record.isWhole, record.lastFailure) = (false, nil)
             if record.startedAt == nil { record.startedAt = now }
+            if record.options.postData != nil { record.options.isPostSent = true }
         case .resume: if before != .paused { record.retryAt = nil }  // resumed while waiting: retry at once; after a pause the wait goes on
         case .retry, .renew: (record.retryAt, record.awaitsUrl, record.lastFailure) = (nil, false, nil)
         case .wait(.retry, let until): record.retryAt = until
@@ -58,6 +59,7 @@ struct Transition {
             (record.endedAt, record.retriesUsed, record.expiresAt, record.timeLeft, record.hasStartedOver) = (nil, 0, nil, nil, false)
             (record.reminders, record.owesToast) = (OwnerReminders(), false)
             record.forgiveSources()
+            if record.options.postData != nil { record.options.isPostSent = false }
         }
         if ends {
             (record.retryAt, record.lastFailure, record.expiresAt, record.timeLeft, record.awaitsUrl) = (nil, nil, nil, nil, false)
@@ -75,14 +77,16 @@ struct Transition {
     }
 
     /// Whether the row of `record` is saved. A change that a restart would repeat anyway is not saved. Queued, active and verifying
-    /// downloads all restart as queued, and the network is queried again. The first start is saved if it sets the deadline.
+    /// downloads all restart as queued, and the network is queried again. The first start is saved if it sets the deadline. Each start that
+    /// sends a body is saved, and so is the end of its response, which no request can bring again.
     func isSaved(_ record: DownloadRecord) -> Bool {
         switch event {
         case .yield, .hinder: false
         case .wait(.offline, nil) where before == .queued, .wait(.metered, nil) where before == .queued: false
         case .hold, .release: before == .active || record.options.deadline != nil
-        case .start, .startWhole, .ready: record.options.deadline != nil
-        case .bodyComplete: record.received >= Self.sizeWorthARow
+        case .start: record.options.deadline != nil || record.options.postData != nil
+        case .startWhole, .ready: record.options.deadline != nil
+        case .bodyComplete: record.received >= Self.sizeWorthARow || record.options.isPostSent
         default: true
         }
     }

@@ -35,10 +35,12 @@ extension Scheduler {
 
     /// The owner has acknowledged the outcome. A download that has not ended has none.
     func acknowledge(_ entry: ScheduledDownload) {
-        guard entry.state.hasEnded, entry.record.reminders.acknowledge() else { return }
+        guard entry.state.hasEnded, !entry.record.reminders.isAcknowledged else { return }
+        change(entry) { _ = $0.reminders.acknowledge() }
         entry.isCallDue = false
         arm(entry)
         save(entry)
+        output.append(.tell(entry))
     }
 
     /// The wall clock was set: moves the scheduled calls by the same amount.

@@ -1,6 +1,6 @@
-public import DownloadModel
+internal import DownloadModel
 
-/// Keeps passwords and request headers only as long as a request may need them.
+/// Keeps passwords, request headers, cookies and bodies only as long as a request may need them.
 extension Scheduler {
     /// Deletes the secrets of `entry`, if it has any and no retry may need them any more.
     ///
@@ -31,11 +31,4 @@ extension DownloadRecord {
         default: false
         }
     }
-}
-
-extension DownloadOptions {
-    /// Whether the options hold secrets for the server: credentials, or header fields, which may be tokens or cookies.
-    public var holdsSecrets: Bool { !headers.isEmpty || username != nil || password != nil }
-
-    public mutating func forgetSecrets() { (headers, username, password) = ([], nil, nil) }
 }

@@ -166,12 +166,13 @@ struct HostGate {
     ///
     /// - Parameter host: the host of the download's URL; empty: no request is needed.
     mutating func lane(
-        host: String, origin: String, app: String, requestInterval: Duration, isUrgent: Bool, size: FileSize = .unknown
+        host: String, origin: String, app: String, requestInterval: Duration, isUrgent: Bool, wasRefused: Bool = false,
+        size: FileSize = .unknown
     ) -> Lane {
         let load = load(of: host)
         return lanes.lane(
             at: load, app: app, requestInterval: load.told(apart: requestInterval), origin: host.isEmpty ? "" : load.told(apart: origin),
-            isUrgent: isUrgent, size: size)
+            isUrgent: isUrgent, wasRefused: wasRefused, size: size)
     }
 
     /// Queues a download, which may start once its host takes it.
@@ -403,7 +404,8 @@ struct HostGate {
         guard let request = requests[id] else { return }
         let ruled = ruledInterval(of: request.origin)
         paces.change(request.origin, creates: true, now: now) { pace in
-            pace.refused(status, startedAt: request.startedAt, retryAfter: retryAfter, by: request.app, ruled: ruled, now: now)
+            pace.refused(
+                status, startedAt: request.startedAt, retryAfter: retryAfter, of: id.download, by: request.app, ruled: ruled, now: now)
         }
         touchOrigin(request.origin)
         guard request.isUrgent, let host = hosts[rules.governing(DownloadURL.host(of: request.origin)).name] else { return }
@@ -412,10 +414,14 @@ struct HostGate {
     }
 
     /// The server answered a request, whatever the answer.
-    mutating func answered(_ id: RequestID, now: WallTime) {
+    ///
+    /// - Parameter isRedirect: the transfer goes on with another request.
+    mutating func answered(_ id: RequestID, isRedirect: Bool = false, now: WallTime) {
         guard let request = requests[id], paces[request.origin] != nil else { return }
         let ruled = ruledInterval(of: request.origin)
-        paces.change(request.origin, now: now) { $0.answered(startedAt: request.startedAt, ruled: ruled, now: now) }
+        paces.change(request.origin, now: now) {
+            $0.answered(id.download, startedAt: request.startedAt, isRedirect: isRedirect, ruled: ruled, now: now)
+        }
         touchOrigin(request.origin)
     }
 

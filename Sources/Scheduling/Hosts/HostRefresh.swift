@@ -81,6 +81,8 @@ extension HostGate {
         let download: DownloadQueue.Ranked
         let claim: HostTurns.Claim
         let turn: UInt64
+        /// The origin refused the download: others of its application and priority go first (`OriginPace.yields`).
+        let yields: Bool
     }
 
     /// In the order of the host's lanes.
@@ -94,7 +96,8 @@ extension HostGate {
             guard hasPlace || mayShare(of: lane), let opens = opens(lane, now: now), opens <= now, let download = lanes.first(of: lane)
             else { return nil }
             let claim = claim(of: lane)
-            return Front(lane: lane, download: download, claim: claim, turn: host.turns.last(claim))
+            let yields = lane.wasRefused && (paces[lanes.origin(of: lane)]?.yields(download.number) ?? false)
+            return Front(lane: lane, download: download, claim: claim, turn: host.turns.last(claim), yields: yields)
         }
     }
 
@@ -109,14 +112,18 @@ extension HostGate {
             }.map(\.lane.id))
     }
 
-    /// Among each application's first download by priority and queue order: the download of the highest priority whose last turn is longest
-    /// ago.
+    /// Among each application's first download by priority, refusal and queue order: the download of the highest priority whose last turn
+    /// is longest ago.
     private func first(of fronts: [Front]) -> Front? {
         var firsts: [String: Front] = [:]
         for front in fronts {
-            let own = front.download
-            let comesFirst =
-                firsts[front.claim.app].map { ($0.download.priority, own.position) < (own.priority, $0.download.position) } ?? true
+            guard let rival = firsts[front.claim.app] else {
+                firsts[front.claim.app] = front
+                continue
+            }
+            let (own, other) = (front.download, rival.download)
+            let (ownYields, otherYields) = (front.yields ? 1 : 0, rival.yields ? 1 : 0)
+            let comesFirst = (other.priority, ownYields, own.position) < (own.priority, otherYields, other.position)
             if comesFirst { firsts[front.claim.app] = front }
         }
         return firsts.values.min { a, b in

@@ -2,8 +2,8 @@ internal import DownloadModel
 
 /// The queued downloads that may start, in lanes, and the applications, which take turns.
 ///
-/// There is a lane for each host and application (and interval, origin and urgency). A lane whose host takes a request now offers its first
-/// download in its application's `ready`. So a choice costs the same with 100,000 queued downloads as with one.
+/// There is a lane for each host and application (and interval, origin, urgency and last refusal). A lane whose host takes a request now
+/// offers its first download in its application's `ready`. So a choice costs the same with 100,000 queued downloads as with one.
 struct Lanes {
     private var queue = DownloadQueue(countsAcrossLanes: true)
     /// The applications that have lanes or active downloads, by name.
@@ -18,16 +18,17 @@ struct Lanes {
     ///
     /// - Parameter requestInterval, origin: as `host` distinguishes them.
     mutating func lane(
-        at host: HostLoad, app: String, requestInterval: Duration, origin: String?, isUrgent: Bool, size: FileSize
+        at host: HostLoad, app: String, requestInterval: Duration, origin: String?, isUrgent: Bool, wasRefused: Bool, size: FileSize
     ) -> Lane {
         let known = host.lanes.first { lane in
             lane.app.name == app && lane.requestInterval == requestInterval && lane.origin == origin && lane.isUrgent == isUrgent
-                && lane.size == size
+                && lane.wasRefused == wasRefused && lane.size == size
         }
         if let known { return known }
         lastID &+= 1
         let lane = Lane(
-            id: lastID, host: host, app: share(of: app), requestInterval: requestInterval, origin: origin, isUrgent: isUrgent, size: size)
+            id: lastID, host: host, app: share(of: app), requestInterval: requestInterval, origin: origin, isUrgent: isUrgent,
+            wasRefused: wasRefused, size: size)
         lane.app.lanes += 1
         host.lanes.append(lane)
         return lane
@@ -125,7 +126,7 @@ struct Lanes {
     func shift(by delta: Duration) { for app in apps.values { app.shift(by: delta) } }
 }
 
-/// Downloads that may start, in queue order. They share application, host, interval, origin and urgency.
+/// Downloads that may start, in queue order. They share application, host, interval, origin, urgency and last refusal.
 final class Lane {
     /// The lane's number in `Lanes`.
     let id: UInt32
@@ -137,6 +138,8 @@ final class Lane {
     let origin: String?
     /// A caller wants these downloads at once: no pause or pace of an origin delays them.
     var isUrgent: Bool
+    /// A server refused these downloads' last requests (429, 503). They have a lane of their own, so that others need not wait behind them.
+    let wasRefused: Bool
     /// The size of the downloads' files. Small files may start when large ones may not.
     let size: FileSize
     fileprivate(set) var count = 0
@@ -144,10 +147,11 @@ final class Lane {
     fileprivate(set) var offered: DownloadNumber?
 
     fileprivate init(
-        id: UInt32, host: HostLoad, app: AppShare, requestInterval: Duration, origin: String?, isUrgent: Bool, size: FileSize
+        id: UInt32, host: HostLoad, app: AppShare, requestInterval: Duration, origin: String?, isUrgent: Bool, wasRefused: Bool,
+        size: FileSize
     ) {
         (self.id, self.host, self.app, self.requestInterval) = (id, host, app, requestInterval)
-        (self.origin, self.isUrgent, self.size) = (origin, isUrgent, size)
+        (self.origin, self.isUrgent, self.wasRefused, self.size) = (origin, isUrgent, wasRefused, size)
     }
 }
 

@@ -4,6 +4,10 @@ public import DownloadModel
 ///
 /// A pause delays the application whose request was refused for as long as the server said. Other applications wait minutes only, so that
 /// no application can block a server for the others for a day.
+///
+/// Some servers refuse one file again and again, and send every other file. So each download slows and pauses the origin once, until the
+/// origin answers that download. A server that limits its requests refuses other downloads, too, and each of them slows the origin. While
+/// the first interval is tried again, every refusal counts.
 public struct OriginPace: Sendable {
     /// The longest wait for a pause that another application caused, counted from the first refusal.
     public static let longestForOthers: Duration = .seconds(300)
@@ -22,6 +26,8 @@ public struct OriginPace: Sendable {
     private static let memory: Duration = .seconds(3600)
     /// At most this many applications' pauses are remembered: the longest ones.
     private static let mostApps = 1024
+    /// At most this many downloads are remembered as having slowed the origin. After that, each may slow the origin once more.
+    private static let mostDownloads = 256
 
     /// The least time between two requests; zero: none.
     public private(set) var interval: Duration = .zero
@@ -40,6 +46,10 @@ public struct OriginPace: Sendable {
     private var othersSince: WallTime?
     private var pausedAt: WallTime?
     private var pacing = HostLoad.Pacing()
+    /// The downloads that have slowed the origin, and that the origin has not answered since.
+    private var slowedBy: Set<DownloadNumber> = []
+    /// Those of them that the origin has refused since its last answer to any download.
+    private var yielding: Set<DownloadNumber> = []
 
     public init() {}
 
@@ -60,16 +70,26 @@ public struct OriginPace: Sendable {
 
     /// The server refused a request of `app` that was started at `start`.
     ///
-    /// - Parameter ruled: the interval of the user's host rule; zero: none.
+    /// - Parameters:
+    ///   - download: the download of the request.
+    ///   - ruled: the interval of the user's host rule; zero: none.
     mutating func refused(
-        _ status: UInt32, startedAt start: WallTime, retryAfter: Duration?, by app: String, ruled: Duration, now: WallTime
+        _ status: UInt32, startedAt start: WallTime, retryAfter: Duration?, of download: DownloadNumber, by app: String, ruled: Duration,
+        now: WallTime
     ) {
+        if slowedBy.contains(download), !isProbing {
+            yielding.insert(download)
+            return
+        }
         self.status = status
         since = since ?? now
         if let retryAfter, retryAfter > .zero { pause(until: now + retryAfter, by: app, refusedAt: now, now: now) }
         answers = 0
         // Requests in flight at the same time are refused together: they count as one refusal.
         if let refusedAt, start <= refusedAt { return }
+        if slowedBy.count >= Self.mostDownloads { (slowedBy, yielding) = ([], []) }
+        slowedBy.insert(download)
+        yielding.insert(download)
         if isProbing { (isProbing, isLimited) = (false, true) }
         if interval == .zero { pacing.passed(now) }
         interval = min(max(Self.firstInterval, max(interval, ruled) * 2), max(Self.mostInterval, ruled))
@@ -88,8 +108,19 @@ public struct OriginPace: Sendable {
         othersUntil = max(othersUntil ?? time, min(until, latest))
     }
 
-    /// The server answered a request that was started at `start`, be it with a file, a redirect or an error like 404.
-    mutating func answered(startedAt start: WallTime, ruled: Duration, now: WallTime) {
+    /// Whether other downloads of its application go before `download`: perhaps the origin sends their files.
+    func yields(_ download: DownloadNumber) -> Bool { yielding.contains(download) }
+
+    /// The server answered a request of `download` that was started at `start`, be it with a file, a redirect or an error like 404.
+    ///
+    /// - Parameter isRedirect: the origin may still refuse the target of the redirect.
+    mutating func answered(
+        _ download: DownloadNumber, startedAt start: WallTime, isRedirect: Bool = false, ruled: Duration, now: WallTime
+    ) {
+        if !isRedirect {
+            slowedBy.remove(download)
+            yielding = []
+        }
         if pausedAt.map({ start > $0 }) ?? true { (pauses, othersUntil, othersSince, pausedAt) = ([:], nil, nil, nil) }
         guard let refusedAt, start > refusedAt else { return }
         if isProbing || now - refusedAt > Self.trustAfter { (isProbing, isLimited) = (false, false) }

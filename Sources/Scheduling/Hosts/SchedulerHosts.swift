@@ -83,7 +83,7 @@ extension Scheduler {
         guard let entry = entries[id.download], entry.owns(id), entry.work == .running, entry.state == .active else { return }
         let origin = origin ?? "http://\(host):80"
         guard gate.requests[id] != nil else { return gate.addFurther(id, to: host, origin: origin, now: now) }
-        if isAnswered { gate.answered(id, now: now) }
+        if isAnswered { gate.answered(id, isRedirect: true, now: now) }
         gate.redirect(id, to: host, origin: origin, now: now)
         unannounced.redirected.append(entry)
     }
@@ -91,7 +91,7 @@ extension Scheduler {
     /// The size of the file of an active download may be known now. If more large files are active than may be, this one continues later.
     func learnSize(of entry: ScheduledDownload, now: WallTime) {
         guard entry.state == .active, entry.work == .running else { return }
-        if gate.learn(entry.fileSize(entry.record), of: entry.number) { applyOwn(.yield, to: entry, now: now) }
+        if gate.learn(entry.fileSize(entry.record), of: entry.number), entry.mayYield { applyOwn(.yield, to: entry, now: now) }
     }
 
     /// So much of a file has arrived that it is large, although no response told its size. The transfer stops only if a later one can
@@ -135,9 +135,13 @@ extension Scheduler {
     func note(_ failure: DownloadFailure, by id: RequestID, now: WallTime) {
         guard let status = failure.httpStatus else { return }
         switch status {
-        case 429, 503: gate.refused(id, status, failure.retryAfter, now: now)
+        case 429, 503:
+            gate.refused(id, status, failure.retryAfter, now: now)
+            entries[id.download]?.wasRefused = true
         case 408, 425, 500...: break  // the server is in trouble, which says nothing about its pace
-        default: gate.answered(id, now: now)
+        default:
+            gate.answered(id, now: now)
+            entries[id.download]?.wasRefused = false
         }
     }
 

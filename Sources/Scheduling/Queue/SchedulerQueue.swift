@@ -37,6 +37,11 @@ extension Scheduler {
                     if entry.state == .queued { break }
                     continue
                 }
+                if !entry.record.isWhole, let failure = entry.record.failureOfRepetition {
+                    applyOwn(.interrupt(failure), to: entry, now: now)
+                    refreshHosts(now: now)
+                    continue
+                }
                 guard applyOwn(entry.record.isWhole ? .startWhole : .start, to: entry, now: now) else { break }
                 refreshHosts(now: now)
             }
@@ -64,6 +69,7 @@ extension Scheduler {
         var isContended = false
         for (number, slot) in gate.slots.all {
             guard let entry = entries[number], let app = gate.lanes.apps[slot.app], app !== owed, app.active > owed.active,
+                entry.mayYield,
                 entry.record.options.priority <= next.priority, gate.isInTheWay(slot)
             else { continue }
             app.charge(now: now)
@@ -94,6 +100,7 @@ extension Scheduler {
             let waiting = host.lanes.lazy.map(\.app.name) + host.hops.lazy.compactMap { self.gate.requests[$0]?.app }
             let own = places(of: request.app, at: host)
             guard waiting.contains(where: { $0 != request.app && places(of: $0, at: host) < own }) else { continue }
+            if !entry.mayYield { continue }
             if isLong(since, now), applyOwn(.yield, to: entry, now: now) {
                 refreshHosts(now: now)
                 return true
@@ -144,12 +151,12 @@ extension Scheduler {
     private func lane(of entry: ScheduledDownload, _ record: DownloadRecord) -> Lane {
         // Among 100,000 downloads, most have the lane of the previous one. A lane that has become empty is no longer valid.
         if let recentLane, recentLane.lane.count > 0, recentLane.origin == entry.origin, !record.isWhole, !entry.isUrgent,
-            recentLane.lane.size == entry.fileSize(record), record.sharesOptions(with: recentLane.record)
+            !entry.wasRefused, recentLane.lane.size == entry.fileSize(record), record.sharesOptions(with: recentLane.record)
         {
             return recentLane.lane
         }
         let lane = findLane(of: entry)
-        let isPlain = record.options.requestInterval == nil && !record.isWhole && !entry.isUrgent
+        let isPlain = record.options.requestInterval == nil && !record.isWhole && !entry.isUrgent && !entry.wasRefused
         recentLane = isPlain ? RecentLane(record: record, origin: entry.origin, lane: lane) : nil
         return lane
     }
@@ -159,7 +166,7 @@ extension Scheduler {
         // A whole part file needs no request.
         return gate.lane(
             host: entry.record.isWhole ? "" : entry.host, origin: entry.origin, app: options.app,
-            requestInterval: options.requestInterval ?? .zero, isUrgent: entry.isUrgent,
+            requestInterval: options.requestInterval ?? .zero, isUrgent: entry.isUrgent, wasRefused: entry.wasRefused,
             size: entry.record.isWhole ? .small : entry.fileSize(entry.record))
     }
 

@@ -20,6 +20,8 @@ public enum RetryPolicy {
     ///   being offline.
     /// - A full disk and a missing folder are waited for without counting. If the needed space is unknown (a quota), the back-off grows
     ///   with each attempt.
+    /// - If the host does not exist, at most `retriesOfMissingHost` retries follow. With bytes on disk, the host has existed, so the other
+    ///   rules apply.
     /// - If the desktop did not name the proxy, nothing was sent. The back-off grows with each attempt, but the count stays as it is.
     ///
     /// - Parameters:
@@ -49,8 +51,12 @@ public enum RetryPolicy {
         }
         guard failure.isRetryable else { return (.fail, used) }
         if failure.isLostConnection, madeProgress || record.received > 0 { return (.wait(.retry, until: delayed()), uncounted) }
-        return used < record.options.retries ? (.wait(.retry, until: delayed()), used +| 1) : (.fail, used)
+        let retries = failure.isOfMissingHost ? min(record.options.retries, retriesOfMissingHost) : record.options.retries
+        return used < retries ? (.wait(.retry, until: delayed()), used +| 1) : (.fail, used)
     }
+
+    /// Most retries if the name servers say that the host does not exist: the second follows within three seconds.
+    private static let retriesOfMissingHost: UInt32 = 2
 
     /// From this retry on, the back-off stays at its longest, because 2⁹ s is more than 300 s.
     private static let longestGrowth: UInt32 = 9

@@ -3,9 +3,13 @@ public import DownloadModel
 /// What happens without an event from outside: ends of waits, deadlines, folders and free space.
 extension Scheduler {
     /// When the event `time` is due next; nil: nothing waits for an instant.
-    public var nextWake: WallTime? {
-        let nextHostWake = settings.paused || conditions.isEnding || conditions.isAsleep ? nil : gate.hosts.nextWake()
-        return [nextEntryWake, nextHostWake, sliceAt].compactMap { $0 }.min()
+    public var nextWake: WallTime? { [nextEntryWake, nextHostWake, sliceAt].compactMap { $0 }.min() }
+
+    /// Whether `time` is due for something that needs this process. Secrets that end later than this process end at the next start.
+    var isDueForWork: Bool { dueForWork > 0 || nextHostWake != nil || sliceAt != nil }
+
+    private var nextHostWake: WallTime? {
+        settings.paused || conditions.isEnding || conditions.isAsleep ? nil : gate.hosts.nextWake()
     }
 
     /// When the first download is due. Earlier, if more instants are outdated than one call drops.
@@ -18,13 +22,29 @@ extension Scheduler {
     private static let mostDue = 200
 
     func arm(_ entry: ScheduledDownload) {
-        let time = entry.isRemoved || entry.isCallDue ? nil : entry.record.nextWake
+        guard !entry.isRemoved, !entry.isCallDue else { return disarm(entry) }
+        let record = entry.record
+        let work = record.nextWake
+        countWork(of: entry, work != nil)
+        let time = [work, record.secretsEnd].compactMap { $0 }.min()
         guard time != entry.wakeAt else { return }
         entry.wakeAt = time
         if let time { wakes.insert(time, entry.number) }
     }
 
-    /// Ends due waits, applies due deadlines, drops expired secrets and calls owners.
+    /// Nothing is due for `entry`.
+    func disarm(_ entry: ScheduledDownload) {
+        entry.wakeAt = nil
+        countWork(of: entry, false)
+    }
+
+    private func countWork(of entry: ScheduledDownload, _ isDue: Bool) {
+        guard isDue != entry.isDueForWork else { return }
+        entry.isDueForWork = isDue
+        dueForWork += isDue ? 1 : -1
+    }
+
+    /// Ends due waits, applies due deadlines, drops expired secrets, removes private downloads and calls owners.
     func tick(now: WallTime) {
         var due: [ScheduledDownload] = []
         // Any further due downloads make the next tick due at once.
@@ -39,7 +59,7 @@ extension Scheduler {
                 applyOwn(.expire(.expired(entry.record)), to: entry, now: now)
             } else if case .waiting(_, let until?) = entry.state, until <= now {
                 applyOwn(.ready, to: entry, now: now)
-            } else if entry.state.hasEnded {
+            } else if entry.state.hasEnded, !removePrivate(entry, now: now) {
                 if forgetSecrets(of: entry, now: now) { save(entry) }
                 if let time = entry.record.reminders.nextAt, time <= now { callOwner(entry, now: now) }
             }

@@ -3,15 +3,24 @@ internal import CCurl
 /// An error of libcurl. `FailureMapping` turns it into a `DownloadFailure`.
 package struct CurlError: Error {
     package enum Kind {
-        case resolve, resolveProxy, connect, timeout, certificate, tls, tlsHandshake, reset, nothingReceived, partialFile, http2, coding
+        case resolve, resolveProxy, connect, proxy, timeout, certificate, tls, tlsHandshake, reset, nothingReceived, partialFile, http2,
+            coding
         case writeRefused, aborted, malformedAnswer, noMemory, other
     }
 
     package let kind: Kind
     /// libcurl's text for its code (`curl_easy_strerror`).
     package let text: String
-    /// For TLS errors, the cause in the TLS library's words; empty otherwise.
+    /// The cause in the words of libcurl or its TLS library; may be empty.
     var detail = ""
+    /// The TLS library's number for what is wrong with a certificate (CURLINFO_SSL_VERIFYRESULT); 0: nothing, or unknown.
+    var verifyResult = 0
+    /// Whether the certificate is that of an https proxy.
+    var isOfProxy = false
+    /// What a proxy answered to CONNECT (CURLINFO_HTTP_CONNECTCODE); 0: nothing.
+    var proxyStatus: UInt32 = 0
+    /// Why a SOCKS proxy made no connection: CURLPX_… of curl.h; 0: nothing.
+    var proxyError: UInt32 = 0
     /// The errno of a failed connect, or 0.
     var osError: Int32 = 0
 
@@ -27,7 +36,8 @@ package struct CurlError: Error {
         switch code {
         case CURLE_COULDNT_RESOLVE_HOST: .resolve
         case CURLE_COULDNT_RESOLVE_PROXY: .resolveProxy
-        case CURLE_COULDNT_CONNECT, CURLE_INTERFACE_FAILED, CURLE_PROXY: .connect
+        case CURLE_COULDNT_CONNECT, CURLE_INTERFACE_FAILED: .connect
+        case CURLE_PROXY: .proxy
         case CURLE_OPERATION_TIMEDOUT: .timeout
         case CURLE_PEER_FAILED_VERIFICATION, CURLE_SSL_ISSUER_ERROR, CURLE_SSL_INVALIDCERTSTATUS, CURLE_SSL_PINNEDPUBKEYNOTMATCH:
             .certificate

@@ -6,6 +6,8 @@ struct EasyHandle: ~Copyable {
     private var headers: UnsafeMutablePointer<curl_slist>?
     /// libcurl writes the cause of a failure here; it must outlive the handle's last use.
     private let errorText: UnsafeMutablePointer<CChar>
+    /// Kept until the handle is freed.
+    private var jar: CookieJar?
 
     init() throws(CurlError) {
         guard let raw = easy_init() else { throw CurlError(.noMemory, "curl_easy_init failed") }
@@ -39,6 +41,24 @@ struct EasyHandle: ~Copyable {
         if let headers { check(easy_setopt(raw, CURLOPT_HTTPHEADER, headers)) }
     }
 
+    /// Makes the request a POST with this body, which libcurl copies.
+    func setBody(_ body: [UInt8]) {
+        set(CURLOPT_POSTFIELDSIZE, body.count)
+        // One byte more, because libcurl takes a null pointer for no body.
+        var bytes = body
+        bytes.append(0)
+        let raw = raw
+        let code = bytes.withUnsafeMutableBytes { easy_setopt(raw, CURLOPT_COPYPOSTFIELDS, $0.baseAddress) }
+        check(code)
+    }
+
+    /// Takes the cookies of `jar` into requests, and those of responses into `jar`.
+    mutating func use(_ jar: CookieJar) {
+        self.jar = jar
+        set(CURLOPT_SHARE, jar.share)
+        set(CURLOPT_COOKIEFILE, "")  // reads no file: it turns the cookies on
+    }
+
     private func check(_ code: CURLcode) {
         assert(code == CURLE_OK, "curl_easy_setopt: \(code.rawValue)")
     }
@@ -52,6 +72,20 @@ struct EasyHandle: ~Copyable {
     func number(_ info: CURLINFO) -> Int {
         var value = 0
         return easy_getinfo(raw, info, &value) == CURLE_OK ? value : 0
+    }
+
+    /// The cookies that the handle uses, as lines of the Netscape cookie file format; those in UTF-8.
+    var cookies: [String] {
+        var list: UnsafeMutablePointer<curl_slist>?
+        guard easy_getinfo(raw, CURLINFO_COOKIELIST, &list) == CURLE_OK, let first = list else { return [] }
+        defer { slist_free_all(first) }
+        var lines: [String] = []
+        var next: UnsafeMutablePointer<curl_slist>? = first
+        while let item = next {
+            if let data = item.pointee.data, let line = String(validatingCString: data) { lines.append(line) }
+            next = item.pointee.next
+        }
+        return lines
     }
 
     /// The last connection's socket; nil if the connection was closed.

@@ -9,9 +9,17 @@ package struct ExchangeOptions {
     package var referrer: String?
     package var username: String?
     package var password: String?
+    /// The body, which makes the request a POST; nil: a GET.
+    package var body: [UInt8]?
+    /// The caller's own value for the header Cookie, which follows the cookies of `jar`.
+    package var cookieField: String?
+    /// nil: the exchange keeps no cookies.
+    package var jar: CookieJar?
     var connectTimeoutMilliseconds: Int
     /// A proxy's URL; empty: none. `ProxySettings` chooses the proxy, never libcurl.
     package var proxy = ""
+    /// Whether libcurl reaches the hosts in the environment variable `no_proxy` directly, past `proxy`.
+    package var heedsNoProxy = true
     package var certificateFile: String?
     package var certificateFolder: String?
     /// Whether kept connections must not be used.
@@ -27,8 +35,20 @@ package struct ExchangeOptions {
 
 /// One HTTP exchange: an easy handle in a multi handle, from its creation to its end. Never reused.
 package final class Exchange {
-    /// The size of libcurl's receive buffer. Whatever it is, libcurl delivers at most 16 KiB a call; larger reads cost less CPU.
+    /// The largest size of libcurl's receive buffer, in bytes. Whatever it is, libcurl delivers at most 16 KiB a call; larger reads cost
+    /// less CPU.
     package static let bufferSize = 256 * 1024
+    /// The smallest size, in bytes. An exchange beside many others receives little at a time.
+    private static let leastBufferSize = 32 * 1024
+    /// An exchange gets an equal share of so many bytes. Earlier exchanges keep their larger buffers, so the buffers of 64 exchanges have
+    /// 6 MiB together.
+    private static let sharedBytes = 2 << 20
+
+    /// The size of the receive buffer, in bytes, of an exchange that begins beside so many others. libcurl allocates the buffer once, for
+    /// the whole exchange.
+    ///
+    /// - Parameter others: at least 0.
+    static func bufferSize(beside others: Int) -> Int { min(bufferSize, max(leastBufferSize, sharedBytes / (others &+ 1))) }
 
     package let sink: BodySink
     let multi: MultiHandle
@@ -54,6 +74,8 @@ package final class Exchange {
     var headBytes: UInt64 = 0
     /// Whether libcurl wanted to repeat a request, and was not allowed to.
     var isRepeated = false
+    /// Whether the handle is in the multi handle.
+    private var isAdded = false
 
     /// Starts the exchange: `multi`'s next `perform` makes the first calls to `sink`.
     package init(_ options: ExchangeOptions, sink: BodySink, multi: MultiHandle) throws(CurlError) {
@@ -68,10 +90,11 @@ package final class Exchange {
         configure(options)
         easy.set(CURLOPT_PRIVATE, Unmanaged.passUnretained(self).toOpaque())
         try multi.add(easy.raw)
+        isAdded = true
     }
 
     // The handle leaves the multi handle here; the field is freed after this body.
-    deinit { multi.remove(easy.raw) }
+    deinit { if isAdded { multi.remove(easy.raw) } }
 
     private func configure(_ options: ExchangeOptions) {
         let context = Unmanaged.passUnretained(sink).toOpaque()
@@ -83,7 +106,7 @@ package final class Exchange {
         easy.set(CURLOPT_QUICK_EXIT, 1)  // a dropped exchange does not wait for its name look-up
         easy.set(CURLOPT_HTTP_VERSION, Int(options.ownsConnection ? CURL_HTTP_VERSION_1_1 : CURL_HTTP_VERSION_2TLS))
         easy.set(CURLOPT_SSLVERSION, todoku_curl_tls_1_2)
-        easy.set(CURLOPT_BUFFERSIZE, Exchange.bufferSize)
+        easy.set(CURLOPT_BUFFERSIZE, Exchange.bufferSize(beside: multi.exchanges))
         easy.set(CURLOPT_CONNECTTIMEOUT_MS, options.connectTimeoutMilliseconds)
         easy.set(CURLOPT_TCP_KEEPALIVE, 1)
         if isFresh { easy.set(CURLOPT_FRESH_CONNECT, 1) }
@@ -91,6 +114,7 @@ package final class Exchange {
         easy.set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
         easy.set(CURLOPT_DISALLOW_USERNAME_IN_URL, 1)
         easy.set(CURLOPT_PROXY, options.proxy)
+        if !options.heedsNoProxy { easy.set(CURLOPT_NOPROXY, "") }  // without this option, libcurl reads `no_proxy` by itself
         easy.set(CURLOPT_USERAGENT, options.userAgent)
         if let referrer = options.referrer { easy.set(CURLOPT_REFERER, referrer) }
         if options.username != nil || options.password != nil {
@@ -98,6 +122,9 @@ package final class Exchange {
             easy.set(CURLOPT_USERNAME, options.username ?? "")
             easy.set(CURLOPT_PASSWORD, options.password ?? "")
         }
+        if let body = options.body { easy.setBody(body) }
+        if let jar = options.jar { easy.use(jar) }
+        if let field = options.cookieField { easy.set(CURLOPT_COOKIE, field) }
         if let file = options.certificateFile { easy.set(CURLOPT_CAINFO, file) }
         if let folder = options.certificateFolder { easy.set(CURLOPT_CAPATH, folder) }
         // Set the field here instead of CURLOPT_ACCEPT_ENCODING. With that option libcurl would decode a body that is coded nevertheless,
@@ -134,12 +161,16 @@ package final class Exchange {
         return UInt32(exactly: easy.number(CURLINFO_LOCAL_PORT)).flatMap { $0 > 0 ? $0 : nil }
     }
 
+    /// The bytes that the other side's kernel has confirmed on the connection of the request, since it was made; 0 if unknown.
+    package var acknowledged: UInt64 { socket.map { todoku_socket_acknowledged($0) } ?? 0 }
+
     fileprivate func complete(_ error: CurlError) -> CurlError {
         var error = error
-        switch error.kind {
-        case .certificate, .tls, .tlsHandshake: error.detail = easy.errorDetail
-        default: break
-        }
+        error.detail = easy.errorDetail
+        error.verifyResult = easy.number(CURLINFO_SSL_VERIFYRESULT)
+        error.isOfProxy = easy.number(CURLINFO_PROXY_SSL_VERIFYRESULT) != 0
+        error.proxyStatus = UInt32(clamping: easy.number(CURLINFO_HTTP_CONNECTCODE))
+        error.proxyError = UInt32(clamping: easy.number(CURLINFO_PROXY_ERROR))
         error.osError = Int32(truncatingIfNeeded: easy.number(CURLINFO_OS_ERRNO))
         return error
     }

@@ -1,9 +1,12 @@
 internal import CCurl
 internal import CSystem
+internal import DownloadModel
 
 /// A libcurl multi handle, which drives the exchanges added to it. Used by one thread.
 package final class MultiHandle {
     private let raw: UnsafeMutableRawPointer
+    /// The number of exchanges whose handle is in this one.
+    private(set) var exchanges = 0
     var sockets = KnownSockets()
     /// Targets with a surplus (`KeptConnections`): no connection to them is used twice.
     private var distrusted: Set<String> = []
@@ -33,9 +36,14 @@ package final class MultiHandle {
     func add(_ easy: UnsafeMutableRawPointer) throws(CurlError) {
         let code = multi_add_handle(raw, easy)
         if code != CURLM_OK { throw CurlError(.other, "curl_multi_add_handle failed with \(code.rawValue)") }
+        exchanges +|= 1
     }
 
-    func remove(_ easy: UnsafeMutableRawPointer) { _ = multi_remove_handle(raw, easy) }
+    /// - Parameter easy: a handle that `add` has taken.
+    func remove(_ easy: UnsafeMutableRawPointer) {
+        _ = multi_remove_handle(raw, easy)
+        exchanges -|= 1
+    }
 
     /// Sends and receives without waiting, then passes each exchange that has ended to `ended`.
     package func perform(_ ended: (Exchange, CurlError?) -> Void) {

@@ -9,9 +9,17 @@ package enum FailureMapping {
         -> DownloadFailure
     {
         let through = proxy ? " through the proxy" : ""
+        func secure(_ cause: ConnectionFault.Cause) -> DownloadFailure {
+            DownloadFailure(
+                .tls, "A secure connection to \(host) cannot be made\(through): \(cause.words).", host: host, isRetryable: cause.isRetryable
+            )
+        }
         if isOffline(error, host: host) {
             return DownloadFailure(
                 .network, "\(host) cannot be reached: there is no network.", host: host, isRetryable: true, wait: .offline)
+        }
+        if proxy, error.proxyStatus >= 300, [.reset, .connect].contains(error.kind) {
+            return refusedByProxy(error.proxyStatus, host: host)
         }
         switch error.kind {
         case .resolve:
@@ -19,21 +27,27 @@ package enum FailureMapping {
                 .network, "The address of \(host) cannot be found; check the URL and the network.", host: host, isRetryable: true)
         case .resolveProxy:
             return DownloadFailure(
-                .network, "The address of the proxy cannot be found; check the proxy settings.", host: host, isRetryable: true)
+                .network, "The address of the proxy cannot be found; check the proxy settings or the option proxy.", host: host,
+                isRetryable: true)
         case .connect:
             let reason = error.osError == 0 ? "no connection" : String(cString: strerror(error.osError))
             return DownloadFailure(.network, "\(host) cannot be reached\(through): \(reason).", host: host, isRetryable: true)
+        case .proxy:
+            let cause =
+                ConnectionFault.socks(error) ?? ConnectionFault.Cause(ConnectionFault.libraryText(error), isRetryable: true)
+            return DownloadFailure(
+                .network, "\(host) cannot be reached through the proxy: \(cause.words).", host: host, isRetryable: cause.isRetryable)
         case .timeout: return timeout(host: host, after: stallTimeout, madeProgress: madeProgress)
         case .certificate:
-            return DownloadFailure(.tls, "The certificate of \(host) cannot be trusted: \(cause(error)).", host: host)
-        case .tls:
-            return DownloadFailure(.tls, "A secure connection to \(host) cannot be set up: \(cause(error)).", host: host)
-        case .tlsHandshake:
+            let owner = error.isOfProxy ? "the proxy" : host
             return DownloadFailure(
-                .tls, "A secure connection to \(host) cannot be made: \(cause(error)).", host: host, isRetryable: true)
+                .tls, "The certificate of \(owner) cannot be trusted: \(ConnectionFault.certificate(error)).", host: host)
+        case .tls: return secure(ConnectionFault.handshake(error, isRetryable: false))
+        case .tlsHandshake: return secure(ConnectionFault.handshake(error, isRetryable: true))
         case .nothingReceived:
             return DownloadFailure(.network, "\(host) closed the connection without an answer.", host: host, isRetryable: true)
         case .reset:
+            if let cause = ConnectionFault.known(error), !cause.isRetryable { return secure(cause) }
             return DownloadFailure(.network, "The connection to \(host) broke\(through).", host: host, isRetryable: true)
         case .http2:
             return DownloadFailure(.network, "The HTTP/2 connection to \(host) broke.", host: host, isRetryable: true)
@@ -46,6 +60,30 @@ package enum FailureMapping {
         case .writeRefused, .aborted, .other:
             return DownloadFailure(.network, "The transfer from \(host) failed: \(error.text).", host: host, isRetryable: true)
         }
+    }
+
+    /// The failure of a request to a host that does not exist, according to the name servers: mistyped, most likely.
+    package static func missingHost(_ host: String) -> DownloadFailure {
+        var failure = DownloadFailure(
+            .network, "There is no host with the name \(host); check the URL.", host: host, isRetryable: true)
+        failure.isOfMissingHost = true
+        return failure
+    }
+
+    private static let proxyAdvice = "give its user name and password in the proxy settings or the option proxy"
+
+    /// The failure of a request whose proxy did not connect to the server (RFC 9110, section 9.3.6).
+    private static func refusedByProxy(_ status: UInt32, host: String) -> DownloadFailure {
+        let phrase = phrases[status].map { " (\($0))" } ?? ""
+        let advice =
+            switch status {
+            case 407: "; \(proxyAdvice)"
+            case 403: "; its rules do not allow the connection"
+            default: ""
+            }
+        return DownloadFailure(
+            .network, "\(host) cannot be reached: the proxy answered \(status)\(phrase)\(advice).", host: host,
+            isRetryable: DownloadFailure.isRetryable(status: status))
     }
 
     /// Whether the cause is that this machine has no network, so that the error says nothing about the host. Sends nothing.
@@ -82,18 +120,14 @@ package enum FailureMapping {
         let status = head.status
         let phrase = phrases[status].map { " (\($0))" } ?? ""
         let message =
-            (200...299).contains(status)
-            ? "The server \(host) answered \(status)\(phrase), which carries no file." : "The server \(host) answered \(status)\(phrase)."
+            switch status {
+            case 200...299: "The server \(host) answered \(status)\(phrase), which carries no file."
+            case 407: "The proxy for \(host) answered \(status)\(phrase); \(proxyAdvice)."
+            default: "The server \(host) answered \(status)\(phrase)."
+            }
         return DownloadFailure(
             .httpStatus, message, httpStatus: status, host: host, isRetryable: DownloadFailure.isRetryable(status: status),
             retryAfter: head.text("retry-after").flatMap { RetryAfter.delay($0, now: now) })
-    }
-
-    /// The TLS library's text without its full stop.
-    private static func cause(_ error: CurlError) -> String {
-        var text = error.detail.isEmpty ? error.text : error.detail
-        while let last = text.last, last == "." || last == "\n" { text.removeLast() }
-        return text
     }
 
     /// Reason phrases of RFC 9110 §15 and RFC 6585 for statuses that a download may get.

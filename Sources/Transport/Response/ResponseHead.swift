@@ -13,6 +13,9 @@ package struct ResponseHead {
     private var isHTTP10 = false
     package private(set) var isComplete = false
     private var bytes = 0
+    /// About the memory that libcurl needs for the cookies of the exchange's responses: their bytes, and `cookieCost` for each.
+    package private(set) var cookieBytes = 0
+    package static let cookieCost = 200
     private var fields: [(name: String, value: [UInt8])] = []
 
     package init() {}
@@ -53,7 +56,9 @@ package struct ResponseHead {
         guard let colon = text.firstIndex(of: UInt8(ascii: ":")) else { return }
         // Lowercase ASCII only, because Unicode lowercases the Kelvin sign to k.
         let name = text[..<colon].map { (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains($0) ? $0 | 0x20 : $0 }
-        fields.append((String(decoding: name, as: UTF8.self), trimmed(text[text.index(after: colon)...])))
+        let value = trimmed(text[text.index(after: colon)...])
+        if name.elementsEqual("set-cookie".utf8) { cookieBytes +|= value.count +| Self.cookieCost }
+        fields.append((String(decoding: name, as: UTF8.self), value))
     }
 
     private func trimmed(_ text: Slice<UnsafeRawBufferPointer>) -> [UInt8] {

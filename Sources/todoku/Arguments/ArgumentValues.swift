@@ -111,5 +111,12 @@ extension DownloadDescription.State: ExpressibleByArgument {
     }
 }
 
-extension ExistingFilePolicy: ExpressibleByArgument {}
+/// The argument of `--if-exists`: the contract's policies, and `ask`, which the command turns into one of them.
+enum ExistingFileChoice: String, CaseIterable, ExpressibleByArgument {
+    case rename, replace, skip, fail, ask
+
+    /// nil: the user is asked.
+    var policy: ExistingFilePolicy? { ExistingFilePolicy(rawValue: rawValue) }
+}
+
 extension NotifyPolicy: ExpressibleByArgument {}

@@ -17,9 +17,9 @@ struct CredentialArguments: ParsableArguments {
     var passwordFile: String?
 
     func validate() throws {
-        if passwordFile != nil, user == nil { throw ValidationError("--password-file needs --user.") }
+        if passwordFile != nil, user == nil { throw ValidationError(catalog.text("%1$s needs %2$s.", "--password-file", "--user")) }
         if passwordFile != nil, user?.contains(":") == true {
-            throw ValidationError("The password is given twice: by --user and by --password-file.")
+            throw ValidationError(catalog.text("The password is given twice: by --user and by --password-file."))
         }
     }
 

@@ -1,5 +1,6 @@
 internal import ArgumentParser
 internal import DownloadModel
+internal import EventLoop
 internal import Glibc
 internal import Localization
 internal import TodokuClient
@@ -19,8 +20,8 @@ struct RequestArguments: ParsableArguments {
     @Option(help: .option(\.fileName, "name"))
     var filename: String?
 
-    @Option(help: .option(\.ifExists))
-    var ifExists: ExistingFilePolicy?
+    @Option(help: "What to do if the name is taken (default: rename, to “name (1)”); ask asks at the terminal.")
+    var ifExists: ExistingFileChoice?
 
     @Option(help: .option(\.extract, "folder"), completion: .directory)
     var extract: ExtractArgument?
@@ -37,6 +38,18 @@ struct RequestArguments: ParsableArguments {
         transform: RequestArguments.parseHeader)
     var header: [HeaderField] = []
 
+    @Option(help: .option(\.cookies, "file"), completion: .file())
+    var loadCookies: String?
+
+    @Option(help: .option(\.postData, "text"))
+    var postData: String?
+
+    @Option(help: ArgumentHelp("Send the bytes of a file as --post-data.", valueName: "file"), completion: .file())
+    var postFile: String?
+
+    @Option(help: .option(\.postType, "type"))
+    var postType: String?
+
     @Option(help: .option(\.userAgent))
     var userAgent: String?
 
@@ -44,6 +57,10 @@ struct RequestArguments: ParsableArguments {
     var referrer: String?
 
     @OptionGroup var login: CredentialArguments
+
+    /// Read in `check` instead of by ArgumentParser, whose errors repeat the value: it may contain a password.
+    @Option(help: .option(\.proxy, "url"))
+    var proxy: String?
 
     @Option(help: .option(\.checksum, "checksum"))
     var checksum: String?
@@ -85,6 +102,9 @@ struct RequestArguments: ParsableArguments {
 
     @Flag(help: .option(\.onlyIfChanged))
     var onlyIfChanged = false
+
+    @Flag(name: .customLong("private"), help: .option(\.isPrivate))
+    var isPrivate = false
 
     @Option(help: .option(\.activate, "name"))
     var activate: String?
@@ -163,51 +183,97 @@ struct RequestArguments: ParsableArguments {
     }
 
     /// For the command's `validate`: options that name one file need a single URL.
-    func check(urls: [String]) throws {
+    ///
+    /// - Parameter mayAsk: the command asks for `--if-exists ask`.
+    func check(urls: [String], mayAsk: Bool = false) throws {
         if let option = urls.count > 1 ? optionsOfOne.first : nil {
-            throw ValidationError("--\(option) is for one URL, but \(urls.count) are given.")
+            throw ValidationError(catalog.text("%1$s is for one URL, but %2$s are given.", "--\(option)", String(urls.count)))
         }
-        try check()
+        try check(mayAsk: mayAsk)
     }
 
     /// For `validate` of a command that queues a list.
-    func checkForList() throws {
-        if let option = optionsOfOne.first { throw ValidationError("--\(option) is for one URL, not for a list.") }
-        try check()
+    ///
+    /// - Parameter mayNameFolders: the list itself may name folders.
+    func checkForList(mayNameFolders: Bool = false) throws {
+        if let option = optionsOfOne.first { throw ValidationError(catalog.text("%1$s is for one URL, not for a list.", "--\(option)")) }
+        try check(mayNameFolders: mayNameFolders)
     }
 
-    private func check() throws {
+    private func check(mayNameFolders: Bool = false, mayAsk: Bool = false) throws {
         if output != nil, directory != nil || filename != nil {
-            throw ValidationError("--output already gives the folder and the name; leave --directory and --filename out.")
+            throw ValidationError(
+                catalog.text("--output already gives the folder and the name; leave --directory and --filename out."))
         }
         if extract?.isPath == true, output != nil || directory != nil {
-            throw ValidationError("--extract with a path already gives the folder; leave --output and --directory out.")
+            throw ValidationError(
+                catalog.text("--extract with a path already gives the folder; leave --output and --directory out."))
         }
-        if parents, output == nil, directory == nil { throw ValidationError("--parents needs --output or --directory.") }
-        if token != nil, app == nil { throw ValidationError("--token needs --app.") }
+        if parents, output == nil, directory == nil, !mayNameFolders {
+            throw ValidationError(catalog.text("%1$s needs %2$s or %3$s.", "--parents", "--output", "--directory"))
+        }
+        if ifExists == .ask { try checkQuestion(mayAsk) }
+        if postData != nil, postFile != nil {
+            throw ValidationError(catalog.text("The body is given twice: by --post-data and by --post-file."))
+        }
+        if postType != nil, postData == nil, postFile == nil {
+            throw ValidationError(catalog.text("%1$s needs %2$s or %3$s.", "--post-type", "--post-data", "--post-file"))
+        }
+        if [loadCookies, postFile, login.passwordFile].count(where: { $0 == "-" }) > 1 {
+            throw ValidationError(
+                catalog.text("Standard input gives one file only; --load-cookies, --post-file and --password-file share it."))
+        }
+        if token != nil, app == nil { throw ValidationError(catalog.text("%1$s needs %2$s.", "--token", "--app")) }
         if let checksum {
-            do throws(Refusal) { _ = try Checksum(checksum) } catch { throw ValidationError(error.message) }
+            do throws(Refusal) { _ = try Checksum(checksum) } catch {
+                throw ValidationError(catalog.explanation(name: error.name.busName, error.message))
+            }
+        }
+        if let proxy {
+            do throws(Refusal) { _ = try ProxyAddress(proxy) } catch {
+                throw ValidationError(catalog.explanation(name: error.name.busName, CommandWords.replacingKeys(in: error.message)))
+            }
         }
         if output == "-" {
-            throw ValidationError("Standard output is no file that the service could write. Write instead: cat \"$(todoku fetch URL)\"")
+            throw ValidationError(
+                catalog.text("Standard output is no file that the service could write. Write instead: cat \"$(todoku fetch URL)\""))
         }
-        if let output, LocalPath.isFolder(output) { throw ValidationError("“\(output)” is a folder; give it as --directory.") }
-        if let output, try LocalPath.split(output) == nil { throw ValidationError("--output “\(output)” does not end in a file name.") }
+        if let output, LocalPath.isFolder(output) {
+            throw ValidationError(catalog.text("“%1$s” is a folder; give it as --directory.", output))
+        }
+        if let output, try LocalPath.split(output) == nil {
+            throw ValidationError(catalog.text("--output “%1$s” does not end in a file name.", output))
+        }
+    }
+
+    private func checkQuestion(_ mayAsk: Bool) throws {
+        guard mayAsk else {
+            throw ValidationError(
+                catalog.text("--if-exists ask is for todoku get and todoku add; use rename, replace, skip or fail."))
+        }
+        guard extract == nil else {
+            throw ValidationError(catalog.text("--if-exists ask does not go with --extract; use rename, skip or fail."))
+        }
+        guard Terminal.canAsk, !CommandLine.arguments.contains("--json") else {
+            throw ValidationError(
+                catalog.text("There is no terminal to ask what to do if the name is taken; use rename, replace, skip or fail."))
+        }
     }
 
     private var optionsOfOne: [String] {
         [
             ("output", output != nil), ("filename", filename != nil), ("checksum", checksum != nil), ("size", size != nil),
-            ("mirror", !mirror.isEmpty), ("piece-hashes", pieceHashes != nil), ("token", token != nil),
-            ("extract=FOLDER", extract?.text != nil),
+            ("post-data", postData != nil), ("post-file", postFile != nil), ("mirror", !mirror.isEmpty),
+            ("piece-hashes", pieceHashes != nil), ("token", token != nil), ("extract=FOLDER", extract?.text != nil),
         ]
         .filter(\.1).map(\.0)
     }
 
     /// Makes the missing folders, if that is asked for.
     ///
-    /// - Throws: if they cannot be made, or if the password can neither be read nor be asked for.
-    func request() throws(CommandFailure) -> DownloadRequest {
+    /// - Parameter urls: the URLs of the downloads, if they are known. They choose among too many cookies.
+    /// - Throws: if the folders cannot be made, if a file cannot be read, or if the password can neither be read nor be asked for.
+    func request(for urls: [String] = []) throws(CommandFailure) -> DownloadRequest {
         var request = DownloadRequest()
         let path = try output.flatMap { text throws(CommandFailure) in try LocalPath.split(text) }
         let folder = try directory.map { text throws(CommandFailure) in try LocalPath.absolute(text) }
@@ -218,8 +284,13 @@ struct RequestArguments: ParsableArguments {
         let (username, password) = try login.read()
         request.set(\.username, to: username)
         request.set(\.password, to: password)
-        request.set(\.ifExists, to: ifExists)
+        if let proxy, let address = try? ProxyAddress(proxy) { request.proxy = address }
+        request.set(\.ifExists, to: ifExists?.policy)
         if !header.isEmpty { request.headers = header }
+        if let loadCookies { request.cookies = try Self.cookies(in: loadCookies, for: urls) }
+        if let postData { request.postData = Array(postData.utf8) }
+        if let postFile { request.postData = try Self.body(in: postFile) }
+        request.set(\.postType, to: postType)
         if !mirror.isEmpty { request.mirrors = mirror }
         if findMirrors { request.findsMirrors = true }
         request.set(\.userAgent, to: userAgent)
@@ -237,6 +308,7 @@ struct RequestArguments: ParsableArguments {
         if notPrivate { request.allowsPrivate = false }
         if allowDowngrade { request.allowsDowngrade = true }
         if onlyIfChanged { request.onlyIfChanged = true }
+        if isPrivate { request.isPrivate = true }
         request.set(\.requestInterval, to: requestInterval)
         request.set(\.activate, to: activate)
         request.set(\.priority, to: priority)
@@ -255,13 +327,32 @@ struct RequestArguments: ParsableArguments {
         request.set(\.sound, to: sound)
         request.set(\.showProgress, to: showProgress)
         request.set(\.desktopID, to: desktopID)
-        for entry in metadata { request.setMetadata(entry.text, for: entry.key) }
+        for entry in metadata { request.metadata[entry.key] = .string(entry.text) }
         return request
+    }
+
+    private static func body(in path: String) throws(CommandFailure) -> [UInt8] {
+        if let bytes = try InputFile.read(path, most: Limits.postBytes) { return bytes }
+        let most = catalog.size(ByteCount(clamping: Limits.postBytes))
+        throw CommandFailure(.usage, catalog.text("“%1$s” is too long for the body of a request: at most %2$s", path, most))
+    }
+
+    /// The cookies of a file for downloads of `urls`.
+    static func cookies(in path: String, for urls: [String]) throws(CommandFailure) -> [Cookie] {
+        let file = try CookieFile(file: path, now: WallTime(microseconds: wallClock()))
+        let (cookies, leftOut) = try file.cookies(for: urls)
+        if leftOut > 0 {
+            Output.complain(
+                catalog.text(
+                    "“%1$s” has more cookies than a download may have; those of the same site are sent (%2$s of %3$s)", path,
+                    catalog.count(cookies.count), catalog.count(file.cookies.count)))
+        }
+        return cookies
     }
 
     @Sendable static func parseHeader(_ text: String) throws -> HeaderField {
         guard let colon = text.firstIndex(of: ":"), colon > text.startIndex else {
-            throw ValidationError("“\(text)” is not a header; write it like 'Accept: text/html'.")
+            throw ValidationError(catalog.text("“%1$s” is not a header; write it like 'Accept: text/html'.", text))
         }
         let value = text[text.index(after: colon)...].drop { $0 == " " || $0 == "\t" }
         return HeaderField(name: String(text[..<colon]), value: String(value))
@@ -269,21 +360,24 @@ struct RequestArguments: ParsableArguments {
 
     @Sendable static func parsePriority(_ text: String) throws -> Int32 {
         if let priority = Int32(text) { return priority }
-        throw ValidationError("“\(text)” is not a priority; write a whole number such as 10 or -1. A higher number starts first.")
+        throw ValidationError(
+            catalog.text("“%1$s” is not a priority; write a whole number such as 10 or -1. A higher number starts first.", text))
     }
 
     @Sendable static func parsePieceHashes(_ text: String) throws -> PieceHashes {
-        do throws(Refusal) { return try PieceHashes(text) } catch { throw ValidationError(error.message) }
+        do throws(Refusal) { return try PieceHashes(text) } catch {
+            throw ValidationError(catalog.explanation(name: error.name.busName, error.message))
+        }
     }
 
     @Sendable static func parseDesktopID(_ text: String) throws -> DesktopID {
         if let id = DesktopID(text) { return id }
-        throw ValidationError("“\(text)” is not the name of a desktop entry; write it like org.example.App.")
+        throw ValidationError(catalog.text("“%1$s” is not the name of a desktop entry; write it like org.example.App.", text))
     }
 
     @Sendable static func parseMetadata(_ text: String) throws -> KeptText {
         guard let equals = text.firstIndex(of: "="), equals > text.startIndex else {
-            throw ValidationError("“\(text)” is not metadata; write it like key=value.")
+            throw ValidationError(catalog.text("“%1$s” is not metadata; write it like key=value.", text))
         }
         return KeptText(key: String(text[..<equals]), text: String(text[text.index(after: equals)...]))
     }

@@ -49,14 +49,16 @@ struct AssetAdd: ParsableCommand {
 
     private func key() throws -> AssetKey {
         let parts = asset.split(separator: "/", omittingEmptySubsequences: false).map(String.init)
-        guard parts.count == 2 else { throw ValidationError("An asset is named by APP/NAME.") }
-        do throws(Refusal) { return try AssetKey(app: parts[0], name: parts[1]) } catch { throw ValidationError(error.message) }
+        guard parts.count == 2 else { throw ValidationError(catalog.text("An asset is named by APP/NAME.")) }
+        do throws(Refusal) { return try AssetKey(app: parts[0], name: parts[1]) } catch {
+            throw ValidationError(catalog.explanation(name: error.name.busName, error.message))
+        }
     }
 
     private func bytes() throws -> [UInt8] {
         guard let publicKey else { return [] }
         guard let checksum = try? Checksum("sha256:\(publicKey)") else {
-            throw ValidationError("--public-key must be 64 hexadecimal digits.")
+            throw ValidationError(catalog.text("--public-key must be 64 hexadecimal digits."))
         }
         return checksum.digest
     }

@@ -15,9 +15,13 @@ struct PackArguments: ParsableArguments {
 
     func validate() throws {
         guard let level else { return }
-        guard let levels = compression.levels else { throw ValidationError("An archive without compression has no --level.") }
+        guard let levels = compression.levels else {
+            throw ValidationError(catalog.text("An archive without compression has no --level."))
+        }
         guard levels.contains(level) else {
-            throw ValidationError("--level of \(compression.rawValue) is \(levels.lowerBound) to \(levels.upperBound).")
+            throw ValidationError(
+                catalog.text(
+                    "--level of %1$s is %2$s to %3$s.", compression.rawValue, String(levels.lowerBound), String(levels.upperBound)))
         }
     }
 
@@ -29,7 +33,7 @@ struct PackArguments: ParsableArguments {
     static func signingKey(at path: String) throws(CommandFailure) -> SigningKey {
         let file = try LocalPath.absolute(path)
         let (key, isShared) = try CommandFailure.packing { () throws(PackingError) in try SigningKey.read(file) }
-        if isShared { Output.complain("others may read the private key “\(path)”; “chmod 600” prevents that") }
+        if isShared { Output.complain(catalog.text("others may read the private key “%1$s”; “chmod 600” prevents that", path)) }
         return key
     }
 }
@@ -74,13 +78,13 @@ struct AssetPack: ParsableCommand {
     private func instant() throws -> WallTime? {
         if let timestamp {
             guard let instant = timestamp == "now" ? WallTime(microseconds: wallClock()) : ManifestTime.parse(timestamp) else {
-                throw ValidationError("--timestamp is “now”, or an instant such as 2026-11-24T18:30:00Z.")
+                throw ValidationError(catalog.text("--timestamp is “now”, or an instant such as 2026-11-24T18:30:00Z."))
             }
             return instant
         }
         guard let text = getenv("SOURCE_DATE_EPOCH").map({ String(cString: $0) }), !text.isEmpty else { return nil }
         guard let seconds = UInt64(text), seconds < 1 << 37 else {
-            throw ValidationError("SOURCE_DATE_EPOCH is not a number of seconds since 1970.")
+            throw ValidationError(catalog.text("SOURCE_DATE_EPOCH is not a number of seconds since 1970."))
         }
         return WallTime(microseconds: seconds *| 1_000_000)
     }
@@ -88,7 +92,7 @@ struct AssetPack: ParsableCommand {
     func run() throws {
         let instant = try instant()
         let packed = Program.require(json: json.json) { () throws(CommandFailure) in try pack(instant) }
-        for warning in packed.warnings { Output.complain("warning: \(warning)") }
+        for warning in packed.warnings { Output.complain(catalog.text("warning: %1$s", warning)) }
         guard !quiet else { return }
         let paths = [packed.archive, packed.signature, packed.manifest].compactMap(\.self)
         Output.write(json.json ? packed.json.text + "\n" : paths.map { "\($0)\n" }.joined())

@@ -4,6 +4,7 @@ internal import EventLoop
 internal import Glibc
 internal import Localization
 internal import Packing
+internal import Rehearsal
 internal import TodokuClient
 
 struct AssetServe: ParsableCommand {
@@ -35,7 +36,7 @@ struct AssetServe: ParsableCommand {
         }
         SignalSource.block([SIGINT, SIGTERM, SIGHUP])  // block before the first thread starts
         BusActor.runMain {
-            let rehearsal = Rehearsal(self, source, key)
+            let rehearsal = UpdateRehearsal(self, source, key)
             do throws(PackingError) { try await rehearsal.begin() } catch {
                 rehearsal.end()
                 Program.finish(Program.report(CommandFailure(.refused, error.message), json: false))
@@ -45,7 +46,7 @@ struct AssetServe: ParsableCommand {
 }
 
 /// A served folder. If it is not packed, its files are watched, and packed into a temporary folder.
-@BusActor private final class Rehearsal {
+@BusActor private final class UpdateRehearsal {
     /// Time between two looks at the files. A look takes at most a twentieth of the time.
     private static let interval: Duration = .seconds(1)
 
@@ -53,7 +54,7 @@ struct AssetServe: ParsableCommand {
     private let source: String
     private let key: SigningKey?
     private var temporary: String?
-    private var server: RehearsalServer?
+    private var server: FolderServer?
     private var signals: SignalSource?
     /// The state of the files when they were packed, and when they were last looked at.
     private var packed: FolderState?
@@ -78,9 +79,12 @@ struct AssetServe: ParsableCommand {
             manifests = ["\(name).json"]
         }
         let isQuiet = command.quiet
-        let server = try RehearsalServer(temporary ?? source, port: command.port) { line, status in
-            if !isQuiet { Output.write("\(line) \(status)\n") }
-        }
+        let server: FolderServer
+        do throws(RehearsalError) {
+            server = try FolderServer(temporary ?? source, port: command.port) { line, status in
+                if !isQuiet { Output.write("\(line) \(status)\n") }
+            }
+        } catch { throw PackingError(error.message) }
         self.server = server
         for manifest in manifests { tell("http://127.0.0.1:\(server.port)/\(percentEncoded(manifest))", manifest) }
         if temporary != nil { look(after: Self.interval) }

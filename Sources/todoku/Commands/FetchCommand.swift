@@ -29,7 +29,7 @@ struct FetchCommand: ParsableCommand {
     func validate() throws { try request.check(urls: [url]) }
 
     func run() throws {
-        let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request() }
+        let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request(for: [url]) }
         Program.run(json: output.json) { client in
             do throws(ClientError) {
                 let file = try await client.fetch(url, request)

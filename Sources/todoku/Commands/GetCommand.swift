@@ -1,6 +1,7 @@
 internal import ArgumentParser
 internal import EventLoop
 internal import Glibc
+internal import Localization
 internal import TodokuClient
 
 struct GetCommand: ParsableCommand {
@@ -12,9 +13,16 @@ struct GetCommand: ParsableCommand {
 
             Ctrl-C ends the command at once, and leaves the downloads to the service. “todoku cancel” cancels them.
 
+            \(TakenNames.discussion)
+
+            \(ExecArguments.discussion)
+
             EXAMPLES:
               todoku get https://example.org/file.iso
+              todoku get --exec 'tar -tzf' https://example.org/a.tar.gz
+              todoku get --exec 'mv "$1" /srv/incoming/' https://example.org/file.iso
               todoku get -o /tmp/page.html --if-exists replace https://example.org/
+              todoku get --if-exists ask https://example.org/list.txt
               todoku get --checksum sha256:9f86d0… --retries 3 https://example.org/a.tar.gz
               todoku get --user me --password-file secret https://example.org/private.pdf
               todoku get --extract https://example.org/a.tar.gz
@@ -25,16 +33,18 @@ struct GetCommand: ParsableCommand {
     var urls: [String]
 
     @OptionGroup(title: "Request") var request: RequestArguments
+    @OptionGroup var exec: ExecArguments
     @OptionGroup var output: OutputArguments
     @Flag(name: .shortAndLong, help: "Print errors only.") var quiet = false
 
-    func validate() throws { try request.check(urls: urls) }
+    func validate() throws { try request.check(urls: urls, mayAsk: true) }
 
     func run() throws {
-        let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request() }
+        let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request(for: urls) }
         SignalSource.block([SIGINT])  // block before the first thread starts
         Program.run(json: output.json) { client in
-            let follower = Follower(client, display: Follower.display(json: output.json, quiet: quiet))
+            let display = Follower.display(json: output.json, quiet: quiet)
+            let follower = Follower(client, display: display, exec: exec, json: output.json)
             let interrupt = Interrupt(follower)
             let (queued, refused) = try await queue(client, request, follower)
             let ended = queued.isEmpty ? .success : try await follower.follow(queued)
@@ -49,9 +59,10 @@ struct GetCommand: ParsableCommand {
     ) async throws -> ([DownloadReference], ExitStatus) {
         var queued: [DownloadReference] = []
         var status = ExitStatus.success
+        let names = TakenNames(client, self.request, isQuiet: quiet || output.json)
         for (index, url) in urls.enumerated() {
             do throws(ClientError) {
-                let download = try await client.download(url, request)
+                let download = try await client.download(url, try await names.withAnswer(request, for: url))
                 if !queued.contains(download) { queued.append(download) }
                 follower.queued(download)
             } catch {
@@ -67,7 +78,8 @@ struct AddCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "add", abstract: "Queue downloads, print their numbers, and return.",
         discussion: """
-            Once a number is printed, the download is saved on disk, and no crash loses it.
+            Once a number is printed, the download is saved on disk, and no crash loses it. A command for its end is an option of “todoku wait” \
+            and “todoku watch”.
 
             EXAMPLES:
               todoku add https://example.org/file.iso
@@ -76,6 +88,10 @@ struct AddCommand: ParsableCommand {
               todoku wait "$(todoku add https://example.org/file.iso)"
             """)
 
+    /// Only so that the error can name the command that takes this option.
+    @Option(help: .hidden) var exec: String?
+    @Option(help: .hidden) var execFailed: String?
+
     @Argument(help: ArgumentHelp("URL to download; http or https.", valueName: "url"))
     var urls: [String]
 
@@ -83,15 +99,23 @@ struct AddCommand: ParsableCommand {
     @OptionGroup var output: OutputArguments
     @Flag(name: .shortAndLong, help: "Print errors only.") var quiet = false
 
-    func validate() throws { try request.check(urls: urls) }
+    func validate() throws {
+        if exec != nil || execFailed != nil {
+            throw ValidationError(
+                catalog.text(
+                    "todoku add does not wait for the end; use todoku get --exec COMMAND URL, or todoku wait --exec COMMAND DOWNLOAD."))
+        }
+        try request.check(urls: urls, mayAsk: true)
+    }
 
     func run() throws {
-        let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request() }
+        let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request(for: urls) }
         Program.run(json: output.json) { client in
             var status = ExitStatus.success
+            let names = TakenNames(client, self.request, isQuiet: quiet || output.json)
             for (index, url) in urls.enumerated() {
                 do throws(ClientError) {
-                    let download = try await client.download(url, request)
+                    let download = try await client.download(url, try await names.withAnswer(request, for: url))
                     if !quiet { Output.write((output.json ? download.json.text : download.description) + "\n") }
                 } catch {
                     guard error.cause == .refused else { throw error }

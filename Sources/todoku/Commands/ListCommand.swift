@@ -13,10 +13,13 @@ struct ListCommand: ParsableCommand {
             not ended. A terminal also shows why a download waits or has failed; on a narrow one, columns are left out. If the total size \
             is not known, the size is the number of bytes received so far.
 
+            With --json the list is an array: an object for each download, then one for each batch, without the member “download”.
+
             EXAMPLES:
               todoku list
               todoku list --state failed --state cancelled
               todoku list --all --json
+              todoku list --json | jq '.[] | select(.download).state'
             """)
 
     /// How long ended downloads are listed by default, in microseconds.
@@ -48,6 +51,13 @@ struct ListCommand: ParsableCommand {
         return query == DownloadQuery() ? catalog.text("There are no downloads.") : catalog.text("There are no such downloads.")
     }
 
+    /// The downloads, then the batches, which have no member `download`.
+    static func json(_ downloads: [DownloadDescription], _ batches: [BatchDescription]) -> JSON {
+        var objects = downloads.map { JSON.object($0.json) }
+        objects.append(contentsOf: batches.map { JSON.object($0.json) })
+        return .array(objects)
+    }
+
     func run() throws {
         Program.run(json: output.json) { client in
             let query = DownloadQuery(app: app, tag: tag, states: state.isEmpty ? nil : Set(state), batch: batch)
@@ -57,10 +67,6 @@ struct ListCommand: ParsableCommand {
                 let oldest = Self.oldest(now: wallClock())
                 downloads.removeAll { $0.state.hasEnded && ($0.endedAt?.microseconds ?? 0) < oldest }
             }
-            if output.json {
-                Output.write(JSON.array(downloads.map { .object($0.json) }).text + "\n")
-                return .success
-            }
             var batches: [BatchDescription] = []
             if query == DownloadQuery() {
                 for batch in try await client.batches(hasEnded: all ? nil : false) {
@@ -68,6 +74,10 @@ struct ListCommand: ParsableCommand {
                         guard error.cause == .unknownDownload else { throw error }  // otherwise it was removed meanwhile
                     }
                 }
+            }
+            if output.json {
+                Output.write(Self.json(downloads, batches).text + "\n")
+                return .success
             }
             let width = Terminal.current?.columns
             let status: ServiceStatus?

@@ -39,20 +39,23 @@ struct MetalinkCommand: ParsableCommand {
 
     func validate() throws {
         try request.checkForList()
-        if file == "-", request.login.passwordFile == "-" {
-            throw ValidationError("Standard input gives the document, so it cannot give the password; use a file for one of them.")
+        if file == "-", request.login.passwordFile == "-" || request.loadCookies == "-" {
+            throw ValidationError(
+                catalog.text(
+                    "Standard input gives the document, so it cannot give the password or cookies; use a file for one of them."))
         }
         // They would go to all servers that the document names.
         if isURL, request.login.user != nil || request.referrer != nil || !request.header.isEmpty {
-            throw ValidationError(
+            let fault = catalog.text(
                 "Headers, referrer and credentials do not go with the URL of a document; fetch it with todoku get, then give its file.")
+            throw ValidationError(fault)
         }
     }
 
     func run() throws {
         let json = output.json
         let (request, document) = Program.require(json: json) { () throws(CommandFailure) in
-            (try self.request.request(), isURL ? try DocumentFile.empty(for: file) : try DocumentFile(path: file))
+            (try self.request.request(for: isURL ? [file] : []), isURL ? try DocumentFile.empty(for: file) : try DocumentFile(path: file))
         }
         SignalSource.block([SIGINT])  // block before the first thread starts
         Program.run(json: json) { client in
@@ -106,6 +109,10 @@ struct DocumentFile {
         var own = DownloadRequest()
         (own.maxSize, own.notify, own.showProgress) = (ByteCount(Limits.documentBytes), .never, false)
         (own.userAgent, own.allowsPrivate, own.allowsMetered) = (request.userAgent, request.allowsPrivate, request.allowsMetered)
+        own.set(\.proxy, to: request.proxy)
+        // Each cookie goes to its own hosts only, and the log must not have the URL either.
+        if !request.cookies.isEmpty { own.cookies = request.cookies }
+        if request.isPrivate { own.isPrivate = true }
         if !request.app.isEmpty { own.app = request.app }
         let download: DownloadReference
         do throws(ClientError) { download = try await client.download(url, into: descriptor, own) } catch {

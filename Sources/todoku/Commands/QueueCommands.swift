@@ -33,9 +33,9 @@ struct HostCommand: ParsableCommand {
 
     func validate() throws {
         let sets = interval != nil || connections != nil
-        if host == nil, reset { throw ValidationError("--reset needs a host.") }
-        if host == nil, sets || remove { throw ValidationError("--interval, --connections and --remove need a host.") }
-        if sets, remove { throw ValidationError("--remove cannot be combined with --interval or --connections.") }
+        if host == nil, reset { throw ValidationError(catalog.text("--reset needs a host.")) }
+        if host == nil, sets || remove { throw ValidationError(catalog.text("--interval, --connections and --remove need a host.")) }
+        if sets, remove { throw ValidationError(catalog.text("--remove cannot be combined with --interval or --connections.")) }
         if let host { try Self.check(host) }
     }
 
@@ -73,10 +73,11 @@ struct HostCommand: ParsableCommand {
     static func check(_ host: String) throws {
         if host == HostRules.others { return }
         let fromURL = DownloadURL.host(of: host)
-        guard fromURL.isEmpty else { throw ValidationError("“\(host)” is a URL; give only its host: \(fromURL)") }
+        guard fromURL.isEmpty else { throw ValidationError(catalog.text("“%1$s” is a URL; give only its host: %2$s", host, fromURL)) }
         let authority = host.utf8.contains(UInt8(ascii: ":")) ? "[\(host)]" : host
         guard !host.contains(where: { "/@?#[]".contains($0) }), (try? DownloadURL("http://\(authority)/")) != nil else {
-            throw ValidationError("“\(host)” is not a host name; write it like example.org, or give * for all other hosts.")
+            throw ValidationError(
+                catalog.text("“%1$s” is not a host name; write it like example.org, or give * for all other hosts.", host))
         }
     }
 
@@ -147,8 +148,11 @@ struct LimitCommand: ParsableCommand {
     @Sendable static func parseSpeed(_ text: String) throws -> Speed {
         if let number = UInt64(text), (1..<1024).contains(number) {
             throw ValidationError(
-                "“\(text)” would be \(text) bytes per second. A speed has a unit: \(text)K, \(text)M or, if you mean bytes, \(text)B. "
-                    + "A download comes after the speed: todoku limit 500K \(text).")
+                catalog.text(
+                    "%1$s %2$s",
+                    catalog.text(
+                        "“%1$s” would be %1$s bytes per second. A speed has a unit: %1$sK, %1$sM or, if you mean bytes, %1$sB.", text),
+                    catalog.text("A download comes after the speed: todoku limit 500K %1$s.", text)))
         }
         return try Amounts.parseSpeed(text)
     }

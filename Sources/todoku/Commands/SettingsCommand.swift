@@ -1,5 +1,6 @@
 internal import ArgumentParser
 internal import DownloadModel
+internal import Localization
 internal import TodokuClient
 
 struct SettingsCommand: ParsableCommand {
@@ -61,25 +62,27 @@ struct SettingsCommand: ParsableCommand {
     static func setting(_ name: Name, _ value: String) throws -> ServiceSetting {
         func count() throws -> UInt32 {
             if let count = UInt32(value) { return count }
-            throw ValidationError("\(name.rawValue) must be a whole number; 0 means no limit.")
+            throw ValidationError(catalog.text("%1$s must be a whole number; 0 means no limit.", name.rawValue))
         }
         func mostActive() throws -> UInt32 {
             if value == automatic { return ServiceSettings.automaticMaxActive }
             if let count = UInt32(value), count != ServiceSettings.automaticMaxActive { return count }
-            throw ValidationError("max-active must be auto, or a whole number below 4294967295; 0 means no limit.")
+            throw ValidationError(
+                catalog.text("max-active must be auto, or a whole number below 4294967295; 0 means no limit."))
         }
         func choice<C: RawRepresentable & CaseIterable>(_: C.Type) throws -> C where C.RawValue == String {
             if let choice = C(rawValue: value) { return choice }
-            throw ValidationError("\(name.rawValue) must be one of \(C.allCases.map(\.rawValue).joined(separator: ", ")).")
+            let choices = C.allCases.map(\.rawValue).joined(separator: ", ")
+            throw ValidationError(catalog.text("%1$s must be one of %2$s.", name.rawValue, choices))
         }
         func truth() throws -> Bool {
             if let truth = Bool(value) { return truth }
-            throw ValidationError("\(name.rawValue) must be true or false.")
+            throw ValidationError(catalog.text("%1$s must be true or false.", name.rawValue))
         }
         func reserve() throws -> DiskReserve {
             if value == automatic { return .automatic }
             guard let bytes = value == "none" ? 0 : Amounts.bytes(value) else {
-                throw ValidationError("disk-reserve must be a size such as 500MiB, auto or none.")
+                throw ValidationError(catalog.text("disk-reserve must be a size such as 500MiB, auto or none."))
             }
             return .bytes(bytes)
         }

@@ -13,8 +13,8 @@ struct Targets: ParsableArguments {
     var named: [Target] { lists.targets }
 
     func check() throws {
-        if all, !named.isEmpty { throw ValidationError("--all cannot be combined with named downloads.") }
-        if !all, named.isEmpty { throw ValidationError("Name a download by its number, or give --all.") }
+        if all, !named.isEmpty { throw ValidationError(catalog.text("--all cannot be combined with named downloads.")) }
+        if !all, named.isEmpty { throw ValidationError(catalog.text("Name a download by its number, or give --all.")) }
     }
 }
 
@@ -125,7 +125,7 @@ struct RetryCommand: ParsableCommand {
             return await Program.each(named, json: targets.output.json) { download throws(ClientError) in
                 try await client.retry(download)
             } batch: { batch throws(ClientError) in
-                for download in try await client.list(DownloadQuery(states: [.failed], batch: batch)) { try await client.retry(download) }
+                try await client.retry(batch)
             }
         }
     }
@@ -151,6 +151,8 @@ struct RenewCommand: ParsableCommand {
         help: ArgumentHelp("A request header for the new link; may be repeated.", valueName: "name: value"),
         transform: RequestArguments.parseHeader)
     var header: [HeaderField] = []
+    @Option(help: ArgumentHelp("Replace the cookies by those of a file.", valueName: "file"), completion: .file())
+    var loadCookies: String?
     @Option(help: ArgumentHelp("The page that led to the link (the header Referer).", valueName: "url"))
     var referrer: String?
     @OptionGroup var credentials: CredentialArguments
@@ -158,12 +160,15 @@ struct RenewCommand: ParsableCommand {
 
     func run() throws {
         let (username, password) = Program.require(json: output.json) { () throws(CommandFailure) in try credentials.read() }
+        let cookies = Program.require(json: output.json) { () throws(CommandFailure) in
+            try loadCookies.map { file throws(CommandFailure) in try RequestArguments.cookies(in: file, for: [url]) }
+        }
         Program.run(json: output.json) { client in
             var named: BatchReference?
             let status = await Program.each([target], json: output.json) { download throws(ClientError) in
                 try await client.replaceURL(
-                    of: download, with: url, headers: header.isEmpty ? nil : header, referrer: referrer, username: username,
-                    password: password)
+                    of: download, with: url, headers: header.isEmpty ? nil : header, cookies: cookies, referrer: referrer,
+                    username: username, password: password)
             } batch: { reference throws(ClientError) in
                 _ = try await client.describe(reference)
                 named = reference
@@ -194,9 +199,11 @@ struct RemoveCommand: ParsableCommand {
     @Flag(help: "Put the finished file into the desktop's trash.") var trash = false
 
     func validate() throws {
-        if trash, deleteFile { throw ValidationError("--trash cannot be combined with --delete-file.") }
+        if trash, deleteFile { throw ValidationError(catalog.text("%1$s cannot be combined with %2$s.", "--trash", "--delete-file")) }
         guard ended else { return try targets.check() }
-        if targets.all || !targets.named.isEmpty { throw ValidationError("--ended cannot be combined with named downloads or --all.") }
+        if targets.all || !targets.named.isEmpty {
+            throw ValidationError(catalog.text("--ended cannot be combined with named downloads or --all."))
+        }
     }
 
     func run() throws {
@@ -258,7 +265,9 @@ struct MoveCommand: ParsableCommand {
     @OptionGroup var output: OutputArguments
 
     func validate() throws {
-        if place == nil, priority == nil { throw ValidationError("Give a place (a number from 1, “first” or “last”) or --priority.") }
+        if place == nil, priority == nil {
+            throw ValidationError(catalog.text("Give a place (a number from 1, “first” or “last”) or --priority."))
+        }
     }
 
     func run() throws {
@@ -295,5 +304,68 @@ struct MoveCommand: ParsableCommand {
             try await move(member, to: position)
             next[member.priority] = position +| 1
         }
+    }
+}
+
+struct ChangeCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "change", abstract: "Change a download's folder, or whether it may use a metered connection.",
+        discussion: """
+            The folder can change while the download is queued, waits or is paused, and no byte of its file is on disk. A batch stands for \
+            its unfinished downloads. ‘todoku move’ changes the place and the priority, and ‘todoku limit’ the speed.
+
+            EXAMPLES:
+              todoku change --directory ~/Videos 7
+              todoku change --not-metered 7 8
+              todoku change --metered org.example.App/chapter_1
+            """)
+
+    @Argument(help: .targets) private var lists: [TargetList] = []
+    @Option(name: .shortAndLong, help: "Folder of the file.", completion: .directory) var directory: String?
+    @Flag(name: [.customShort("p"), .long], help: "Make the folder, if it is missing.") var parents = false
+    @Flag(help: "Allow metered connections.") var metered = false
+    @Flag(help: "Do not use a metered connection; wait for another.") var notMetered = false
+    @OptionGroup var output: OutputArguments
+
+    func validate() throws {
+        if lists.isEmpty { throw ValidationError(catalog.text("Name a download by its number.")) }
+        if metered, notMetered { throw ValidationError(catalog.text("%1$s cannot be combined with %2$s.", "--metered", "--not-metered")) }
+        if directory == nil, !metered, !notMetered {
+            throw ValidationError(catalog.text("Give --directory, --metered or --not-metered."))
+        }
+        if parents, directory == nil { throw ValidationError(catalog.text("%1$s needs %2$s.", "--parents", "--directory")) }
+    }
+
+    func run() throws {
+        let folder = Program.require(json: output.json) { () throws(CommandFailure) -> String? in
+            guard let directory else { return nil }
+            let folder = try LocalPath.absolute(directory)
+            if parents { try LocalPath.makeFolder(folder) }
+            return folder
+        }
+        let allowsMetered: Bool? = metered ? true : notMetered ? false : nil
+        Program.run(json: output.json) { client in
+            await Program.each(lists.targets, json: output.json) { download throws(ClientError) in
+                try await Self.change(download, folder, allowsMetered, client)
+            } batch: { batch throws(ClientError) in
+                // A download that cannot change does not keep the others from changing.
+                var last: ClientError?
+                for member in try await client.remaining(of: batch) {
+                    do throws(ClientError) { try await Self.change(member.reference, folder, allowsMetered, client) } catch {
+                        if error.cause == .unknownDownload { continue }
+                        if let last { Program.report(last, json: output.json) }
+                        last = ClientError(error.cause, name: error.name, message: "\(member.reference): \(error.message)")
+                    }
+                }
+                if let last { throw last }
+            }
+        }
+    }
+
+    @BusActor private static func change(
+        _ download: DownloadReference, _ folder: String?, _ allowsMetered: Bool?, _ client: DownloaderClient
+    ) async throws(ClientError) {
+        if let folder { try await client.setDirectory(folder, of: download) }
+        if let allowsMetered { try await client.setAllowsMetered(allowsMetered, of: download) }
     }
 }

@@ -17,10 +17,11 @@ struct TodokuCommand: ParsableCommand {
 
             EXIT STATUS:
               0    every download finished, or the command succeeded
-              1    a download failed, or was cancelled or removed
+              1    a download failed, or was cancelled or removed; doctor: something is wrong
               2    the command line is not valid
               3    the service refused the call, or cannot be reached
               4    fetch --exit-code: nothing new was downloaded
+              5    a command of --exec or --exec-failed failed
               130  Ctrl-C was pressed; the downloads continue
             """,
         subcommands: [
@@ -28,8 +29,9 @@ struct TodokuCommand: ParsableCommand {
             ShowCommand.self,
             WatchCommand.self,
             WaitCommand.self, PauseCommand.self, ResumeCommand.self, CancelCommand.self, RetryCommand.self, RenewCommand.self,
-            MoveCommand.self,
+            MoveCommand.self, ChangeCommand.self,
             RemoveCommand.self, OpenCommand.self, WhyCommand.self, HostCommand.self, LimitCommand.self, SettingsCommand.self,
-            AssetCommand.self,
+            AssetCommand.self, RehearseCommand.self, StatsCommand.self, DoctorCommand.self, BackupCommand.self, ResetCommand.self,
+            RestoreCommand.self,
         ])
 }

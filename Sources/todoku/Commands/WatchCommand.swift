@@ -1,5 +1,6 @@
 internal import ArgumentParser
 internal import DownloadModel
+internal import EventLoop
 internal import Localization
 internal import TodokuClient
 
@@ -11,13 +12,17 @@ struct WatchCommand: ParsableCommand {
             line with its counts. Without a name, the command shows all downloads, also those queued later, until Ctrl-C. Ctrl-C never \
             affects the downloads.
 
+            \(ExecArguments.discussion) With --exec, a batch has a line for each of its downloads.
+
             EXAMPLES:
               todoku watch
+              todoku watch --exec clamscan --exec-failed 'notify-send "$TODOKU_MESSAGE"'
               todoku watch 7 8
               todoku watch --json | jq .state
             """)
 
     @Argument(help: .targets) private var lists: [TargetList] = []
+    @OptionGroup var exec: ExecArguments
     @OptionGroup var output: OutputArguments
 
     func run() throws {
@@ -37,12 +42,13 @@ struct WatchCommand: ParsableCommand {
                 } catch { throw CommandFailure(error, about: target) }
             }
             // A batch alone has one line with its counts.
-            if targets.count == 1, let batch {
+            if targets.count == 1, !exec.isGiven, let batch {
                 let follower = BatchFollower(client, batch, json: output.json, isQuiet: false)
                 defer { withExtendedLifetime(follower) {} }
                 return try await follower.follow()
             }
-            let follower = Follower(client, display: Follower.display(json: output.json, quiet: false))
+            let display = Follower.display(json: output.json, quiet: false)
+            let follower = Follower(client, display: display, exec: exec, json: output.json)
             return try await follower.follow(targets.isEmpty ? nil : downloads)
         }
     }
@@ -58,8 +64,11 @@ struct WaitCommand: ParsableCommand {
 
             There is no time limit. If the service exits meanwhile, the command starts it again.
 
+            \(ExecArguments.discussion) For a batch, they run once all its downloads have ended.
+
             EXAMPLES:
               todoku wait 7
+              todoku wait --exec 'sha256sum' 7 8
               todoku wait "$(todoku add https://example.org/file.iso)" && echo here
               todoku wait --app org.example.App --tag update
             """)
@@ -67,6 +76,7 @@ struct WaitCommand: ParsableCommand {
     @Argument(help: .targets) private var lists: [TargetList] = []
     @Option(help: ArgumentHelp("Wait for all downloads of this application.", valueName: "id")) var app: String?
     @Option(help: "Wait for all downloads with this tag.") var tag: String?
+    @OptionGroup var exec: ExecArguments
     @OptionGroup var output: OutputArguments
     @Flag(name: .shortAndLong, help: "Print errors only.") var quiet = false
 
@@ -74,8 +84,11 @@ struct WaitCommand: ParsableCommand {
 
     func validate() throws {
         let isGroup = app != nil || tag != nil
-        if isGroup, !named.isEmpty { throw ValidationError("--app and --tag cannot be combined with named downloads.") }
-        if !isGroup, named.isEmpty { throw ValidationError("Name a download by its number, or give --app or --tag.") }
+        if isGroup, exec.isGiven {
+            throw ValidationError(catalog.text("--exec needs named downloads; “todoku watch --exec” is for all."))
+        }
+        if isGroup, !named.isEmpty { throw ValidationError(catalog.text("--app and --tag cannot be combined with named downloads.")) }
+        if !isGroup, named.isEmpty { throw ValidationError(catalog.text("Name a download by its number, or give --app or --tag.")) }
     }
 
     func run() throws {
@@ -86,6 +99,7 @@ struct WaitCommand: ParsableCommand {
                 return counts.allFinished ? .success : .ended
             }
             var status = ExitStatus.success
+            let commands = exec.isGiven ? EndCommands(exec, json: output.json) : nil
             for target in named {
                 do throws(ClientError) {
                     status = status.and(
@@ -104,9 +118,29 @@ struct WaitCommand: ParsableCommand {
                     }
                     status = status.and(Program.report(failure, json: output.json))
                 }
+                if let commands {
+                    for download in await ended(target, client) { commands.add(download) }
+                    status = status.and(await commands.finish())
+                }
             }
             return status
         }
+    }
+
+    /// The downloads of a target that have ended; none if they are no longer on the list.
+    @BusActor private func ended(_ target: Target, _ client: DownloaderClient) async -> [DownloadDescription] {
+        var downloads: [DownloadDescription] = []
+        do throws(ClientError) {
+            try await target.reach { download throws(ClientError) in
+                let description = try await client.describe(download)
+                downloads = [description]
+            } batch: { batch throws(ClientError) in
+                downloads = try await client.describe(DownloadQuery(batch: batch))
+            }
+        } catch {
+            return []  // `wait` has reported the error, or the download was removed meanwhile
+        }
+        return downloads.filter { $0.state.hasEnded }
     }
 
     private func wait(for download: DownloadReference, _ client: DownloaderClient) async throws(ClientError) -> ExitStatus {

@@ -1,6 +1,7 @@
 internal import ArgumentParser
 internal import DownloadModel
 internal import Glibc
+internal import Localization
 
 /// Numbers, durations and times as users write them.
 enum Amounts {
@@ -82,23 +83,23 @@ enum Amounts {
 
     @Sendable static func parseInstant(_ text: String) throws -> WallTime {
         if let instant = instant(text) { return instant }
-        throw ValidationError("“\(text)” is not a time; write it like 23:30, 2026-12-24T03:00 or +2h.")
+        throw ValidationError(catalog.text("“%1$s” is not a time; write it like 23:30, 2026-12-24T03:00 or +2h.", text))
     }
 
     @Sendable static func parseBytes(_ text: String) throws -> ByteCount {
         if let bytes = bytes(text) { return bytes }
-        throw ValidationError("“\(text)” is not a size; write it like 500K, 10MiB or 1.5G.")
+        throw ValidationError(catalog.text("“%1$s” is not a size; write it like 500K, 10MiB or 1.5G.", text))
     }
 
     /// As `parseBytes`, with an optional "/s"; "none" is 0.
     @Sendable static func parseSpeed(_ text: String) throws -> Speed {
         if text == "none" { return 0 }
         if let bytes = bytes(text.hasSuffix("/s") ? String(text.dropLast(2)) : text) { return bytes }
-        throw ValidationError("“\(text)” is not a speed; write it like 500K, 2MiB or none.")
+        throw ValidationError(catalog.text("“%1$s” is not a speed; write it like 500K, 2MiB or none.", text))
     }
 
     @Sendable static func parseDuration(_ text: String) throws -> Duration {
         if let duration = duration(text) { return duration }
-        throw ValidationError("“\(text)” is not a time; write it like 500ms, 30s or 2m.")
+        throw ValidationError(catalog.text("“%1$s” is not a time; write it like 500ms, 30s or 2m.", text))
     }
 }

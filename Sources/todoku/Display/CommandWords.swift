@@ -4,8 +4,8 @@ internal import DownloadModel
 enum CommandWords {
     /// The flags that are not the key with two hyphens before it.
     private static let flags = [
-        "allow-metered": "--not-metered", "allow-private": "--not-private", "headers": "--header", "mirrors": "--mirror",
-        "password": "--password-file", "start": "--paused", "username": "--user",
+        "allow-metered": "--not-metered", "allow-private": "--not-private", "cookies": "--load-cookies", "header-list": "--header",
+        "headers": "--header", "mirrors": "--mirror", "password": "--password-file", "start": "--paused", "username": "--user",
     ]
 
     /// The flag of an option's key; nil: there is no such option.

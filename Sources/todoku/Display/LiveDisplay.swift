@@ -21,6 +21,7 @@ final class LiveDisplay: ProgressDisplay {
     private var drawn: ContinuousClock.Instant?
     private var timer: Poller.Token?
     private var isEndless = false
+    private var isSuspended = false
 
     init(utf8: Bool) { style = ProgressLine(utf8: utf8) }
 
@@ -58,7 +59,19 @@ final class LiveDisplay: ProgressDisplay {
         draw()
     }
 
+    func suspend() {
+        draw()
+        erase()
+        isSuspended = true
+    }
+
+    func resume() {
+        isSuspended = false
+        draw()
+    }
+
     func end() {
+        isSuspended = false
         draw()
         if let timer { Poller.shared.cancel(timer) }
         timer = nil
@@ -88,7 +101,7 @@ final class LiveDisplay: ProgressDisplay {
     }
 
     private func draw() {
-        guard let terminal = Terminal.current else { return }
+        guard !isSuspended, let terminal = Terminal.current else { return }
         var text = eraseText(terminal)
         for line in above { text += line + "\n" }
         above = []

@@ -6,6 +6,9 @@ enum Output {
     static func write(_ text: String) { write(text, to: STDOUT_FILENO) }
     static func writeError(_ text: String) { write(text, to: STDERR_FILENO) }
 
+    /// Writes to an open file.
+    static func write(_ text: String, toFile descriptor: Int32) { write(text, to: descriptor) }
+
     /// Writes one sentence to standard error, as `todoku: …`.
     static func complain(_ sentence: String) { writeError("todoku: \(TerminalText.plain(sentence))\n") }
 
@@ -23,7 +26,7 @@ enum Output {
                     var slot = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
                     _ = poll(&slot, 1, -1)
                 } else if errno != EINTR {
-                    if descriptor == STDOUT_FILENO {
+                    if descriptor != STDERR_FILENO {
                         complain(catalog.text("cannot write the output: %1$s", String(cString: strerror(errno))))
                     }
                     exit(ExitStatus.refused.rawValue)

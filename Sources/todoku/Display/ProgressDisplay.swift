@@ -12,6 +12,9 @@ internal import TodokuClient
     func queued(_ download: DownloadReference)
     func changed(_ download: DownloadDescription, before: DownloadDescription?)
     func removed(_ download: DownloadReference)
+    /// Leaves the terminal to another program until `resume`.
+    func suspend()
+    func resume()
     /// Called last.
     func end()
 }
@@ -19,6 +22,8 @@ internal import TodokuClient
 extension ProgressDisplay {
     func begin(isEndless: Bool) {}
     func queued(_ download: DownloadReference) {}
+    func suspend() {}
+    func resume() {}
     func end() {}
 
     func complain(of download: DownloadDescription) { Output.complain(download.complaint) }

@@ -14,6 +14,17 @@ struct Terminal {
         return Terminal(columns: Int(size.ws_col), rows: max(2, Int(size.ws_row)))
     }
 
+    /// The columns for a text that is wrapped, found as ArgumentParser does: COLUMNS in the environment, else the width of the terminal at
+    /// standard output, else 80. At least 20, at most 1000.
+    static var textColumns: Int {
+        var columns = getenv("COLUMNS").flatMap { Int(String(cString: $0)) }
+        if columns == nil {
+            var size = winsize()
+            if ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 { columns = Int(size.ws_col) }
+        }
+        return min(max(columns ?? 80, 20), 1000)
+    }
+
     /// Ctrl-C as a character.
     private static let interrupt: UInt8 = 3
 
@@ -21,6 +32,9 @@ struct Terminal {
     static var hasColour: Bool { current != nil && getenv("NO_COLOR").map { $0[0] == 0 } ?? true }
 
     static var errorsAreSeen: Bool { isatty(STDERR_FILENO) != 0 }
+
+    /// Whether somebody can answer a question.
+    static var canAsk: Bool { isatty(STDIN_FILENO) != 0 && errorsAreSeen }
 
     /// Whether the locale uses UTF-8 (LC_ALL before LC_CTYPE before LANG, as in locale(7)).
     static var isUTF8: Bool {
@@ -32,23 +46,28 @@ struct Terminal {
         return false
     }
 
-    /// Asks for a password on the terminal without echo. Ctrl-C restores the terminal and ends the program. nil: there is no terminal.
-    static func password(prompt: String) -> String? {
+    /// Asks for a password on the terminal without echo, as `line` does.
+    static func password(prompt: String) -> String? { line(prompt: prompt, isSecret: true) }
+
+    /// Asks for a line on the terminal. Ctrl-C restores the terminal and ends the program, also while SIGINT is blocked. nil: there is no
+    /// terminal, or the line is not UTF-8.
+    static func line(prompt: String, isSecret: Bool = false) -> String? {
         let terminal = open("/dev/tty", O_RDWR | O_CLOEXEC)
         guard terminal >= 0 else { return nil }
         defer { close(terminal) }
         var before = termios()
         guard tcgetattr(terminal, &before) == 0 else { return nil }
-        var silent = before
-        silent.c_lflag &= ~tcflag_t(ECHO | ISIG)
-        withUnsafeMutableBytes(of: &silent.c_cc) { $0[Int(VEOL)] = interrupt }  // Ctrl-C ends the line, and is its last byte
-        tcsetattr(terminal, TCSAFLUSH, &silent)
+        var changed = before
+        changed.c_lflag &= ~tcflag_t(isSecret ? ECHO | ISIG : ISIG)
+        withUnsafeMutableBytes(of: &changed.c_cc) { $0[Int(VEOL)] = interrupt }  // Ctrl-C ends the line, and is its last byte
+        tcsetattr(terminal, TCSAFLUSH, &changed)
         defer { tcsetattr(terminal, TCSAFLUSH, &before) }
         let prompt = Array(prompt.utf8)
         _ = write(terminal, prompt, prompt.count)
         let line = InputLine.read(from: terminal)
-        _ = write(terminal, "\n", 1)
-        if line?.utf8.last == interrupt {
+        let isInterrupted = line?.utf8.last == interrupt
+        if isSecret || isInterrupted { _ = write(terminal, "\n", 1) }
+        if isInterrupted {
             tcsetattr(terminal, TCSAFLUSH, &before)
             Program.finish(.interrupted)
         }

@@ -63,14 +63,23 @@ enum TerminalText {
         return head + ellipsis + String(end.reversed())
     }
 
-    /// `text` in lines of at most `columns`, broken between words. A longer word is cut.
-    static func wrapped(_ text: String, to columns: Int) -> [String] {
+    /// `text` in lines of at most `columns`, broken between words, and in Japanese between characters.
+    ///
+    /// - Parameter cutsWords: a word that is longer than a line is cut, as by `cut`; otherwise it goes on in the next line.
+    static func wrapped(_ text: String, to columns: Int, cutsWords: Bool = true) -> [String] {
         var lines: [String] = []
-        for word in text.split(separator: " ").map({ cut(String($0), to: columns) }) {
-            if let last = lines.last, width(last) + 1 + width(word) <= columns {
-                lines[lines.count - 1] = "\(last) \(word)"
-            } else {
-                lines.append(word)
+        for word in text.split(separator: " ") {
+            var blank = " "
+            for part in unbroken(word) {
+                let pieces = cutsWords ? [cut(part, to: columns)] : broken(part, to: columns)
+                for piece in pieces {
+                    if let last = lines.last, width(last) + blank.count + width(piece) <= columns {
+                        lines[lines.count - 1] = last + blank + piece
+                    } else {
+                        lines.append(piece)
+                    }
+                    blank = ""
+                }
             }
         }
         return lines

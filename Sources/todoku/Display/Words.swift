@@ -3,8 +3,6 @@ internal import Localization
 internal import TodokuClient
 
 /// The catalogue for this terminal's output. JSON, which programs read, is English. So is the output if the terminal cannot show Japanese.
-///
-/// The help and ArgumentParser's messages about the command line are always English.
 let catalog: Catalog = {
     let session = Catalog(.auto)
     let isEnglish = CommandLine.arguments.contains("--json") || session.spoken == .japanese && !Terminal.isUTF8

@@ -38,7 +38,9 @@ internal import TodokuClient
                 if outcomes.count == assets.count { waiting?.resume() }
             }
         }
-        await withCheckedContinuation { waiting = $0 }
+        await withCheckedContinuation { continuation in
+            if outcomes.count < assets.count { waiting = continuation } else { continuation.resume() }
+        }
         watch.stop()
         display.clear()
         return assets.reduce(.success) { $0.and(tell($1)) }

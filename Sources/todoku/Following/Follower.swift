@@ -7,6 +7,7 @@ internal import TodokuClient
 @BusActor final class Follower: Interruptible {
     private let client: DownloaderClient
     private let display: any ProgressDisplay
+    private let commands: EndCommands?
     private var latest: [DownloadReference: DownloadDescription] = [:]
     private var order: [DownloadReference] = []
     private var pending: Set<DownloadReference> = []
@@ -16,7 +17,11 @@ internal import TodokuClient
     private var waiting: CheckedContinuation<Void, Never>?
     private var watch: Watch?
 
-    init(_ client: DownloaderClient, display: any ProgressDisplay) { (self.client, self.display) = (client, display) }
+    /// - Parameter exec: the user's commands for the downloads that end.
+    init(_ client: DownloaderClient, display: any ProgressDisplay, exec: ExecArguments, json: Bool) {
+        (self.client, self.display) = (client, display)
+        commands = exec.isGiven ? EndCommands(exec, json: json, display: display) : nil
+    }
 
     static func display(json: Bool, quiet: Bool) -> any ProgressDisplay {
         if quiet { return QuietDisplay(json: json) }
@@ -49,6 +54,7 @@ internal import TodokuClient
             if failure == nil, isEndless || !pending.isEmpty { waiting = continuation } else { continuation.resume() }
         }
         watch?.stop()
+        if let commands { status = status.and(await commands.finish()) }
         display.end()
         if let failure { throw failure }
         return status
@@ -65,7 +71,8 @@ internal import TodokuClient
             display.changed(description, before: before)
             guard description.state.hasEnded else { return }
             if isEndless { latest[description.reference] = nil }
-            guard pending.remove(description.reference) != nil else { return }
+            guard pending.remove(description.reference) != nil || isEndless && before?.state.hasEnded != true else { return }
+            commands?.add(description)
             if description.state != .finished { status = status.and(.ended) }
         case .removed(let download):
             let before = latest.removeValue(forKey: download)

@@ -102,7 +102,7 @@ private func python(_ script: String, _ arguments: String...) async -> Child.Exi
     func `has each option in its man page, as its subcommands have`(subcommand: String) async throws {
         let bytes = try #require(readFile("\(repository)/data/man/todoku.1"))
         let page = String(decoding: bytes, as: UTF8.self).split(separator: "\\").joined()
-        let help = await Child.run([Desk.command, "asset", subcommand, "--help"])
+        let help = await Desk.runAlone(["asset", subcommand, "--help"])
         let words = help.output.split { !$0.isLetter && $0 != "-" }.filter { $0.hasPrefix("--") && $0.count > 2 }
         #expect(help.status == 0 && words.contains("--help"))
         for option in Set(words).subtracting(["--help"]) { #expect(page.contains(option), "\(option)") }

@@ -160,6 +160,11 @@ import Testing
         let list = await desk.run("list")
         let batches = list.output.split(separator: "\n", omittingEmptySubsequences: false).suffix(4).map { $0.split(separator: " ") }
         #expect(batches == [[], ["BATCH", "FINISHED", "FAILED", "%", "SIZE", "TITLE"], ["2", "0", "of", "2", "-", "-", "-", "題"], []])
+        let objects = JSON(await desk.run("list", "--json").output)?.array ?? []
+        #expect(objects.map { $0["download"]?.string } == ["1", "3", "4", "5", nil], "the batch comes last, as in the table")
+        #expect(objects.last?["batch"]?.string == "2" && objects.last?["title"]?.string == "題" && objects.last?["remaining"]?.number == 2)
+        #expect(objects.last?["object-path"]?.string == "/org/todoku/Downloader1/batch/2" && objects.last?["fraction"] == .null)
+        #expect(JSON(await desk.run("list", "--json", "--state", "waiting").output)?.array?.count == 4, "a filter is for downloads")
         let shown = await desk.run("show", "2")
         #expect(shown.output.hasPrefix("Batch:       2\nTitle:       題\nState:       0 of 2 finished"), "\(shown)")
         #expect(shown.output.contains("\n       3  waiting"), "\(shown)")

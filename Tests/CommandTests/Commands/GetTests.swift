@@ -30,6 +30,24 @@ import Testing
         await desk.close()
     }
 
+    @Test func `sends the cookies of a file where a browser would, and names a bad line of it`() async throws {
+        let desk = await Desk()
+        let file = desk.bus.folder("cookies.txt")
+        let lines = ["# Netscape", "127.0.0.1\tFALSE\t/\tFALSE\t0\tid\t1", "localhost\tFALSE\t/\tFALSE\t0\tother\t2", ""]
+        writeFile(file, lines.joined(separator: "\n").utf8)
+        let server = ScriptedServer { request, reply in
+            let port = request.field("Host")?.split(separator: ":").last ?? ""
+            if request.path == "/a" { return reply.respond(302, ["Location": "http://localhost:\(port)/b"]) }
+            reply.respond(200, text: "here")
+        }
+        #expect(await desk.run("get", "-q", "--load-cookies", "cookies.txt", server.url("/a")).succeeded(saying: ""))
+        #expect(server.requests.map { $0.field("Cookie") } == ["id=1", "other=2"])
+        writeFile(file, "# Netscape\nid=1\n".utf8)
+        let bad = await desk.run("get", "--load-cookies", "cookies.txt", server.url("/a"))
+        #expect(bad.status == 2 && bad.errors == "todoku: cookies.txt, line 2: A cookie has 7 fields between tabs, and this line has 1.\n")
+        await desk.close()
+    }
+
     @Test func `unpacks an archive into a folder named after it, or into the named one`() async throws {
         let desk = await Desk()
         let place = desk.bus.folder.makeFolder("tree")

@@ -1,5 +1,6 @@
 import DBus
 import DownloadModel
+import Glibc
 import Localization
 import TestSupport
 import Testing
@@ -50,6 +51,42 @@ import Testing
         #expect(
             exit.errors.hasPrefix(isJapanese ? "todoku: セッションバスに接続できません（Failed to connect" : "todoku: the session bus cannot be reached: "),
             "\(exit)")
+    }
+
+    @Test func `of toasts can be changed, which a terminal is told once if it is not Japanese`() async throws {
+        func atTerminal(_ desk: Desk, _ arguments: String, _ variables: [String: String] = [:]) async -> Child.Exit {
+            let command = "'\(Desk.command)' \(arguments)"
+            return await Child(["script", "-qec", command, "/dev/null"], environment: desk.environment.merging(variables) { $1 }).wait()
+        }
+        let hint = "todoku: toasts and tray are in Japanese; “todoku settings language auto” makes them follow your session's language\r\n"
+        let desk = await Desk(isFirstRun: true)
+        let mark = desk.bus.folder("state/todoku/language-hint")
+        // Nothing of this is a person's first run that succeeds.
+        #expect(await desk.run("list").succeeded(saying: ""))
+        for (arguments, variables) in [
+            ("list --json", [:]), ("add --quiet --paused http://127.0.0.1:1/a", [:]), ("show 99", [:]), ("list | cat", [:]),
+            ("list 2>/dev/null", [:]), ("list", ["LC_ALL": "ja_JP.UTF-8"]), ("list", ["LC_ALL": "ja_JP.eucJP"]), ("list", ["TERM": "dumb"]),
+            ("list", ["XDG_STATE_HOME": "/proc/none"]), ("list", ["TODOKU_REHEARSAL_SCENARIO": "none"]),
+        ] as [(String, [String: String])] {
+            let exit = await atTerminal(desk, arguments, variables)
+            #expect(!exit.output.contains("settings language"), "\(arguments) \(variables): \(exit)")
+            #expect(!fileExists(mark), "\(arguments) \(variables)")
+        }
+        let first = await atTerminal(desk, "list")
+        #expect(first.status == 0 && first.output.hasSuffix(hint), "\(first)")
+        #expect(fileExists(mark))
+        #expect(!(await atTerminal(desk, "list").output.contains("settings language")))
+        unlink(mark)
+        let setting = await atTerminal(desk, "settings language auto")
+        #expect(setting.status == 0 && setting.output == "", "who has chosen knows: \(setting)")
+        await desk.close()
+    }
+
+    @Test func `has its state where the XDG specification says`() {
+        #expect(LanguageHint.stateFolder { ["XDG_STATE_HOME": "/s", "HOME": "/h"][$0] } == "/s")
+        #expect(LanguageHint.stateFolder { ["XDG_STATE_HOME": "s", "HOME": "/h"][$0] } == "/h/.local/state")
+        #expect(LanguageHint.stateFolder { ["XDG_STATE_HOME": "", "HOME": "h"][$0] } == nil)
+        #expect(LanguageHint.stateFolder { _ in nil } == nil)
     }
 
     @Test func `writes numbers as the locale does, also in English texts`() async throws {

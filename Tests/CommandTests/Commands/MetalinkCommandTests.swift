@@ -33,10 +33,17 @@ private func document(_ files: (name: String, inside: String)...) -> String {
         }
         let publisher = ScriptedServer { _, reply in reply.respond(200, text: text) }
         // The document itself does not stay on the list, nor in the folder.
-        let before = JSON(await desk.run("list", "--all", "--json").output)?.array?.count ?? 0
-        let url = await desk.run("metalink", "--wait", "--notify", "never", "--directory", desk.downloads, publisher.url("/release.meta4"))
+        func downloads() async -> Int {
+            (JSON(await desk.run("list", "--all", "--json").output)?.array ?? []).compactMap { $0["download"]?.string }.count
+        }
+        let before = await downloads()
+        writeFile(desk.bus.folder("cookies"), "127.0.0.1\tFALSE\t/\tFALSE\t0\tn\tv\n".utf8)
+        let url = await desk.run(
+            "metalink", "--wait", "--notify", "never", "--load-cookies", "cookies", "--directory", desk.downloads,
+            publisher.url("/release.meta4"))
         #expect(url.status == 0 && url.output.hasSuffix("ended 2 finished\n"), "\(url)")
-        #expect(JSON(await desk.run("list", "--all", "--json").output)?.array?.count == before + 2)
+        #expect(publisher.requests.first?.field("Cookie") == "n=v")
+        #expect(await downloads() == before + 2)
         #expect(listFolder(desk.downloads) == ["a (1).bin", "a.bin", "b (1).bin", "b.bin"])
         await desk.close()
     }
@@ -81,6 +88,8 @@ private func document(_ files: (name: String, inside: String)...) -> String {
         for option in ["--checksum", "--output", "--size", "--token"] {
             #expect(await desk.run("metalink", option, "1", "bad.meta4").errors.contains("is for one URL"))
         }
+        let twice = await desk.run("metalink", "--load-cookies", "-", "-")
+        #expect(twice.status == 2 && twice.errors.contains("cannot give the password or cookies"), "\(twice)")
         for (option, value) in [("--header", "A: b"), ("--user", "me"), ("--referrer", "http://a/")] {
             let exit = await desk.run("metalink", option, value, server.url("/a"))
             #expect(exit.status == 2 && exit.errors.contains("do not go with the URL of a document"), "\(exit)")

@@ -151,3 +151,57 @@ import Testing
         #expect(await desk.run("limit").output == "none\n")
     }
 }
+
+@Suite struct `The command change` {
+    @Test func `sets the folder before the first byte, and what connections may be used`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        #expect(await desk.run("add", "--paused", server.url("/a"), server.url("/b")).output == "1\n2\n")
+        let folder = desk.bus.folder("videos")
+        let missing = await desk.run("change", "--directory", folder, "1")
+        #expect(missing.status == 3 && missing.errors.contains("\(folder) does not exist"), "\(missing)")
+        #expect(await desk.run("change", "--directory", folder, "--parents", "--not-metered", "1", "2").succeeded(saying: ""))
+        #expect(await desk.run("resume", "1", "2").succeeded(saying: ""))
+        #expect(await desk.run("wait", "1", "2").status == 0)
+        #expect(listFolder(folder) == ["a", "b"])
+        let late = await desk.run("change", "--metered", "1")
+        #expect(late.status == 3 && late.errors == "todoku: A download that is finished cannot be changed.\n", "\(late)")
+        let nothing = await desk.run("change", "1")
+        #expect(nothing.status == 2 && nothing.errors.contains("--directory, --metered or --not-metered"), "\(nothing)")
+        await desk.close()
+    }
+
+    @Test func `changes the downloads of a batch`() async throws {
+        let desk = await Desk()
+        let folder = desk.bus.folder.makeFolder("music")
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        writeFile(desk.bus.folder("list"), "\(server.url("/a"))\n\(server.url("/b"))\n".utf8)
+        #expect(await desk.run("batch", "--paused", "--notify", "never", "list").succeeded(saying: "1\n"))
+        #expect(await desk.run("change", "-d", "music", "1").succeeded(saying: ""))
+        #expect(await desk.run("resume", "1").succeeded(saying: ""))
+        #expect(await desk.run("wait", "1").status == 0)
+        #expect(listFolder(folder) == ["a", "b"])
+        await desk.close()
+    }
+
+    @Test func `names the download of a batch that cannot change, and changes the others`() async throws {
+        let desk = await Desk()
+        let (gate, folder) = (Gate(), desk.bus.folder.makeFolder("music"))
+        let server = ScriptedServer { request, reply in
+            if request.path == "/a" { gate.wait() }
+            reply.respond(200, text: "x")
+        }
+        defer { gate.open() }
+        writeFile(desk.bus.folder("list"), "\(server.url("/a"))\n\(server.url("/b"))\n".utf8)
+        #expect(await desk.run("settings", "max-active", "1").status == 0)
+        #expect(await desk.run("batch", "--notify", "never", "list").succeeded(saying: "1\n"))
+        #expect(await server.waitForRequests(1))
+        let change = await desk.run("change", "-d", "music", "1")
+        #expect(change.status == 3 && change.errors.hasPrefix("todoku: 2: The download is using its folder"), "\(change)")
+        #expect(change.errors.split(separator: "\n").count == 1)
+        gate.open()
+        #expect(await desk.run("wait", "1").status == 0)
+        #expect(listFolder(folder) == ["b"])
+        await desk.close()
+    }
+}

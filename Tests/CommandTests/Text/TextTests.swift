@@ -31,6 +31,23 @@ import Testing
         #expect(TerminalText.wrapped("", to: 7) == [] && TerminalText.wrapped("ab c", to: 1) == ["…", "c"])
     }
 
+    @Test func `is broken between Japanese characters, but not before a full stop or after a bracket`() {
+        #expect(TerminalText.wrapped("ファイルを開く。", to: 14) == ["ファイルを開", "く。"])
+        #expect(TerminalText.wrapped("番号（既定）", to: 6) == ["番号", "（既", "定）"])
+        #expect(TerminalText.wrapped("終了は 0 です。--all を付ける", to: 15) == ["終了は 0 です。", "--all を付ける"])
+        for columns in 2...30 {
+            for line in TerminalText.wrapped("「todoku add」で登録（--quiet 付き）、終わり。", to: columns, cutsWords: false) {
+                #expect(TerminalText.width(line) <= columns, "\(columns): \(line)")
+                #expect(line.first.map { "、。）」".contains($0) } != true || columns < 6, "\(columns): \(line)")
+            }
+        }
+    }
+
+    @Test func `that is longer than a line goes on in the next one, or is cut`() {
+        #expect(TerminalText.wrapped("see https://example.org/a", to: 10, cutsWords: false) == ["see", "https://ex", "ample.org/", "a"])
+        #expect(TerminalText.wrapped("see https://example.org/a", to: 10) == ["see", "https…rg/a"])
+    }
+
     @Test func `contains no control and no bidi characters`() {
         #expect(TerminalText.plain("a\u{1b}[31mb\nc\u{7f}\u{9b}d\u{202e}e") == "a?[31mb?c??d?e")
         #expect(TerminalText.plain("日本語 ok") == "日本語 ok")

@@ -155,6 +155,59 @@ internal import Testing
         }
     }
 
+    @Test func `has systemd start what it opens, where systemd has started it, and passes nothing of its own on`() async {
+        await #expect(processExitsWith: .success) {
+            let bus = await beginSession()
+            let folder = TemporaryFolder()
+            folder.makeFolder("bin")
+            let script = """
+                #!/bin/sh
+                { echo "$1|$XDG_ACTIVATION_TOKEN|$SYSTEMD_EXEC_PID|$NOTE"; } > \(folder("told.tmp"))
+                mv \(folder("told.tmp")) \(folder("told"))
+                case $1 in *bad*) exit 4;; *long*) exec sleep 100;; esac
+                """
+            writeFile(folder("bin/xdg-open"), script.utf8, mode: 0o755)
+            for name in ["a.jpg", "bad.jpg", "long.jpg", "$HOME ${HOME}.jpg"] { writeFile(folder(name), "x".utf8) }
+            var environment = bus.environment
+            environment["PATH"] = "\(folder("bin")):/usr/bin:/bin"
+            environment["SYSTEMD_EXEC_PID"] = "\(getpid())"
+            environment["NOTE"] = "kept"
+            // systemd would refuse the whole environment.
+            environment["BELL"] = "\u{7}"
+            environment["1BAD"] = "x"
+            environment["BASH_FUNC_x%%"] = "() { :; }"
+            let connection = try await Connection.session()
+            let opener = await Opener(connection: connection, environment: environment)
+            // Without systemd nothing is started as a child, which would be bound as the service is.
+            expect(await opener.open(folder("a.jpg")), is: .failed)
+            expect(fileExists(folder("told")), is: false)
+
+            let systemd = try await StandInSystemd(on: bus.address)
+            expect(await opener.open(folder("a.jpg"), activationToken: "token-1"), is: .opened)
+            expect(await eventually { fileExists(folder("told")) }, is: true)
+            expect(
+                String(decoding: readFile(folder("told")) ?? [], as: UTF8.self), is: "\(folder("a.jpg"))|token-1||kept\n")
+            let unit = await systemd.units[0]
+            expect(unit.name.hasPrefix("todoku-open-") && unit.name.hasSuffix(".service"), is: true)
+            expect(unit.properties["KillMode"]?.string, is: "process")
+            expect(unit.properties["CollectMode"]?.string, is: "inactive-or-failed")
+            let passed = unit.properties["Environment"]?.strings ?? []
+            expect(passed.contains { $0.hasPrefix("BELL=") || $0.hasPrefix("1BAD=") || $0.hasPrefix("BASH_FUNC") }, is: false)
+
+            expect(await opener.open(folder("bad.jpg")), is: .failed)
+            // systemd puts no variable into a name.
+            expect(await opener.open(folder("$HOME ${HOME}.jpg")), is: .opened)
+            expect(
+                await eventually { String(decoding: readFile(folder("told")) ?? [], as: UTF8.self).contains("/$HOME ${HOME}.jpg||") },
+                is: true)
+            // A program that goes on has been opened.
+            expect(await opener.open(folder("long.jpg")), is: .opened)
+            await BusActor.run { systemd.refuses = true }
+            expect(await opener.open(folder("a.jpg")), is: .failed)
+            await bus.stop()
+        }
+    }
+
     @Test func `closes a descriptor that a slow disk gives too late for the portal`() async {
         await #expect(processExitsWith: .success) {
             let bus = await beginSession()

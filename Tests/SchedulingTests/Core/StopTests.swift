@@ -87,6 +87,6 @@ private enum Stop: String, CaseIterable {
         let (_, entry) = active()
         #expect(entry.record.finalName == "of url")
         #expect(active { $0.options.fileName = "wanted" }.1.record.finalName == "wanted")
-        #expect(active { $0.url = "http://h/" }.1.record.finalName == "download")
+        #expect(active { $0.url = "http://h/" }.1.record.finalName == "h")
     }
 }

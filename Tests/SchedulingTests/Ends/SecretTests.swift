@@ -4,10 +4,12 @@ import Testing
 
 private let failure = DownloadFailure(.httpStatus, "The server answered 404.", httpStatus: 404)
 
-@Suite struct `Passwords and headers` {
+@Suite struct `Passwords, headers and cookies` {
     private static func record(_ number: UInt64, activate: String? = nil) -> DownloadRecord {
         Desk.record(number, "http://127.0.0.1/\(number)", app: "org.example.App") {
             ($0.options.headers, $0.options.username, $0.options.password) = ([HeaderField(name: "X-A", value: "secret")], "me", "word")
+            $0.options.postData = [1]
+            $0.options.cookies = (try? Cookie(line: "h\tFALSE\t/\tFALSE\t0\tn\tsecret")).map { [$0] } ?? []
             $0.options.activate = activate
         }
     }
@@ -28,7 +30,7 @@ private let failure = DownloadFailure(.httpStatus, "The server answered 404.", h
         desk.bringToCommit(entry)
         #expect(entry.record.options.holdsSecrets)
         desk.committed(entry, path: "/d/f")
-        #expect(!entry.record.options.holdsSecrets)
+        #expect(!entry.record.options.holdsSecrets && entry.record.options.cookies.isEmpty && entry.record.options.postData == nil)
         #expect(desk.actions.saves.contains(.put(entry.record)) && desk.actions.saves.contains(.scrubLog))
     }
 
@@ -41,16 +43,31 @@ private let failure = DownloadFailure(.httpStatus, "The server answered 404.", h
         #expect(entry.record.options.holdsSecrets)
         let last = desk.now
         try desk.steer(entry, .retry)
-        #expect(entry.record.options.password == "word")
+        #expect(entry.record.options.password == "word" && entry.record.options.cookies.count == 1 && entry.record.options.postData == [1])
         try desk.steer(entry, .cancel)
         desk.wait(.microseconds(1))
         #expect(entry.record.options.holdsSecrets)
         if activate != nil { desk.acknowledge(entry) }
-        #expect(desk.scheduler.nextWake == last + Limits.secretsAge)
+        desk.ends(entry, .stopped(nil))
+        for number in desk.rows.sweeps.keys { desk.swept(number) }
+        #expect(desk.scheduler.nextWake == last + Limits.secretsAge && !desk.scheduler.hasWork, "no service runs a day for that")
         desk.waitUntilDue()
         #expect(!entry.record.options.holdsSecrets)
         #expect(desk.actions.saves.contains(.put(entry.record)) && desk.actions.saves.contains(.scrubLog))
         #expect(desk.scheduler.nextWake == nil)
+    }
+
+    @Test func `of a proxy are deleted, and the proxy stays`() throws {
+        let desk = Desk()
+        let proxy = try ProxyAddress("http://me:word@proxy.example:3128")
+        let entry = desk.addUnsaved(Desk.record(1, "http://127.0.0.1/1", app: "org.example.App") { $0.options.proxy = proxy })
+        desk.saved(entry)
+        #expect(entry.record.options.holdsSecrets)
+        desk.bringToCommit(entry)
+        desk.committed(entry, path: "/d/f")
+        #expect(!entry.record.options.holdsSecrets)
+        #expect(entry.record.options.proxy?.text == "http://proxy.example:3128")
+        #expect(desk.actions.saves.contains(.put(entry.record)) && desk.actions.saves.contains(.scrubLog))
     }
 
     @Test func `are deleted at once if no retry is possible`() {
@@ -65,7 +82,7 @@ private let failure = DownloadFailure(.httpStatus, "The server answered 404.", h
         (young.state, young.endedAt) = (.cancelled, Desk.start + .seconds(-3600))
         (finished.state, finished.endedAt) = (.finished, Desk.start)
         let desk = Desk([old, young, finished])
-        #expect(desk.scheduler.nextWake == WallTime(microseconds: 0))
+        #expect(desk.scheduler.nextWake == WallTime(microseconds: 0) && !desk.scheduler.hasWork)
         desk.wait(.zero)
         #expect((1...3).map { desk[$0].record.options.holdsSecrets } == [false, true, false])
         #expect(desk.scheduler.nextWake == desk.now + .seconds(82_800))

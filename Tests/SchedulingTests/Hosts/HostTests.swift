@@ -299,6 +299,88 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started.count == many + 3, "it answers as it should: nothing is slowed any more")
     }
 
+    /// A part of the server is broken: one file is refused whenever it is requested, and every other file is sent.
+    @Test(arguments: [nil, Duration.seconds(60)] as [Duration?])
+    func `of one file again and again delays later files by seconds only`(retryAfter: Duration?) {
+        let desk = Desk()
+        var answered = 0
+        var sentFiles: Set<UInt64> = []
+        func answer() {
+            while answered < desk.started.count {
+                let number = desk.started[answered]
+                answered += 1
+                desk.sent(number, after: .milliseconds(1))
+                guard number > 1 else {
+                    desk.fail(1, 503, retryAfter: retryAfter)
+                    continue
+                }
+                desk.began(desk[number])
+                desk.finish(number)
+                sentFiles.insert(number)
+            }
+        }
+        desk.add(1) { $0.options.retries = 1000 }
+        answer()
+        for number in UInt64(2)...20 {
+            let added = desk.now
+            desk.add(number)
+            answer()
+            for _ in 0..<50 where !sentFiles.contains(number) {
+                desk.waitUntilDue()
+                answer()
+            }
+            // The first refusal may pause the server, because nobody knows yet that it sends the other files.
+            let most: Duration = number == 2 ? .seconds(62) : .seconds(5)
+            #expect(desk.now - added <= most, "file \(number) came after \(desk.now - added)")
+            desk.wait(.seconds(20))
+            answer()
+        }
+        #expect(!desk[1].state.hasEnded && desk.started.filter { $0 == 1 }.count > 3, "it is tried again all the while")
+    }
+
+    /// The server answers one request in half a minute, and refuses all others.
+    @Test func `of a server with a limit fails none of many files that begin at once`() {
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
+        let numbers = UInt64(1)...64
+        var (seen, sentFiles) = (0, Set<UInt64>())
+        var lastAnswer: WallTime?
+        func answer() {
+            while seen < desk.started.count {
+                let number = desk.started[seen]
+                seen += 1
+                desk.sent(number, after: .milliseconds(1))
+                if let lastAnswer, desk.now - lastAnswer < .seconds(30) {
+                    desk.fail(number, 429)
+                } else {
+                    lastAnswer = desk.now
+                    desk.began(desk[number])
+                    desk.finish(number)
+                    sentFiles.insert(number)
+                }
+            }
+        }
+        for number in numbers { desk.add(number) }
+        answer()
+        for _ in 0..<5000 where numbers.contains(where: { !desk[$0].state.hasEnded }) {
+            desk.waitUntilDue()
+            answer()
+        }
+        #expect(sentFiles == Set(numbers), "those that failed are missing")
+    }
+
+    @Test func `lets the next file of the application go before the refused one, once`() {
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 1) }
+        for number in UInt64(1)...4 { desk.add(number) { $0.options.retries = 1000 } }
+        desk.sent(1, after: .milliseconds(1))
+        desk.fail(1, 503)
+        desk.live { desk.started.count == 2 }
+        #expect(desk.started == [1, 2], "perhaps the server sends the other files")
+        desk.began(desk[2])
+        desk.finish(2)
+        desk.live { desk.started.count == 3 }
+        #expect(desk.started == [1, 2, 1], "it sends the others, so the refused one comes in its turn")
+    }
+
     @Test func `ends after other answers, too: redirects and 304`() {
         for isRedirect in [true, false] {
             let desk = Desk { $0.maxActive = 0 }

@@ -103,6 +103,22 @@ import Testing
         #expect(desk.scheduler.slowedOrigins(now: desk.now).keys.sorted() == ["http://main.example.org:80"])
     }
 
+    @Test func `that is resumed while the machine sleeps then goes at once to the source whose bytes it holds`() throws {
+        let desk = desk()
+        let lost = DownloadFailure(.network, "unreachable", isRetryable: true)
+        try desk.turn([
+            .moved(desk[1].request, lost),
+            .asks(desk[1].request, host: "one.example.org", origin: "http://one.example.org:80", isAnswered: false),
+        ])
+        desk.add(2, "http://one.example.org/b")
+        desk.fails(desk[2], DownloadFailure(.httpStatus, "503", httpStatus: 503, isRetryable: true, retryAfter: .seconds(60)))
+        desk.sleeps()
+        desk.ends(desk[1], .stopped(part(0, written: 5)))
+        try desk.steer(desk[1], .resume)
+        desk.wakes()
+        #expect(desk[1].state == .active && desk[1].host == "one.example.org", "the pause of this source delays it no more")
+    }
+
     @Test func `keeps what its transfer has learned with the next checkpoint`() {
         let desk = desk()
         let learned = [SourceRecord(url: Self.url, received: 5, left: .network), SourceRecord(url: Self.mirrors[0], received: 3)]

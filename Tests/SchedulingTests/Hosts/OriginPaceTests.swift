@@ -5,18 +5,33 @@ import Testing
 
 @Suite struct `The pace of an origin` {
     private let start = WallTime(microseconds: 1_000_000_000_000_000)
+    private let numbers = Numbers()
 
     private func refuse(
-        _ pace: inout OriginPace, at seconds: Int, startedAt: Int? = nil, retryAfter: Duration? = nil, by app: String = "A",
-        ruled: Duration = .zero
+        _ pace: inout OriginPace, at seconds: Int, startedAt: Int? = nil, retryAfter: Duration? = nil, of download: Int? = nil,
+        by app: String = "A", ruled: Duration = .zero
     ) {
         pace.refused(
-            503, startedAt: start + .seconds(startedAt ?? seconds), retryAfter: retryAfter, by: app, ruled: ruled,
+            503, startedAt: start + .seconds(startedAt ?? seconds), retryAfter: retryAfter, of: numbers.number(download), by: app,
+            ruled: ruled, now: start + .seconds(seconds))
+    }
+
+    private func answer(
+        _ pace: inout OriginPace, at seconds: Int, startedAt: Int? = nil, of download: Int? = nil, isRedirect: Bool = false,
+        ruled: Duration = .zero
+    ) {
+        pace.answered(
+            numbers.number(download), startedAt: start + .seconds(startedAt ?? seconds), isRedirect: isRedirect, ruled: ruled,
             now: start + .seconds(seconds))
     }
 
-    private func answer(_ pace: inout OriginPace, at seconds: Int, startedAt: Int? = nil, ruled: Duration = .zero) {
-        pace.answered(startedAt: start + .seconds(startedAt ?? seconds), ruled: ruled, now: start + .seconds(seconds))
+    /// nil: another download at each call.
+    private final class Numbers {
+        private var last: UInt64 = 10_000
+        func number(_ download: Int?) -> DownloadNumber {
+            last += 1
+            return DownloadNumber(download.map(UInt64.init) ?? last)
+        }
     }
 
     @Test(
@@ -121,6 +136,63 @@ import Testing
         // Minutes after the last refusal, the first interval is tried again.
         answer(&pace, at: 400)
         #expect(pace.interval == .seconds(1))
+    }
+
+    @Test func `is slowed and paused once by each download, until the server answers that download`() {
+        var pace = OriginPace()
+        refuse(&pace, at: 0, retryAfter: .seconds(20), of: 1)
+        for second in [3, 9, 10] { refuse(&pace, at: second, retryAfter: .seconds(500), of: 1) }
+        #expect(pace.interval == .seconds(1) && pace.pausedUntil == start + .seconds(20))
+        refuse(&pace, at: 11, retryAfter: .seconds(30), of: 2)
+        #expect(pace.interval == .seconds(2) && pace.pausedUntil == start + .seconds(41), "another download is refused, too")
+        for second in 50...51 { answer(&pace, at: second) }
+        refuse(&pace, at: 52, of: 1)
+        #expect(pace.interval == .seconds(1))
+        answer(&pace, at: 53, of: 1)
+        refuse(&pace, at: 54, of: 1)
+        #expect(pace.interval == .seconds(2), "the server sends that file, so the refusal is about the pace")
+    }
+
+    @Test func `is slowed by every refusal while the first interval is tried again`() {
+        var pace = OriginPace()
+        for second in [0, 2] { refuse(&pace, at: second, of: second) }
+        answer(&pace, at: 10)
+        #expect(pace.interval == .seconds(1))
+        refuse(&pace, at: 11, of: 0)
+        #expect(pace.interval == .seconds(2))
+        refuse(&pace, at: 14, of: 2)
+        #expect(pace.interval == .seconds(2), "the first interval is no longer tried")
+    }
+
+    @Test func `is slowed once by the target of a redirect of the same server, too`() {
+        var pace = OriginPace()
+        for second in [0, 2, 5] {
+            answer(&pace, at: second, of: 1, isRedirect: true)
+            refuse(&pace, at: second, of: 1)
+        }
+        #expect(pace.interval == .seconds(1))
+    }
+
+    @Test func `lets others go before a refused download, until the server has answered one`() {
+        var pace = OriginPace()
+        refuse(&pace, at: 0, of: 1)
+        #expect(pace.yields(DownloadNumber(1)) && !pace.yields(DownloadNumber(2)))
+        answer(&pace, at: 2, of: 2, isRedirect: true)
+        #expect(pace.yields(DownloadNumber(1)), "the server may refuse the target")
+        answer(&pace, at: 4, of: 2)
+        #expect(!pace.yields(DownloadNumber(1)))
+        refuse(&pace, at: 6, of: 1)
+        #expect(pace.yields(DownloadNumber(1)))
+    }
+
+    @Test func `remembers a bounded number of refused downloads`() {
+        var pace = OriginPace()
+        for second in 0...3000 { refuse(&pace, at: second, of: second) }
+        for second in 3001...3002 { answer(&pace, at: second) }
+        refuse(&pace, at: 3003, of: 3000)
+        #expect(pace.interval == .seconds(1), "remembered")
+        refuse(&pace, at: 3004, of: 1)
+        #expect(pace.interval == .seconds(2), "forgotten, so its refusal counts as a first one")
     }
 
     @Test func `counts concurrent refusals once, and never shortens the interval of the user's rule`() {

@@ -85,6 +85,21 @@ import Testing
         }
     }
 
+    /// The name servers say that there is no such host.
+    @Test(
+        arguments: [
+            (0, 10, 0, 500), (1, 10, 0, 1000), (2, 10, 0, nil), (1, 1, 0, nil), (0, 0, 0, nil), (2, 10, 5, 2000), (9, 10, 5, 150_000),
+        ] as [(UInt32, UInt32, ByteCount, Int?)])
+    func `of a host that does not exist are two, unless bytes of it are on disk`(
+        used: UInt32, retries: UInt32, received: ByteCount, delay: Int?
+    ) {
+        var failure = lost
+        failure.isOfMissingHost = true
+        let (verdict, _) = RetryPolicy.verdict(
+            record: record(used: used, received: received, retries: retries), failure: failure, madeProgress: false, now: now, random: 0)
+        #expect(verdict == delay.map { .wait(.retry, until: now + .milliseconds($0)) } ?? .fail)
+    }
+
     @Test func `wait as long as the server says`() {
         let failure = refusal(429, retryAfter: .seconds(3600))
         let (verdict, _) = RetryPolicy.verdict(record: record(used: 0), failure: failure, madeProgress: false, now: now, random: 0.9)

@@ -5,15 +5,20 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// A client of `examples/python`, `shell`, `javascript` or `generated-clients`: `PROGRAM [--again] URL [FOLDER]`.
+/// A client of `examples/python`, `shell`, `javascript`, `swift`, `rust` or `generated-clients`: `PROGRAM [--again] URL [FOLDER]`.
 enum ExampleClient: String, CaseIterable, Sendable {
     case gdbus = "Gdbus"
     case dasbus = "Dasbus"
     case module = "Module"
     case shell = "Shell"
     case javaScript = "JavaScript"
+    case swift = "Swift"
+    case rust = "Rust"
     case glib = "Glib"
     case qt = "Qt"
+
+    /// The clients to try: the one in Rust if `meson-helpers/try-rust-client` has built it, else all others. So no other test needs Cargo.
+    static let tried: [ExampleClient] = getenv("TODOKU_RUST_CLIENT") == nil ? allCases.filter { $0 != .rust } : [.rust]
 
     private var command: [String] {
         get async throws {
@@ -22,19 +27,23 @@ enum ExampleClient: String, CaseIterable, Sendable {
             case .gdbus, .dasbus, .module: [ExampleApp.python, "\(examples)/python/\(rawValue.lowercased())_client.py"]
             case .shell: ["\(examples)/shell/client.sh"]
             case .javaScript: ["\(examples)/javascript/client.js"]
+            case .swift: [builtProgram("swift-client", variable: "TODOKU_SWIFT_CLIENT")]
+            case .rust: [builtProgram("todoku-client", variable: "TODOKU_RUST_CLIENT")]
             case .glib: [try await GeneratedClient.glibProgram()]
             case .qt: [try await GeneratedClient.qtProgram()]
             }
         }
     }
 
-    /// The Debian packages that it needs to run.
+    /// What it needs to run: Debian packages, or a program that is built.
     var packages: String {
         switch self {
         case .gdbus, .module: "packages python3-gi"
         case .dasbus: "packages python3-dasbus"
         case .shell: "packages libglib2.0-bin, systemd"
         case .javaScript: "packages gjs"
+        case .swift: "the product swift-client"
+        case .rust: "meson-helpers/try-rust-client"
         case .glib: "packages libglib2.0-0"
         case .qt: "packages libqt5dbus5"
         }
@@ -81,7 +90,7 @@ private func isProgress(_ line: String) -> Bool { line.hasPrefix("progress ") &&
         try #require(isTold, "\(client.packages): “\(child.output)” \(child.errors)")
     }
 
-    @Test(arguments: ExampleClient.allCases) func `downloads a file and says where it is`(client: ExampleClient) async throws {
+    @Test(arguments: ExampleClient.tried) func `downloads a file and says where it is`(client: ExampleClient) async throws {
         let running = try await Running.start()
         let world = running.world
         let server = ScriptedServer { request, reply in reply.serve(body, for: request) }
@@ -97,7 +106,7 @@ private func isProgress(_ line: String) -> Bool { line.hasPrefix("progress ") &&
         #expect(world.bytes("a.bin") == body)
     }
 
-    @Test(arguments: ExampleClient.allCases) func `names the error of a download that failed, and then downloads it anew`(
+    @Test(arguments: ExampleClient.tried) func `names the error of a download that failed, and then downloads it anew`(
         client: ExampleClient
     ) async throws {
         let running = try await Running.start()
@@ -115,7 +124,7 @@ private func isProgress(_ line: String) -> Bool { line.hasPrefix("progress ") &&
         #expect(finished.status == 0 && lines(finished.output).last == "finished \(world.folder)/a.bin", "\(finished)")
     }
 
-    @Test(arguments: ExampleClient.allCases) func `tells why a call is refused`(client: ExampleClient) async throws {
+    @Test(arguments: ExampleClient.tried) func `tells why a call is refused`(client: ExampleClient) async throws {
         let running = try await Running.start()
         let refused = try await client.start("ftp://127.0.0.1/a", in: running.world).wait()
         #expect(refused.status == 1 && refused.output.hasPrefix("failed UnsupportedScheme: ftp: "), "\(client.packages): \(refused)")
@@ -124,7 +133,7 @@ private func isProgress(_ line: String) -> Bool { line.hasPrefix("progress ") &&
         #expect(try await running.client.list() == [])
     }
 
-    @Test(arguments: ExampleClient.allCases) func `that was killed in the middle finds its download again`(
+    @Test(arguments: ExampleClient.tried) func `that was killed in the middle finds its download again`(
         client: ExampleClient
     ) async throws {
         let running = try await Running.start()
@@ -148,7 +157,7 @@ private func isProgress(_ line: String) -> Bool { line.hasPrefix("progress ") &&
         #expect(server.requests.count == 1)
     }
 
-    @Test(arguments: ExampleClient.allCases) func `keeps waiting when the service is killed in the middle`(
+    @Test(arguments: ExampleClient.tried) func `keeps waiting when the service is killed in the middle`(
         client: ExampleClient
     ) async throws {
         let world = await ServiceWorld(activation: "--idle-exit 3600")
@@ -244,6 +253,71 @@ private func isProgress(_ line: String) -> Bool { line.hasPrefix("progress ") &&
                 after None
 
                 """, "packages python3-gi: \(exit.status): \(exit.errors)")
+    }
+
+    @Test func `with the module passes integers, knows the path of a token, and waits while the service is killed`() async throws {
+        let world = await ServiceWorld(activation: "--idle-exit 3600")
+        let gate = Gate()
+        defer { gate.open() }
+        let server = stoppingServer(gate)
+        let program = """
+            import sys
+
+            sys.path.insert(0, sys.argv[1])
+            import todoku
+            from gi.repository import GLib
+
+            url, folder = sys.argv[2:]
+            service = todoku.Todoku("org.example.App")
+            for wrong in ({"retries": -1}, {"priority": 2**31}, {"size": 2**64}, {"connections": True}, {"max_size": 1.5}):
+                try:
+                    service.download(url, **wrong)
+                except (TypeError, ValueError) as error:
+                    print(type(error).__name__, str(error).split(":")[0])
+
+            download, loop = service.at("1_a"), GLib.MainLoop()
+            most = {"max_size": 2**64 - 1, "priority": -(2**31), "retries": 2**32 - 1}
+            print("same", service.download(url, token="1_a", directory=folder, size=1_000_000, **most).path == download.path)
+
+
+            def waited(answer):
+                print("waited", answer())
+                loop.quit()
+
+
+            download.wait(then=waited)
+            print("priority", download.status()["Priority"])  # the service has the call of Wait, too
+            print("called", flush=True)
+            loop.run()
+            print("again", todoku.Todoku("org.example.App").at("1_a").status().state)
+            """
+        let environment = world.environment.merging(["PYTHONDONTWRITEBYTECODE": "1"]) { $1 }
+        let child = Child(
+            [ExampleApp.python, "-c", program, "\(repository)/examples/python", server.url("/a.bin"), world.folder],
+            environment: environment)
+        let isCalled = await eventually { child.output.contains("called\n") || !child.isRunning } && child.isRunning
+        try #require(isCalled, "packages python3-gi: \(child.output)\(child.errors)")
+        let process = try #require(await world.bus.process(of: BusName.service))
+        kill(process, SIGKILL)
+        // The repeated call starts the service, which resumes the download.
+        #expect(await server.waitForRequests(2))
+        gate.open()
+        let exit = await child.wait()
+        #expect(
+            exit.output == """
+                ValueError option retries takes a whole number from 0 to 4294967295
+                ValueError option priority takes a whole number
+                ValueError option size takes a whole number from 0
+                TypeError option connections takes a whole number from 0 to 4294967295, not bool
+                TypeError option max-size takes a whole number from 0, not float
+                same True
+                priority -2147483648
+                called
+                waited \(world.folder)/a.bin
+                again finished
+
+                """, "\(exit.status): \(exit.errors)")
+        #expect(world.bytes("a.bin") == body)
     }
 
     /// A new option of the service needs a new row in the module.

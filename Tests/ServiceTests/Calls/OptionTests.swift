@@ -34,7 +34,10 @@ internal import Testing
         let options: [String: Variant] = [
             "app": .string("org.example.App"), "token": .string("t1"), "directory": .string(world.folder), "filename": .string("n.bin"),
             "if-exists": .string("fail"), "headers": .dictionary([("X-A", "1")]), "user-agent": .string("ua"),
+            "header-list": .array(of: "(ss)", [.structure([.string("X-B"), .string("1")]), .structure([.string("X-B"), .string("2")])]),
+            "cookies": .strings([".example.org\tTRUE\t/\tTRUE\t0\tn\tv", "127.0.0.1\tFALSE\t/\tFALSE\t0\tm\tw"]),
             "referrer": .string("http://example.org/"), "username": .string("u"), "password": .string("p"),
+            "proxy": .string("HTTP://u:p@Proxy.example.org:3128/"),
             "mirrors": .strings([
                 "https://m.example.org/a", "https://m.example.org/a", "http://127.0.0.1:1/a", "HTTP://N.example.org:80/b?c",
             ]),
@@ -52,8 +55,8 @@ internal import Testing
             "notify-delay": .uint32(1500), "desktop-id": .string("org.example.App"),
             "show-progress": .bool(false), "metadata": .dictionary(["k": .int32(1)]),
         ]
-        // `extract` does not go with `only-if-changed`; ExtractTests has it.
-        #expect(Set(options.keys).union(["extract"]) == Set(OptionRow.all.map(\.key)))
+        // The others do not go with `only-if-changed`; ExtractTests, PostTests and PrivateTests have them.
+        #expect(Set(options.keys).union(["extract", "post-data", "post-type", "private"]) == Set(OptionRow.all.map(\.key)))
         let path = try await client.download("http://127.0.0.1:1/a", options)
         let before = try await client.all(path)
         #expect(before["App"] == .string("org.example.App"))
@@ -73,6 +76,63 @@ internal import Testing
         // The same request still counts as the same.
         #expect(try await client.download("http://127.0.0.1:1/a", options) == path)
         #expect(try await client.call(Download.getMetadata, at: path, ()) == ["k": .int32(1)])
+    }
+
+    /// As gdbus, Python and JavaScript send numbers if nobody names their type.
+    @Test(arguments: ["y", "n", "q", "i", "u", "x", "t"]) func `with numbers take any type of integer`(type: String) async throws {
+        func number(_ value: Int) -> Variant {
+            switch type {
+            case "y": .byte(UInt8(value))
+            case "n": .int16(Int16(value))
+            case "q": .uint16(UInt16(value))
+            case "i": .int32(Int32(value))
+            case "u": .uint32(UInt32(value))
+            case "x": .int64(Int64(value))
+            default: .uint64(UInt64(value))
+            }
+        }
+        let running = try await Running.start()
+        let client = running.client
+        let keys = [
+            "size", "max-size", "priority", "speed-limit", "connections", "stall-timeout", "retries", "not-before", "deadline",
+            "request-interval", "notify-delay",
+        ]
+        #expect(Set(keys) == Set(OptionRow.all.filter { ["i", "u", "t"].contains($0.signature) }.map(\.key)))
+        var options = Dictionary(uniqueKeysWithValues: keys.map { ($0, number(9)) })
+        options["start"] = .bool(false)
+        let path = try await running.download("http://127.0.0.1:1/a", options)
+        #expect(try await client.get(Download.priority, at: path) == 9)
+        #expect(try await client.get(Download.speedLimit, at: path) == 9)
+        // Items of a batch, filters, host rules and properties, too.
+        let (_, members) = try await client.call(
+            Manager.downloadBatch,
+            ([Structure("http://127.0.0.1:1/b", ["priority": number(7)])], ["start": .bool(false), "retries": number(0)]))
+        let member = try #require(members.first)
+        #expect(try await client.get(Download.priority, at: member) == 7)
+        #expect(try await client.list(["limit": number(1)]).count == 1)
+        try await client.call(Manager.setHostRule, ("example.org", ["connections": number(3), "request-interval": number(5)]))
+        #expect(
+            try await client.get(Manager.hostRules).rules["example.org"] == HostRule(connections: 3, requestInterval: .milliseconds(5)))
+        for (object, interface, name) in [
+            (path, Download.interface, "Priority"), (path, Download.interface, "SpeedLimit"),
+            (BusName.managerPath, Manager.interface, "MaxActive"), (BusName.managerPath, Manager.interface, "DiskReserve"),
+        ] {
+            try await client.call(Standard.set, at: object, (interface, name, number(11)))
+            let value = try await client.get(interface, name, at: object)
+            #expect(value.integer == 11, "\(name)")
+        }
+    }
+
+    @Test func `with a number that does not fit is refused with the numbers that do`() async throws {
+        let running = try await Running.start()
+        for (key, value, range) in [
+            ("retries", Variant.int32(-1), "from 0 to 4294967295, not -1"),
+            ("priority", .uint32(.max), "from -2147483648 to 2147483647, not 4294967295"),
+            ("size", .int64(-5), "from 0 to 18446744073709551615, not -5"),
+        ] {
+            let error = await thrown { try await running.download("http://127.0.0.1:1/a", [key: value]) }
+            #expect(error?.name == todokuError("InvalidOption") && error?.message == "Option \(key) takes a number \(range).")
+        }
     }
 
     @Test func `headers, user agent, referrer and credentials go to the first origin only`() async throws {
@@ -120,7 +180,7 @@ internal import Testing
         #expect("\(try await running.client.all(path))".contains("p:w") == false)
     }
 
-    @Test(arguments: [("sha256", 256), ("sha512", 512), ("sha1", 1), ("md5", 5)])
+    @Test(arguments: [("sha256", 256), ("sha512", 512), ("sha384", 384), ("sha224", 224), ("sha1", 1), ("md5", 5)])
     func `checksum that is right lets it through, and one that is wrong leaves nothing`(algorithm: String, number: Int) async throws {
         let running = try await Running.start()
         let world = running.world

@@ -99,6 +99,15 @@ internal import Testing
                 "Url": { [server] in try await client.call(Download.replaceUrl, at: path, (server.otherURL("/fresh"), [:])) },
                 "Priority": { try await client.set(Download.priority, at: path, 7) },
                 "SpeedLimit": { try await client.set(Download.speedLimit, at: path, 12_345_678) },
+                "AllowMetered": { try await client.set(Download.allowMetered, at: path, false) },
+                "Directory": {
+                    try await client.set(Download.directory, at: path, running.world.bus.folder.makeFolder("other"))
+                },
+                "Acknowledged": {
+                    try await client.resume(path)
+                    _ = try await client.wait(path)
+                    try await client.call(Download.acknowledge, at: path, ())
+                },
             ]
             let byResume = [
                 "", "State", "WaitReason", "WaitUntil", "Error", "FileName", "MediaType", "Path", "Attempts", "Connections", "StartedAt",

@@ -22,6 +22,18 @@ internal import Testing
         #expect(try await running.client.get(Download.state, at: paused) == "paused")
     }
 
+    @Test func `secrets that a retry may need do not keep it for a day`() async throws {
+        let running = try await Running.start(["--idle-exit", "15"])
+        let server = ScriptedServer { _, reply in reply.respond(404) }
+        let path = try await running.download(server.url("/a"), ["headers": .dictionary([("X-Api", "Secret")])])
+        #expect(await thrown { try await running.client.wait(path) }?.name == todokuError("HttpStatus"))
+        #expect(await running.daemon.wait().status == 0)
+        _ = await running.world.start()
+        try await running.client.retry(path)
+        #expect(await thrown { try await running.client.wait(path) }?.name == todokuError("HttpStatus"))
+        #expect(server.requests.map { $0.field("X-Api") } == ["Secret", "Secret"])
+    }
+
     @Test func `downloads held by PauseAll do not keep it`() async throws {
         let running = try await Running.start(["--idle-exit", "15"])
         try await running.client.call(Manager.pauseAll, ())

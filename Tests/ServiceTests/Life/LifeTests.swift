@@ -197,6 +197,39 @@ internal import Testing
         _ = await world.stop(daemon)
     }
 
+    @Test func `at login is started by the bus where systemd runs the session, so that its unit binds it`() async throws {
+        let world = await ServiceWorld(activation: "--idle-exit 3600")
+        let client = try await world.client()
+        let daemon = await world.start()
+        let options: [String: Variant] = ["directory": .string(world.folder), "notify": .string("never")]
+        _ = try await client.download("http://127.0.0.1:1/a", options)
+        await world.kill(daemon)
+        let systemd = try await StandInSystemd(on: world.bus.address)
+        let login = world.begin(["--if-pending"])
+        #expect(await login.wait().isClean)
+        let process = try #require(await world.bus.process(of: BusName.service))
+        #expect(process != login.pid && !fileExists("\(world.state)/login"))
+        // If the service runs already, nothing is left for a later start.
+        #expect(await world.begin(["--if-pending"]).wait().isClean)
+        #expect(await world.bus.process(of: BusName.service) == process && !fileExists("\(world.state)/login"))
+        withExtendedLifetime(systemd) {}
+    }
+
+    @Test func `at login is this process if the bus can start none`() async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        let first = await world.start()
+        let options: [String: Variant] = ["directory": .string(world.folder), "notify": .string("never")]
+        _ = try await client.download("http://127.0.0.1:1/a", options)
+        await world.kill(first)
+        let systemd = try await StandInSystemd(on: world.bus.address)
+        let login = await world.start(["--if-pending"])
+        #expect(await world.bus.process(of: BusName.service) == login.pid)
+        #expect(await eventually { !fileExists("\(world.state)/login") })
+        withExtendedLifetime(systemd) {}
+        _ = await world.stop(login)
+    }
+
     @Test func `tells what it is by its options`() async throws {
         let version = await Child.run([ServiceWorld.todokud, "--version"])
         #expect(version.status == 0 && version.output.hasPrefix("todokud "))

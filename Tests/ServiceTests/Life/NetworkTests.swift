@@ -103,6 +103,25 @@ private struct Online {
         file.gate.open()
     }
 
+    @Test func `stops a download that is forbidden to use it meanwhile, and not one that is allowed to`() async throws {
+        let file = SlowFile()
+        let online = try await Online(file.server, metered: 1)
+        let running = online.running
+        let path = try await running.begin("\(remote)/a")
+        try await running.client.set(Download.allowMetered, at: path, false)
+        #expect(await running.waits(path, for: "metered"))
+        // Over a restart, too.
+        await running.world.kill(running.daemon)
+        _ = await running.world.start()
+        #expect(await eventually { (try? await running.client.get(Download.waitReason, at: path)) == "metered" })
+        #expect(try await running.client.get(Download.allowMetered, at: path) == false)
+        try await running.client.set(Download.allowMetered, at: path, true)
+        #expect(readFile(try await running.client.wait(path)) == file.body)
+        file.gate.open()
+        let ended = await thrown { try await running.client.set(Download.allowMetered, at: path, false) }
+        #expect(ended?.name == todokuError("InvalidState"))
+    }
+
     @Test func `is known before the first byte of a download that must not use it`() async throws {
         let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
         let online = try await Online(server, metered: 1)

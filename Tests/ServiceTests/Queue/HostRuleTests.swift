@@ -226,6 +226,27 @@ private let tolerance: Duration = .milliseconds(50)
     }
 }
 
+@Suite struct `A server that refuses one file` {
+    @Test func `and sends all others is not slowed by the retries of that file`() async throws {
+        let server = ScriptedServer { request, reply in
+            if request.path == "/bad" { reply.respond(503) } else { reply.respond(200, text: "x") }
+        }
+        let running = try await Running.start()
+        let client = running.client
+        let bad = try await running.download(server.url("/bad"))
+        #expect(await client.signals.isIn("waiting", bad))
+        var number = 0
+        while server.requests.filter({ $0.path == "/bad" }).count < 4, number < 60 {
+            number += 1
+            _ = try await running.fetch(server.url("/\(number)"))
+        }
+        #expect(number < 60, "the refused file is tried again meanwhile")
+        let slowed = try await client.call(Manager.listSlowedHosts, ())
+        #expect(slowed.values.allSatisfy { SlowedHost($0).interval <= .seconds(1) }, "\(slowed)")
+        try await client.cancel(bad)
+    }
+}
+
 @Suite struct `A rule of a host` {
     @Test func `is set, told, kept over a restart and taken away`() async throws {
         let world = await ServiceWorld()
@@ -257,7 +278,7 @@ private let tolerance: Duration = .milliseconds(50)
     @Test(arguments: [
         ("", [:]), ("a b", [:]), ("http://example.org", [:]), ("example.org/", [:]), ("example.org:80", [:]), ("user@example.org", [:]),
         ("*.example.org", [:]), ("例え.jp", [:]), (String(repeating: "a", count: 300), [:]),
-        ("example.org", ["connections": Variant.int32(1)]), ("example.org", ["request-interval": .uint64(1)]),
+        ("example.org", ["connections": Variant.int32(-1)]), ("example.org", ["request-interval": .uint64(1 << 32)]),
         ("example.org", ["rate": .uint32(1)]),
     ]) func `that is invalid is refused with the reason`(host: String, rule: [String: Variant]) async throws {
         let running = try await Running.start()

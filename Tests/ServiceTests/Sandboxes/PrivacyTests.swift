@@ -13,7 +13,7 @@ internal import Testing
         defer { hangs.open() }
         let server = ScriptedServer { request, reply in
             switch request.path {
-            case "/moved": reply.respond(302, ["Location": other.otherURL("/b?query=Secret3")])
+            case "/moved": reply.respond(302, ["Location": other.otherURL("/b?query=Secret3"), "Set-Cookie": "Secret16=Secret17"])
             case "/bad": reply.respond(404)
             case "/expired": reply.respond(403)
             case "/cut":
@@ -28,6 +28,7 @@ internal import Testing
         let secrets: [String: Variant] = [
             "headers": .dictionary([("X-Api", "Secret1")]), "username": .string("user"), "password": .string("Secret2"),
             "referrer": .string("http://127.0.0.1/?q=Secret4"), "metadata": .dictionary(["k": .string("Secret5")]), "retries": .uint32(0),
+            "cookies": .strings(["127.0.0.1\tFALSE\t/\tFALSE\t0\tSecret14\tSecret15"]),
         ]
         for path in ["/a", "/moved", "/bad", "/cut"] {
             let download = try await running.download("http://Secret6:Secret7@127.0.0.1:\(server.port)\(path)?query=Secret8", secrets)
@@ -78,7 +79,7 @@ internal import Testing
 @Suite(.timeLimit(.minutes(10))) struct `Secrets in the database` {
     private let secrets: [String: Variant] = [
         "headers": .dictionary([("X-Api", "Secret1")]), "username": .string("Secret2"), "password": .string("Secret3"),
-        "retries": .uint32(0),
+        "cookies": .strings(["127.0.0.1\tFALSE\t/\tFALSE\t0\tn\tSecret4"]), "retries": .uint32(0),
     ]
 
     /// The files of the queue that contain a secret.

@@ -120,6 +120,28 @@ private let app = "org.example.App"
         #expect(try await running.client.list() == [before])
     }
 
+    @Test func `may give its download the default folder and no other, and its own data`() async throws {
+        let running = try await start()
+        let sandbox = await Sandbox(running.world)
+        let folder = try await downloads(running)
+        let path = try await running.download("http://127.0.0.1:1/a", ["app": .string(app), "start": .bool(false)])
+        func set(_ name: String, _ value: String) async -> Child.Exit {
+            await sandbox.gdbus(path.value, "\(Standard.properties).Set", Download.interface, name, value)
+        }
+        let other = await set("Directory", "<'\(running.world.bus.folder.makeFolder("other"))'>")
+        #expect(other.errors.contains("NotAllowed: Option directory: an app in a sandbox may not choose the folder"), "\(other)")
+        #expect(await set("Directory", "<'\(folder)/.'>").status == 0)
+        #expect(try await running.client.get(Download.directory, at: path) == folder)
+        let replacing = try await running.client.download(
+            "http://127.0.0.1:1/b", paused.merging(["app": .string(app), "if-exists": .string("replace")]) { $1 })
+        let replaced = await sandbox.gdbus(
+            replacing.value, "\(Standard.properties).Set", Download.interface, "Directory", "<'\(folder)'>")
+        #expect(replaced.errors.contains("NotAllowed: An app in a sandbox may not replace files"), "\(replaced)")
+        #expect(await set("AllowMetered", "<false>").status == 0)
+        #expect(await sandbox.gdbus(path.value, "\(Download.interface).SetMetadata", "{'k': <1>}").status == 0)
+        #expect(try await running.client.call(Download.getMetadata, at: path, ()) == ["k": .int32(1)])
+    }
+
     @Test func `may not restart a download that writes elsewhere`()
         async throws
     {

@@ -16,37 +16,52 @@ enum GeneratedClient {
 
     struct Unusable: Error { let reason: String }
 
-    /// Runs lines of shell in `folder`. Throws if they fail or warn.
+    /// Puts the files that clients are compiled with into `folder`, as an install puts them below its prefix.
+    ///
+    /// - Returns: the folder of the pkg-config file.
+    private static func install(in folder: TemporaryFolder) -> String {
+        for name in ["share", "share/pkgconfig", "share/dbus-1", "include"] { folder.makeFolder(name) }
+        symlink("\(repository)/data/dbus-interfaces", folder("share/dbus-1/interfaces"))
+        symlink(examples, folder("include/todoku"))
+        var text = String(decoding: readFile("\(repository)/data/todoku.pc.in") ?? [], as: UTF8.self)
+        let values = ["prefix": folder.path, "datadir": "${prefix}/share", "includedir": "${prefix}/include", "version": "0"]
+        for (name, value) in values { text = text.replacing("@\(name)@", with: value) }
+        writeFile(folder("share/pkgconfig/todoku.pc"), text.utf8)
+        return folder("share/pkgconfig")
+    }
+
+    /// Runs lines of shell in `folder`, with Todoku's package for pkg-config. Throws if they fail or warn.
     static func make(_ lines: String, _ packages: String, in folder: TemporaryFolder) async throws {
-        let exit = await Child.run(["sh", "-ec", lines], folder: folder.path)
+        let environment = currentEnvironment().merging(["PKG_CONFIG_PATH": install(in: folder)]) { $1 }
+        let exit = await Child.run(["sh", "-ec", lines], environment: environment, folder: folder.path)
         guard exit.status == 0, exit.errors == "" else { throw Unusable(reason: "packages \(packages): \(exit.output)\(exit.errors)") }
     }
 
     /// Compiles an example with what gdbus-codegen generates, and returns the path of the program.
     static func compileC(_ source: String, in folder: TemporaryFolder) async throws -> String {
-        let files = interfaces.keys.sorted().map { "'\(file($0))'" }.joined(separator: " ")
         try await make(
             """
-            gdbus-codegen --interface-prefix org.todoku. --c-namespace Todoku --generate-c-code todoku \(files)
+            interfaces=$(pkg-config --variable=interface_files todoku)
+            gdbus-codegen --interface-prefix org.todoku. --c-namespace Todoku --generate-c-code todoku $interfaces
             cc -std=gnu11 -O0 -Wall -Werror -I. '\(examples)/\(source)' todoku.c -o client $(pkg-config --cflags --libs gio-unix-2.0)
-            """, "libglib2.0-dev, libglib2.0-dev-bin, gcc", in: folder)
+            """, "libglib2.0-dev, libglib2.0-dev-bin, gcc, pkg-config", in: folder)
         return folder("client")
     }
 
     /// Compiles an example with what qdbusxml2cpp generates of some interfaces, and returns the path of the program.
     static func compileQt(_ source: String, _ interfaces: [String], in folder: TemporaryFolder) async throws -> String {
-        var lines: [String] = []
+        var lines = ["interfaces=$(pkg-config --variable=interfaces_dir todoku)"]
         // One compilation unit, so that Qt's headers are read once.
         var unit = "#include \"\(examples)/\(source)\"\n"
         for interface in interfaces.sorted() {
             let name = Self.interfaces[interface] ?? interface
-            lines.append("qdbusxml2cpp -i todokutypes.h -p \(name) '\(file(interface))'")
+            lines.append("qdbusxml2cpp -i todokutypes.h -p \(name) \"$interfaces/\(interface).xml\"")
             lines.append("moc \(name).h -o \(name).moc")
             unit += "#include \"\(name).cpp\"\n#include \"\(name).moc\"\n"
         }
         writeFile(folder("all.cpp"), unit.utf8)
-        lines.append("c++ -std=c++17 -fPIC -O0 -Wall -Werror -I. -I'\(examples)' all.cpp -o client $(pkg-config --cflags --libs Qt5DBus)")
-        try await make(lines.joined(separator: "\n"), "qtbase5-dev, qtbase5-dev-tools, g++", in: folder)
+        lines.append("c++ -std=c++17 -fPIC -O0 -Wall -Werror -I. all.cpp -o client $(pkg-config --cflags --libs Qt5DBus todoku)")
+        try await make(lines.joined(separator: "\n"), "qtbase5-dev, qtbase5-dev-tools, g++, pkg-config", in: folder)
         return folder("client")
     }
 

@@ -71,7 +71,9 @@ final class AssetHost {
         decide(.begins(isLogin: isLogin, session: session))
         for (key, record) in records {
             guard let pending = record.pending, pending.isRunning, !record.isLeaving, !record.isRollingBack else { continue }
-            if updater[key]?.activity ?? .none == .none { fail("the update of \(key) does not go on after a restart") }
+            if updater[key]?.activity ?? AssetActivity.none == AssetActivity.none {
+                fail("the update of \(key) does not go on after a restart")
+            }
         }
     }
 

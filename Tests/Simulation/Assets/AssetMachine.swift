@@ -32,7 +32,8 @@ struct AssetDirectory {
     var loose: Set<String> = []
     /// The folder that the link led to before its last switch. Programs may have it open.
     var held: String?
-    /// The link leads to a version that was never installed, because the switch to it failed after the rename.
+    /// The link leads to a version that was never installed: the switch to it failed after the rename, or when it was repeated after a
+    /// power cut.
     var isUntold = false
     /// Somebody has deleted the link or the version that it led to, and no switch has followed.
     var isBroken = false

@@ -123,7 +123,12 @@ extension AssetHost {
         }
         let failure = DownloadFailure(.writeFailed, "EIO")
         // The disk fails before the rename, or after it: then the link leads back to the installed version, if there is one.
-        if b % 11 == 5 { return decide(.switched(key, failure)) }
+        if b % 11 == 5 {
+            // An earlier process may have made the link, and lost the power before that was saved.
+            let isInstalled = updater[key]?.record.installed?.folder == folder
+            change(site) { directory in if directory.link == folder, !isInstalled { directory.isUntold = true } }
+            return decide(.switched(key, failure))
+        }
         let former = directory(site)
         change(site) { directory in
             if directory.link != folder { directory.held = directory.isUntold ? nil : directory.link }

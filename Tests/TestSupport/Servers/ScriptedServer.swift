@@ -1,3 +1,4 @@
+internal import CSystem
 internal import EventLoop
 internal import Glibc
 
@@ -29,6 +30,7 @@ public final class ScriptedServer: Sendable {
         public let connection: Int
         /// The first request of the server is 0.
         public let number: Int
+        public let body: [UInt8]
         /// When the whole request had arrived.
         public let arrived = ContinuousClock.now
 
@@ -49,9 +51,15 @@ public final class ScriptedServer: Sendable {
     private let core: ServerCore
     public let port: UInt16
 
-    /// - Parameter everywhere: whether it listens on all addresses of this machine, not only on 127.0.0.1.
-    public init(everywhere: Bool = false, _ handler: @escaping @Sendable (Request, Reply) -> Void) {
+    /// - Parameters:
+    ///   - everywhere: whether it listens on all addresses of this machine, not only on 127.0.0.1.
+    ///   - bodyStep: it reads bodies as a slow line carries them, so many bytes each tenth of a second; nil: at once.
+    public init(everywhere: Bool = false, bodyStep: Int? = nil, _ handler: @escaping @Sendable (Request, Reply) -> Void) {
         let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+        if bodyStep != nil {
+            var size: Int32 = 128 * 1024  // else the kernel takes the whole body at once
+            setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &size, socklen_t(MemoryLayout<Int32>.size))
+        }
         var address = sockaddr_in()
         address.sin_family = sa_family_t(AF_INET)
         address.sin_addr.s_addr = in_addr_t(everywhere ? 0 : 0x7F00_0001).bigEndian
@@ -63,7 +71,7 @@ public final class ScriptedServer: Sendable {
         }
         precondition(bound, "cannot listen on 127.0.0.1: \(String(cString: strerror(errno)))")
         port = UInt16(bigEndian: address.sin_port)
-        let core = ServerCore(listener: listener, handler: handler)
+        let core = ServerCore(listener: listener, bodyStep: bodyStep, handler: handler)
         self.core = core
         startThread("scripted-server") { core.accept() }
     }
@@ -248,6 +256,7 @@ final class Lock: Sendable {
 private final class ServerCore: Sendable {
     let lock = Lock()
     private let listener: Int32
+    private let bodyStep: Int?
     private let handler: @Sendable (ScriptedServer.Request, Reply) -> Void
     // All under `lock`.
     nonisolated(unsafe) var requests: [ScriptedServer.Request] = []
@@ -255,8 +264,8 @@ private final class ServerCore: Sendable {
     private nonisolated(unsafe) var sockets: Set<Int32> = []
     private nonisolated(unsafe) var isStopped = false
 
-    init(listener: Int32, handler: @escaping @Sendable (ScriptedServer.Request, Reply) -> Void) {
-        (self.listener, self.handler) = (listener, handler)
+    init(listener: Int32, bodyStep: Int?, handler: @escaping @Sendable (ScriptedServer.Request, Reply) -> Void) {
+        (self.listener, self.bodyStep, self.handler) = (listener, bodyStep, handler)
     }
 
     func stop() {
@@ -270,7 +279,7 @@ private final class ServerCore: Sendable {
 
     func accept() {
         while true {
-            let socket = Glibc.accept(listener, nil, nil)
+            let socket = todoku_accept(listener)
             if socket < 0, errno == EINTR || errno == ECONNABORTED { continue }
             guard socket >= 0 else { break }
             let number: Int? = lock.locked {
@@ -304,9 +313,12 @@ private final class ServerCore: Sendable {
                 let pair = line.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
                 return pair.count == 2 ? (String(pair[0]), String(pair[1].drop { $0 == " " })) : nil
             }
+            let length = fields.first { $0.name.lowercased() == "content-length" }.flatMap { Int($0.value) } ?? 0
+            guard let body = readBody(socket, &buffer, length) else { return }
             let request = lock.locked {
                 let request = ScriptedServer.Request(
-                    method: String(words[0]), target: String(words[1]), fields: fields, connection: connection, number: requests.count)
+                    method: String(words[0]), target: String(words[1]), fields: fields, connection: connection, number: requests.count,
+                    body: body)
                 requests.append(request)
                 return request
             }
@@ -316,7 +328,21 @@ private final class ServerCore: Sendable {
         }
     }
 
-    /// The bytes up to and including the empty line; nil at the end of the connection. Requests have no bodies here.
+    /// The next `length` bytes; nil if the connection ends before.
+    private func readBody(_ socket: Int32, _ buffer: inout [UInt8], _ length: Int) -> [UInt8]? {
+        var bytes = [UInt8](repeating: 0, count: bodyStep ?? 16384)
+        while buffer.count < length {
+            let count = recv(socket, &bytes, bytes.count, 0)
+            if count < 0, errno == EINTR { continue }
+            guard count > 0 else { return nil }
+            buffer += bytes[..<count]
+            if bodyStep != nil { usleep(100_000) }
+        }
+        defer { buffer.removeFirst(length) }
+        return Array(buffer[..<length])
+    }
+
+    /// The bytes up to and including the empty line; nil at the end of the connection.
     private func readHead(_ socket: Int32, _ buffer: inout [UInt8]) -> [UInt8]? {
         var bytes = [UInt8](repeating: 0, count: 16384)
         while true {

@@ -1,3 +1,4 @@
+internal import CSystem
 internal import EventLoop
 internal import Glibc
 
@@ -51,7 +52,7 @@ private final class SocksCore: Sendable {
 
     func accept() {
         while true {
-            let socket = Glibc.accept(listener, nil, nil)
+            let socket = todoku_accept(listener)
             if socket < 0, errno == EINTR { continue }
             guard socket >= 0 else { break }
             lock.locked { _ = sockets.insert(socket) }

@@ -127,6 +127,8 @@ struct `A small disk` {
             gate.open()
             #expect(await fixture.log.end(of: DownloadNumber(1)).complete?.size == 8 << 20)
             #expect(unlink("\(disk.path)/.todoku-1.part") == 0)
+            // The room is free once the engine has closed the file, too.
+            #expect(await eventually { statvfs(disk.path, &space) == 0 && Int(space.f_bavail) * Int(space.f_frsize) == 64 << 20 })
             let fits = try await fixture.run(server.url("/less"), number: 3) { $0.directory = disk.path }
             #expect(fits.failure?.name == .truncated, "\(fits)")
         }

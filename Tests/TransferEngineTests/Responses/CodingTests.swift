@@ -122,6 +122,12 @@ private enum Coded {
         #expect(part == Coded.gzip && end.complete?.facts.isResumable == true)
     }
 
+    @Test func `is unpacked if only the folder of a page is called like an archive`() async throws {
+        let (end, part) = try await run("/a.tar.gz/", coding: "gzip", type: "text/html", body: Coded.gzip)
+        #expect(end.complete?.facts.fileName == "127.0.0.1-a.tar.gz.html", "\(end)")
+        #expect(part == Coded.plain)
+    }
+
     @Test(arguments: ["", "Content-Disposition: attachment; filename=x.bin\r\n"])
     func `that replaces an archive of this coding is stored as it came, whatever name the server gives`(field: String) async throws {
         let server = ScriptedServer { request, reply in

@@ -49,13 +49,24 @@ public struct DownloadOptions: Equatable, Sendable {
     public var ifExists = ExistingFilePolicy.rename
     /// The folder into which the file, an archive, is unpacked after its verification; nil: the file is kept as it is.
     public var extract: ExtractionFolder?
-    /// Request headers in the given order. Sent to the first origin only.
+    /// Request headers in the given order; names may repeat. Sent to the first origin only.
     public var headers: [HeaderField] = []
+    /// Sent to the hosts and paths that they are for, by the rules of RFC 6265.
+    public var cookies: [Cookie] = []
     public var userAgent: String?
     public var referrer: String?
     /// Credentials. Sent to the first origin only.
     public var username: String?
     public var password: String?
+    /// The proxy for all requests of the download; nil: the environment of the service and the desktop decide.
+    public var proxy: ProxyAddress?
+    /// The body of the request, which makes it a POST; nil: a GET. At most `Limits.postBytes`.
+    public var postData: [UInt8]?
+    /// The media type of `postData`, with its parameters.
+    public var postType = DownloadOptions.formType
+    /// The request with `postData` may have gone out since a caller last asked for it, so it must not go out again. Also true once
+    /// `postData` is forgotten. Callers cannot set this.
+    package var isPostSent = false
     /// Further URLs of the same bytes (`DownloadURL.text`), in the order of preference, each once; at most `Limits.mirrors`.
     public var mirrors: [String] = []
     /// Whether the servers of the URL may name further mirrors (RFC 6249), if the caller has given something that proves the file.
@@ -102,6 +113,8 @@ public struct DownloadOptions: Equatable, Sendable {
     public var onlyIfChanged = false
     /// Well-known bus name of the application to call (and so to start) when the download has ended; nil: none.
     public var activate: String?
+    /// Soon after its end, the download leaves the list and the database, and its name is in no toast, log or file attribute.
+    public var isPrivate = false
     /// The caller's own name for a group of downloads.
     public var tag = ""
     public var notify = NotifyPolicy.background
@@ -122,6 +135,9 @@ public struct DownloadOptions: Equatable, Sendable {
 }
 
 extension DownloadOptions {
+    /// The media type of a form (HTML, "URL-encoded form data").
+    public static let formType = "application/x-www-form-urlencoded"
+
     /// The most that `connections` may be.
     public static let mostConnections: UInt32 = 16
 
@@ -137,11 +153,14 @@ extension DownloadOptions {
     private var textBytes: Int {
         func size(_ text: String?) -> Int { text?.utf8.count ?? 0 }
         let toast = size(title) + size(body) + size(icon) + size(sound)
-        let request = size(referrer) + size(userAgent) + size(username) + size(password)
+        let request = size(referrer) + size(userAgent) + size(username) + size(password) + size(proxy?.text)
         let fields = headers.reduce(0) { $0 + size($1.name) + size($1.value) }
+        let post = postData.map { $0.count *| 2 +| size(postType) } ?? 0
+        let jar = cookies.reduce(0) { $0 + size($1.line) }
         let urls = mirrors.reduce(0) { $0 + $1.utf8.count }
         let pieces = (pieceHashes?.digests.count ?? 0) *| 2
-        return toast + request + fields + urls + pieces + size(tag) + size(token) + size(fileName) + size(extract?.name) + metadata.count
+        let names = size(tag) + size(token) + size(fileName) + size(extract?.name)
+        return toast + request + fields + post + jar + urls + pieces + names + metadata.count
     }
 }
 

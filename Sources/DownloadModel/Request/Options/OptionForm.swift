@@ -6,7 +6,9 @@ public enum OptionValue: Equatable, Sendable {
     case uint32(UInt32)
     case uint64(UInt64)
     case fields([HeaderField])
+    case fieldList([HeaderField])
     case texts([String])
+    case bytes([UInt8])
     /// `a{sv}`, marshalled as a D-Bus message.
     case dictionary([UInt8])
 
@@ -19,7 +21,9 @@ public enum OptionValue: Equatable, Sendable {
         case .uint32: "u"
         case .uint64: "t"
         case .fields: "a{ss}"
+        case .fieldList: "a(ss)"
         case .texts: "as"
+        case .bytes: "ay"
         case .dictionary: "a{sv}"
         }
     }
@@ -235,6 +239,16 @@ extension OptionForm where V == Checksum {
     }
 }
 
+extension OptionForm where V == ProxyAddress {
+    static var proxy: OptionForm {
+        OptionForm<String>.text().written { _, text throws(Refusal) in
+            try ProxyAddress(text)
+        } back: {
+            $0.text
+        }
+    }
+}
+
 extension OptionForm where V == PieceHashes {
     static var pieceHashes: OptionForm {
         OptionForm<String>.text(most: Limits.pieceHashBytes *| 2 +| 64).written { _, text throws(Refusal) in
@@ -288,7 +302,7 @@ extension OptionForm where V == [HeaderField] {
     static var headers: OptionForm {
         OptionForm(signature: "a{ss}") { key, value throws(Refusal) in
             guard case .fields(let fields) = value else { throw .wrongType(key, "a{ss}") }
-            try RequestHeaders.check(fields)
+            try RequestHeaders.check(fields, key)
             return fields
         } encode: {
             .fields($0)
@@ -351,7 +365,7 @@ extension OptionForm where V == [UInt8] {
 
 extension Refusal {
     /// A fallback: the decoder of the call compares types first, and its error also names the type that was given.
-    fileprivate static func wrongType(_ key: String, _ signature: String) -> Refusal {
+    static func wrongType(_ key: String, _ signature: String) -> Refusal {
         Refusal(.invalidOption, "Option \(key) takes the type \(signature).")
     }
 }

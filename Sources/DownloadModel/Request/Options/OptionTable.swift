@@ -2,7 +2,7 @@
 
 extension OptionRow {
     /// In the order of the documentation.
-    public static let all: [OptionRow] = ofCaller + ofFile + ofRequest + ofTurn + ofShow
+    public static let all: [OptionRow] = ofCaller + ofFile + ofSource + ofRequest + ofTurn + ofShow
 
     /// Options that say where the file goes and how it is requested. `DownloadToFd` refuses them, because its caller gives an open file.
     public static let ofPlace = [\DownloadOptions.directory, \.fileName, \.ifExists, \.extract, \.onlyIfChanged].compactMap { of($0)?.key }
@@ -11,7 +11,15 @@ extension OptionRow {
     public static let ofDocument = [\DownloadOptions.fileName, \.checksum, \.pieceHashes, \.size, \.mirrors].compactMap { of($0)?.key }
 
     /// Options of `ReplaceUrl`: those that belong to the replaced URL.
-    public static let ofURL = [\DownloadOptions.headers, \.referrer, \.username, \.password].compactMap { of($0)?.key }
+    public static let ofURL = ofHeaders + withURL
+
+    private static let withURL = [\DownloadOptions.cookies, \.referrer, \.username, \.password].compactMap { of($0)?.key }
+
+    /// The two options that set `DownloadOptions.headers`. The database has a line for each field instead.
+    public static let ofHeaders = ["headers", headerListKey]
+
+    /// The second of them. A call's dictionary has no order, and no name twice.
+    public static let headerListKey = "header-list"
 
     private static let ofCaller: [OptionRow] = [
         OptionRow(
@@ -26,6 +34,9 @@ extension OptionRow {
         OptionRow(
             "metadata", \.metadata, .dictionary(most: Limits.metadataBytes), sandbox: .free,
             help: "Your own data to keep with the download; may be repeated."),
+        OptionRow(
+            "private", \.isPrivate, .flag, sandbox: .free,
+            help: "Keep no trace of it: soon after its end it leaves the list, and no toast or log has its name."),
         OptionRow(
             "activate", \.activate,
             .text(most: 255).checked {
@@ -85,7 +96,7 @@ extension OptionRow {
             help: "Unpack the archive into a folder named after it, or into FOLDER; for one URL with FOLDER."),
         OptionRow(
             "checksum", \.checksum, .checksum, sandbox: .free,
-            help: "sha256:<hex>, or sha512, sha1, md5; any other file fails. For one URL."),
+            help: "sha256:<hex>, or sha512, sha384, sha224, sha1, md5; any other file fails. For one URL."),
         OptionRow(
             "piece-hashes", \.pieceHashes, .pieceHashes, sandbox: .free,
             help: "sha256:BYTES:<hex>, the digests of the file's pieces of BYTES bytes, one after another. Needs --size; for one URL."),
@@ -102,7 +113,7 @@ extension OptionRow {
             help: "Keep the last downloaded copy if the server has nothing newer."),
     ]
 
-    private static let ofRequest: [OptionRow] = [
+    private static let ofSource: [OptionRow] = [
         OptionRow(
             "mirrors", \.mirrors, .urls(most: Limits.mirrors), sandbox: .free,
             help: "Another URL of the same file; may be repeated. Best with --checksum. For one URL."),
@@ -110,13 +121,10 @@ extension OptionRow {
             "find-mirrors", \.findsMirrors, .flag, sandbox: .free,
             help: "Also use the mirrors that the server names; needs --checksum or --piece-hashes."),
         OptionRow(
-            "headers", \.headers, .headers, sandbox: .free, help: "Request header, sent to the first server only; may be repeated."),
-        OptionRow("user-agent", \.userAgent, .text(), sandbox: .free, help: "User-Agent to send."),
-        OptionRow(
-            "referrer", \.referrer, .text(most: Limits.urlBytes).mapped(Referrer.withoutSecrets), sandbox: .free,
-            help: "Page that links to the file (the header Referer)."),
-        OptionRow("username", \.username, .text(), sandbox: .free, help: "User name, sent to the first server only."),
-        OptionRow("password", \.password, .text(), sandbox: .free, help: "Password, sent to the first server only."),
+            "proxy", \.proxy, .proxy,
+            // A proxy could lead into a private network, and `direct://` past the proxy that hides the user's address.
+            sandbox: .rule { options, _ in options.proxy == nil ? nil : "choose a proxy; the user's settings decide" },
+            help: "Proxy for this download, such as http://host:3128 or socks5h://host:1080; direct:// for none."),
         OptionRow(
             "allow-private", \.allowsPrivate, .flag,
             sandbox: .rule {
@@ -130,6 +138,30 @@ extension OptionRow {
         OptionRow(
             "renewable", \.renewable, .flag, sandbox: .free,
             help: "If the link expires, wait for ‘todoku renew’ instead of failing."),
+    ]
+
+    private static let ofRequest: [OptionRow] = [
+        OptionRow(
+            "headers", \.headers, .headers, sandbox: .free, help: "Request header, sent to the first server only; may be repeated."),
+        OptionRow(
+            headerListKey, \.headers, .headerList, sandbox: .free,
+            help: "Request headers in this order, of which names may repeat; --header sends them so."),
+        OptionRow(
+            "cookies", \.cookies, .cookies, sandbox: .free,
+            help: "Send the cookies of a file in the Netscape format (cookies.txt), each to its own hosts only."),
+        OptionRow(
+            "post-data", \.postData, .bytes(most: Limits.postBytes), sandbox: .free,
+            help: "Send this text in the body of a POST request, once; --post-file sends a file. For one URL."),
+        OptionRow(
+            "post-type", \.postType,
+            .text(most: 255).checked { isMediaType($0) ? nil : "must be a media type, such as “application/json”." }, sandbox: .free,
+            help: "Media type of the body (default: \(DownloadOptions.formType))."),
+        OptionRow("user-agent", \.userAgent, .text(), sandbox: .free, help: "User-Agent to send."),
+        OptionRow(
+            "referrer", \.referrer, .text(most: Limits.urlBytes).mapped(Referrer.withoutSecrets), sandbox: .free,
+            help: "Page that links to the file (the header Referer)."),
+        OptionRow("username", \.username, .text(), sandbox: .free, help: "User name, sent to the first server only."),
+        OptionRow("password", \.password, .text(), sandbox: .free, help: "Password, sent to the first server only."),
     ]
 
     private static let ofTurn: [OptionRow] = [
@@ -229,6 +261,13 @@ private func isMediaRange(_ text: String) -> Bool {
     guard parts.count == 2, !parts[0].isEmpty, !parts[1].isEmpty else { return false }
     return parts[0].allSatisfy { RequestHeaders.isTokenByte($0) && $0 != UInt8(ascii: "*") }
         && (parts[1].elementsEqual("*".utf8) || parts[1].allSatisfy(RequestHeaders.isTokenByte))
+}
+
+/// A media type without "*". Parameters may follow a semicolon.
+private func isMediaType(_ text: String) -> Bool {
+    var type = text.utf8.prefix { $0 != UInt8(ascii: ";") }
+    while type.last == UInt8(ascii: " ") { type.removeLast() }
+    return !type.contains(UInt8(ascii: "*")) && isMediaRange(String(decoding: type, as: UTF8.self))
 }
 
 /// Whether `name` can be an application's well-known name (D-Bus specification, "Bus names"; org.freedesktop.Application derives the object

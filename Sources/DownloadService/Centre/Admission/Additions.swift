@@ -19,7 +19,8 @@ extension Admission {
             if case .path(let reply)? = answer { journal.post(reply.message(path)) }
             journal.post(Manager.downloadAdded.message(from: BusName.managerPath, path), before: record.number)
             guard !entry.isRemoved else { return }
-            log.info("download added", metadata: ["download": "\(record.number)", "url": "\(redacted(record.url))"])
+            let url = record.options.isPrivate ? "" : redacted(record.url)
+            log.info("download added", metadata: ["download": "\(record.number)", "url": "\(url)"])
             callers.began(record.number)
         } entered: { [self] _ in
             if record.isFetch, record.options.token == nil { removeFormerFetches(of: record.copyKey) }

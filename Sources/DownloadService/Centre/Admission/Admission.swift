@@ -76,7 +76,7 @@ internal import TransferEngine
         /// The load of a fresh link for an existing download.
         init(renewing link: FreshLink, from caller: CallerIdentity) {
             var options = DownloadOptions()
-            (options.headers, options.referrer) = (link.headers ?? [], link.referrer)
+            (options.headers, options.cookies, options.referrer) = (link.headers ?? [], link.cookies ?? [], link.referrer)
             (options.username, options.password) = (link.username, link.password)
             (app, count, bytes) = (caller.app, 0, options.heldBytes(with: link.url.text))
         }
@@ -207,6 +207,13 @@ internal import TransferEngine
                 .invalidOption,
                 "Option extract is not for Fetch, which compares the file with its last copy; use Download and Wait, or an asset.")
         }
+        if case .fetch = answer, options.isPrivate {
+            throw Refusal(.invalidOption, "Option private is not for Fetch, which keeps a copy to compare with; use Download and Wait.")
+        }
+        if case .fetch = answer, options.postData != nil {
+            throw Refusal(
+                .invalidOption, "Option post-data is not for Fetch, which compares the file with its last copy; use Download and Wait.")
+        }
         if case .fetch = answer, dictionary["only-if-changed"] == nil { options.onlyIfChanged = true }
         let folder: ByteText = descriptor == nil ? ByteText(options.directory ?? list.defaultDirectory) : ""
         let wanted = Wanted(url: url, options: options)
@@ -261,8 +268,8 @@ internal import TransferEngine
             throw Refusal(
                 .limitExceeded,
                 """
-                The URLs, headers and metadata of an app in a sandbox may take at most \(Limits.heldBytesOfSandboxedApp >> 20) MiB, the first KiB of \
-                each download aside; remove some that have ended.
+                The URLs, headers, cookies, bodies and metadata of an app in a sandbox may take at most \
+                \(Limits.heldBytesOfSandboxedApp >> 20) MiB, the first KiB of each download aside; remove some that have ended.
                 """)
         }
     }
@@ -425,7 +432,7 @@ internal import TransferEngine
         if case .fetch = ask.answer {
             isFetch = true
             let key = CopyKey(app: wanted.options.app, url: wanted.url, directory: directory, wantedName: wanted.options.fileName)
-            if let running = list.runningFetch(of: key, like: { wanted.isSame(as: $0) }) {
+            if let running = list.runningFetch(of: key, like: { wanted.isSame(as: $0, exactly: true) }) {
                 answer(ask, by: running)
                 return false
             }
@@ -496,14 +503,22 @@ extension Admission.Wanted {
         return wanted
     }
 
-    /// Whether a repeated call asks for the download `record`. Options that can change later (`priority`, `speed-limit`, `start`) do not
-    /// count.
-    func isSame(as record: DownloadRecord) -> Bool {
+    /// Whether a repeated call asks for the download `record`. Options that can change later do not count, because somebody may have
+    /// changed them since the first call: `priority`, `speed-limit`, `start`, `directory`, `allow-metered` and `metadata`.
+    ///
+    /// - Parameter exactly: whether the last three count, too. The folder of a Fetch always counts, because it cannot change.
+    func isSame(as record: DownloadRecord, exactly: Bool = false) -> Bool {
         var (held, asked) = (record.options, options)
         (held.priority, held.speedLimit, held.start) = (0, nil, true)
         (asked.priority, asked.speedLimit, asked.start) = (0, nil, true)
+        if !exactly {
+            (held.allowsMetered, held.metadata) = (true, [])
+            (asked.allowsMetered, asked.metadata) = (true, [])
+            if !record.isFetch { (held.directory, asked.directory) = (nil, nil) }
+        }
         // An ended download may have lost its secrets. Then the secrets of the call are not compared.
         if record.state.hasEnded, !held.holdsSecrets { asked.forgetSecrets() }
+        (held.isPostSent, asked.isPostSent) = (false, false)
         return record.url == url && held == asked && held.isSameText(as: asked)
     }
 }

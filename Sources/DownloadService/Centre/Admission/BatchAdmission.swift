@@ -248,6 +248,9 @@ extension Admission {
         if dictionary["token"] != nil {
             throw Refusal(.invalidOption, "Option token belongs to the items of a batch: it names one download.")
         }
+        if dictionary["post-data"] != nil {
+            throw Refusal(.invalidOption, "Option post-data belongs to the items of a batch: it is the body of one request.")
+        }
         return try DownloadOptions(
             decoding: dictionary, from: caller, defaultDirectory: list.defaultDirectory, settings: list.settings)
     }

@@ -7,11 +7,11 @@ internal import Scheduling
 /// One call of `WaitAll`: a filter for the downloads that it waits for, and the outcomes of those that have ended.
 ///
 /// There may be 100,000 downloads, so the group holds a filter and a counter, not a list. It waits for the first end of each matching
-/// download that was listed and unfinished at the call (`tick`). Only a filter that names some of the unfinished states needs a list: the
-/// downloads in these states at the call.
+/// download that was listed and unfinished at the call (`tick`). Only a filter for values that change needs a list of the downloads
+/// that matched at the call: a filter for some of the unfinished states, or for metadata.
 @BusActor final class WaitGroup {
     private let filter: DownloadFilter
-    /// The downloads in the named states at the call; nil: all that match.
+    /// The downloads that matched at the call; nil: all that match.
     private(set) var members: Set<DownloadNumber>?
     private let tick: UInt64
     private let reply: Reply<(UInt32, UInt32, UInt32)>
@@ -26,7 +26,8 @@ internal import Scheduling
     init(_ filter: DownloadFilter, _ tick: UInt64, _ reply: Reply<(UInt32, UInt32, UInt32)>) {
         (self.filter, self.tick, self.reply) = (filter, tick, reply)
         let open = DownloadFilter.stateNames.filter { !Self.ends.contains($0) }
-        if let states = filter.states, !states.isDisjoint(with: open), !states.isSuperset(of: open) { members = [] }
+        let selectsByState = filter.states.map { !$0.isDisjoint(with: open) && !$0.isSuperset(of: open) } ?? false
+        if selectsByState || !filter.metadata.isEmpty { members = [] }
     }
 
     private static let ends: Set = ["finished", "failed", "cancelled"]
@@ -42,7 +43,7 @@ internal import Scheduling
     func gather(_ download: ManagedDownload, liveSince: UInt64) {
         guard liveSince < tick, reply.call.caller.owns(download) else { return }
         if gathering?.ended[download.number] != nil {
-            guard filter.matchesEver(download) else { return }
+            guard filter.matchesEver(download), filter.matchesMetadata(of: download) else { return }
         } else {
             guard filter.matches(download) else { return }
             if download.state.hasEnded { return count(download.state) }
@@ -121,6 +122,16 @@ extension DownloadFilter {
 
     /// Whether the filter matches `download` as it is now, apart from the keys `after` and `limit`.
     @BusActor func matches(_ download: ManagedDownload) -> Bool {
-        matchesEver(download) && states?.contains(download.shownState.name) ?? true
+        guard matchesEver(download), states?.contains(download.shownState.name) ?? true else { return false }
+        return matchesMetadata(of: download)
+    }
+
+    /// Whether the download's metadata has all keys of the filter, with the same values. An integer of another type is the same if its
+    /// value is.
+    @BusActor func matchesMetadata(of download: ManagedDownload) -> Bool {
+        guard !metadata.isEmpty else { return true }
+        let bytes = download.record.options.metadata
+        guard !bytes.isEmpty, let own = Message.value([String: Variant].self, from: bytes) else { return false }
+        return metadata.allSatisfy { key, value in own[key]?.isSameValue(as: value) ?? false }
     }
 }

@@ -45,32 +45,50 @@ internal import Testing
         ("headers", .dictionary([("A:", "c")])), ("headers", .dictionary([("A\nB", "c")])),
         ("headers", .dictionary([("Range", "bytes=0-1")])),
         ("headers", .dictionary([("accept-encoding", "gzip")])), ("headers", .dictionary([("Host", "other")])),
+        ("header-list", .dictionary([("A", "b")])),
+        ("header-list", .array(of: "(ss)", [.structure([.string("A"), .string("b\r\nC: d")])])),
+        ("header-list", .array(of: "(ss)", [.structure([.string("Range"), .string("bytes=0-1")])])),
+        ("header-list", .array(of: "(sss)", [])), ("cookies", .string("h\tFALSE\t/\tFALSE\t0\tn\tv")), ("cookies", .strings([""])),
+        ("cookies", .strings(["# comment"])), ("cookies", .strings(["n=v"])),
+        ("cookies", .strings(["h\tFALSE\t/\tFALSE\t0\tn\tv\r\nA: b"])),
+        ("cookies", .strings(["h\tFALSE\t/\tFALSE\t0\tn\tv", "h\tFALSE\t/\tFALSE\tx\tn\tv"])),
+        ("private", .uint32(1)), ("private", .string("true")),
+        ("post-data", .string("a=b")), ("post-data", .array(of: "u", [])), ("post-type", .array(of: "y", [])), ("post-type", .string("")),
+        ("post-type", .string("form")), ("post-type", .string("a/*")), ("post-type", .string("a/b\r\nC: d")), ("post-type", .string("a/b")),
         ("user-agent", .uint32(1)), ("user-agent", .string("a\r\nB: c")), ("user-agent", .string(String(repeating: "u", count: 1025))),
         ("referrer", .uint32(1)), ("referrer", .string("a\nb")),
         ("username", .bool(false)), ("username", .string("a\nb")), ("password", .int64(1)), ("password", .string("a\nb")),
+        ("proxy", .uint32(1)), ("proxy", .string("")), ("proxy", .string("host:3128")), ("proxy", .string("ftp://h:1")),
+        ("proxy", .string("http://")), ("proxy", .string("http://h:0")), ("proxy", .string("http://h:65536")),
+        ("proxy", .string("http://h/path")), ("proxy", .string("http://a b")), ("proxy", .string("http://[::1")),
+        ("proxy", .string("http://u:p\"@h")), ("proxy", .string("http://ü@h")), ("proxy", .string("direct://h")),
+        ("proxy", .string("http://h\n")), ("proxy", .string("socks5://" + String(repeating: "h", count: 1025))),
         ("checksum", .array(of: "y", [])), ("checksum", .string("")), ("checksum", .string("sha256")), ("checksum", .string("sha256:")),
         ("checksum", .string("sha256:00")), ("checksum", .string("crc32:00000000")),
         ("checksum", .string("md5:" + String(repeating: "g", count: 32))),
         ("find-mirrors", .uint32(1)), ("piece-hashes", .string("")), ("piece-hashes", .string("sha256:0:00")), ("piece-hashes", .uint64(1)),
-        ("size", .uint32(1)), ("size", .int64(1)), ("max-size", .string("1")), ("start", .uint32(0)), ("start", .string("true")),
-        ("priority", .uint32(1)), ("priority", .int64(1)), ("speed-limit", .uint32(1)), ("speed-limit", .double(1)),
+        ("size", .int32(-1)), ("size", .int64(.min)), ("size", .double(1)), ("max-size", .string("1")), ("max-size", .int64(-1)),
+        ("start", .uint32(0)), ("start", .string("true")),
+        ("priority", .uint32(1 << 31)), ("priority", .int64(1 << 31)), ("priority", .int64(-1 << 32)), ("priority", .uint64(.max)),
+        ("speed-limit", .int32(-1)), ("speed-limit", .double(1)),
         ("mirrors", .string("http://h/")), ("mirrors", .array(of: "o", [.objectPath(ObjectPath("/"))])),
         ("mirrors", .strings(["ftp://h/"])),
         ("mirrors", .strings(["http://h/", ""])), ("mirrors", .strings(["http://u@h/"])), ("mirrors", .strings(["http://u:p@h/"])),
         ("mirrors", .strings(["http://h/a\nb"])), ("mirrors", .strings(["http:///"])),
-        ("connections", .uint32(17)), ("connections", .uint32(.max)), ("connections", .int32(2)), ("connections", .string("2")),
-        ("stall-timeout", .uint32(0)), ("stall-timeout", .uint64(1000)), ("retries", .int32(1)), ("retries", .string("1")),
+        ("connections", .uint32(17)), ("connections", .uint32(.max)), ("connections", .int32(-2)), ("connections", .string("2")),
+        ("connections", .byte(17)), ("stall-timeout", .uint32(0)), ("stall-timeout", .uint64(1 << 32)), ("retries", .int16(-1)),
+        ("retries", .string("1")),
         ("tag", .uint32(1)), ("tag", .string("a\nb")), ("tag", .string(String(repeating: "a", count: 256))),
         ("expect-type", .bool(true)), ("expect-type", .string("")), ("expect-type", .string("image")), ("expect-type", .string("*/*")),
         ("expect-type", .string("image/png; q=1")), ("expect-type", .string("a/b/c")),
-        ("not-before", .uint32(1)), ("not-before", .string("tomorrow")), ("deadline", .uint32(1)), ("renewable", .uint32(1)),
+        ("not-before", .int64(-1)), ("not-before", .string("tomorrow")), ("deadline", .int32(-1)), ("renewable", .uint32(1)),
         ("allow-metered", .uint32(1)), ("allow-private", .string("true")), ("allow-downgrade", .uint32(1)),
-        ("request-interval", .uint64(1)), ("request-interval", .int32(1)),
+        ("request-interval", .uint64(1 << 32)), ("request-interval", .int32(-1)),
         ("only-if-changed", .string("yes")),
         ("activate", .bool(true)), ("activate", .string("")), ("activate", .string("app")), ("activate", .string("org..App")),
         ("activate", .string("org.1example.App")), ("activate", .string(":1.7")), ("activate", .string("org.example.App/a")),
         ("notify", .bool(false)), ("notify", .string("")), ("notify", .string("sometimes")),
-        ("notify-delay", .uint64(1)), ("notify-delay", .uint32(3_600_001)),
+        ("notify-delay", .uint64(1 << 32)), ("notify-delay", .uint32(3_600_001)), ("notify-delay", .int64(3_600_001)),
         ("desktop-id", .uint32(1)), ("desktop-id", .string("")), ("desktop-id", .string(".desktop")), ("desktop-id", .string("a/b")),
         ("title", .uint32(1)), ("title", .string(String(repeating: "a", count: 1025))), ("body", .uint32(1)),
         ("body", .string(String(repeating: "a", count: 4097))), ("icon", .uint32(1)), ("sound", .uint32(1)), ("sound", .string("../a")),
@@ -127,7 +145,11 @@ internal import Testing
     @Test func `that is more than the limits is LimitExceeded`() async throws {
         let running = try await Running.start()
         let big = String(repeating: "x", count: 64 * 1024)
-        for (key, value) in [("headers", Variant.dictionary([("A", big)])), ("metadata", .dictionary(["a": .string(big)]))] {
+        let cookie = "h\tFALSE\t/\tFALSE\t0\tn\t" + big.prefix(4000)
+        for (key, value) in [
+            ("headers", Variant.dictionary([("A", big)])), ("metadata", .dictionary(["a": .string(big)])),
+            ("cookies", .strings([String](repeating: cookie, count: 17))),
+        ] {
             let error = await thrown { try await running.download("http://127.0.0.1:1/a", [key: value]) }
             #expect(error?.name == todokuError("LimitExceeded"))
             #expect(error?.message.contains(key) == true)
@@ -191,9 +213,12 @@ internal import Testing
         let path = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false)])
         let manager = BusName.managerPath
         let bad: [(ObjectPath, String, String, Variant, String)] = [
-            (manager, Manager.interface, "MaxActive", .int32(1), "org.freedesktop.DBus.Error.InvalidArgs"),
+            (manager, Manager.interface, "MaxActive", .int32(-1), "org.freedesktop.DBus.Error.InvalidArgs"),
+            (manager, Manager.interface, "MaxActive", .uint64(1 << 32), "org.freedesktop.DBus.Error.InvalidArgs"),
             (manager, Manager.interface, "MaxActive", .string("1"), "org.freedesktop.DBus.Error.InvalidArgs"),
-            (manager, Manager.interface, "SpeedLimit", .uint32(1), "org.freedesktop.DBus.Error.InvalidArgs"),
+            (manager, Manager.interface, "SpeedLimit", .int16(-1), "org.freedesktop.DBus.Error.InvalidArgs"),
+            (manager, Manager.interface, "SpeedLimit", .double(1), "org.freedesktop.DBus.Error.InvalidArgs"),
+            (manager, Manager.interface, "SandboxPrivate", .uint32(1), "org.freedesktop.DBus.Error.InvalidArgs"),
             (manager, Manager.interface, "DefaultDirectory", .uint32(1), "org.freedesktop.DBus.Error.InvalidArgs"),
             (manager, Manager.interface, "DefaultDirectory", .string("relative"), todokuError("InvalidOption")),
             (manager, Manager.interface, "DefaultDirectory", .string("/no/such"), todokuError("InvalidOption")),
@@ -204,7 +229,7 @@ internal import Testing
             (manager, Manager.interface, "Badge", .string(""), todokuError("InvalidOption")),
             (manager, Manager.interface, "DiskReserve", .int64(-2), todokuError("InvalidOption")),
             (manager, Download.interface, "Priority", .int32(1), "org.freedesktop.DBus.Error.UnknownInterface"),
-            (path, Download.interface, "Priority", .uint32(1), "org.freedesktop.DBus.Error.InvalidArgs"),
+            (path, Download.interface, "Priority", .uint32(1 << 31), "org.freedesktop.DBus.Error.InvalidArgs"),
             (path, Download.interface, "SpeedLimit", .variant(.uint64(1)), "org.freedesktop.DBus.Error.InvalidArgs"),
             (path, Download.interface, "State", .string("finished"), "org.freedesktop.DBus.Error.PropertyReadOnly"),
             (path, Download.interface, "Nothing", .string("x"), "org.freedesktop.DBus.Error.UnknownProperty"),
@@ -222,9 +247,11 @@ internal import Testing
         let bad: [(String, Variant)] = [
             ("app", .uint32(1)), ("tag", .bool(true)), ("state", .strings(["active"])), ("state", .string("running")),
             ("states", .string("active")),
-            ("states", .strings(["active", "done"])), ("after", .string("/org/todoku/Downloader1/download/1")), ("limit", .int32(1)),
-            ("limit", .uint32(0)), ("limit", .uint32(1001)), ("unknown", .string("x")),
+            ("states", .strings(["active", "done"])), ("after", .string("/org/todoku/Downloader1/download/1")), ("limit", .int32(-1)),
+            ("limit", .uint64(1 << 32)), ("limit", .uint32(0)), ("limit", .int32(1001)), ("limit", .uint32(1001)),
+            ("unknown", .string("x")),
             ("newest-first", .uint32(1)), ("batch", .string("/org/todoku/Downloader1/batch/1")),
+            ("metadata", .string("a")), ("metadata", .dictionary([("a", "b")])),
         ]
         for (key, value) in bad {
             for error in await [

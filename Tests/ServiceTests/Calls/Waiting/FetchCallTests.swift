@@ -352,6 +352,8 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         for _ in 0..<2 { #expect(try await running.get(server.url("/a"), options) == Answer(.newData, running.file("a"))) }
         #expect(server.requests.count == 1)
         #expect(await thrown { try await running.get(server.url("/b"), options) }?.name == todokuError("AlreadyExists"))
+        let elsewhere = options.merging(["directory": .string(running.world.bus.folder.makeFolder("other"))]) { $1 }
+        #expect(await thrown { try await running.get(server.url("/a"), elsewhere) }?.name == todokuError("AlreadyExists"))
         // A download with a token stays on the list when the Fetch is repeated.
         #expect(try await running.get(server.url("/a"), ["app": .string("org.example.App")]) == Answer(.noData, running.file("a")))
         #expect(try await running.client.list().contains(BusName.path(app: "org.example.App", token: "t")))

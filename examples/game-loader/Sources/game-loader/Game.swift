@@ -6,7 +6,6 @@
 // PUBLIC-KEY: 64 hexadecimal digits, or "-". The game ends when it has played so many VERSIONS (1). To rehearse it:
 //
 //   todoku asset serve levels --asset org.example.Game/levels
-import DownloadModel
 import Glibc
 import TodokuClient
 

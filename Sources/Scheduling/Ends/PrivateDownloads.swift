@@ -1,0 +1,30 @@
+internal import DownloadModel
+
+// A private download (option `private`) leaves no trace: soon after its end, its row is deleted.
+
+extension DownloadRecord {
+    /// When the download leaves the list because it is private; nil: it is not, or has not ended.
+    var privateEnd: WallTime? {
+        guard options.isPrivate, state.hasEnded else { return nil }
+        return (endedAt ?? WallTime(microseconds: 0)) + Limits.privateAge
+    }
+}
+
+extension Scheduler {
+    /// Takes `entry` off the list if it is private and due.
+    ///
+    /// - Returns: whether it has left.
+    func removePrivate(_ entry: ScheduledDownload, now: WallTime) -> Bool {
+        guard let time = entry.record.privateEnd, time <= now, !entry.isRemoved else { return false }
+        remove(entry, now: now)
+        return true
+    }
+
+    /// The service exits: no private download waits for the next process.
+    func removeAllPrivate(now: WallTime) {
+        for number in Array(ended.ordered) {
+            guard let entry = entries[number], entry.record.options.isPrivate else { continue }
+            remove(entry, now: now)
+        }
+    }
+}

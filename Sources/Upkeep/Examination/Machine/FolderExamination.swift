@@ -1,0 +1,141 @@
+internal import DBus
+internal import Desktop
+internal import DownloadModel
+internal import DownloadStore
+internal import DownloaderInterface
+internal import EventLoop
+
+/// Examines the folders of downloads and of the state, and the database. All of it blocks on disks, so it runs on threads for them.
+@BusActor struct FolderExamination {
+    /// A large database takes some seconds to check.
+    private static let databasePatience: Duration = .seconds(20)
+
+    private let environment: [String: String]
+    private let running: RunningService
+
+    /// - Parameter environment: of this session; the service's own counts if it is known.
+    init(_ environment: [String: String], _ running: RunningService) {
+        (self.environment, self.running) = (running.environment ?? environment, running)
+    }
+
+    func findings() async -> [Finding] {
+        let state = "\(Folders.state(environment: environment))/todoku"
+        let store = await Pool.programs.value(within: Self.databasePatience) { Store.examine(folder: state) }
+        var findings = [await downloadFolder(store), await stateFolder(state)]
+        findings.append(contentsOf: await disks(store))
+        findings.append(contentsOf: database(store))
+        return findings
+    }
+
+    private func report(_ folder: String) async -> FolderReport? {
+        let allowsHidden = running.allowsHiddenFolders
+        return await DiskPool.shared.value(at: .path(folder), within: BusProbe.patience) {
+            FolderReport(folder, allowsHidden: allowsHidden)
+        }
+    }
+
+    // MARK: The download folder
+
+    private func downloadFolder(_ store: StoreExamination?) async -> Finding {
+        var folder = running.properties[Manager.defaultDirectory.name]?.string ?? store?.defaultDirectory ?? ""
+        if folder.isEmpty { folder = Folders.downloads(environment: environment) }
+        guard let report = await report(folder) else { return silent(.downloadFolder, folder) }
+        switch report.refusal {
+        case nil: break
+        case .some where report.isAbsent && report.canBeMade:
+            return Finding(.downloadFolder, .found, "\(folder) does not exist yet; the first download makes it")
+        case .some(let reason):
+            let advice = "Mend that, or set another folder: todoku settings default-directory FOLDER."
+            return Finding(.downloadFolder, .wrong, reason, advice: advice)
+        }
+        let reserve = running.properties[Manager.diskReserve.name]?.int64.flatMap(DiskReserve.init(wire:)) ?? store?.diskReserve
+        let kept = (reserve ?? .automatic).bytes(ofDisk: report.total)
+        let room = "\(HumanText.size(report.free)) free of \(HumanText.size(report.total)) (\(report.fileSystem))"
+        guard report.free > kept else {
+            return Finding(
+                .downloadFolder, .wrong, "\(folder) has \(room), and \(HumanText.size(kept)) are to stay free, so downloads wait",
+                advice: "Make room on this disk, or lower the reserve: todoku settings disk-reserve SIZE.")
+        }
+        return Finding(.downloadFolder, .found, "\(folder) has \(room)\(report.note.map { "; \($0)" } ?? "")")
+    }
+
+    private func silent(_ subject: Finding.Subject, _ folder: String) -> Finding {
+        Finding(
+            subject, .wrong, "the disk of \(folder) has not answered for \(BusProbe.patience.components.seconds) seconds",
+            advice: "Check this disk, or the server that shares it.")
+    }
+
+    // MARK: The state
+
+    private func stateFolder(_ folder: String) async -> Finding {
+        let found = await DiskPool.shared.value(at: .path(folder), within: BusProbe.patience) { StateReport(folder) }
+        guard let report = found else { return silent(.stateFolder, folder) }
+        if let fault = report.fault {
+            return Finding(
+                .stateFolder, .wrong, "the queue cannot be kept in \(folder): \(fault)",
+                advice: "Give yourself the folder: mode 0700, and you as its owner.")
+        }
+        return Finding(
+            .stateFolder, .found, report.isAbsent ? "\(folder) does not exist yet; the first start makes it" : "\(folder) can be written")
+    }
+
+    // MARK: The disks of unfinished downloads
+
+    private func disks(_ store: StoreExamination?) async -> [Finding] {
+        var findings: [Finding] = []
+        for (folder, count) in (store?.folders ?? [:]).sorted(by: { $0.key < $1.key }) {
+            let need = count == 1 ? "one unfinished download needs it" : "\(count) unfinished downloads need it"
+            guard let report = await report(folder) else {
+                findings.append(silent(.disk, folder))
+                continue
+            }
+            guard let reason = report.refusal else {
+                let room = "\(HumanText.size(report.free)) free (\(report.fileSystem))"
+                findings.append(Finding(.disk, .found, "\(folder) has \(room); \(need)"))
+                continue
+            }
+            let advice =
+                report.isAbsent
+                ? "Plug the disk in, or make the folder again; the downloads resume by themselves." : "Make the folder writable again."
+            findings.append(Finding(.disk, report.isAbsent ? .missing : .wrong, "\(reason); \(need)", advice: advice))
+        }
+        return findings
+    }
+
+    // MARK: The database
+
+    private func database(_ store: StoreExamination?) -> [Finding] {
+        guard let store else {
+            let text = "the database has not answered for \(Self.databasePatience.components.seconds) seconds"
+            return [Finding(.database, .wrong, text, advice: "Check the disk of your home folder.")]
+        }
+        var findings = [finding(of: store)]
+        for path in store.setAside {
+            let text = "a damaged database was set aside as \(path), so downloads may be missing"
+            let advice = "Copy the file if you want to examine it: it is deleted after a day."
+            findings.append(Finding(.database, .missing, text, advice: advice))
+        }
+        return findings
+    }
+
+    private func finding(of store: StoreExamination) -> Finding {
+        switch store.condition {
+        case .absent: return Finding(.database, .found, "there is no database yet; the first download makes \(store.path)")
+        case .good:
+            let size = "\(HumanText.size(store.size)) and a log of \(HumanText.size(store.logSize))"
+            let counts = "\(store.downloads) downloads, \(store.unfinished) of them unfinished"
+            let older = store.version < store.ownVersion ? "; the next start brings it to version \(store.ownVersion)" : ""
+            return Finding(.database, .found, "\(store.path), version \(store.version), has \(size), and \(counts)\(older)")
+        case .damaged(let reason):
+            let advice = "Start Todoku: it sets the file aside, and saves all downloads that can be read."
+            return Finding(.database, .wrong, "\(store.path) is damaged: \(reason)", advice: advice)
+        case .newer:
+            return Finding(
+                .database, .wrong, "\(store.path) is of a newer Todoku: version \(store.version), and this one reads \(store.ownVersion)",
+                advice: "Update Todoku, or start with an empty queue: todoku reset.")
+        case .unreadable(let reason):
+            let advice = "Check who owns the file, and whether its disk is in order."
+            return Finding(.database, .wrong, "\(store.path) cannot be read: \(reason)", advice: advice)
+        }
+    }
+}

@@ -1,0 +1,147 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import Glibc
+
+/// How the bus starts the service, and who owns its name.
+extension SessionExamination {
+    /// The longest wait for the bus to start the service.
+    private static let startPatience: Duration = .seconds(25)
+    private static let program = "todokud"
+
+    /// - Parameter starting: whether to start the service.
+    func service(starting: Bool) async -> ([Finding], RunningService) {
+        let environment = environment
+        let found = await Pool.programs.value(within: BusProbe.patience) { ActivationFile.find(environment) }
+        let file: ActivationFile? = found ?? nil  // nil also if the disk of such a file does not answer
+        let canStart = await bus.activatableNames().contains(BusName.service)
+        var findings = [await activation(file, canStart: canStart)]
+        if starting, let failure = await start() { findings.append(failure) }
+        let (finding, running) = await owner(file, canStart: canStart)
+        findings.append(finding)
+        findings.append(await unit(file))
+        return (findings, running)
+    }
+
+    private func activation(_ file: ActivationFile?, canStart: Bool) async -> Finding {
+        guard canStart else {
+            if let file {
+                let text = "the bus does not know \(BusName.service), although there is \(file.path)"
+                let call = "busctl --user call \(BusDaemon.name) \(BusDaemon.path.value) \(BusDaemon.name) ReloadConfig"
+                return Finding(.activation, .wrong, text, advice: "Have the bus read its files: \(call).")
+            }
+            return Finding(
+                .activation, .wrong, "the bus cannot start \(BusName.service): it has no activation file",
+                advice: "Install Todoku, or add the share folder of its prefix to XDG_DATA_DIRS before the login.")
+        }
+        guard let file else {
+            return Finding(.activation, .found, "the bus starts \(BusName.service); its file is in none of the usual folders")
+        }
+        let program = file.program
+        let answer = await Pool.programs.value(within: BusProbe.patience) { access(program, X_OK) == 0 }
+        guard let isThere = answer else {
+            return Finding(
+                .activation, .wrong, "the disk of \(program), which \(file.path) starts, does not answer",
+                advice: "Check this disk, or the server that shares it.")
+        }
+        guard isThere else {
+            return Finding(
+                .activation, .wrong, "\(file.path) starts “\(program)”, which is no program that may be run",
+                advice: "Install todokud there, or delete the file if another installation is meant.")
+        }
+        return Finding(.activation, .found, "\(file.path) starts \(program)")
+    }
+
+    /// nil: it runs.
+    private func start() async -> Finding? {
+        do throws(DBusError) {
+            _ = try await bus.connection.call(
+                BusDaemon.startServiceByName, on: BusDaemon.name, at: BusDaemon.path, (BusName.service, 0), timeout: Self.startPatience)
+            return nil
+        } catch {
+            return Finding(
+                .service, .wrong, "the service cannot be started: \(error.message)",
+                advice: "Read its messages (journalctl --user -u todokud), or run todokud in a terminal.")
+        }
+    }
+
+    private func owner(_ file: ActivationFile?, canStart: Bool) async -> (Finding, RunningService) {
+        var running = RunningService()
+        guard await bus.owner(of: BusName.service) != nil else {
+            return canStart
+                ? (Finding(.service, .found, "the service does not run; the first call starts it"), running)
+                : (Finding(.service, .missing, "the service does not run, and the bus cannot start it"), running)
+        }
+        guard let number = await bus.process(of: BusName.service),
+            let process = await Pool.programs.value(within: BusProbe.patience, { ObservedProcess(number) })
+        else {
+            let text = "the bus does not tell which process owns \(BusName.service)"
+            return (Finding(.service, .wrong, text, advice: "Log out and in again."), running)
+        }
+        let name = process.program?.split(separator: "/").last.map(String.init)
+        guard name == nil || name == Self.program else {
+            let text = "\(process.text) owns \(BusName.service), but is not \(Self.program)"
+            let advice = "End that program (kill \(number)); the next call starts \(Self.program)."
+            return (Finding(.service, .wrong, text, advice: advice), running)
+        }
+        running.environment = process.environment
+        running.allowsHiddenFolders = process.arguments.contains("--allow-hidden-folders")
+        do throws(DBusError) {
+            running.properties = try await bus.ask(
+                Standard.getAll, on: BusName.service, at: BusName.managerPath, Manager.interface)
+        } catch {
+            let advice = "End it (kill \(number)); the next call starts it again, and unfinished downloads resume."
+            return (Finding(.service, .wrong, "\(process.text) does not answer: \(error.message)", advice: advice), running)
+        }
+        return (await judge(process, file, running), running)
+    }
+
+    private func judge(_ process: ObservedProcess, _ file: ActivationFile?, _ running: RunningService) async -> Finding {
+        let advice = "End it (kill \(process.number)); the next call starts the new one, and unfinished downloads resume."
+        let version = running.properties[Manager.version.name]?.string ?? "of an unknown version"
+        guard version == self.version else {
+            let text = "\(process.text) is \(version), and this command is \(self.version)"
+            return Finding(.service, .wrong, text, advice: advice)
+        }
+        guard !process.isReplaced else {
+            return Finding(.service, .wrong, "the program of \(process.text) was replaced after the service had started", advice: advice)
+        }
+        if let own = process.program, let wanted = file?.program {
+            let found = await Pool.programs.value(within: BusProbe.patience) { SmallFile.realPath(wanted) }
+            let real: String? = found ?? nil
+            if let real, real != own {
+                let text = "\(process.text) is running, but the bus would start \(wanted)"
+                return Finding(.service, .wrong, text, advice: "End it (kill \(process.number)) if \(wanted) is the right program.")
+            }
+        }
+        return Finding(.service, .found, "\(process.text) is version \(version)")
+    }
+
+    // MARK: The unit
+
+    private static let systemd = "org.freedesktop.systemd1"
+    private static let unitFileState = MethodOf(
+        "org.freedesktop.systemd1.Manager", "GetUnitFileState", in: String.self, out: String.self)
+
+    private func unit(_ file: ActivationFile?) async -> Finding {
+        guard await bus.owner(of: Self.systemd) != nil else {
+            return Finding(.unit, .missing, "systemd does not run this session, so the bus itself starts the service")
+        }
+        guard let unit = file?.unit else {
+            return Finding(.unit, .missing, "the activation file names no unit of systemd, so the bus itself starts the service")
+        }
+        do throws(DBusError) {
+            let state = try await bus.ask(
+                Self.unitFileState, on: Self.systemd, at: ObjectPath("/org/freedesktop/systemd1"), unit)
+            guard !state.hasPrefix("masked") else {
+                let advice = "Allow it: systemctl --user unmask \(unit)."
+                return Finding(.unit, .wrong, "\(unit) is masked, so the service cannot start", advice: advice)
+            }
+            return Finding(.unit, .found, "systemd starts the service as \(unit)")
+        } catch {
+            return Finding(
+                .unit, .wrong, "systemd does not know \(unit), which the activation file names: \(error.message)",
+                advice: "Run systemctl --user daemon-reload; if that does not help, install the unit again.")
+        }
+    }
+}

@@ -1,0 +1,73 @@
+internal import ArgumentParser
+internal import EventLoop
+internal import Upkeep
+
+struct DoctorCommand: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "doctor", abstract: "Examine what Todoku finds on this machine.",
+        discussion: """
+            Each line begins with “found”, “missing” (Todoku does less without it) or “wrong” (mend it), and the line below says what to do. \
+            Nothing is changed, and the service is not started unless you give --start. The words are English, so that you can put them \
+            into a report. The exit status is 1 if anything is wrong.
+
+            EXAMPLES:
+              todoku doctor
+              todoku doctor --start
+              todoku doctor --json
+            """)
+
+    @Flag(help: "Start the service too, to see whether the bus can.") var start = false
+    @OptionGroup var output: OutputArguments
+
+    func run() throws {
+        let (startsService, isJSON) = (start, output.json)
+        BusActor.runMain {
+            let width = Terminal.current?.columns
+            let doctor = Doctor(version: Program.version, startsService: startsService) { finding in
+                if !isJSON { Output.write(DoctorCommand.text(finding, width: width)) }
+            }
+            let findings = await doctor.examine()
+            if isJSON { Output.write(JSON.array(findings.map(\.json)).text + "\n") }
+            Program.finish(findings.contains { $0.verdict == .wrong } ? .ended : .success)
+        }
+    }
+
+    /// The columns before the text.
+    private static let indent = 26
+
+    /// A line, wrapped to `width` columns, and the advice below it. nil: not wrapped.
+    static func text(_ finding: Finding, width: Int?, hasColour: Bool = Terminal.hasColour, isUTF8: Bool = Terminal.isUTF8) -> String {
+        let blanks = String(repeating: " ", count: indent)
+        func block(_ text: String, first: String) -> String {
+            let text = TerminalText.plain(text)
+            let lines = width.map { TerminalText.wrapped(text, to: max(20, $0 - indent)) } ?? [text]
+            return lines.enumerated().map { ($0 == 0 ? first : blanks) + $1 + "\n" }.joined()
+        }
+        let verdict = TerminalText.padded(finding.verdict.rawValue, to: 9)
+        let painted = hasColour ? Colour(finding.verdict)?.paint(verdict) ?? verdict : verdict
+        let subject = TerminalText.padded(finding.subject.rawValue, to: indent - 9)
+        let line = block(finding.text, first: "\(painted)\(subject)")
+        let arrow = isUTF8 ? "→ " : "> "
+        guard let advice = finding.advice else { return line }
+        return line + block("\(arrow)\(advice)", first: blanks)
+    }
+}
+
+extension Colour {
+    fileprivate init?(_ verdict: Finding.Verdict) {
+        switch verdict {
+        case .found: return nil
+        case .missing: self = .yellow
+        case .wrong: self = .red
+        }
+    }
+}
+
+extension Finding {
+    var json: JSON {
+        .object([
+            ("subject", .string(subject.rawValue)), ("verdict", .string(verdict.rawValue)), ("text", .string(text)),
+            ("advice", JSON(advice)),
+        ])
+    }
+}

@@ -1,0 +1,71 @@
+internal import DownloadModel
+internal import Localization
+
+/// The proxies that an input file of aria2 names for one URL.
+struct Aria2Proxies: Equatable {
+    /// The names of the options, without `no-proxy`.
+    static let names = ["all", "http", "https"].flatMap { ["\($0)-proxy", "\($0)-proxy-user", "\($0)-proxy-passwd"] }
+
+    /// By the option's name. Empty: the proxy of an earlier line is erased.
+    private var addresses: [String: ProxyAddress?] = [:]
+    private var logins: [String: String] = [:]
+    private var exceptions: [String]?
+
+    mutating func set(_ name: String, to value: String) throws(Aria2Options.Fault) {
+        if name == "no-proxy" {
+            exceptions = value.lowercased().filter { $0 != " " }.split(separator: ",").map { String($0) }
+        } else if name.hasSuffix("-proxy") {
+            try addresses.updateValue(Self.address(value), forKey: name)
+        } else {
+            logins[name] = value
+        }
+    }
+
+    /// The proxy for `url`; nil: the file names none.
+    func address(for url: DownloadURL) throws(Aria2Options.Fault) -> ProxyAddress? {
+        if exceptions?.contains(where: { ProxyException.covers($0, host: url.host, port: url.port) }) == true {
+            return try Self.address("direct://")
+        }
+        var isErased = false
+        for name in ["\(url.scheme)-proxy", "all-proxy"] {
+            guard let entry = addresses[name] else { continue }
+            if let address = entry { return try withLogin(address, name) }
+            isErased = true
+        }
+        guard isErased else { return nil }
+        return try Self.address("direct://")
+    }
+
+    /// `address` with the user and the password that the options beside `name` give.
+    private func withLogin(_ address: ProxyAddress, _ name: String) throws(Aria2Options.Fault) -> ProxyAddress? {
+        guard let user = logins["\(name)-user"] else { return address }
+        let password = logins["\(name)-passwd"].map { ":\(Self.encoded($0))" } ?? ""
+        // "http:", "", "host:3128"
+        let parts = address.withoutCredentials.text.split(separator: "/", omittingEmptySubsequences: false)
+        guard parts.count == 3 else { return address }
+        return try Self.address("\(parts[0])//\(Self.encoded(user))\(password)@\(parts[2])")
+    }
+
+    /// aria2 takes a proxy without a scheme for one of http. nil: `value` is empty.
+    private static func address(_ value: String) throws(Aria2Options.Fault) -> ProxyAddress? {
+        guard !value.isEmpty else { return nil }
+        do throws(Refusal) { return try ProxyAddress(value.contains("://") ? value : "http://\(value)") } catch {
+            throw Aria2Options.Fault(catalog.explanation(name: error.name.busName, CommandWords.replacingKeys(in: error.message)))
+        }
+    }
+
+    /// Percent-encodes all bytes but letters and digits of ASCII.
+    private static func encoded(_ text: String) -> String {
+        var result = ""
+        for byte in text.utf8 {
+            let character = Character(Unicode.Scalar(byte))
+            if character.isASCII, character.isLetter || character.isNumber {
+                result.append(character)
+            } else {
+                result.append(byte < 16 ? "%0" : "%")
+                result.append(String(byte, radix: 16))
+            }
+        }
+        return result
+    }
+}

@@ -1,0 +1,294 @@
+import DBus
+import EventLoop
+import Glibc
+import TestSupport
+import Testing
+
+@testable import Upkeep
+
+@Suite(.serialized) struct `The doctor` {
+    /// One line of `todoku doctor --json`.
+    private struct Line {
+        let subject, verdict, text: String
+        let advice: String?
+    }
+
+    private func examine(_ desk: Desk, _ arguments: String...) async throws -> (status: Int32, lines: [Line]) {
+        let exit = await desk.start(["doctor", "--json"] + arguments).wait()
+        #expect(exit.errors == "")
+        let lines = try #require(JSON(exit.output)?.array, "\(exit)").map { line in
+            Line(
+                subject: line["subject"]?.string ?? "", verdict: line["verdict"]?.string ?? "", text: line["text"]?.string ?? "",
+                advice: line["advice"]?.string)
+        }
+        for line in lines {
+            // Whatever is wrong, the doctor says what to do.
+            #expect(!line.text.isEmpty && !line.text.hasSuffix("."), "\(line)")
+            #expect(line.verdict != "wrong" || line.advice?.hasSuffix(".") == true, "\(line)")
+        }
+        return (exit.status, lines)
+    }
+
+    private func line(_ subject: String, _ lines: [Line]) throws -> Line {
+        try #require(lines.first { $0.subject == subject }, "\(subject)")
+    }
+
+    @Test func `finds nothing wrong in a session without anything, and starts nothing`() async throws {
+        let desk = await Desk(isFirstRun: true)  // so that there is no state folder yet
+        let (status, lines) = try await examine(desk)
+        #expect(status == 0, "\(lines.filter { $0.verdict == "wrong" })")
+        for subject in ["bus", "activation", "service", "proxy", "download-folder", "state-folder", "database"] {
+            #expect(try line(subject, lines).verdict == "found", "\(subject)")
+        }
+        for subject in ["unit", "notifications", "tray", "dock", "jobs", "sleep", "network", "portal"] {
+            #expect(try line(subject, lines).verdict == "missing", "\(subject)")
+        }
+        #expect(try line("service", lines).text == "the service does not run; the first call starts it")
+        #expect(try line("download-folder", lines).text.hasSuffix("/Downloads does not exist yet; the first download makes it"))
+        #expect(try line("database", lines).text.hasPrefix("there is no database yet"))
+        #expect(lines.contains { $0.subject == "library" && $0.text.hasPrefix("libcurl/") })
+        #expect(await desk.serviceProcess() == nil)
+        #expect(listFolder(desk.bus.folder("state")).isEmpty && !fileExists(desk.downloads))
+        await desk.close()
+    }
+
+    @Test func `writes a line for each finding, and the advice below it`() async throws {
+        let desk = await Desk()
+        let exit = await desk.run("doctor")
+        #expect(exit.status == 0 && exit.errors == "")
+        let lines = exit.output.split(separator: "\n")
+        #expect(lines.first == "found    bus              the session bus answers", "\(exit)")
+        let toasts = try #require(lines.firstIndex { $0.hasPrefix("missing  notifications    no notification server") })
+        #expect(lines[toasts...].dropFirst().first?.hasPrefix("                          → Start a notification server") == true)
+        await desk.close()
+    }
+
+    @Test func `names the running service with its version, and starts it only if asked`() async throws {
+        let desk = await Desk()
+        let (status, lines) = try await examine(desk, "--start")
+        #expect(status == 0)
+        let process = try #require(await desk.serviceProcess())
+        let service = try line("service", lines)
+        #expect(service.verdict == "found" && service.text.hasSuffix("/todokud (process \(process)) is version 0.1.0"), "\(service)")
+        await desk.close()
+    }
+
+    @Test func `says that the service is not installed`() async throws {
+        let desk = await Desk(hasService: false)
+        let (status, lines) = try await examine(desk)
+        #expect(status == 1)
+        let activation = try line("activation", lines)
+        #expect(activation.verdict == "wrong" && activation.text.contains("no activation file"), "\(activation)")
+        #expect(try line("service", lines).verdict == "missing")
+        let (_, started) = try await examine(desk, "--start")
+        #expect(started.contains { $0.subject == "service" && $0.text.hasPrefix("the service cannot be started: ") })
+        await desk.close()
+    }
+
+    @Test @BusActor func `finds a foreign owner of the name, and how to end it`() async throws {
+        let desk = await Desk()
+        let stranger = try Connection.open(address: desk.bus.address)
+        #expect(try stranger.requestName("org.todoku.Downloader1"))
+        let (status, lines) = try await examine(desk)
+        #expect(status == 1)
+        let service = try line("service", lines)
+        #expect(service.verdict == "wrong" && service.text.contains("(process \(getpid()))"), "\(service)")
+        #expect(service.text.hasSuffix("owns org.todoku.Downloader1, but is not todokud"), "\(service)")
+        #expect(service.advice?.contains("kill \(getpid())") == true)
+        try stranger.releaseName("org.todoku.Downloader1")
+        await desk.close()
+    }
+
+    @Test @BusActor func `reads the activation file, and asks systemd about its unit`() async throws {
+        let desk = await Desk()
+        for name in ["data/dbus-1", "data/dbus-1/services"] { desk.bus.folder.makeFolder(name) }
+        let file = desk.bus.folder("data/dbus-1/services/org.todoku.Downloader1.service")
+        func activate(_ program: String) {
+            writeFile(file, "[D-BUS Service]\nName=org.todoku.Downloader1\nExec=\(program)\nSystemdService=todokud.service\n".utf8)
+        }
+        activate("/bin/true --idle-exit 5")
+        let systemd = try StandInSystemd(on: desk.bus.address)
+        let states: [(String?, String, String)] = [
+            (nil, "wrong", "systemd does not know todokud.service"), ("masked", "wrong", "todokud.service is masked"),
+            ("static", "found", "systemd starts the service as todokud.service"),
+        ]
+        for (state, verdict, part) in states {
+            systemd.unitFiles = state.map { ["todokud.service": $0] } ?? [:]
+            let (status, lines) = try await examine(desk)
+            let unit = try line("unit", lines)
+            #expect(unit.verdict == verdict && unit.text.hasPrefix(part), "\(unit)")
+            #expect(status == (verdict == "wrong" ? 1 : 0))
+            #expect(try line("activation", lines).text == "\(file) starts /bin/true")
+        }
+        activate("/nowhere/todokud")
+        let activation = try line("activation", try await examine(desk).lines)
+        #expect(activation.verdict == "wrong" && activation.text.contains("/nowhere/todokud"), "\(activation)")
+        await desk.close()
+    }
+
+    @Test @BusActor func `knows a notification server, a tray, a dock, logind and NetworkManager`() async throws {
+        let desk = await Desk()
+        let machine = await PrivateBus()
+        var environment = desk.environment
+        environment["DBUS_SYSTEM_BUS_ADDRESS"] = machine.address
+        let server = try OddServer(name: "dunst", at: desk.bus.address)
+        let dock = try await StandInDock(on: desk.bus.address)
+        let tray = try TrayPanel(on: desk.bus.address)
+        let logind = try StandInLogind(on: machine.address)
+        let manager = try StandInNetworkManager(on: machine.address, metered: 1)
+        let exit = await Child.run([Desk.command, "doctor"], environment: environment)
+        #expect(
+            exit.output.contains("\nfound    notifications    dunst 1 (test): toasts can be clicked, a toast shows progress"), "\(exit)")
+        #expect(exit.output.contains(" shows count and progress on icons\n"))
+        // The panel of the tests has no such property.
+        #expect(exit.output.contains("\nwrong    tray "))
+        #expect(exit.output.contains("\nfound    sleep            logind keeps the machine awake"))
+        #expect(exit.output.contains("\nfound    network          NetworkManager sees a network, which is metered\n"))
+        #expect(logind.asked == ["sleep Todoku block"])
+        manager.set("Connectivity", 2)
+        logind.refused = ["block"]
+        server.vanish()
+        let later = await Child.run([Desk.command, "doctor"], environment: environment)
+        #expect(later.status == 1 && later.output.contains("NetworkManager sees a captive portal, so all downloads wait"), "\(later)")
+        #expect(later.output.contains("\nmissing  sleep            logind refuses to keep the machine awake: Permission denied\n"))
+        withExtendedLifetime((dock, tray)) {}
+        await desk.close()
+        await machine.stop()
+    }
+
+    @Test @BusActor func `ends although the notification server hangs and the system bus is mute`() async throws {
+        let folder = TemporaryFolder("todoku-mute")
+        let mute = MuteBus(in: folder, isFull: false)
+        let desk = await Desk(extra: ["DBUS_SYSTEM_BUS_ADDRESS": mute.address])
+        let server = try OddServer(name: "hangs", at: desk.bus.address, .hangs)
+        let (status, lines) = try await examine(desk)
+        #expect(status == 1)
+        let toasts = try line("notifications", lines)
+        #expect(toasts.verdict == "wrong" && toasts.text.contains("gives no answer"), "\(toasts)")
+        #expect(try line("sleep", lines).verdict == "missing")
+        #expect(lines.last?.subject == "library")
+        withExtendedLifetime(server) {}
+        await desk.close()
+    }
+
+    @Test func `examines the machine although there is no session bus`() async throws {
+        let desk = await Desk(extra: ["DBUS_SESSION_BUS_ADDRESS": "unix:path=/nowhere/bus"])
+        let (status, lines) = try await examine(desk)
+        #expect(status == 1)
+        #expect(try line("bus", lines).verdict == "wrong")
+        #expect(try line("database", lines).verdict == "found")
+        await desk.close()
+    }
+
+    @Test func `finds a damaged database, and leaves it alone`() async throws {
+        let desk = await Desk(isFirstRun: true)
+        let state = desk.bus.folder.makeFolder("state/todoku")
+        let bytes = patternBytes(20_000)
+        writeFile("\(state)/todoku.db", bytes)
+        let (status, lines) = try await examine(desk)
+        #expect(status == 1)
+        let database = try line("database", lines)
+        #expect(database.verdict == "wrong" && database.text.hasPrefix("\(state)/todoku.db is damaged: "), "\(database)")
+        #expect(fileHolds("\(state)/todoku.db", bytes) && listFolder(state) == ["todoku.db"])
+        // The next start sets the file aside, and the doctor says where it is.
+        _ = await desk.run("list")
+        let (_, later) = try await examine(desk)
+        #expect(
+            later.contains {
+                $0.verdict == "missing" && $0.text.contains("a damaged database was set aside as \(state)/todoku.db.corrupt-")
+            })
+        await desk.close()
+    }
+
+    @Test func `counts the downloads in the database, with the service and without it`() async throws {
+        let desk = await Desk()
+        let folder = desk.bus.folder.makeFolder("elsewhere")
+        _ = await desk.run("add", "--paused", "-d", folder, "http://127.0.0.1:1/a", "http://127.0.0.1:1/b")
+        for isRunning in [true, false] {
+            if !isRunning { #expect(await desk.bus.end("org.todoku.Downloader1", by: SIGTERM)) }
+            let (status, lines) = try await examine(desk)
+            #expect(status == 0, "\(lines)")
+            #expect(try line("database", lines).text.contains("2 downloads, 2 of them unfinished"), "\(lines)")
+            #expect(try line("disk", lines).text.hasSuffix("; 2 unfinished downloads need it"), "\(lines)")
+        }
+        removeTree(folder)
+        let (status, lines) = try await examine(desk)
+        #expect(status == 0)
+        let disk = try line("disk", lines)
+        #expect(disk.verdict == "missing" && disk.text == "\(folder) does not exist; 2 unfinished downloads need it", "\(disk)")
+        await desk.close()
+    }
+
+    @Test func `finds a hidden or unwritable download folder`() async throws {
+        let desk = await Desk()
+        let hidden = desk.bus.folder.makeFolder("home/.hidden")
+        desk.bus.folder.makeFolder("home/link-target")
+        #expect(symlink(hidden, desk.bus.folder("home/Open")) == 0)
+        writeFile(desk.bus.folder("config/user-dirs.dirs"), "XDG_DOWNLOAD_DIR=\"$HOME/Open\"\n".utf8)
+        let (status, lines) = try await examine(desk)
+        let folder = try line("download-folder", lines)
+        #expect(status == 1 && folder.verdict == "wrong" && folder.text.contains("is hidden, or in a hidden folder"), "\(folder)")
+        #expect(folder.advice?.contains("todoku settings default-directory") == true)
+        writeFile(desk.bus.folder("home/file"), "".utf8)
+        writeFile(desk.bus.folder("config/user-dirs.dirs"), "XDG_DOWNLOAD_DIR=\"$HOME/file\"\n".utf8)
+        #expect(try line("download-folder", try await examine(desk).lines).text.hasSuffix("/file is not a folder"))
+        await desk.close()
+    }
+
+    @Test func `tells the proxies that the service would use, without their passwords`() async throws {
+        let desk = await Desk(extra: [
+            "https_proxy": "http://me:secret@proxy.example:3128", "http_proxy": "", "all_proxy": "", "ALL_PROXY": "",
+        ])
+        let lines = try await examine(desk).lines.filter { $0.subject == "proxy" }
+        #expect(lines.first?.text == "https goes through http://proxy.example:3128, by the environment", "\(lines)")
+        #expect(lines.last?.text == "http goes without a proxy, by the settings of the desktop", "\(lines)")
+        await desk.close()
+    }
+}
+
+@Suite struct `What the doctor reads` {
+    @Test(arguments: [
+        ("[D-BUS Service]\nName=x\nExec=/usr/bin/todokud --log-level debug\nSystemdService=todokud.service\n", "/usr/bin/todokud", true),
+        ("Exec=\"/opt/my programs/todokud\" -x", "/opt/my programs/todokud", false), ("Exec = '/a b/c'\n", "/a b/c", false),
+        ("Name=x\n", "", false), ("", "", false), ("Exec=\"", "", false),
+    ])
+    func `is the program and the unit of an activation file`(text: String, program: String, hasUnit: Bool) {
+        let file = ActivationFile("/f", text)
+        #expect(file.program == program && (file.unit == "todokud.service") == hasUnit)
+    }
+
+    @Test(
+        arguments: [
+            (nil, Finding.Verdict.wrong), ("", .wrong), ("libcurl/7.84.9 OpenSSL/3.0.1 nghttp2/1.5", .wrong),
+            ("libcurl/7.88.1 zlib/1.2.13", .wrong), ("libcurl/7.88.1 OpenSSL/3.0.17 zlib/1.2.13", .missing),
+            ("libcurl/7.88.1-DEV (OpenSSL/3.0.17) GnuTLS/3 nghttp2/1.52.0", .found), ("libcurl/8.14.1 OpenSSL/3.5 nghttp2/1.64", .found),
+            ("libcurl/99999999999999999999.1 OpenSSL nghttp2", .wrong), ("nonsense", .wrong),
+        ] as [(String?, Finding.Verdict)])
+    func `is the age of libcurl, and whether it has TLS and HTTP 2`(text: String?, verdict: Finding.Verdict) {
+        #expect(LibraryExamination.curl(text).verdict == verdict)
+    }
+
+    @Test(arguments: [
+        ("/", "ext4"), ("/home", "ext4"), ("/mnt", "vfat"), ("/mnt/a", "vfat"), ("/mnt2", "ext4"), ("/a b/c", "fuse.x"), ("/top", "tmpfs"),
+    ])
+    func `is the file system of a path`(path: String, type: String) {
+        let table = """
+            20 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+            21 20 8:2 / /mnt rw shared:2 master:1 - vfat /dev/sdb1 rw
+            22 20 0:5 / /a\\040b rw - fuse.x x rw
+            23 20 0:6 / /top rw - ext3 x rw
+            24 20 0:7 / /top rw - tmpfs x rw
+            25 20
+            nonsense
+            """
+        #expect(FileSystems.type(of: path, in: Array(table.utf8)) == type)
+        #expect(FileSystems.type(of: path, in: []) == nil)
+    }
+
+    @Test @BusActor func `is a proxy without its credentials`() {
+        for (proxy, shown) in [
+            ("http://h:1", "http://h:1"), ("http://u:p@h:1", "http://h:1"), ("socks5h://u:p@x@h", "socks5h://h"), ("u:p@h:1", "h:1"),
+            ("", ""),
+        ] { #expect(ProxyExamination.withoutCredentials(proxy) == shown) }
+    }
+}

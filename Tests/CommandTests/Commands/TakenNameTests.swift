@@ -1,0 +1,115 @@
+import DownloadModel
+import Glibc
+import TestSupport
+import Testing
+
+@testable import todoku
+
+@Suite(.serialized) struct `A name that is taken` {
+    /// Runs a command at a terminal of script(1), and types each of `answers` once its question is there.
+    private func converse(_ desk: Desk, _ command: String, _ answers: String...) async -> Child.Exit {
+        let pipe = desk.bus.folder("keys")
+        unlink(pipe)
+        mkfifo(pipe, 0o600)
+        let keys = open(pipe, O_RDWR | O_CLOEXEC)
+        defer { close(keys) }
+        let line = "'\(Desk.command)' \(command)"
+        let child = Child(
+            ["sh", "-c", "exec script -qec \"$0\" /dev/null <\"$1\"", line, pipe], environment: desk.environment,
+            folder: desk.bus.folder.path)
+        for (number, answer) in answers.enumerated() {
+            #expect(await eventually { child.output.ranges(of: "[s]kip?").count > number || !child.isRunning })
+            let bytes = Array(answer.utf8)
+            #expect(write(keys, bytes, bytes.count) == bytes.count)
+        }
+        return await child.wait()
+    }
+
+    private func text(_ path: String) -> String? { readFile(path).map { String(decoding: $0, as: UTF8.self) } }
+
+    /// Each answer of the server has another number.
+    private func server() -> ScriptedServer { ScriptedServer { request, reply in reply.respond(200, text: "\(request.number)") } }
+
+    @Test func `is asked about before the download is queued`() async throws {
+        let desk = await Desk()
+        let server = server()
+        let (file, get) = ("\(desk.downloads)/a.txt", "get --if-exists ask '\(server.url("/a.txt"))'")
+        let free = await converse(desk, get)
+        #expect(free.status == 0 && !free.output.contains("[s]kip"), "\(free)")
+        #expect(text(file) == "0")
+        let renamed = await converse(desk, get, "\n")
+        #expect(renamed.status == 0 && renamed.output.contains("“\(file)” exists."), "\(renamed)")
+        #expect(text(file) == "0" && text("\(desk.downloads)/a (1).txt") == "1")
+        let replaced = await converse(desk, get, "what?\n", "P\n")
+        #expect(replaced.status == 0 && text(file) == "2", "\(replaced)")
+        let skipped = await converse(desk, get, "skip\n")
+        #expect(skipped.status == 0 && skipped.output.contains("finished  \(file)"), "\(skipped)")
+        #expect(text(file) == "2" && listFolder(desk.downloads).sorted() == ["a (1).txt", "a.txt"])
+        await desk.close()
+    }
+
+    @Test func `leaves the queue as it was at Ctrl-C`() async throws {
+        let desk = await Desk()
+        let server = server()
+        #expect(await desk.run("get", "-q", server.url("/a.txt")).status == 0)
+        for command in ["get", "add"] {
+            let exit = await converse(desk, "\(command) --if-exists ask '\(server.url("/a.txt"))'", "\u{3}")
+            #expect(exit.status == 130, "\(exit)")
+        }
+        #expect(JSON(await desk.run("list", "--all", "--json").output)?.array?.count == 1)
+        #expect(server.requests.count == 1)
+        await desk.close()
+    }
+
+    @Test func `is that of the command line, for each URL`() async throws {
+        let desk = await Desk()
+        let server = server()
+        for name in ["b", "c"] { writeFile(desk.bus.folder(name), "old".utf8) }
+        let one = await converse(desk, "get --if-exists ask -o b '\(server.url("/x"))'", "p\n")
+        #expect(one.status == 0 && one.output.contains("“\(desk.bus.folder("b"))” exists."), "\(one)")
+        #expect(text(desk.bus.folder("b")) == "0")
+        let two = await converse(
+            desk, "add --if-exists ask -d . '\(server.url("/c"))' '\(server.url("/d"))' '\(server.url("/b"))'", "s\n", "p\n")
+        #expect(two.status == 0 && two.output.ranges(of: "[s]kip?").count == 2, "\(two)")
+        #expect(await desk.run("wait", "2", "3", "4").status == 0)
+        #expect(text(desk.bus.folder("c")) == "old" && text(desk.bus.folder("d")) != nil && text(desk.bus.folder("b")) != "0")
+        // Only the answer of the server would tell the name.
+        let folder = await converse(desk, "get --if-exists ask '\(server.url("/"))'")
+        #expect(folder.status == 0 && !folder.output.contains("[s]kip"), "\(folder)")
+        await desk.close()
+    }
+
+    @Test(arguments: [
+        (["get", "http://h/a"], "no terminal"), (["add", "http://h/a"], "no terminal"),
+        (["fetch", "http://h/a"], "todoku get and todoku add"),
+        (["batch", "list"], "todoku get and todoku add"), (["metalink", "file"], "todoku get and todoku add"),
+        (["get", "--extract", "http://h/a"], "--extract"),
+    ])
+    func `is not asked about where nobody can answer`(arguments: [String], reason: String) async {
+        let exit = await Desk.runAlone(arguments + ["--if-exists", "ask"])
+        #expect(exit.status == 2 && exit.errors.contains(reason) && exit.errors.contains("rename"), "\(exit)")
+    }
+
+    @Test func `by the same URL gets a sentence at a terminal`() async throws {
+        let desk = await Desk()
+        let server = server()
+        let first = await converse(desk, "get '\(server.url("/a.txt"))'")
+        #expect(first.status == 0 && !first.output.contains("already"), "\(first)")
+        let sentence = "todoku: already downloaded as “\(desk.downloads)/a.txt”; the new file gets another name, unless --if-exists is "
+        let second = await converse(desk, "get '\(server.url("/a.txt"))'")
+        #expect(second.status == 0 && second.output.contains(sentence), "\(second)")
+        for options in ["--if-exists rename", "--quiet", "--json", "--only-if-changed"] {
+            let exit = await converse(desk, "get \(options) '\(server.url("/a.txt"))'")
+            #expect(exit.status == 0 && !exit.output.contains("already"), "\(exit)")
+        }
+        #expect(!(await converse(desk, "get '\(server.url("/a.txt?key=1"))'").output.contains("already")), "another URL")
+        writeFile("\(desk.downloads)/b.txt", "mine".utf8)
+        #expect(!(await converse(desk, "get '\(server.url("/b.txt"))'").output.contains("already")), "it is not a download")
+        #expect(await desk.run("get", server.url("/a.txt")).errors == "")
+        await desk.close()
+    }
+
+    @Test func `has the policies of the contract to choose from`() {
+        #expect(ExistingFileChoice.allCases.map(\.policy?.rawValue) == ["rename", "replace", "skip", "fail", nil])
+    }
+}

@@ -1,0 +1,75 @@
+import DownloadModel
+import Scheduling
+import Testing
+
+@Suite struct `A change of the folder` {
+    @Test func `is made only while nothing of the file is under way`() throws {
+        let desk = Desk { $0.maxActive = 1 }
+        for number in UInt64(1)...2 { desk.add(number) }
+        #expect(desk.started == [1])
+        try desk.turn([.setDirectory(desk[1], "/e"), .setDirectory(desk[2], "/e")])
+        #expect(desk[1].record.directory == "/d" && desk[2].record.directory == "/e")
+        #expect(desk.rows.downloads[DownloadNumber(2)]?.directory == "/e")
+        // Bytes on disk keep the folder, also of a paused download.
+        try desk.steer(desk[1], .pause)
+        let identity = FileIdentity(device: 1, inode: 1, mount: 1, boot: "b")
+        desk.ends(desk[1], .stopped(ResumeData(written: 5, total: 10, validator: nil, identity: identity)))
+        try desk.turn([.setDirectory(desk[1], "/e")])
+        #expect(desk[1].record.directory == "/d" && !desk[1].mayChangeFolder)
+    }
+
+    @Test func `deletes what an earlier process may have left in the former folder, before the download starts`() throws {
+        let desk = Desk([Desk.record(1, state: .paused)])
+        try desk.turn([.setDirectory(desk[1], "/e")])
+        #expect(desk.actions.sweeps == [DownloadNumber(1)] && desk.rows.sweeps[DownloadNumber(1)] == "/d")
+        try desk.steer(desk[1], .resume)
+        #expect(desk.started == [])
+        desk.swept(DownloadNumber(1))
+        #expect(desk.started == [1] && desk[1].record.directory == "/e")
+    }
+
+    @Test func `ends the wait for the former folder`() throws {
+        let desk = Desk()
+        desk.add(1)
+        desk.fails(desk[1], DownloadFailure(.writeFailed, "…", wait: .destination))
+        #expect(desk.state(1) == .waiting(.destination, until: nil) && desk.scheduler.awaitedFolders == ["/d"])
+        try desk.turn([.setDirectory(desk[1], "/e")])
+        #expect(desk.started == [1, 1] && desk.scheduler.awaitedFolders == [] && desk[1].record.lastFailure == nil)
+    }
+
+    @Test func `leaves a wait of another kind as it is`() throws {
+        let desk = Desk()
+        let later = desk.now + .seconds(500)
+        desk.add(1) {
+            $0.options.notBefore = later
+            $0.state = .waiting(.notBefore, until: later)
+        }
+        try desk.turn([.setDirectory(desk[1], "/e")])
+        #expect(desk.state(1) == .waiting(.notBefore, until: later) && desk[1].record.directory == "/e")
+    }
+}
+
+@Suite struct `A change of the folder in a batch` {
+    @Test func `changes the folder that the toast of the batch opens, once it is that of all members`() throws {
+        let desk = Desk { $0.paused = true }
+        let (batch, members) = desk.addUnsavedBatch(1, 2)
+        desk.saved(batch, members)
+        try desk.turn([.setDirectory(desk[2], "/e")])
+        #expect(desk[2].record.directory == "/e" && batch.record.directory == "")
+        try desk.turn([.setDirectory(desk[3], "/e")])
+        #expect(batch.record.directory == "/e" && desk.rows.batches[BatchNumber(1)]?.directory == "/e")
+    }
+}
+
+@Suite struct `New metadata` {
+    @Test func `count in what an application holds`() throws {
+        let desk = Desk()
+        desk.add(1, app: "A") { $0.options.metadata = [UInt8](repeating: 1, count: 5000) }
+        let before = desk.scheduler.holdings(of: "A").bytes
+        try desk.turn([.setMetadata(desk[1], [UInt8](repeating: 1, count: 9000))])
+        #expect(desk.scheduler.holdings(of: "A").bytes == before + 4000)
+        #expect(desk.rows.downloads[DownloadNumber(1)]?.options.metadata.count == 9000)
+        try desk.turn([.setMetadata(desk[1], [])])
+        #expect(desk.scheduler.holdings(of: "A").bytes == 0)
+    }
+}

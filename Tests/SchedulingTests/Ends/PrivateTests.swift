@@ -1,0 +1,57 @@
+import DownloadModel
+import Scheduling
+import Testing
+
+@Suite struct `A private download` {
+    private let failure = DownloadFailure(.httpStatus, "The server answered 404.", httpStatus: 404)
+
+    private func ended(_ change: (inout DownloadRecord) -> Void = { _ in }) -> (Desk, ScheduledDownload) {
+        let desk = Desk()
+        let entry = desk.add(1) {
+            $0.options.isPrivate = true
+            change(&$0)
+        }
+        desk.fails(entry, failure)
+        #expect(entry.state == .failed(failure))
+        return (desk, entry)
+    }
+
+    @Test func `leaves the list and the database ten seconds after its end`() {
+        let (desk, entry) = ended()
+        #expect(desk.scheduler.nextWake == desk.now + Limits.privateAge && desk.scheduler.hasWork, "the service stays until then")
+        desk.wait(Limits.privateAge + .microseconds(-1))
+        #expect(!entry.isRemoved && desk.rows.downloads[entry.number] != nil)
+        desk.wait(.microseconds(1))
+        #expect(entry.isRemoved && desk.rows.downloads[entry.number] == nil && desk.scheduler.nextWake == nil)
+        #expect(desk.actions.saves.contains(.scrubLog))
+        #expect(desk.actions.contains { if case .removed(let gone) = $0 { gone === entry } else { false } })
+    }
+
+    @Test func `leaves at once if the service exits, and at the next start if it was killed`() {
+        let (exiting, entry) = ended()
+        exiting.exits()
+        #expect(entry.isRemoved && exiting.rows.downloads.isEmpty)
+        let (killed, _) = ended()
+        killed.restart(after: .seconds(3600))
+        killed.wait(.zero)
+        #expect(killed.rows.downloads.isEmpty && killed.scheduler.entries.isEmpty)
+    }
+
+    @Test func `may be retried before, and stays then`() throws {
+        let (desk, entry) = ended()
+        try desk.steer(entry, .retry)
+        #expect(entry.state == .active)
+        desk.wait(Limits.privateAge)
+        #expect(!entry.isRemoved && entry.state == .active)
+    }
+
+    @Test func `does not take others with it`() {
+        let desk = Desk()
+        let (open, secret) = (desk.add(1), desk.add(2) { $0.options.isPrivate = true })
+        desk.fails(open, failure)
+        desk.fails(secret, failure)
+        desk.wait(Limits.privateAge)
+        desk.exits()
+        #expect(!open.isRemoved && secret.isRemoved)
+    }
+}

@@ -1,0 +1,96 @@
+internal import DBus
+internal import DownloaderInterface
+internal import EventLoop
+internal import TestSupport
+internal import Testing
+
+/// The option `private`, through the service.
+@Suite(.timeLimit(.minutes(10))) struct `A private download` {
+    private static let secret = "Confidential"
+
+    /// The files of the queue that contain the name.
+    private func holders(_ world: ServiceWorld) -> [String] {
+        listFolder(world.state).filter { readFile("\(world.state)/\($0)")?.firstRange(of: Array(Self.secret.utf8)) != nil }
+    }
+
+    @Test func `tells its outcome, then leaves the list, the database and the log`() async throws {
+        let running = try await Running.start(["--log-level", "trace"])
+        let client = running.client
+        let gate = Gate()
+        let server = ScriptedServer { request, reply in
+            if request.path.hasSuffix("bad") { return reply.respond(404) }
+            gate.wait()
+            reply.respond(200, ["ETag": "\"v\""], text: "here")
+        }
+        defer { gate.open() }
+        let path = try await running.download(server.url("/\(Self.secret).bin"), ["private": .bool(true)])
+        #expect(await server.waitForRequests(1))
+        #expect(!holders(running.world).isEmpty, "while it runs, a restart must find it")
+        gate.open()
+        let file = try await client.wait(path)
+        #expect(file == "\(running.world.folder)/\(Self.secret).bin" && readFile(file) == Array("here".utf8))
+        #expect(try extendedAttribute("user.xdg.origin.url", of: file) == nil)
+        // Somebody who comes late is told, too.
+        #expect(try await client.wait(path) == file)
+        let failed = try await running.download(server.url("/\(Self.secret)/bad"), ["private": .bool(true), "retries": .uint32(0)])
+        #expect(await thrown { try await client.wait(failed) }?.name == todokuError("HttpStatus"))
+        for one in [path, failed] {
+            #expect(await client.signals.until { $0.contains { Manager.downloadRemoved.read($0.message) == one } })
+            let seen = await client.signals.seen
+            let end = try #require(seen.firstIndex { $0.ended?.path == one })
+            let removal = try #require(seen.firstIndex { Manager.downloadRemoved.read($0.message) == one })
+            #expect(end < removal)
+        }
+        #expect(await thrown { try await client.wait(path) }?.name == "org.freedesktop.DBus.Error.UnknownObject")
+        #expect(try await client.list() == [])
+        #expect(holders(running.world) == [])
+        #expect(running.world.files == ["\(Self.secret).bin"], "the file stays, and no part file")
+        let exit = await running.daemon.stop()
+        #expect(exit.errors.contains("download ended") && !exit.errors.contains(Self.secret), "\(exit.errors)")
+    }
+
+    @Test func `leaves at once if the service exits, and at the next start after kill -9`() async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "here") }
+        let options: [String: Variant] = ["directory": .string(world.folder), "notify": .string("never"), "private": .bool(true)]
+        for isKilled in [false, true] {
+            let daemon = await world.start()
+            _ = try await client.wait(try await client.download(server.url("/\(Self.secret)"), options))
+            if isKilled { await world.kill(daemon) } else { #expect(await world.stop(daemon).isClean) }
+            if isKilled { #expect(!holders(world).isEmpty) }
+            if isKilled {
+                _ = await world.start()
+                #expect(try await eventually { try await client.list() == [] })
+            }
+            #expect(await eventually { holders(world) == [] })
+        }
+    }
+
+    @Test(arguments: ["activate", "only-if-changed"]) func `goes with no option that keeps its outcome`(key: String) async throws {
+        let running = try await Running.start()
+        let value: Variant = key == "activate" ? .string("org.example.App") : .bool(true)
+        let error = await thrown { try await running.download("http://127.0.0.1:1/a", ["private": .bool(true), key: value]) }
+        #expect(error?.name == todokuError("InvalidOption") && error?.message.contains(key) == true)
+        let fetch = await thrown { try await running.client.call(Manager.fetch, ("http://127.0.0.1:1/a", ["private": .bool(true)])) }
+        #expect(fetch?.name == todokuError("InvalidOption"))
+    }
+
+    @Test func `has a toast without its name`() async throws {
+        let display = await Display()
+        let running = try await Running.start(extra: ["DISPLAY": display.name])
+        let dunst = await Dunst(on: running.world.bus, display)
+        let server = ScriptedServer { request, reply in
+            if request.path.hasSuffix("bad") { reply.respond(404) } else { reply.respond(200, text: "here") }
+        }
+        let options: [String: Variant] = ["private": .bool(true), "notify": .string("always")]
+        _ = try await running.fetch(server.url("/\(Self.secret)"), options)
+        _ = await thrown { try await running.fetch(server.url("/\(Self.secret)/bad"), options) }
+        #expect(await eventually { await dunst.displayed() == 2 })
+        await dunst.control("close-all")
+        let history = await dunst.history()
+        #expect(Set(history.compactMap { $0["summary"]?.string }) == ["ダウンロードが完了しました", "ダウンロードに失敗しました"])
+        #expect(!"\(history)".contains(Self.secret), "\(history)")
+        await dunst.stop()
+    }
+}

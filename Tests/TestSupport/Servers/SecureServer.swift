@@ -1,0 +1,66 @@
+internal import EventLoop
+internal import Glibc
+
+/// A TLS server of openssl(1) on 127.0.0.1 for one test, with a certificate for that address as the test describes it. To a request over a
+/// connection that it accepts, it answers with a page about the connection (s_server -www).
+///
+/// It ends with its last reference. It may not listen yet when the initializer returns.
+public final class SecureServer: Sendable {
+    private let folder: TemporaryFolder
+    private let daemon: Child
+    public let port: UInt16
+    /// The certificate (PEM) of the authority that signed the server's, unless it signed its own.
+    public var authority: String { folder("ca.pem") }
+
+    /// - Parameters:
+    ///   - names: the certificate's subjectAltName.
+    ///   - years: the first and the last year of its validity.
+    ///   - signsItself: whether no authority signs it.
+    ///   - arguments: more arguments of `openssl s_server`.
+    public init(
+        names: String = "IP:127.0.0.1", years: ClosedRange<Int> = 2020...2090, signsItself: Bool = false, arguments: [String] = []
+    ) async {
+        let (folder, port) = (TemporaryFolder("todoku-tls"), freePort())
+        let key: [String] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        func openssl(_ arguments: [String]) async {
+            let exit = await Child.run(["openssl"] + arguments, folder: folder.path)
+            precondition(exit.status == 0, "openssl \(arguments): \(exit.errors)")
+        }
+        writeFile(folder("server.ext"), "subjectAltName=\(names)\nbasicConstraints=CA:FALSE\n".utf8)
+        writeFile(
+            folder("ca.conf"),
+            """
+            [ca]
+            default_ca = own
+            [own]
+            database = index.txt
+            serial = serial
+            new_certs_dir = .
+            default_md = sha256
+            policy = any
+            [any]
+            commonName = supplied
+
+            """.utf8)
+        writeFile(folder("index.txt"), "".utf8)
+        writeFile(folder("serial"), "01\n".utf8)
+        await openssl(["req", "-x509", "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=Todoku Test CA"] + key)
+        await openssl(["req", "-new", "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=server"] + key)
+        let (start, end) = ("\(years.lowerBound)0101000000Z", "\(years.upperBound)1231000000Z")
+        let signer: [String] = signsItself ? ["-selfsign", "-keyfile", "server.key"] : ["-cert", "ca.pem", "-keyfile", "ca.key"]
+        let request: [String] = [
+            "ca", "-batch", "-notext", "-config", "ca.conf", "-in", "server.csr", "-out", "server.pem", "-extfile", "server.ext",
+            "-startdate", start, "-enddate", end,
+        ]
+        await openssl(request + signer)
+        let serve: [String] = [
+            "openssl", "s_server", "-accept", "127.0.0.1:\(port)", "-cert", "server.pem", "-key", "server.key", "-www",
+        ]
+        daemon = Child(serve + arguments, folder: folder.path)
+        (self.folder, self.port) = (folder, port)
+    }
+
+    deinit { daemon.signal(SIGTERM) }
+
+    public func url(_ path: String = "/", host: String = "127.0.0.1") -> String { "https://\(host):\(port)\(path)" }
+}

@@ -1,0 +1,177 @@
+import CSystem
+import DownloadModel
+import TestSupport
+import Testing
+import TransferEngine
+
+@testable import Transport
+
+extension EngineFixture {
+    /// The failure of a transfer from `server`, once the server listens.
+    fileprivate func failure(at server: SecureServer, host: String = "127.0.0.1") async throws -> DownloadFailure {
+        let deadline = ContinuousClock.now + .seconds(60)
+        while true {
+            let failure = try #require(try await run(server.url("/x", host: host)).failure)
+            let isAbsent = failure.name == .network && failure.message.contains("cannot be reached")
+            if !isAbsent || ContinuousClock.now > deadline { return failure }
+        }
+    }
+}
+
+@Suite(.timeLimit(.minutes(5))) struct `Secure connections that fail` {
+    enum Fault: String, CaseIterable, Sendable {
+        case expired = "it has expired; check this machine’s date, or tell the server’s operator"
+        case early = "it is not valid yet; check this machine’s date"
+        case otherName = "it is for another name; check the host in the URL"
+        case ownSignature =
+            "it is self-signed; if you trust the server, add the certificate to the trusted certificates of this machine"
+        case unknownIssuer = "its issuer is not among the trusted authorities of this machine; if you trust the issuer, add its certificate"
+    }
+
+    private func server(with fault: Fault) async -> SecureServer {
+        switch fault {
+        case .expired: return await SecureServer(years: 2020...2021)
+        case .early: return await SecureServer(years: 2089...2090)
+        case .otherName: return await SecureServer(names: "DNS:other.example")
+        case .ownSignature: return await SecureServer(signsItself: true)
+        case .unknownIssuer: return await SecureServer()
+        }
+    }
+
+    @Test(arguments: Fault.allCases) func `say what is wrong with a certificate, and are not retried`(fault: Fault) async throws {
+        let server = await server(with: fault)
+        let fixture = await EngineFixture(certificateFile: fault == .unknownIssuer ? nil : server.authority)
+        let failure = try await fixture.failure(at: server)
+        #expect(failure.message == "The certificate of 127.0.0.1 cannot be trusted: \(fault.rawValue).")
+        #expect(failure.name == .tls && !failure.isRetryable && failure.host == "127.0.0.1")
+    }
+
+    @Test func `to a server of http say so, and are not retried`() async throws {
+        let nginx = await Nginx()
+        let fixture = await EngineFixture()
+        let failure = try #require(try await fixture.run("https://127.0.0.1:\(nginx.port)/file.bin").failure)
+        #expect(
+            failure.message == """
+                A secure connection to 127.0.0.1 cannot be made: the server does not speak https at this port; check the port, or write \
+                http:// instead of https://.
+                """)
+        #expect(failure.name == .tls && !failure.isRetryable)
+    }
+
+    @Test func `to a server of old versions of TLS say so, and are not retried`() async throws {
+        let server = await SecureServer(arguments: ["-tls1_1", "-cipher", "ALL:@SECLEVEL=0"])
+        let failure = try await EngineFixture(certificateFile: server.authority).failure(at: server)
+        #expect(failure.name == .tls && !failure.isRetryable)
+        #expect(failure.message.contains("the server offers only versions of TLS that are no longer safe"), "\(failure.message)")
+    }
+
+    @Test(
+        arguments: [
+            ("SSL_read: error:0A00045C:SSL routines::tlsv13 alert certificate required, errno 0", "wants a client certificate", false),
+            ("error:0A000458:SSL routines::tlsv1 unrecognized name", "does not know this name", false),
+            ("error:0A0000C6:SSL routines::packet length too long", "does not speak https", false),
+            ("gnutls_handshake() failed: An unexpected TLS packet was received.", "does not speak https", false),
+            ("error:0A000410:SSL routines::sslv3 alert handshake failure", "accepts no safe encryption", false),
+            ("error:0A000126:SSL routines::unexpected eof while reading", "closed the connection", true),
+            ("OpenSSL SSL_connect: SSL_ERROR_SYSCALL in connection to h:443", "closed the connection", true),
+            ("error:0A000438:SSL routines::tlsv1 alert internal error.", "tlsv1 alert internal error.", true),
+            ("", "a text of libcurl.", true),
+        ]) func `are explained by the texts of the TLS libraries`(detail: String, words: String, isRetryable: Bool)
+    {
+        var error = CurlError(.tlsHandshake, "a text of libcurl")
+        error.detail = detail
+        let failure = FailureMapping.failure(error, host: "h", proxy: false, stallTimeout: .seconds(1), madeProgress: false)
+        #expect(failure.name == .tls && failure.isRetryable == isRetryable && failure.message.contains(words), "\(failure.message)")
+        #expect(failure.message.hasPrefix("A secure connection to h cannot be made: ") && !failure.message.hasSuffix(".."))
+    }
+
+    @Test func `name the proxy if the certificate is the proxy's`() {
+        var error = CurlError(.certificate, "")
+        (error.detail, error.verifyResult, error.isOfProxy) = ("SSL certificate problem: certificate has expired", 10, true)
+        let failure = FailureMapping.failure(error, host: "h", proxy: true, stallTimeout: .seconds(1), madeProgress: false)
+        #expect(failure.message.hasPrefix("The certificate of the proxy cannot be trusted: it has expired"))
+        // The number counts only if it is OpenSSL's.
+        (error.detail, error.isOfProxy) = ("server certificate verification failed", false)
+        let other = FailureMapping.failure(error, host: "h", proxy: false, stallTimeout: .seconds(1), madeProgress: false)
+        #expect(other.message == "The certificate of h cannot be trusted: server certificate verification failed.")
+    }
+}
+
+@Suite(.timeLimit(.minutes(5))) struct `A proxy that refuses` {
+    @Test(
+        arguments: [
+            (407, "407 (Proxy Authentication Required); give its user name and password in the proxy settings or the option proxy", false),
+            (403, "403 (Forbidden); its rules do not allow the connection", false), (502, "502 (Bad Gateway)", true),
+        ]) func `a secure connection is named with its answer`(status: Int, words: String, isRetryable: Bool) async throws
+    {
+        let proxy = ScriptedServer { _, reply in
+            reply.respond(status, status == 407 ? ["Proxy-Authenticate": "Basic realm=\"x\""] : [:])
+        }
+        let fixture = await EngineFixture(proxies: ProxySettings(environment: ["https_proxy": proxy.url()]))
+        let failure = try #require(try await fixture.run("https://files.example.org/x").failure)
+        #expect(failure.message == "files.example.org cannot be reached: the proxy answered \(words).")
+        #expect(failure.name == .network && failure.isRetryable == isRetryable)
+        #expect(proxy.requests.first?.method == "CONNECT" && proxy.requests.first?.target == "files.example.org:443")
+    }
+
+    @Test func `a plain request for want of a password is named, too`() async throws {
+        let proxy = ScriptedServer { _, reply in reply.respond(407, ["Proxy-Authenticate": "Basic realm=\"x\""]) }
+        let fixture = await EngineFixture(proxies: ProxySettings(environment: ["http_proxy": proxy.url()]))
+        let failure = try #require(try await fixture.run("http://files.example.org/x").failure)
+        #expect(failure.httpStatus == 407 && failure.message.hasPrefix("The proxy for files.example.org answered 407"))
+    }
+
+    @Test func `as a SOCKS proxy is told from a server that cannot be reached`() async throws {
+        let fixture = await EngineFixture(proxies: ProxySettings(environment: ["http_proxy": "socks5h://127.0.0.1:\(closedPort())"]))
+        let absent = try #require(try await fixture.run("http://files.example.org/x").failure)
+        #expect(absent.message == "files.example.org cannot be reached through the proxy: Connection refused.")
+        var error = CurlError(.proxy, "proxy handshake error")
+        for (code, words, isRetryable) in [
+            (19, "the server refuses the connection", true), (23, "the proxy’s rules do not allow the connection", false),
+            (33, "the proxy wants a user name and a password, or refuses those of the proxy settings or the option proxy", false),
+            (27, "the address of the server cannot be found; check the URL and the network", true), (0, "proxy handshake error", true),
+        ] as [(UInt32, String, Bool)] {
+            error.proxyError = code
+            let failure = FailureMapping.failure(error, host: "h", proxy: true, stallTimeout: .seconds(1), madeProgress: false)
+            #expect(failure.message == "h cannot be reached through the proxy: \(words)." && failure.isRetryable == isRetryable)
+        }
+    }
+}
+
+@Suite(.timeLimit(.minutes(5)), .enabled("without a network, no host is asked for") { todoku_has_interface() })
+struct `A host without an address` {
+    @Test(arguments: [true, false]) func `is told from name servers that do not answer`(isMissing: Bool) async throws {
+        let fixture = await EngineFixture(isHostMissing: { $0 == "does-not-exist.invalid" && isMissing })
+        let failure = try #require(try await fixture.run("http://does-not-exist.invalid/x").failure)
+        #expect(failure.isOfMissingHost == isMissing && failure.isRetryable && failure.name == .network)
+        #expect(
+            failure.message
+                == (isMissing
+                    ? "There is no host with the name does-not-exist.invalid; check the URL."
+                    : "The address of does-not-exist.invalid cannot be found; check the URL and the network."))
+    }
+
+    @Test func `delays no other transfer while the name servers do not answer`() async throws {
+        let gate = Gate()
+        let fixture = await EngineFixture(isHostMissing: { _ in
+            gate.wait()
+            return true
+        })
+        let names = UInt64(1)...9
+        for number in names {
+            fixture.engine.start(try fixture.request("http://does-not-exist-\(number).invalid/x", number: number))
+        }
+        // The resolver is asked for four names at a time; the other transfers do not wait for it.
+        let log = fixture.log
+        func ended() async -> Int {
+            var count = 0
+            for number in names { count += await log.ends(of: DownloadNumber(number)) }
+            return count
+        }
+        #expect(await eventually { await ended() == 5 })
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        #expect(try await fixture.run(server.url("/x"), number: 20).complete?.size == 1)
+        gate.open()
+        #expect(await eventually { await ended() == 9 })
+    }
+}

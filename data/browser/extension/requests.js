@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Remembers the browser's own requests of pages and frames, because a download does not tell its method, its form, or always its size.
+// Requests are watched only while Todoku takes over downloads. The browser waits for none of these listeners.
+import { api } from './api.js';
+import { formBody, isPage, withoutFragment } from './rules.js';
+
+const FILTER = { urls: ['http://*/*', 'https://*/*'], types: ['main_frame', 'sub_frame'] };
+const MOST_REQUESTS = 50;
+const MOST_AGE = 120_000; // milliseconds
+const MOST_BODY = 1024 * 1024; // bytes, as in the option post-data
+
+/** Requests with a form that are not answered yet, by their number: {requestBody, page, type, headers}. */
+const open = new Map();
+/** Answered requests by the URL that answered, the oldest first: {isForm, size, form, at}. */
+const answered = new Map();
+
+/** Adds to a map, which keeps the order of insertion, and drops the oldest entries. */
+function put(map, key, value) {
+    map.delete(key);
+    map.set(key, value);
+    while (map.size > MOST_REQUESTS)
+        map.delete(map.keys().next().value);
+}
+
+function dropOld() {
+    for (const [key, request] of answered) {
+        if (Date.now() - request.at > MOST_AGE)
+            answered.delete(key);
+    }
+}
+
+/** Whether a body is too long to be sent again. Such a body is not kept until the answer comes. */
+function isTooLong({ raw, formData }) {
+    const parts = (raw ?? []).map(part => part.bytes?.byteLength ?? 0);
+    const values = Object.values(formData ?? {}).flat().map(value => value.length ?? value.byteLength ?? 0);
+    return [...parts, ...values].reduce((sum, length) => sum + length, 0) > MOST_BODY;
+}
+
+/** Also called for each redirect. A redirect may turn a POST into a GET, which has no form. */
+function onBeforeRequest(details) {
+    if (details.method !== 'POST')
+        open.delete(details.requestId);
+    else if (details.requestBody && !isTooLong(details.requestBody))
+        put(open, details.requestId, { requestBody: details.requestBody, page: details.initiator ?? details.originUrl });
+}
+
+function onSendHeaders(details) {
+    const request = open.get(details.requestId);
+    if (!request)
+        return;
+    const field = name => details.requestHeaders?.find(header => header.name.toLowerCase() === name)?.value;
+    request.type = field('content-type');
+    request.headers = [['Origin', field('origin')], ['Accept-Language', field('accept-language')]]
+        .filter(([, value]) => value).map(([name, value]) => ({ name, value }));
+}
+
+function onHeadersReceived(details) {
+    if (details.statusCode >= 300 && details.statusCode < 400)
+        return;
+    const request = open.get(details.requestId);
+    open.delete(details.requestId);
+    dropOld();
+    const field = name => details.responseHeaders?.find(header => header.name.toLowerCase() === name)?.value ?? '';
+    // The browser shows a page and does not download it. So a form that leads to a page, such as one with a password, is forgotten at once.
+    if (isPage(field('content-type'), field('content-disposition')))
+        return;
+    const form = details.method === 'POST' && request && formBody(request.requestBody, request.type, MOST_BODY);
+    put(answered, withoutFragment(details.url), {
+        isForm: details.method !== 'GET',
+        size: /^\d{1,15}$/.test(field('content-length')) ? Number(field('content-length')) : 0,
+        form: form ? { ...form, headers: request.headers ?? [], page: request.page ?? '' } : undefined,
+        at: Date.now(),
+    });
+}
+
+const onErrorOccurred = details => open.delete(details.requestId);
+
+/** Adds a listener once. Chromium would call a listener of requests twice that was added twice. */
+function listen(event, listener, ...options) {
+    if (!event.hasListener(listener))
+        event.addListener(listener, ...options);
+}
+
+/** Starts to watch requests. Call this when the background script starts, so that the browser starts the script for later requests. */
+export function watch() {
+    listen(api.webRequest.onHeadersReceived, onHeadersReceived, FILTER, ['responseHeaders']);
+}
+
+export function watchForms() {
+    listen(api.webRequest.onBeforeRequest, onBeforeRequest, FILTER, ['requestBody']);
+    // Chromium gives the field Origin only with the word extraHeaders, which Firefox refuses.
+    const extra = Object.values(api.webRequest.OnSendHeadersOptions ?? {}).includes('extraHeaders') ? ['extraHeaders'] : [];
+    listen(api.webRequest.onSendHeaders, onSendHeaders, FILTER, ['requestHeaders', ...extra]);
+    listen(api.webRequest.onErrorOccurred, onErrorOccurred, FILTER);
+}
+
+export function unwatch() {
+    api.webRequest.onHeadersReceived.removeListener(onHeadersReceived);
+    answered.clear();
+}
+
+export function unwatchForms() {
+    api.webRequest.onBeforeRequest.removeListener(onBeforeRequest);
+    api.webRequest.onSendHeaders.removeListener(onSendHeaders);
+    api.webRequest.onErrorOccurred.removeListener(onErrorOccurred);
+    open.clear();
+}
+
+/** Removes and returns the last request that `url` answered; undefined: none is known. */
+export function take(url) {
+    dropOld();
+    const key = withoutFragment(url);
+    const found = answered.get(key);
+    answered.delete(key);
+    return found;
+}
