@@ -14,6 +14,10 @@ const open = new Map();
 /** Answered requests by the URL that answered, the oldest first: {isForm, size, form, at}. */
 const answered = new Map();
 
+/** Callers of `takeLate`: {key, found}, the oldest first. */
+const waiting = new Set();
+const MOST_WAIT = 1000; // milliseconds
+
 /** Adds to a map, which keeps the order of insertion, and drops the oldest entries. */
 function put(map, key, value) {
     map.delete(key);
@@ -65,12 +69,14 @@ function onHeadersReceived(details) {
     if (isPage(field('content-type'), field('content-disposition')))
         return;
     const form = details.method === 'POST' && request && formBody(request.requestBody, request.type, MOST_BODY);
-    put(answered, withoutFragment(details.url), {
+    const key = withoutFragment(details.url);
+    put(answered, key, {
         isForm: details.method !== 'GET',
         size: /^\d{1,15}$/.test(field('content-length')) ? Number(field('content-length')) : 0,
         form: form ? { ...form, headers: request.headers ?? [], page: request.page ?? '' } : undefined,
         at: Date.now(),
     });
+    [...waiting].find(caller => caller.key === key)?.found();
 }
 
 const onErrorOccurred = details => open.delete(details.requestId);
@@ -113,4 +119,25 @@ export function take(url) {
     const found = answered.get(key);
     answered.delete(key);
     return found;
+}
+
+/**
+ * As `take`, but waits for an answer that is reported late. Firefox reports a download before the request that has brought it.
+ *
+ * A download that no page has begun, such as a saved link, has no such request.
+ */
+export function takeLate(url) {
+    const found = take(url);
+    if (found)
+        return Promise.resolve(found);
+    return new Promise(resolve => {
+        const caller = { key: withoutFragment(url) };
+        caller.found = () => {
+            clearTimeout(timer);
+            waiting.delete(caller);
+            resolve(take(url));
+        };
+        const timer = setTimeout(caller.found, MOST_WAIT);
+        waiting.add(caller);
+    });
 }

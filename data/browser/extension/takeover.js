@@ -22,7 +22,7 @@ const seesRequests = () => api.permissions.contains({ origins: ['http://*/*', 'h
 
 async function describe(item) {
     const url = item.finalUrl || item.url;
-    const request = requests.take(url);
+    const request = isFirefox ? await requests.takeLate(url) : requests.take(url);
     return {
         url,
         size: Math.max(item.totalBytes ?? 0, request?.size ?? 0, 0),
