@@ -15,7 +15,10 @@ internal import Glibc
         } catch {
             let translation = HelpTranslation(catalog)
             if TodokuCommand.exitCode(for: error).isSuccess {  // help, a completion script
-                Output.write((translation?.screen(for: error) ?? TodokuCommand.fullMessage(for: error)) + "\n")
+                var text = (translation?.screen(for: error) ?? TodokuCommand.fullMessage(for: error))[...]
+                // bash reads its completion script and does not run it, so the script names no interpreter.
+                if text.hasPrefix("#!") { text = text.drop { $0 != "\n" }.drop { $0 == "\n" } }
+                Output.write(String(text) + "\n")
                 exit(ExitStatus.success.rawValue)
             }
             // After “--”, the arguments may belong to another command (`todoku rehearse`).
