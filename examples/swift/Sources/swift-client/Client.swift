@@ -59,10 +59,11 @@ import TodokuClient
 
     /// An ended download of an earlier run still has the token: a new call would return it.
     static func removeEnded(_ download: DownloadReference, _ client: DownloaderClient) async throws {
-        do {
+        do throws(ClientError) {
             if try await client.describe(download).state.hasEnded { try await client.remove(download) }
-        } catch let error as ClientError where error.cause == .unknownDownload {
-            // The usual case: there is no earlier run.
+        } catch {
+            // Usually there is no earlier run.
+            guard error.cause == .unknownDownload else { throw error }
         }
     }
 
