@@ -20,6 +20,11 @@ final class FullDisk {
     /// Lets this process mount disks. Call before the first thread starts.
     static func allowMounts() throws(RehearsalError) {
         let code = todoku_have_own_mounts()
+        // The root folder of a chroot is no mount point, so its mounts cannot be made private (mount(2), MS_PRIVATE).
+        guard code != EINVAL else {
+            throw RehearsalError(
+                "a small disk cannot be mounted in a chroot; name a folder on a small disk, such as full-disk:disk=/dev/shm in a container")
+        }
         guard code == 0 else { throw cannotMount(code) }
     }
 
