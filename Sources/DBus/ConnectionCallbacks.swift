@@ -111,7 +111,7 @@ let messageReceived: @convention(c) (OpaquePointer?, OpaquePointer?, UnsafeMutab
 }
 let pendingCallEnded: @convention(c) (OpaquePointer?, UnsafeMutableRawPointer?) -> Void = { pending, context in
     guard let pending, let context else { return }
-    // +0: libdbus releases it afterwards. It is lent to the body, which runs within this call on this thread.
+    // libdbus holds the reference, and releases it after this call. The body runs within this call, on this thread.
     nonisolated(unsafe) let awaited = Unmanaged<AwaitedReply>.fromOpaque(context).takeUnretainedValue()
     guard let reply = dbus_pending_call_steal_reply(pending) else { return }
     let message = Message(adopting: reply)

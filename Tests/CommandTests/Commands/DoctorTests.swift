@@ -34,7 +34,7 @@ import Testing
     }
 
     @Test func `finds nothing wrong in a session without anything, and starts nothing`() async throws {
-        let desk = await Desk(isFirstRun: true)  // so that there is no state folder yet
+        let desk = await Desk(isFirstRun: true)  // no state folder has been made
         let (status, lines) = try await examine(desk)
         #expect(status == 0, "\(lines.filter { $0.verdict == "wrong" })")
         for subject in ["bus", "activation", "service", "proxy", "download-folder", "state-folder", "database"] {

@@ -149,7 +149,7 @@ import Testing
     }
 
     @Test func `is neither copied nor deleted where there is none`() async throws {
-        let desk = await Desk(isFirstRun: true)  // so that there is no state folder yet
+        let desk = await Desk(isFirstRun: true)  // no state folder has been made
         let backup = await desk.run("backup", "--json", "queue.db")
         #expect(backup.status == 3 && JSON(backup.output)?["error"]?["message"]?.string?.contains("nothing to copy") == true, "\(backup)")
         let reset = await desk.run("reset", "--yes")

@@ -209,8 +209,8 @@ private func gsettings(_ changes: [String: String]) -> GNOMEProxies {
 
     @Test func `do not mean a direct connection if reading them, or the portal, hangs`() async throws {
         let bus = await PrivateBus()
-        // `choice` waits 6 s for the settings. That is long enough for the bus to answer that there is no portal. It is too short for the
-        // settings commands, which hang: the second one is still running then.
+        // `choice` waits 6 s for the settings. Within 6 s the bus answers that no portal runs. The commands that read the settings hang,
+        // and the second command still runs after 6 s.
         let folder = await makeSettings("trap '' TERM\nexec sleep 60", on: bus)
         let slow = bus.environment.merging(["PATH": "\(folder):/usr/bin:/bin", "XDG_CURRENT_DESKTOP": "GNOME"]) { $1 }
         guard case .unknown(let reason) = try await choice(slow, "http://a.example/", patience: .seconds(6)) else {

@@ -85,7 +85,7 @@ import Testing
         }
     }
 
-    /// The name servers say that there is no such host.
+    /// The host name does not exist: DNS answers NXDOMAIN.
     @Test(
         arguments: [
             (0, 10, 0, 500), (1, 10, 0, 1000), (2, 10, 0, nil), (1, 1, 0, nil), (0, 0, 0, nil), (2, 10, 5, 2000), (9, 10, 5, 150_000),
