@@ -1,3 +1,4 @@
+internal import Desktop
 internal import Glibc
 
 /// Whether the tray starts at login (Desktop Application Autostart Specification). The user's own entry overrides the installed one.
@@ -94,19 +95,7 @@ struct Autostart: Sendable {
 
     // MARK: Files
 
-    private static func text(_ path: String) -> String? {
-        let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
-        guard descriptor >= 0 else { return nil }
-        defer { close(descriptor) }
-        var bytes: [UInt8] = []
-        var buffer = [UInt8](repeating: 0, count: 4096)
-        while bytes.count <= longestEntry {
-            let count = read(descriptor, &buffer, buffer.count)
-            guard count > 0 else { return count == 0 ? String(decoding: bytes, as: UTF8.self) : nil }
-            bytes += buffer[..<count]
-        }
-        return nil
-    }
+    private static func text(_ path: String) -> String? { SmallFile.text(path, atMost: longestEntry) }
 
     private func write(_ text: String) -> Bool {
         var folder = ""

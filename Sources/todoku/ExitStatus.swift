@@ -80,3 +80,8 @@ struct CommandFailure: Error, Equatable, CustomStringConvertible {
         .object([("error", .object([("name", name.isEmpty ? .null : .string(name)), ("message", .string(message))]))])
     }
 }
+
+extension ClientError {
+    /// The error with the number of the download before it, because the service says only “A download that is finished …”.
+    func naming(_ download: DownloadReference) -> ClientError { ClientError(cause, name: name, message: "\(download): \(message)") }
+}

@@ -52,7 +52,7 @@ enum Program {
     static func each(
         _ downloads: [DownloadReference], json: Bool, _ body: @BusActor (DownloadReference) async throws(ClientError) -> Void
     ) async -> ExitStatus {
-        await each(downloads, json: json, failure: CommandFailure.init(_:about:), body)
+        await each(downloads.map { Target($0) }, json: json, body, batch: { _ in })
     }
 
     /// Calls `body` for each download in `targets`, and `whole` for each batch. A failure is reported, and the next one is tried.
@@ -60,18 +60,11 @@ enum Program {
         _ targets: [Target], json: Bool, _ body: @BusActor (DownloadReference) async throws(ClientError) -> Void,
         batch whole: @BusActor (BatchReference) async throws(ClientError) -> Void
     ) async -> ExitStatus {
-        await each(targets, json: json, failure: CommandFailure.init(_:about:)) { target throws(ClientError) in
-            try await target.reach(body, batch: whole)
-        }
-    }
-
-    private static func each<Item: Sendable>(
-        _ items: [Item], json: Bool, failure: (ClientError, Item) -> CommandFailure,
-        _ body: @BusActor (Item) async throws(ClientError) -> Void
-    ) async -> ExitStatus {
         var status = ExitStatus.success
-        for item in items {
-            do throws(ClientError) { try await body(item) } catch { status = status.and(report(failure(error, item), json: json)) }
+        for target in targets {
+            do throws(ClientError) { try await target.reach(body, batch: whole) } catch {
+                status = status.and(report(CommandFailure(error, about: target), json: json))
+            }
         }
         return status
     }
@@ -102,6 +95,7 @@ extension Target {
     ) async throws(ClientError) -> R {
         if let download {
             do throws(ClientError) { return try await body(download) } catch {
+                if error.errorName == .invalidState { throw error.naming(download) }
                 guard error.cause == .unknownDownload, batch != nil else { throw error }
             }
         }

@@ -92,12 +92,12 @@ internal import Testing
         let service = try await TestService()
         let client = try service.client()
         let log = Log()
-        nonisolated(unsafe) var subscriptions: [Connection.Subscription] = []  // on the bus loop only
+        let held = Held()
         for number in 0..<8 {
-            subscriptions.append(
+            held.subscriptions.append(
                 client.subscribe(MatchRule(interface: Shelf.interface)) { _ in
                     log.add("\(number)")
-                    for other in subscriptions { client.unsubscribe(other) }
+                    for other in held.subscriptions { client.unsubscribe(other) }
                 })
         }
         try await roundTrip(client)
@@ -388,4 +388,8 @@ internal import Testing
 /// Returns once the bus has read all earlier messages of `connection`, and `connection` all earlier messages of the bus.
 @BusActor func roundTrip(_ connection: Connection) async throws {
     _ = try await connection.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, "org.freedesktop.DBus")
+}
+
+@BusActor private final class Held {
+    var subscriptions: [Connection.Subscription] = []
 }

@@ -27,9 +27,9 @@ internal import Testing
         let journal = Journal<String>()
         let deadline = ContinuousClock.now + .milliseconds(10)
         let early = Poller.shared.schedule(at: deadline) { journal.append("early") }
-        nonisolated(unsafe) var victim: Poller.Token?  // on the bus loop only
-        Poller.shared.schedule(at: deadline) { if let victim { Poller.shared.cancel(victim) } }
-        victim = Poller.shared.schedule(at: deadline) { journal.append("victim") }
+        let victim = Journal<Poller.Token>()
+        Poller.shared.schedule(at: deadline) { for token in victim.entries { Poller.shared.cancel(token) } }
+        victim.append(Poller.shared.schedule(at: deadline) { journal.append("victim") })
         Poller.shared.schedule(at: deadline) { journal.append("last") }
         Poller.shared.cancel(early)
         #expect(await eventually { journal.entries.contains("last") })

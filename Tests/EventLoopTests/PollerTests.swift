@@ -8,15 +8,16 @@ internal import Testing
         let pipe = Pipe()
         let journal = Journal<[UInt8]>()
         await withCheckedContinuation { done in
-            nonisolated(unsafe) var token: Poller.Token?  // on the bus loop only
-            token = Poller.shared.watch(pipe.readEnd, for: .readable) { events in
-                #expect(events == .readable)
-                journal.append(pipe.take())
-                if journal.entries.count == 3, let token {
-                    Poller.shared.cancel(token)
-                    done.resume()
-                }
-            }
+            let token = Journal<Poller.Token>()
+            token.append(
+                Poller.shared.watch(pipe.readEnd, for: .readable) { events in
+                    #expect(events == .readable)
+                    journal.append(pipe.take())
+                    if journal.entries.count == 3 {
+                        Poller.shared.cancel(token.entries[0])
+                        done.resume()
+                    }
+                })
             pipe.put([1, 2, 3, 4])
         }
         #expect(journal.entries == [[1], [2], [3]])
@@ -60,12 +61,12 @@ internal import Testing
     @Test @BusActor func `a handler may cancel another that is ready in the same turn`() async {
         let pipes = (0..<16).map { _ in Pipe() }
         let journal = Journal<Int>()
-        nonisolated(unsafe) var tokens: [Poller.Token] = []  // on the bus loop only
+        let tokens = Journal<Poller.Token>()
         for (number, pipe) in pipes.enumerated() {
             tokens.append(
                 Poller.shared.watch(pipe.readEnd, for: .readable) { _ in
                     journal.append(number)
-                    for token in tokens { Poller.shared.cancel(token) }
+                    for token in tokens.entries { Poller.shared.cancel(token) }
                 })
         }
         for pipe in pipes { pipe.put() }

@@ -22,7 +22,7 @@ private func microseconds(_ later: Duration = .zero) -> UInt64 {
     }
 
     @Test func `rings once, at its instant or just after`() async {
-        let bell = await Bell()
+        let bell = Bell()
         let time = microseconds(.milliseconds(300))
         await bell.alarm.set(microseconds: time)
         #expect(await eventually { await bell.rings.count == 1 })
@@ -32,7 +32,7 @@ private func microseconds(_ later: Duration = .zero) -> UInt64 {
     }
 
     @Test func `rings at once where its instant has passed`() async {
-        let bell = await Bell()
+        let bell = Bell()
         for time in [0, 1, microseconds(.seconds(-5))] {
             let before = await bell.rings.count
             await bell.alarm.set(microseconds: time)
@@ -63,7 +63,7 @@ private func microseconds(_ later: Duration = .zero) -> UInt64 {
     }
 
     @Test func `that is set again rings at the new instant only`() async {
-        let bell = await Bell()
+        let bell = Bell()
         await bell.alarm.set(microseconds: microseconds(.seconds(3600)))
         let time = microseconds(.milliseconds(300))
         await bell.alarm.set(microseconds: time)

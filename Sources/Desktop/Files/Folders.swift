@@ -8,7 +8,7 @@ public enum Folders {
     /// Reads one small file.
     public static func downloads(environment: [String: String] = environment()) -> String {
         let home = home(environment)
-        let text = readText("\(configuration(environment))/user-dirs.dirs", atMost: 64 * 1024) ?? ""
+        let text = SmallFile.text("\(configuration(environment))/user-dirs.dirs", atMost: 64 * 1024) ?? ""
         return downloadFolder(inUserDirectories: text, home: home) ?? "\(home)/Downloads"
     }
 
@@ -100,19 +100,4 @@ public enum Folders {
         while path.count > 1, path.hasSuffix("/") { path.removeLast() }
         return path
     }
-}
-
-/// The text of a small file; nil if the file is unreadable or longer than `limit` bytes.
-func readText(_ path: String, atMost limit: Int) -> String? {
-    let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
-    guard descriptor >= 0 else { return nil }
-    defer { close(descriptor) }
-    var bytes: [UInt8] = []
-    var buffer = [UInt8](repeating: 0, count: 4096)
-    while bytes.count <= limit {
-        let count = read(descriptor, &buffer, buffer.count)
-        guard count > 0 else { return count == 0 ? String(decoding: bytes, as: UTF8.self) : nil }
-        bytes += buffer[..<count]
-    }
-    return nil
 }

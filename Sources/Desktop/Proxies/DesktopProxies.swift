@@ -193,7 +193,7 @@ private struct Source: Sendable {
         for file in files {
             var status = stat()
             if stat(file, &status) != 0, errno == ENOENT || errno == ENOTDIR { continue }
-            guard let text = readText(file, atMost: 256 * 1024) else { return .unreadable("\(file) cannot be read") }
+            guard let text = SmallFile.text(file, atMost: 256 * 1024) else { return .unreadable("\(file) cannot be read") }
             proxies.add(text)
         }
         return .kde(proxies)

@@ -18,7 +18,7 @@ public enum StateFiles {
         let count = strftime(&text, text.count, "%Y%m%d-%H%M%S", &parts)
         let stamp = String(decoding: text.prefix(count).map { UInt8(bitPattern: $0) }, as: UTF8.self)
         let first = "\(folder)/backup-\(stamp)"
-        let free = (1...1000).lazy.map { $0 == 1 ? "\(first).db" : "\(first)-\($0).db" }.first { !SmallFile.exists($0) }
+        let free = (1...1000).lazy.map { $0 == 1 ? "\(first).db" : "\(first)-\($0).db" }.first { !Paths.exists($0) }
         return free ?? "\(first).db"
     }
 }

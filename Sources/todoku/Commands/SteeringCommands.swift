@@ -66,10 +66,17 @@ struct ResumeCommand: ParsableCommand {
                 try await client.resumeAll()
                 return .success
             }
+            var refused: [DownloadReference] = []
             let status = await Program.each(targets.named, json: targets.output.json) { download throws(ClientError) in
-                try await client.resume(download)
+                do throws(ClientError) { try await client.resume(download) } catch {
+                    if error.errorName == .invalidState { refused.append(download) }
+                    throw error
+                }
             } batch: { batch throws(ClientError) in
                 try await client.resume(batch)
+            }
+            for download in refused where try await [.failed, .cancelled].contains(client.describe(download).state) {
+                Output.complain(catalog.text("“todoku retry %1$s” starts it again", "\(download)"))
             }
             if status == .success, try await client.status().isPaused {
                 Output.complain(catalog.text("everything is paused, so nothing starts yet; “todoku resume --all” ends that"))
@@ -354,7 +361,7 @@ struct ChangeCommand: ParsableCommand {
                     do throws(ClientError) { try await Self.change(member.reference, folder, allowsMetered, client) } catch {
                         if error.cause == .unknownDownload { continue }
                         if let last { Program.report(last, json: output.json) }
-                        last = ClientError(error.cause, name: error.name, message: "\(member.reference): \(error.message)")
+                        last = error.naming(member.reference)
                     }
                 }
                 if let last { throw last }

@@ -155,6 +155,25 @@ private let subcommands = TodokuCommand.configuration.subcommands.compactMap { $
         await desk.close()
     }
 
+    @Test func `names each download that cannot be resumed, and says what starts it again`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }
+        _ = await desk.run("add", server.url("/a"))
+        #expect(await desk.run("wait", "--quiet", "1").status == 0)
+        _ = await desk.run("add", "--paused", server.url("/b"))
+        _ = await desk.run("cancel", "2")
+        let exit = await desk.run("resume", "1", "2")
+        #expect(exit.status == 3)
+        #expect(
+            exit.errors == """
+                todoku: 1: A download that is finished cannot be resumed.
+                todoku: 2: A download that is cancelled cannot be resumed.
+                todoku: “todoku retry 2” starts it again
+
+                """)
+        await desk.close()
+    }
+
     @Test func `takes the numbers that add prints as one argument`() async throws {
         let desk = await Desk()
         let server = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }
@@ -346,7 +365,7 @@ private let subcommands = TodokuCommand.configuration.subcommands.compactMap { $
         let server = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }
         _ = await desk.run("add", "--paused", server.url("/a.bin.txt"))
         let early = await desk.run("open", "1")
-        #expect((early.status, early.errors) == (3, "todoku: A download that is paused has no finished file.\n"))
+        #expect((early.status, early.errors) == (3, "todoku: 1: A download that is paused has no finished file.\n"))
         _ = await desk.run("resume", "1")
         _ = await desk.run("wait", "1")
         #expect(await desk.run("open", "1").succeeded(saying: ""))

@@ -165,7 +165,7 @@ import Testing
         #expect(await desk.run("wait", "1", "2").status == 0)
         #expect(listFolder(folder) == ["a", "b"])
         let late = await desk.run("change", "--metered", "1")
-        #expect(late.status == 3 && late.errors == "todoku: A download that is finished cannot be changed.\n", "\(late)")
+        #expect(late.status == 3 && late.errors == "todoku: 1: A download that is finished cannot be changed.\n", "\(late)")
         let nothing = await desk.run("change", "1")
         #expect(nothing.status == 2 && nothing.errors.contains("--directory, --metered or --not-metered"), "\(nothing)")
         await desk.close()

@@ -69,7 +69,7 @@ private let nowhere = "http://127.0.0.1:1"
             reply.send("again")
         }
         let running = try await Running.start()
-        let signals = await running.client.signals
+        let signals = running.client.signals
         var brief = 0
         // On a busy machine, each member of a batch may take longer than a quarter of a second.
         for round in 1...20 where brief == 0 {

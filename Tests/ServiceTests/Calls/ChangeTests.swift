@@ -85,7 +85,7 @@ extension Client {
         let changed = try await running.download(nowhere, paused.merging(mine) { $1 })
         let same = try await running.download(nowhere, paused.merging(mine) { $1 })
         let later = try await running.download(nowhere, paused)
-        let log = await Answers()
+        let log = Answers()
         await log.start("set") {
             let (finished, failed, cancelled) = try await client.call(Manager.waitAll, mine)
             return "\(finished) \(failed) \(cancelled)"
@@ -173,7 +173,7 @@ extension Client {
         }
         defer { gate.open() }
         let options = running.options(["app": .string("org.example.App"), "token": .string("t")])
-        let answers = await Answers()
+        let answers = Answers()
         await answers.start("fetch") { try await client.call(Manager.fetch, (server.url("/a"), options)).0 }
         #expect(await server.waitForRequests(1))
         let path = BusName.path(app: "org.example.App", token: "t")

@@ -206,7 +206,7 @@ internal import Testing
         let folder = try await running.client.get(Manager.defaultDirectory)
         #expect(!fileExists(folder))
         // The first calls of a connection are admitted one after the other, in one turn of the loop.
-        let (client, pipeline) = (try await running.world.client(), await Pipeline())
+        let (client, pipeline) = (try await running.world.client(), Pipeline())
         for directory in [folder, nil, nil] {
             var options: [String: Variant] = ["start": .bool(false)]
             options["directory"] = directory.map { .string($0) }

@@ -471,7 +471,7 @@ private let app = "org.example.App"
         let theirs = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false), "tag": .string("t")])
         let client = try await sandbox.client()
         let own = try await client.download("http://127.0.0.1:1/b", ["start": .bool(false), "tag": .string("t")])
-        let pipeline = await Pipeline()
+        let pipeline = Pipeline()
         for filter in [[:], ["tag": .string("t")], ["app": .string("org.example.Other")]] as [[String: Variant]] {
             await pipeline.start { "\(try await client.call(Manager.waitAll, filter))" }
         }

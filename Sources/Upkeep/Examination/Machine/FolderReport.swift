@@ -1,3 +1,4 @@
+internal import Desktop
 internal import DownloadModel
 internal import Glibc
 internal import PartFiles
@@ -23,7 +24,7 @@ struct FolderReport: Sendable {
         case .success: refusal = nil
         case .failure(let reason): refusal = Self.clause(reason.message)
         }
-        isAbsent = !SmallFile.exists(folder)
+        isAbsent = !Paths.exists(folder)
         let nearest = Self.nearest(folder)
         canBeMade = access(nearest, W_OK | X_OK) == 0
         var status = statvfs()
@@ -31,7 +32,7 @@ struct FolderReport: Sendable {
         let unit = ByteCount(clamping: status.f_frsize)
         free = isKnown ? ByteCount(clamping: status.f_bavail) *| unit : 0
         total = isKnown ? ByteCount(clamping: status.f_blocks) *| unit : 0
-        let type = FileSystems.type(of: SmallFile.realPath(nearest) ?? nearest)
+        let type = FileSystems.type(of: Paths.real(nearest) ?? nearest)
         fileSystem = type ?? "unknown"
         note = type.flatMap { Self.notes[$0] }
     }
@@ -51,7 +52,7 @@ struct FolderReport: Sendable {
     /// `path`, or the nearest existing path above it. Compares bytes, because Swift joins a slash and a following combining mark.
     private static func nearest(_ path: String) -> String {
         var path = path
-        while !SmallFile.exists(path), let slash = path.utf8.lastIndex(of: UInt8(ascii: "/")) {
+        while !Paths.exists(path), let slash = path.utf8.lastIndex(of: UInt8(ascii: "/")) {
             if slash == path.startIndex { return "/" }
             path = String(path[..<slash])
         }
@@ -90,8 +91,11 @@ struct StateReport: Sendable {
 
 /// The types of file systems, from `/proc/self/mountinfo` (proc_pid_mountinfo(5)), which never hangs.
 enum FileSystems {
+    /// Most bytes that are read of the list of mounts: some 5,000 of them.
+    private static let mostBytes = 1 << 20
+
     /// - Parameter path: an absolute path without symbolic links.
-    static func type(of path: String) -> String? { type(of: path, in: SmallFile.bytes("/proc/self/mountinfo") ?? []) }
+    static func type(of path: String) -> String? { type(of: path, in: SmallFile.bytes("/proc/self/mountinfo", atMost: mostBytes) ?? []) }
 
     static func type(of path: String, in table: [UInt8]) -> String? {
         let (way, root) = (Array(path.utf8), [UInt8(ascii: "/")])

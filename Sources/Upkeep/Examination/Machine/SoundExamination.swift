@@ -30,7 +30,7 @@ enum SoundExamination {
         for base in bases {
             for file in files {
                 let path = "\(base)/sounds/freedesktop/stereo/\(file)"
-                if SmallFile.exists(path) { return path }
+                if Paths.exists(path) { return path }
             }
         }
         return nil

@@ -9,11 +9,14 @@ struct ActivationFile: Equatable, Sendable {
     /// The unit in `SystemdService`; nil: none.
     let unit: String?
 
+    /// Most bytes of such a file; a longer one counts as absent.
+    private static let mostBytes = 1 << 20
+
     /// The file that counts: that of the first folder which has one. nil: none is in the usual folders. Blocks.
     static func find(_ environment: [String: String]) -> ActivationFile? {
         for folder in folders(environment) {
             let path = "\(folder)/\(BusName.service).service"
-            if let text = SmallFile.text(path) { return ActivationFile(path, text) }
+            if let text = SmallFile.text(path, atMost: mostBytes) { return ActivationFile(path, text) }
         }
         return nil
     }

@@ -107,7 +107,7 @@ extension SessionExamination {
             return Finding(.service, .wrong, "the program of \(process.text) was replaced after the service had started", advice: advice)
         }
         if let own = process.program, let wanted = file?.program {
-            let found = await Pool.programs.value(within: BusProbe.patience) { SmallFile.realPath(wanted) }
+            let found = await Pool.programs.value(within: BusProbe.patience) { Paths.real(wanted) }
             let real: String? = found ?? nil
             if let real, real != own {
                 let text = "\(process.text) is running, but the bus would start \(wanted)"

@@ -47,7 +47,7 @@ extension Client {
         let held = try await running.download(server.url("/b"), mine.merging(paused) { $1 })
         let removed = try await running.download(server.url("/c"), mine.merging(paused) { $1 })
         let other = try await running.download(server.url("/d"), ["tag": .string("other"), "start": .bool(false)])
-        let log = await Answers()
+        let log = Answers()
         await log.start("t") { "\(try await client.waitAll(["tag": .string("t")]))" }
         await log.start("all") { "\(try await client.waitAll())" }
         _ = try await client.list()  // both calls have been read
@@ -71,7 +71,7 @@ extension Client {
         try await client.cancel(ended)
         let one = try await running.download("http://127.0.0.1:1/b", paused)
         let two = try await running.download("http://127.0.0.1:1/c", paused)
-        let log = await Answers()
+        let log = Answers()
         await log.start("all") { "\(try await client.waitAll())" }
         _ = try await client.list()
         try await client.call(Manager.pauseAll, ())  // retried downloads stay paused
@@ -106,7 +106,7 @@ extension Client {
         let two = try await running.download("http://127.0.0.1:1/b", tagged("t", "org.example.Other"))
         try await client.call(Manager.pauseAll, ())
         try await client.resume(two)  // waits
-        let log = await Answers()
+        let log = Answers()
         let filters: [String: [String: Variant]] = [
             "app": ["app": .string("org.example.App")], "both": ["app": .string("org.example.Other"), "tag": .string("t")],
             "paused": ["state": .string("paused")], "open": ["states": .strings(["paused", "waiting", "queued", "active", "verifying"])],
@@ -135,7 +135,7 @@ extension Client {
         await running.world.kill(running.daemon)
         let daemon = await running.world.start()
         let client = try await running.world.client()
-        let log = await Answers()
+        let log = Answers()
         await log.start("t") { "\(try await client.waitAll(["tag": .string("t")]))" }
         _ = try await client.list()
         try await client.resume(held)
