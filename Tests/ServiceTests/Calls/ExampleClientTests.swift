@@ -297,6 +297,7 @@ private func isProgress(_ line: String) -> Bool { line.hasPrefix("progress ") &&
             environment: environment)
         let isCalled = await eventually { child.output.contains("called\n") || !child.isRunning } && child.isRunning
         try #require(isCalled, "packages python3-gi: \(child.output)\(child.errors)")
+        #expect(await server.waitForRequests(1))
         let process = try #require(await world.bus.process(of: BusName.service))
         kill(process, SIGKILL)
         // The repeated call starts the service, which resumes the download.
