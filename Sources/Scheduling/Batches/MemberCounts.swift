@@ -2,15 +2,15 @@ public import DownloadModel
 
 /// How many members of a batch are on the list, and in which states.
 public struct MemberCounts: Equatable, Sendable {
-    /// All of them.
+    /// All members on the list.
     public private(set) var present: UInt32 = 0
-    /// Those that have not ended.
+    /// The members that have not ended.
     public private(set) var remaining: UInt32 = 0
-    /// Those that run, or will start by themselves once their turn comes.
+    /// The members that run, or will start by themselves once their turn comes.
     public private(set) var underWay: UInt32 = 0
-    /// Those that are paused, or wait until somebody acts.
+    /// The members that are paused, or wait until somebody acts.
     public private(set) var resting: UInt32 = 0
-    /// Those that have ended.
+    /// The members that have ended.
     public private(set) var ended = OutcomeCounts()
 
     mutating func insert(_ state: DownloadState) {

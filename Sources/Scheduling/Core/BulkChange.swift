@@ -58,13 +58,13 @@ extension Scheduler {
     func cancelAll(answering call: CallNumber, now: WallTime) {
         let numbers = order.ordered
         guard let last = numbers.max() else { return output.append(.bulkChangeEnded(call)) }
-        // One row cancels all downloads; without this row, a crash would leave some of them uncancelled.
-        // This call also cancels the downloads that were retried since an earlier call.
+        // One row cancels all downloads; without this row, a crash would leave some of them uncancelled. This call also cancels the
+        // downloads that were retried since an earlier CancelAll.
         set(now: now) { ($0.cancelsThrough, $0.spared) = (last, []) }
         begin(BulkChange(deed: .cancelAll(through: last), numbers: numbers, call: call), now: now)
     }
 
-    /// Continues the CancelAll of an earlier process, answered or not.
+    /// Continues the CancelAll of an earlier process, whether or not that call was answered.
     func goOnCancelling(now: WallTime) {
         guard let last = settings.cancelsThrough else { return }
         begin(BulkChange(deed: .cancelAll(through: last), numbers: order.ordered.filter { $0 <= last }, call: nil), now: now)
@@ -101,8 +101,8 @@ extension Scheduler {
         if bulkChanges.count == 2 { continueBulkChange(now: now) }
     }
 
-    /// Queues the change behind those of earlier calls. Nothing starts before it is complete, because the change may cancel or pause the
-    /// downloads that would start.
+    /// Queues the change behind the changes of earlier calls. No download starts before the change is complete, because the change may
+    /// cancel or pause the downloads that would start.
     private func begin(_ change: BulkChange, now: WallTime) {
         bulkChanges.append(change)
         if bulkChanges.count == 1 { continueBulkChange(now: now) }
@@ -141,6 +141,6 @@ extension Scheduler {
 }
 
 extension ScheduledDownload {
-    /// Whether the download has failed, and its options are known. The options in a row that could not be read are lost.
+    /// Whether the download has failed, and its options are known. A row that could not be read has lost its options.
     public var mayRetryFailure: Bool { state.failure.map { $0.name != .storage } ?? false }
 }

@@ -24,7 +24,8 @@ struct QueuePass {
 }
 
 extension Scheduler {
-    /// The cost of each visited download for `SliceSize.cost`: changed, asked for its wait reason, or just passed.
+    /// The cost of one visited download, as counted by `SliceSize.cost`: the pass has changed it, has computed its wait reason, or has only
+    /// visited it.
     private static let costs = (changed: 100, asked: 20, seen: 2)
 
     /// Whether a pass has not reached all downloads yet.

@@ -1,6 +1,7 @@
 internal import DownloadModel
 
-/// Lets equal parts of consecutive records share their memory: of 100,000 downloads, most have the options and the host of another.
+/// Lets equal parts of consecutive records share their memory. Among 100,000 downloads, most have the same options and host as another
+/// download.
 struct RecordSharing {
     /// The last record, and the last record of each app. The next record often equals one of them.
     private var last: DownloadRecord?

@@ -49,7 +49,7 @@ public final class ScheduledDownload {
     public internal(set) var isKnownLarge = false
     /// When the download is due without an event.
     var wakeAt: WallTime?
-    /// Whether something but the end of its secrets is due then or later.
+    /// Whether anything else than the end of the download's secrets is due at `wakeAt` or later.
     var isDueForWork = false
     /// How many of the scheduler's `clockJumps` the entry's instants already include.
     var clockJumps: Int32 = 0
@@ -71,7 +71,7 @@ public final class ScheduledDownload {
     /// - Parameter record: the record of this download.
     func fileSize(_ record: DownloadRecord) -> FileSize { isKnownLarge ? .large : record.fileSize }
 
-    /// Another source may be the first now.
+    /// Updates host and origin, because another source may be the first now.
     func findPlace() {
         guard !record.mirrors.isEmpty, case let origin = DownloadURL.origin(of: record.firstURL), origin != self.origin else {
             return
@@ -85,7 +85,7 @@ public final class ScheduledDownload {
 }
 
 extension DownloadRecord {
-    /// No retry of ours is further away than this.
+    /// The longest delay of a retry. A later instant cannot be a retry that this service has scheduled.
     static let longestRetry = RetryAfter.longest + Backoff.longest
 
     /// The state of the download after its present wait or pause: `queued`, or `waiting` for the first obstacle.
@@ -99,7 +99,7 @@ extension DownloadRecord {
     }
 
     /// When the download is due without an event: the end of its wait, its deadline, the next owner call, or the time at which it leaves
-    /// the list because it is private. The end of its secrets (`secretsEnd`) is apart, because the service need not run until then.
+    /// the list because it is private. Excludes the end of its secrets (`secretsEnd`), because the service need not run until then.
     var nextWake: WallTime? {
         switch state {
         case .waiting(.pausedAll, _): nil

@@ -77,7 +77,7 @@ public final class Scheduler {
     var recentLane: RecentLane?
     /// How many hosts this turn may still refresh, or queued downloads review.
     var refreshesLeft = 0
-    /// The last `schedule` has left some hosts to refresh, or downloads to start, for the next slice.
+    /// The last call of `schedule` has left some hosts to refresh, or downloads to start, for the next slice.
     var isCut = false
     /// When to check again whether one application owes another a slot.
     var sliceAt: WallTime?
@@ -224,8 +224,8 @@ public final class Scheduler {
         while ended.count > Limits.endedDownloads, let entry = mostDispensable(now: now) { remove(entry, now: now) }
     }
 
-    /// The oldest ended download of the application that has the most. A download whose owner is still to be called, or that has just
-    /// ended, is chosen only if all others are such downloads, too.
+    /// The oldest ended download of the application that has the most ended downloads. A download whose owner must still be called, or that
+    /// has just ended, is chosen only if the application has no other ended downloads.
     private func mostDispensable(now: WallTime) -> ScheduledDownload? {
         guard let most = ended.most else { return nil }
         let dispensable = most.first { number in
@@ -279,9 +279,9 @@ public final class Scheduler {
         }
     }
 
-    /// Applies an event that the scheduler itself raises because of the state of `entry`; what may come too late is compared with the state
-    /// before. A refusal is a mistake of the scheduler and becomes a fault of the turn, unless `entry` first had to catch up with PauseAll
-    /// or ResumeAll.
+    /// Applies an event that the scheduler itself raises because of the state of `entry`. If the state refuses the event, the scheduler has
+    /// made a mistake, which becomes a fault of the turn. The exception: `entry` first had to catch up with PauseAll or ResumeAll, and its
+    /// state has changed by that.
     ///
     /// - Returns: whether the event was applied.
     @discardableResult

@@ -6,7 +6,7 @@ extension Scheduler {
     func setAside(_ numbers: [DownloadNumber], now: WallTime) {
         for number in numbers {
             guard let entry = entries[number], !entry.state.hasEnded else { continue }
-            entry.isInPool = false  // the file of an interrupted commit was not looked for yet
+            entry.isInPool = false  // nobody has looked for the file of an interrupted commit yet
             applyOwn(.interrupt(.crashed), to: entry, now: now)
         }
     }

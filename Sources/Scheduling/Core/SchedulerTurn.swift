@@ -48,18 +48,18 @@ extension Scheduler {
         case unsavedBatch(ScheduledBatch, [ScheduledDownload])
 
         // From the engine.
-        /// The next request of a transfer goes to `host`: a redirect, or a repeated request; or, with an id not seen before, a request for
-        /// another part of the file at the same time. `Action.permit` follows once the host may take the request.
-        /// `isAnswered`: the server of the transfer's request before has answered it.
+        /// The next request of a transfer goes to `host`: a redirect, or a repeated request. If the id was not seen before, the request is
+        /// for another part of the file at the same time. `Action.permit` follows once the host may take the request. `isAnswered`: the
+        /// server has answered the previous request of the transfer.
         case asks(RequestID, host: String, origin: String?, isAnswered: Bool = true)
         /// A request has failed, and the transfer asks another source (`asks` follows) or ends.
         case moved(RequestID, DownloadFailure)
-        /// What is known of the sources. Saved with the next checkpoint or end; at once if a source has sent wrong bytes.
+        /// The known facts about the sources. Saved with the next checkpoint or end; at once if a source has sent wrong bytes.
         case sources(ScheduledDownload, [SourceRecord])
         case sent(RequestID, at: WallTime)
         /// The response to a further request brings a part of the file.
         case joined(RequestID)
-        /// A request of a transfer that goes on has ended; the failure says why it brought no bytes.
+        /// A request has ended, and its transfer continues without it. The failure says why the request brought no bytes.
         case over(RequestID, DownloadFailure?)
         /// The server has stopped sending (true), or sends again (false).
         case stalled(RequestID, Bool)

@@ -66,7 +66,7 @@ extension Scheduler {
         guard entry.work != .idle, !entry.isRemoved else { return }
         let known = entry.record.sources
         change(entry) { $0.sources = sources }
-        // Wrong bytes are not fetched again after a kill. Held bytes name their mirror by its place.
+        // After a kill, no source with wrong bytes is asked again. Held bytes name their mirror by its index.
         let hasNew = entry.record.options.findsMirrors && sources.count != known.count
         if hasNew || sources.contains(where: { one in one.left == .wrongBytes && known.first { $0.url == one.url }?.left != .wrongBytes }) {
             save(entry)
@@ -108,7 +108,7 @@ extension Scheduler {
                     case .nameTaken, .unchanged: break  // nothing was fetched: the bytes stay as they were
                     }
                 }
-                // The bytes may be of another source now. The download is in no lane yet, because its files were in use.
+                // The held bytes may come from another source now. The download is in no lane yet, because its files were in use.
                 entry.findPlace()
                 save(entry)
                 output.append(.tell(entry))

@@ -43,7 +43,7 @@ struct Transition {
             (record.isWhole, record.lastFailure) = (false, nil)
             if record.startedAt == nil { record.startedAt = now }
             if record.options.postData != nil { record.options.isPostSent = true }
-        case .resume: if before != .paused { record.retryAt = nil }  // resumed while waiting: retry at once; after a pause the wait goes on
+        case .resume: if before != .paused { record.retryAt = nil }  // resumed while waiting: retry at once; a paused wait continues
         case .retry, .renew: (record.retryAt, record.awaitsUrl, record.lastFailure) = (nil, false, nil)
         case .wait(.retry, let until): record.retryAt = until
         case .wait(.needsUrl, _): record.awaitsUrl = true
@@ -78,7 +78,7 @@ struct Transition {
 
     /// Whether the row of `record` is saved. A change that a restart would repeat anyway is not saved. Queued, active and verifying
     /// downloads all restart as queued, and the network is queried again. The first start is saved if it sets the deadline. Each start that
-    /// sends a body is saved, and so is the end of its response, which no request can bring again.
+    /// sends a body is saved, and so is the end of its response, because no later request can bring this response again.
     func isSaved(_ record: DownloadRecord) -> Bool {
         switch event {
         case .yield, .hinder: false

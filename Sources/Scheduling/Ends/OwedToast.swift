@@ -7,7 +7,8 @@ extension Scheduler {
         public let number: DownloadNumber
         public let end: WallTime
 
-        /// Divides toasts that earlier processes owed. Those of the last `Limits.toastAge` are shown, oldest first; older ones are no news.
+        /// Divides toasts that earlier processes owed. The toasts of the last `Limits.toastAge` are shown, oldest first. Older toasts are
+        /// dropped.
         static func divide(_ owed: [OwedToast], now: WallTime) -> (fresh: [OwedToast], stale: [OwedToast]) {
             let oldest = now + (.zero - Limits.toastAge)
             let fresh = owed.filter { $0.end >= oldest }.sorted { ($0.end, $0.number) < ($1.end, $1.number) }
@@ -42,7 +43,7 @@ extension DownloadRecord {
 }
 
 extension ScheduledDownload {
-    /// nil: none. A removed download owes no toast, nor does a member: its batch does.
+    /// The toast that the download owes; nil: none. A removed download owes no toast. A member owes none either, because its batch does.
     public var owedToast: Scheduler.OwedToast? {
         isRemoved || batch != nil ? nil : record.toastOwedSince.map { Scheduler.OwedToast(number: number, end: $0) }
     }

@@ -3,7 +3,7 @@ internal import DownloadModel
 // A private download (option `private`) leaves no trace: soon after its end, its row is deleted.
 
 extension DownloadRecord {
-    /// When the download leaves the list because it is private; nil: it is not, or has not ended.
+    /// When the download leaves the list because it is private; nil: it is not private, or has not ended.
     var privateEnd: WallTime? {
         guard options.isPrivate, state.hasEnded else { return nil }
         return (endedAt ?? WallTime(microseconds: 0)) + Limits.privateAge

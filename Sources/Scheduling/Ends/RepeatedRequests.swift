@@ -8,7 +8,7 @@ extension ScheduledDownload {
 }
 
 extension DownloadRecord {
-    /// Why the download must not start; nil: it may.
+    /// Why the download must not start; nil: it may start.
     var failureOfRepetition: DownloadFailure? {
         guard options.isPostSent else { return nil }
         let words =

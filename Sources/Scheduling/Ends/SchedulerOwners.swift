@@ -33,7 +33,7 @@ extension Scheduler {
         arm(entry)
     }
 
-    /// The owner has acknowledged the outcome. A download that has not ended has none.
+    /// The owner has acknowledged the outcome. Ignored for a download that has not ended, because it has no outcome yet.
     func acknowledge(_ entry: ScheduledDownload) {
         guard entry.state.hasEnded, !entry.record.reminders.isAcknowledged else { return }
         change(entry) { _ = $0.reminders.acknowledge() }

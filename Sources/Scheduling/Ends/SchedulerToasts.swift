@@ -1,6 +1,6 @@
 internal import DownloadModel
 
-/// Notes in the row of each outcome whether it needs a toast. `OwedToast` says which do.
+/// Notes in the row of each outcome whether the outcome needs a toast. `OwedToast` says which outcomes need one.
 extension Scheduler {
     /// Notes whether the outcome of the just ended `entry` needs a toast. The members of a batch get no toasts of their own.
     func oweToast(of entry: ScheduledDownload) {
@@ -34,7 +34,7 @@ extension Scheduler {
         output.append(.save(.putBatch(batch.record)))
     }
 
-    /// The toast was shown, or never will be. A download or batch that has ended again since owes a new toast.
+    /// The toast was shown, or never will be. If the download or batch has ended again since, it owes a new toast.
     func settle(_ toast: OwedToast) {
         if let entry = entries[toast.number], entry.owedToast == toast {
             entry.record.owesToast = false
@@ -52,7 +52,7 @@ extension Scheduler {
         }
     }
 
-    /// Shows the toasts that earlier processes owed, and drops those that are no news any longer.
+    /// Shows the toasts that earlier processes owed, and drops the toasts that are too old.
     func showOwed(_ owed: [OwedToast], now: WallTime) {
         let (fresh, stale) = OwedToast.divide(owed, now: now)
         for toast in stale { settle(toast) }

@@ -1,17 +1,17 @@
 public import DownloadModel
 
-/// How large the file of a download is, as far as this decides how many may be active.
+/// How large the file of a download is, as far as its size decides how many downloads may be active.
 public enum FileSize: Int, CaseIterable, Sendable {
     case small, unknown, large
 
-    /// From this size on, a file is large. So is a file of unknown size once that much of it has arrived.
+    /// From this size on, a file is large. A file of unknown size is large once this many bytes of it have arrived.
     public static let leastLarge: ByteCount = 1 << 20
 
     public init(_ size: ByteCount) { self = size < Self.leastLarge ? .small : .large }
 }
 
 extension DownloadRecord {
-    /// The size of the file: as a response told, else as the option `size` says, else as far as bytes have arrived.
+    /// The size of the file, by a response; else by the option `size`; else by the bytes that have arrived.
     var fileSize: FileSize { (total ?? options.size).map(FileSize.init) ?? (received < FileSize.leastLarge ? .unknown : .large) }
 }
 

@@ -1,7 +1,7 @@
 internal import DownloadModel
 
 /// Knows the requests at each host, and decides which requests may go there next, and when: by host rules, intervals, refusals, slots and
-/// turns. Knows hosts, requests and the numbers of queued downloads, and neither records nor files.
+/// turns. Knows hosts, requests and the numbers of queued downloads, but no records and no files.
 ///
 /// A request is placed when its transfer starts (`begin`), or when a redirect leads it elsewhere (`redirect`, later `begin`). It leaves
 /// when its transfer stops, and is forgotten when its transfer has ended. The server's answers in between set the pace of the origin.
@@ -19,9 +19,9 @@ struct HostGate {
     private(set) var paces = OriginPaces()
     /// The requests of all transfers.
     private(set) var requests: [RequestID: PlacedRequest] = [:]
-    /// The further requests of transfers that have had some.
+    /// The further requests of each transfer that has ever had a further request.
     private var further: [DownloadNumber: [RequestID]] = [:]
-    /// Further requests whose place was taken back, until they have left.
+    /// Further requests that were told to end (`Action.withdraw`), until they have left.
     private var withdrawn: Set<RequestID> = []
     /// The slots of the transfers.
     var slots = Slots()
@@ -94,7 +94,8 @@ struct HostGate {
         limit == 0 || host.connections + (host.rule.connections == nil ? 0 : host.further) < limit
     }
 
-    /// Most requests at a host without a rule for its connections, as far as further requests are concerned.
+    /// At a host without a rule for its connections, further requests start below this number of connections, or below the host's limit if
+    /// that is more.
     static let mostConnections = 16
 
     /// Whether `host` may take a further request.
@@ -103,8 +104,8 @@ struct HostGate {
         return most == 0 || host.connections + host.further < most
     }
 
-    /// As `limit`, but 0 if `maxActive` is always reached first, so that no download ever waits for the host's limit. Silent transfers at
-    /// the host take no slot, so they raise that bound.
+    /// As `limit`, but 0 if the host's limit delays no download, because `maxActive` is always reached first. Silent transfers at the host
+    /// take no slot, so they raise that bound.
     ///
     /// - Parameter size: the size of the files that wait.
     func bindingLimit(of host: HostLoad, for size: FileSize = .unknown) -> Int {
@@ -294,7 +295,7 @@ struct HostGate {
 
     // MARK: Further requests
 
-    /// The request of a running transfer that is no further one; nil: it has left.
+    /// The request of a running transfer that is not a further request; nil: it has left.
     func main(of number: DownloadNumber) -> RequestID? { slots[number]?.requests.first { requests[$0]?.isFurther == false } }
 
     /// A running transfer wants to fetch another part of its file at the same time. The request waits until nothing else wants the place.
@@ -306,13 +307,13 @@ struct HostGate {
         wait(request, id)
     }
 
-    /// A request of a transfer that goes on has ended.
+    /// A request has ended, and its transfer continues without it.
     mutating func over(_ id: RequestID) {
         leave(id)
         put(nil, id)
         further[id.download]?.removeAll { $0 == id }
         guard main(of: id.download) == nil, let rest = slots[id.download]?.requests else { return }
-        // Another one takes the place of the first request.
+        // A further request takes the place of the transfer's main request.
         if let next = rest.first(where: { requests[$0]?.isWaiting == false }) ?? rest.first { promote(next) }
     }
 
@@ -332,13 +333,14 @@ struct HostGate {
         hosts.touch(load)
     }
 
-    /// The further request at `host` that gives its place to another request or download; nil: one of them is about to.
+    /// The further request at `host` that gives its place to another request or download; nil: a further request is already being ended
+    /// there.
     mutating func withdrawFurther(at host: HostLoad) -> RequestID? {
         let there = requests.filter { _, request in
             request.isFurther && !request.isWaiting && !request.hasLeft && rules.governing(request.host).name == host.name
         }.keys
         guard there.allSatisfy({ !withdrawn.contains($0) }) else { return nil }
-        // Of the transfer that has the most requests, the latest.
+        // Choose the latest request of the transfer that has the most requests.
         let chosen = there.max { a, b in
             let (left, right) = (slots[a.download]?.requests.count ?? 0, slots[b.download]?.requests.count ?? 0)
             return (left, a) < (right, b)
@@ -415,7 +417,7 @@ struct HostGate {
 
     /// The server answered a request, whatever the answer.
     ///
-    /// - Parameter isRedirect: the transfer goes on with another request.
+    /// - Parameter isRedirect: the transfer continues with another request.
     mutating func answered(_ id: RequestID, isRedirect: Bool = false, now: WallTime) {
         guard let request = requests[id], paces[request.origin] != nil else { return }
         let ruled = ruledInterval(of: request.origin)

@@ -38,7 +38,7 @@ extension HostGate {
 
     private func hasSlot(beyond idle: Int) -> Bool { maxActive == 0 || slots.count < Int(maxActive) +| idle }
 
-    /// Most transfers that are active together with one of a file of `size`.
+    /// The most transfers that may be active together with a transfer of a file of `size`.
     func mostActive(of size: FileSize) -> Int {
         guard maxActive == Settings.automatic else { return Int(maxActive) }
         return size == .small ? ActiveLimit.most : ActiveLimit.mostLarge + activeLimit.allowance

@@ -30,7 +30,7 @@ final class HostLoad {
     var turns = HostTurns()
     /// `HostGate.rulesCount` when `rule` was looked up.
     var rulesCount: UInt64 = 0
-    /// What the table of all hosts knows of this one.
+    /// The facts that the table of all hosts keeps about this host.
     var listing = HostTable.Listing()
     /// At most this many intervals of downloads are distinguished. A further interval is rounded up, to a known interval or a power of two.
     private static let mostRequestIntervals = 64
@@ -49,7 +49,7 @@ final class HostLoad {
     /// The time of the last request of one kind.
     struct Pacing {
         private(set) var last: WallTime?
-        /// Started requests that are not known to have gone out. The interval begins only when they have.
+        /// Started requests that are not known to have gone out. The interval begins only when they have gone out.
         private(set) var unsent: Set<RequestID> = []
 
         init(last: WallTime? = nil) { self.last = last }
@@ -147,7 +147,8 @@ final class HostLoad {
     }
 
     /// Returns `origin` if its downloads get lanes of their own. nil: they share a lane with other origins, and the first download delays
-    /// the rest. The number of origins with own lanes is bounded, because a host has 65,535 ports, and a rule's domain any number of hosts.
+    /// the rest. The number of origins with lanes of their own is bounded, because a host has 65,535 ports, and the domain of a rule has
+    /// any number of hosts.
     func told(apart origin: String) -> String? {
         let known = Set(lanes.lazy.compactMap(\.origin))
         return known.contains(origin) || known.count < Self.mostOrigins ? origin : nil

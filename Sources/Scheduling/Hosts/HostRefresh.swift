@@ -42,9 +42,9 @@ extension HostGate {
 
     // MARK: Further requests
 
-    /// Permits further requests, after everything else that waits for the same places or intervals.
+    /// Permits further requests. Call it after all other requests and downloads that wait for the same places or intervals.
     ///
-    /// - Returns: when the next one may start; nil: none waits for an instant.
+    /// - Returns: when the next further request may start; nil: no further request waits for an instant.
     private mutating func grantFurther(_ host: HostLoad, _ opening: inout Opening, now: WallTime) -> WallTime? {
         var wake: WallTime?
         for id in host.waitingFurther {
@@ -87,7 +87,7 @@ extension HostGate {
 
     /// In the order of the host's lanes.
     ///
-    /// - Parameter givingWay: whether further requests give their places to them.
+    /// - Parameter givingWay: whether further requests give their places to these downloads.
     private func fronts(of host: HostLoad, _ limit: Int, givingWay: Bool = false, now: WallTime) -> [Front] {
         // While the network is unknown, only hosts on this machine take requests.
         guard isNetworkKnown || host.isLocal else { return [] }
@@ -216,8 +216,8 @@ extension HostGate {
         return (wake, awaitedLanes)
     }
 
-    /// The queued download that goes before a redirect of `claim`; nil: none. A redirect yields if a slot is free and another application
-    /// with a download queued at the host has waited longer for its turn.
+    /// The queued download that goes before a redirect of `claim`; nil: none. A redirect yields if a slot is free, and another application
+    /// that has queued a download at the host has waited longer for its turn.
     private func rival(of claim: HostTurns.Claim, at host: HostLoad, _ limit: Int, now: WallTime) -> Awaited? {
         let isScarce = host.interval > .zero || limit > 0
         guard !host.lanes.isEmpty, isScarce || claim.isPaced else { return nil }

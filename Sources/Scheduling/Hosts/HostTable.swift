@@ -2,7 +2,7 @@ internal import DownloadModel
 
 /// All hosts, and which of them must be refreshed: hosts that have changed, hosts that are due, and all hosts once a setting has changed.
 struct HostTable {
-    /// What the table knows of a host.
+    /// The facts that the table keeps about a host.
     struct Listing {
         /// The host's place in `all`; -1: it is not listed.
         fileprivate var place = -1

@@ -62,7 +62,7 @@ extension HostGate {
         } + hopsAhead(in: lane, own, isHopCounted)
     }
 
-    /// All redirects of the lane's application; of each other application, at most one more than `own`.
+    /// The counted redirects that go first: all redirects of the lane's application, and for each other application at most `own` + 1.
     private func hopsAhead(in lane: Lane, _ own: Int, _ isCounted: (PlacedRequest) -> Bool) -> Int {
         if lane.host.hops.isEmpty { return 0 }
         var counts: [String: Int] = [:]
@@ -83,7 +83,7 @@ extension HostGate {
     }
 
     /// The wait reason assumed for a restored queued download. It does not count the downloads ahead, so it is wrong for the first
-    /// downloads of a host. The review of the host corrects and announces these.
+    /// downloads of a host. The review of the host corrects and announces their reasons.
     func reasonAtStart(_ lane: Lane, now: WallTime) -> WaitReason? {
         let regime = lane.host.regime ?? regime(of: lane.host, now: now)
         lane.host.regime = regime

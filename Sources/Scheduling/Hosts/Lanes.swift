@@ -55,7 +55,7 @@ struct Lanes {
 
     func first(of lane: Lane) -> DownloadQueue.Ranked? { queue.first(in: lane.id) }
 
-    /// The origin of the first download of `lane`, which delays those behind it.
+    /// The origin of the first download of `lane`. If this origin delays the first download, the downloads behind it wait, too.
     func origin(of lane: Lane) -> String { lane.origin ?? first(of: lane).flatMap { origins[$0.number] } ?? "" }
 
     func origin(of number: DownloadNumber, in lane: Lane) -> String { lane.origin ?? origins[number] ?? "" }
@@ -157,7 +157,8 @@ final class Lane {
 
 /// One application's use of the service; it decides whose turn it is.
 final class AppShare {
-    /// The cost of a start. With it, applications share slots by time, and a host that keeps an interval by the number of requests.
+    /// The cost of a start. With this cost, applications share slots by time; they share a host that keeps an interval by the number of
+    /// requests.
     static let start: Duration = .seconds(1)
 
     let name: String

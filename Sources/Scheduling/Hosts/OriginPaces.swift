@@ -31,7 +31,7 @@ public struct OriginPace: Sendable {
 
     /// The least time between two requests; zero: none.
     public private(set) var interval: Duration = .zero
-    /// The first refusal of the series, and the status of the last one.
+    /// The time of the first refusal of the series, and the status of the last refusal.
     public private(set) var since: WallTime?
     public private(set) var status: UInt32 = 0
     private var refusedAt: WallTime?
@@ -48,7 +48,7 @@ public struct OriginPace: Sendable {
     private var pacing = HostLoad.Pacing()
     /// The downloads that have slowed the origin, and that the origin has not answered since.
     private var slowedBy: Set<DownloadNumber> = []
-    /// Those of them that the origin has refused since its last answer to any download.
+    /// The downloads of `slowedBy` that the origin has refused since its last answer to any download.
     private var yielding: Set<DownloadNumber> = []
 
     public init() {}
@@ -108,7 +108,7 @@ public struct OriginPace: Sendable {
         othersUntil = max(othersUntil ?? time, min(until, latest))
     }
 
-    /// Whether other downloads of its application go before `download`: perhaps the origin sends their files.
+    /// Whether other downloads of the same application go before `download`, because the origin may send their files.
     func yields(_ download: DownloadNumber) -> Bool { yielding.contains(download) }
 
     /// The server answered a request of `download` that was started at `start`, be it with a file, a redirect or an error like 404.

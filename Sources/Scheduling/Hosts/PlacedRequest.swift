@@ -23,8 +23,8 @@ struct PlacedRequest {
     /// When the request was started or permitted; while it waits, when it began to wait.
     var startedAt: WallTime
     var phase: Phase
-    /// The request fetches another part of the file while an earlier request of its transfer does, too. It goes after every other request
-    /// and download of its host. A transfer has one request that is not a further one.
+    /// The request fetches another part of the file while an earlier request of its transfer fetches one, too. It goes after every other
+    /// request and download of its host. A transfer has one request that is not a further one.
     var isFurther = false
     /// The request keeps an interval: the engine must report when the request has gone out.
     var isPaced = false

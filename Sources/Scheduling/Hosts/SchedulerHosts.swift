@@ -60,7 +60,7 @@ extension Scheduler {
     /// Whether the active download waits for its next request, and takes no slot.
     public func isHeld(_ entry: ScheduledDownload) -> Bool { gate.requests[mainRequest(of: entry)]?.isWaiting ?? false }
 
-    /// The request of the current or last transfer that is no further one.
+    /// The request of the current or last transfer that is not a further request.
     func mainRequest(of entry: ScheduledDownload) -> RequestID { gate.main(of: entry.number) ?? entry.request }
 
     /// Whether the request keeps an interval: the engine must report when the request has gone out.
@@ -72,12 +72,12 @@ extension Scheduler {
         output.append(gate.sent(id, at: time, now: now))
     }
 
-    /// The next request of a running transfer goes to `host`: a redirect, a repeated request, or one to another source; or a further
-    /// request (an id that is not known). `.permit` follows once the host takes the request.
+    /// The next request of a running transfer goes to `host`: a redirect, a repeated request, or a request to another source. An unknown id
+    /// means a further request. `.permit` follows once the host takes the request.
     ///
     /// - Parameters:
     ///   - origin: `DownloadURL.origin` of the request; nil: http, port 80.
-    ///   - isAnswered: whether the server of the request before has answered it.
+    ///   - isAnswered: whether the server has answered the previous request of the transfer.
     func hop(_ id: RequestID, to host: String, origin: String? = nil, isAnswered: Bool = true, now: WallTime) {
         // The transfer may be stopping.
         guard let entry = entries[id.download], entry.owns(id), entry.work == .running, entry.state == .active else { return }
@@ -88,14 +88,15 @@ extension Scheduler {
         unannounced.redirected.append(entry)
     }
 
-    /// The size of the file of an active download may be known now. If more large files are active than may be, this one continues later.
+    /// The size of the file of an active download may be known now. If too many large files are active, this download stops and continues
+    /// later.
     func learnSize(of entry: ScheduledDownload, now: WallTime) {
         guard entry.state == .active, entry.work == .running else { return }
         if gate.learn(entry.fileSize(entry.record), of: entry.number), entry.mayYield { applyOwn(.yield, to: entry, now: now) }
     }
 
-    /// So much of a file has arrived that it is large, although no response told its size. The transfer stops only if a later one can
-    /// resume from these bytes.
+    /// So many bytes of a file have arrived that it is large, although no response told its size. The transfer stops only if a later
+    /// transfer can resume from these bytes.
     func grewLarge(_ number: DownloadNumber, now: WallTime) {
         guard let entry = entries[number], entry.work == .running, entry.record.total == nil, !entry.isKnownLarge else { return }
         entry.isKnownLarge = true
@@ -103,7 +104,7 @@ extension Scheduler {
         applyOwn(.yield, to: entry, now: now)
     }
 
-    /// A request has failed, and its transfer asks another source, or ends.
+    /// A request has failed. Its transfer asks another source, or ends.
     func moved(_ id: RequestID, _ failure: DownloadFailure, now: WallTime) {
         guard let entry = entries[id.download], entry.owns(id), entry.work != .idle else { return }
         note(failure, by: id, now: now)
@@ -116,7 +117,7 @@ extension Scheduler {
         if !entry.record.isSpliced { change(entry) { $0.isSpliced = true } }
     }
 
-    /// A request of a transfer that goes on has ended.
+    /// A request has ended, and its transfer continues without it.
     func requestOver(_ id: RequestID, _ failure: DownloadFailure?, now: WallTime) {
         guard let entry = entries[id.download], entry.owns(id), entry.work == .running, entry.state == .active else { return }
         if let failure { note(failure, by: id, now: now) }

@@ -21,7 +21,7 @@ struct Slots {
     }
 
     private var slots: [DownloadNumber: Slot] = [:]
-    /// The number of slots of idle transfers, and of those whose requests all wait.
+    /// The number of slots of idle transfers; and, of these, the slots of transfers whose requests all wait.
     private(set) var idle = 0
     private(set) var waiting = 0
     /// The slots of transfers that make progress, by the size of their files.

@@ -9,7 +9,7 @@ public struct JournalQueue<Item> {
     public enum Fate {
         /// The item waits for the next commit.
         case keep
-        /// The item is dropped. If it stands for additions of downloads or of a batch, those are undone.
+        /// The item is dropped. If the item stands for additions of downloads or of a batch, these additions are undone.
         case drop(undoing: [DownloadNumber])
     }
 
@@ -198,8 +198,8 @@ private struct ChangeList {
         }
     }
 
-    /// Removes the changes that add or replace the rows of `numbers`, which are not on disk. A removal of the row takes the place of each,
-    /// so that the other changes keep their places.
+    /// Removes the changes that add or replace the rows of `numbers`, which are not on disk. A removal of the row replaces each such
+    /// change, so that the other changes keep their places.
     mutating func undo(_ numbers: [DownloadNumber]) {
         for number in numbers {
             guard let place = places[number], all[place].addition == number else { continue }

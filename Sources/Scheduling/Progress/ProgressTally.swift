@@ -9,18 +9,19 @@ public struct ProgressTally: Equatable, Sendable {
     /// Unfinished downloads.
     public private(set) var remaining = 0
     public private(set) var ended = 0
-    /// One word wider than a download's sizes, so that sizes announced by servers cannot overflow the sum.
+    /// 128 bits wide, so that the 64-bit sizes that servers announce cannot overflow the sum.
     private var received: UInt128 = 0
     private var total: UInt128 = 0
     private var withoutTotal = 0
-    /// The sum of the fractions of all downloads of known size, in billionths. Integers, because sums of them can be undone exactly.
+    /// The sum of the fractions of all downloads of known size, in billionths. Integers, because a download can be subtracted from their
+    /// sum exactly.
     private var parts: UInt128 = 0
     /// Bytes of the ended downloads.
     private var endedBytes: UInt128 = 0
 
     static let whole: UInt64 = 1_000_000_000
 
-    /// What one download contributes.
+    /// The contribution of one download to the sums.
     struct Summand: Equatable {
         var received: ByteCount
         var total: ByteCount?

@@ -93,7 +93,7 @@ extension Scheduler {
     /// Total size of all unfinished downloads; nil if a size is unknown, or if the sum does not fit.
     public var total: ByteCount? { sums.all.bytes.total }
 
-    /// The progress by the icon that shows it (nil: ours): unfinished downloads, and those that ended meanwhile.
+    /// The progress for each icon (nil: ours). Includes the downloads that ended while the icon had an unfinished download.
     public var icons: [DesktopID?: ProgressTally] { sums.icons }
     public var hasIcons: Bool { sums.hasIcons }
 }

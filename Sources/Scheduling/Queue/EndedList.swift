@@ -1,6 +1,6 @@
 public import DownloadModel
 
-/// The ended downloads that are still listed: all of them, and those of each application.
+/// The ended downloads that are still listed: in one list, and in a list for each application.
 public struct EndedList: Sendable {
     /// Oldest end first.
     private var all = DownloadQueue()
@@ -18,7 +18,7 @@ public struct EndedList: Sendable {
     var oldest: DownloadNumber? { all.next }
     func count(of app: String) -> Int { ofApps[app]?.count ?? 0 }
 
-    /// The ended downloads of the application that has the most; nil: no download has ended.
+    /// The ended downloads of the application that has the most ended downloads; nil: no download has ended.
     var most: DownloadQueue? { ofApps.max { ($0.value.count, $1.key) < ($1.value.count, $0.key) }?.value }
 
     /// - Returns: the number of this end.

@@ -3,7 +3,7 @@ public import DownloadModel
 /// A dictionary by text, or by another key, that never grows in one long step.
 ///
 /// A `Dictionary` of 100,000 entries moves all of them when it grows. Here, the keys are spread by their hash values over 64 dictionaries,
-/// so that only one of those ever grows.
+/// so that only one of these 64 grows at a time.
 public struct KeyTable<Key: Hashable, Value> {
     @usableFromInline var parts = [[Key: Value]](repeating: [:], count: 64)
 

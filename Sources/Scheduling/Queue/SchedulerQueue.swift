@@ -74,7 +74,7 @@ extension Scheduler {
             else { continue }
             app.charge(now: now)
             isContended = true
-            // Beyond `mostIdle`, waiting transfers take slots. A waiting transfer loses nothing if it is stopped.
+            // If more than `mostIdle` transfers are idle, waiting transfers take slots. A waiting transfer loses nothing if it is stopped.
             let isIdle = isLong(gate.silentSince(slot), now) || slot.isWaiting && gate.slots.idle > HostGate.mostIdle
             guard app.cost - owed.cost > Self.slice, now - slot.since > Self.slice, entry.record.resume != nil || isIdle else { continue }
             if let rival = candidate, (rival.since, rival.entry.number) <= (slot.since, number) { continue }

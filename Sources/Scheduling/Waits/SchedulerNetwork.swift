@@ -7,9 +7,9 @@ extension Scheduler {
     /// Applies a new condition of the network; nil: unknown, because the network is not watched or the answer is pending.
     ///
     /// A captive portal stops every transfer that needs the network. A metered connection stops the transfers that must not use it. A
-    /// missing network stops none, because the network may return before a connection is lost; but lost downloads wait for the network.
-    /// Once the network is back, downloads that waited for it, or whose attempts it made fail, resume at once. A pause that the server
-    /// requested is kept.
+    /// missing network stops no transfer, because the network may return before a connection is lost. Downloads that lose their connection
+    /// wait for the network. Once the network is back, downloads that waited for it, or that lost their connection, resume at once. A pause
+    /// that the server requested is kept.
     func network(_ condition: NetworkCondition?, now: WallTime) {
         let before = conditions.network
         guard condition != before else { return }

@@ -5,14 +5,15 @@ extension Scheduler {
     /// When the event `time` is due next; nil: nothing waits for an instant.
     public var nextWake: WallTime? { [nextEntryWake, nextHostWake, sliceAt].compactMap { $0 }.min() }
 
-    /// Whether `time` is due for something that needs this process. Secrets that end later than this process end at the next start.
+    /// Whether the event `time` is due for anything that needs this process. Secrets that end after this process are deleted at the next
+    /// start.
     var isDueForWork: Bool { dueForWork > 0 || nextHostWake != nil || sliceAt != nil }
 
     private var nextHostWake: WallTime? {
         settings.paused || conditions.isEnding || conditions.isAsleep ? nil : gate.hosts.nextWake()
     }
 
-    /// When the first download is due. Earlier, if more instants are outdated than one call drops.
+    /// When the first download is due. The result may be earlier, if the heap holds more outdated instants than one call drops.
     private var nextEntryWake: WallTime? {
         wakes.dropStale { number, time in entries[number]?.wakeAt == time }
         return wakes.first?.time

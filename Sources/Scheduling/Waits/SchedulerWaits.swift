@@ -51,7 +51,7 @@ extension Scheduler {
         }
         for lane in host.lanes {
             var left = 1 + max(0, gate.bindingLimit(of: host, for: lane.size) - host.connections)
-            // As many may be released without a place of their own.
+            // This many more downloads may start without a place of their own.
             if gate.mayShare(of: lane) { left += ActiveLimit.mostSmall }
             gate.lanes.prefix(of: lane) { number in
                 guard left > 0, let entry = entries[number], entry.toldHold != nil else { return false }
