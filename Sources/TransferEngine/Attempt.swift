@@ -9,7 +9,7 @@ internal import Transport
 final class Attempt: BodySink {
     /// Most bytes that are read of an unwanted body (of an error or redirect), to keep the connection usable.
     static let unwantedLimit = 64 * 1024
-    /// How long a redirect, which is followed by its head alone, waits for the end of its body.
+    /// How long the engine waits for the end of a redirect's body. The head alone suffices to follow the redirect.
     static let redirectPatience: Duration = .milliseconds(100)
 
     enum Verdict: Equatable {
@@ -25,17 +25,17 @@ final class Attempt: BodySink {
         case unchanged(CachedCopy)
         case failed(DownloadFailure)
         case taken(path: String)
-        /// The response to a further segment's request brings none of its bytes: the server ignores the range, or has another file (the
-        /// fault says which), or has failed.
+        /// The response to a further segment's request brings none of the requested bytes. The server ignores the range, or has another
+        /// file (the fault says which of the two), or has failed.
         case declined(DownloadFailure?, SourceFault?)
-        /// The response contradicts the bytes of other sources, or does not bring the rest of them.
+        /// The response contradicts the bytes of other sources, or does not bring the bytes that are missing after them.
         case left(SourceFault)
         /// The response to a further segment's request brings bytes that another segment has fetched meanwhile.
         case late
     }
 
     let url: DownloadURL
-    /// The first byte that was asked for; nil: the whole file.
+    /// The first byte that the request asked for; nil: the request was for the whole file.
     let rangeStart: ByteCount?
     /// Whether the connection goes to a proxy instead of the host.
     let isProxied: Bool
@@ -93,7 +93,7 @@ final class Attempt: BodySink {
                     return .abort
                 }
             }
-            // The next bytes are another segment's.
+            // The next bytes belong to another segment.
             if count == room, room < fresh.count { return .abort }
             guard count == fresh.count else {
                 ahead += count

@@ -1,11 +1,11 @@
 internal import DownloadModel
 
-/// Finds out how many connections a transfer with automatic `connections` uses: it doubles their number while that makes all transfers
-/// together faster, and takes back the last doubling that did not.
+/// Finds out how many connections a transfer with automatic `connections` uses. Doubles their number while a doubling makes all transfers
+/// together faster, and undoes the first doubling that does not.
 struct ConnectionTrial {
     /// The most connections of an automatic transfer.
     static let most = 8
-    /// No connection is added for fewer missing bytes, or if these take less than this many seconds.
+    /// No connection is added if fewer bytes are missing, or if the missing bytes take less time than `leastSeconds`.
     static let leastRest: ByteCount = 8 << 20
     static let leastSeconds = 3.0
     /// More connections must speed up the transfer by this share, and all transfers together by as many bytes.
@@ -13,13 +13,14 @@ struct ConnectionTrial {
     /// A connection whose speed grew by more than this share still gets faster by itself, so nothing is tried.
     static let ownGrowth = 0.2
 
-    /// The most connections with which a transfer begins. It begins with several only if its sources mix: one to each.
+    /// The most connections with which a transfer begins. A transfer begins with several connections, one to each source, only if bytes of
+    /// its sources may be joined.
     static let mostSources = 4
 
     private enum Phase {
         case measuring(last: Double?)
-        /// `from`: the number of connections before; `own` and `whole`: the speeds then. `windows`: how many windows the trial has lasted;
-        /// `full`: how many of them with all connections.
+        /// `from`: the number of connections before the trial; `own` and `whole`: the speeds before the trial. `windows`: how many windows
+        /// the trial has lasted; `full`: in how many of these windows all connections brought bytes.
         case trying(from: Int, own: Double, whole: Double, windows: Int, full: Int)
         case settled
     }
@@ -31,7 +32,8 @@ struct ConnectionTrial {
 
     private var hasSpread = false
 
-    /// Several sources bring the same file: uses them from the beginning, without a measurement, because they have been named for that.
+    /// Several sources bring the same file: uses all of them from the beginning, without a measurement, because mirrors are named for this
+    /// purpose.
     ///
     /// - Parameter rest: the missing bytes.
     mutating func spread(over sources: Int, rest: ByteCount) {
@@ -42,7 +44,7 @@ struct ConnectionTrial {
 
     var isTrying: Bool { if case .trying = phase { true } else { false } }
 
-    /// Other transfers have begun or ended: what was measured no longer counts.
+    /// Other transfers have begun or ended, so earlier measurements no longer count.
     mutating func reset() {
         switch phase {
         case .settled: return

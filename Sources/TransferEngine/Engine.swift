@@ -42,7 +42,7 @@ public actor Engine {
     private var heldBack: [DownloadNumber: (request: TransferRequest, isStopped: Bool)] = [:]
     /// How often the desktop has been asked for a proxy, or the resolver for a name.
     var lookups: UInt64 = 0
-    /// The names that the resolver is asked for now.
+    /// The number of look-ups of names that are in flight.
     var namesAsked = 0
     /// The checks of pieces so far.
     var checks: UInt64 = 0
@@ -84,7 +84,7 @@ public actor Engine {
     /// - Parameter tellsSent: whether to report `.sent`.
     public nonisolated func permit(_ id: RequestID, tellsSent: Bool) { command { $0.goOn(id, tellsSent: tellsSent) } }
 
-    /// Ends a further request of a transfer, because another download needs its place at the host. The transfer goes on, and reports
+    /// Ends a further request of a transfer, because another download needs its place at the host. The transfer continues, and reports
     /// `over`. Has no effect on the only request of a transfer.
     public nonisolated func withdraw(_ id: RequestID) { command { $0.takeBack(id) } }
 
@@ -189,7 +189,7 @@ public actor Engine {
         for transfer in fetching where transfer.isFetching {
             for segment in transfer.segments { checkSilence(segment, now) }
             grow(transfer, now)
-            // So that each connection in turn is the first to use what a limit allows.
+            // Rotate the segments, so that each connection in turn is the first to use the allowance of a limit.
             if transfer.hasSeveral { transfer.segments.append(transfer.segments.removeFirst()) }
         }
         reportEvents()
@@ -224,7 +224,7 @@ public actor Engine {
     private func checkStall(_ segment: Segment, _ now: SuspendingClock.Instant, isHolding: Bool) {
         let (transfer, timeout) = (segment.transfer, segment.transfer.request.stallTimeout)
         guard segment.exchange != nil, segment.liveness.isStalled(now, timeout: timeout, isHolding: isHolding) else { return }
-        // A failure that the response has stated counts more than the missing end of its body.
+        // A failure that the head of the response has shown takes precedence over the missing end of the body.
         if case .failed(let failure)? = segment.attempt?.verdict { return fail(segment, failure) }
         let failure = FailureMapping.timeout(
             host: segment.url.host, after: timeout, madeProgress: transfer.facts != nil, trickle: segment.liveness.bytes)
@@ -371,13 +371,13 @@ public actor Engine {
             if error == nil, attempt.verdict == .body { distrust(transfer, keeping: segment) }
             segment.endExchange()
             guard exchange.hasAsked else { return fetch(segment, isFresh: true) }
-            // A request has gone out already, so this request is a further one.
+            // A request has gone out already, so its repetition is another request, which needs a permit.
             segment.needsFreshConnection = true
             return ask(segment)
         }
         if let failure = transfer.diskFailure, attempt.verdict == .body { return endTransfer(.failed(failure)) }
         switch attempt.verdict {
-        // Bytes of the body were refused: they would be wrong for the whole file.
+        // Bytes of the body were refused, so another source must bring the whole file.
         case .failed(let failure) where attempt.hasBody: failWhole(segment, failure)
         case .failed(let failure): fail(segment, failure)
         case .declined(let failure, let fault): decline(segment, failure, fault)

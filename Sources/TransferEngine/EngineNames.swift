@@ -6,10 +6,10 @@ internal import Transport
 extension Engine {
     /// Most look-ups of one engine at a time. Other transfers fail at once, so that none waits behind name servers that do not answer.
     private static let mostNames = 4
-    /// Each look-up has a thread of its own: there are at most 17 engines. Nobody waits for these threads at the exit.
+    /// Each look-up has a thread of its own. There are at most 17 engines. The exit does not wait for these threads.
     private static let pool = Pool(name: "todoku-names", width: 17 * mostNames)
 
-    /// The host of a segment's request could not be resolved. libcurl does not tell whether the host does not exist or the name servers do
+    /// The host of a segment's request could not be resolved. libcurl does not tell a host that does not exist from name servers that do
     /// not answer. So ask the system's resolver once more.
     ///
     /// - Parameter failure: reported unless the host does not exist.

@@ -33,7 +33,7 @@ extension Engine {
         switch result {
         case .failure(let error): return conclude(transfer, .failed(transfer.failure(error)))
         case .success(let different):
-            // Bytes on their way may belong to these pieces.
+            // Staged bytes, not written yet, may belong to these pieces.
             staging?.flush()
             let wrong = ledger.end(wrong: different)
             if !wrong.isEmpty { reject(wrong, ledger, transfer) }
@@ -52,7 +52,7 @@ extension Engine {
         checkPieces(of: transfer)
     }
 
-    /// Pieces are wrong: their bytes are missing again, and a source that has written one of them alone is left.
+    /// Pieces are wrong: their bytes are missing again. If one source alone has written a wrong piece, the transfer gives up this source.
     private func reject(_ wrong: [Int], _ ledger: PieceLedger, _ transfer: Transfer) {
         let isWaiting = transfer.whole != nil
         transfer.whole = nil
@@ -86,7 +86,7 @@ extension Engine {
         goOn(segment)
     }
 
-    /// Ends the requests to sources that have sent wrong bytes. One segment goes on at another source.
+    /// Ends the requests to sources that have sent wrong bytes. One segment continues at another source.
     private func leaveWrongSources(of transfer: Transfer, _ failure: DownloadFailure) {
         let left = transfer.segments.filter { $0.source.left == .wrongBytes }
         for segment in left where transfer.segments.count > 1 { drop(segment, failure) }

@@ -35,7 +35,7 @@ extension Engine {
         while let segment = transfer.furtherSegment(now) { ask(segment) }
     }
 
-    /// A segment has its stretch: it fetches another one, or ends.
+    /// A segment has fetched its stretch: it fetches another stretch, or ends.
     func goOn(_ segment: Segment) {
         let transfer = segment.transfer
         segment.startOver()
@@ -43,7 +43,7 @@ extension Engine {
         drop(segment)
     }
 
-    /// Ends a segment of several.
+    /// Ends one of several segments.
     func drop(_ segment: Segment, _ failure: DownloadFailure? = nil) {
         let transfer = segment.transfer
         transfer.drop(segment, failure)

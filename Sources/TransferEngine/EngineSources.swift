@@ -1,10 +1,10 @@
 internal import DownloadModel
 internal import EventLoop
 
-/// Requests that fail: the transfer goes on without them, at another source, or ends.
+/// Requests that fail. The transfer continues without the request, asks another source, or ends.
 extension Engine {
-    /// The request of a segment failed. If another segment brings bytes, other segments fetch the bytes that this one leaves. Otherwise the
-    /// transfer asks another source. It fails if none is left.
+    /// The request of a segment failed. If another segment brings bytes, other segments fetch the missing bytes of this segment. Otherwise
+    /// the transfer asks another source. It fails if no source is left.
     ///
     /// - Parameter id: the request that failed; nil: it did not go out.
     func fail(_ segment: Segment, _ failure: DownloadFailure, by id: RequestID?) {
@@ -22,7 +22,7 @@ extension Engine {
 
     func fail(_ segment: Segment, _ failure: DownloadFailure) { fail(segment, failure, by: segment.id) }
 
-    /// A body was refused, or is not what the options demand. Its bytes may be in the file, so another source is asked for the whole.
+    /// A body was refused, or does not meet the options. Its bytes may be in the file, so another source is asked for the whole file.
     func failWhole(_ segment: Segment, _ failure: DownloadFailure) {
         let transfer = segment.transfer
         guard transfer.hasMirrors, transfer.diskFailure == nil, let fault = SourceFault(failure) else {
@@ -32,19 +32,19 @@ extension Engine {
         turn(segment, from: failure, fault, by: segment.id)
     }
 
-    /// The response to one of several requests brings none of the bytes that were asked for. The others go on.
+    /// The response to one of several requests brings none of the requested bytes. The other requests continue.
     func decline(_ segment: Segment, _ failure: DownloadFailure?, _ fault: SourceFault?) {
         let (transfer, source) = (segment.transfer, segment.source)
         source.takesRanges = false
         guard transfer.isDivided(besides: segment) else { return restart(segment) }
-        // The source itself may be one of those that go on.
+        // Another segment may still receive bytes from this source.
         if transfer.hasMirrors, !transfer.segments.contains(where: { $0 !== segment && $0.source === source && $0.isReceiving }) {
             (source.left, source.failure) = (fault, failure)
         }
         drop(segment, failure)
     }
 
-    /// The response of a source contradicts the bytes of others. It is asked for the whole file if nothing else helps.
+    /// The response of a source contradicts the bytes of other sources. As a last resort, this source is asked for the whole file.
     func leave(_ segment: Segment, _ fault: SourceFault) {
         let source = segment.source
         (source.left, source.ask) = (fault, .whole)
@@ -68,7 +68,7 @@ extension Engine {
 
     func turn(_ segment: Segment, to source: Source, isAnswered: Bool) {
         let transfer = segment.transfer
-        // Those that only wait for a permit, or hear nothing, must not hold bytes back.
+        // Segments that only wait for a permit, or receive nothing, must not keep bytes from this segment.
         for other in transfer.segments where other !== segment { drop(other) }
         transfer.turn(segment, to: source)
         transfer.reportSources()

@@ -58,7 +58,7 @@ internal import Transport
     private var shutDownDone: (@BusActor @Sendable () -> Void)?
 
     /// - Parameters:
-    ///   - home: a folder of ours. Its disk always gets its own engine, however many other disks hang.
+    ///   - home: the state folder. Its disk always gets its own engine, however many other disks hang.
     ///   - report: called with the events of every started transfer, as with `Engine`.
     public init(configuration: EngineConfiguration, home: String, report: @escaping @BusActor @Sendable (TransferEvent) -> Void) {
         (self.configuration, self.home, self.report) = (configuration, home, report)
@@ -80,7 +80,7 @@ internal import Transport
         guard let lane = lane(of: disk) else {
             return tell(.ended(number, .failed(Self.tooManySilentDisks(request), madeProgress: false, request.resume)))
         }
-        // A disk that blocks its engine gets no further transfers, because each would occupy a slot meanwhile.
+        // A disk that blocks its engine gets no further transfers, because each of them would occupy a slot meanwhile.
         if lanes[lane].engine.busy >= Self.silence {
             return tell(.ended(number, .failed(Self.silentDisk(of: request), madeProgress: false, request.resume)))
         }

@@ -1,5 +1,5 @@
-/// Shares `amount` by max-min fairness: no transfer gets more than it demands, and the others share the rest equally. A demand of more than
-/// an equal part gets at least an equal part.
+/// Shares `amount` by max-min fairness: no transfer gets more than it demands, and the others share the rest equally. A transfer that
+/// demands more than an equal part gets at least an equal part.
 ///
 /// - Parameter demands: each 0 or more; `.infinity`: as much as possible.
 /// - Returns: a share for each demand, in the same order.

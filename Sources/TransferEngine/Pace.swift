@@ -2,8 +2,8 @@ internal import DownloadModel
 internal import PartFiles
 internal import Transport
 
-/// What a transfer may accept now: by its own speed limit, and by its share of the service's limit. All its connections share the
-/// allowance.
+/// The number of bytes that a transfer may accept now, by its own speed limit and by its share of the service's limit. All connections of
+/// the transfer share the allowance.
 private final class Allowance {
     let shared: SharedPace
     /// The transfer's own limit in bytes per second; 0: none.
@@ -48,8 +48,8 @@ private final class Allowance {
         if limit > 0 { earned = min(earned, mostEarned) + Double(limit) * seconds }
     }
 
-    /// The bytes that the transfer would accept now. If bytes wait: as many as its limit allows. Otherwise: a little more than in the last
-    /// tick.
+    /// The bytes that the transfer would accept now. If bytes are held back: as many as its limit allows. Otherwise: a little more than in
+    /// the last tick.
     func demand() -> Double {
         defer { taken = 0 }
         return min(holding > 0 ? .infinity : 1.5 * taken, limit > 0 ? earned : .infinity)
@@ -84,7 +84,7 @@ final class Pace {
         set { allowance.limit = newValue }
     }
 
-    /// Whether any connection of the transfer holds back bytes: the limit decides how fast it is, and not its servers.
+    /// Whether any connection of the transfer holds back bytes, so that the limit, and not the servers, decides the speed.
     var isLimiting: Bool { allowance.holding > 0 }
 
     /// The number of the `count` arrived bytes that may be accepted now. Counts these bytes, and holds back the rest.

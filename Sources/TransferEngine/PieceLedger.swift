@@ -1,8 +1,8 @@
 internal import DownloadModel
 
-/// What is known of the pieces of one part file: which are right, which are being checked, and which sources have written the others.
+/// The state of the pieces of one part file: which pieces are right, which are being checked, and which sources have written the others.
 final class PieceLedger {
-    /// Who has written the bytes of a piece.
+    /// The sources that have written the bytes of a piece.
     enum Writer: Equatable {
         case nobody
         /// The source at this place in `Transfer.sources`, alone.
@@ -13,7 +13,7 @@ final class PieceLedger {
 
     /// A run of pieces that are checked together has at most this many bytes, or is one piece.
     static let mostBytes: ByteCount = 8 << 20
-    /// A piece that is wrong so often, without one source alone to blame, fails the transfer.
+    /// If a piece that no single source has written is wrong this many times, the transfer fails.
     static let mostFailures = 4
 
     let hashes: PieceHashes
@@ -22,7 +22,7 @@ final class PieceLedger {
     private var writers: [Writer]
     private var isRight: [Bool]
     private var rightCount = 0
-    /// No piece before this one is missing or unchecked.
+    /// All pieces before this index are right.
     private var firstOpen = 0
     /// How often each piece has been wrong, also in earlier part files of the transfer.
     private(set) var failures: [Int: Int]
@@ -98,8 +98,8 @@ final class PieceLedger {
 
     /// The check has ended.
     ///
-    /// - Parameter wrong: the pieces that had another digest.
-    /// - Returns: those that are wrong.
+    /// - Parameter wrong: the pieces whose digest differed in the check.
+    /// - Returns: the pieces of `wrong` that are still wrong: no bytes were written into them during the check.
     func end(wrong: [Int]) -> [Int] {
         defer { check = nil }
         guard let check else { return [] }
@@ -111,9 +111,9 @@ final class PieceLedger {
         return wrong.filter { check.pieces.contains($0) && !check.rewritten.contains($0) }
     }
 
-    /// The bytes of a wrong piece are to be fetched again.
+    /// The bytes of a wrong piece must be fetched again.
     ///
-    /// - Returns: how often it has been wrong.
+    /// - Returns: how often the piece has been wrong.
     func forget(_ index: Int) -> Int {
         writers[index] = .nobody
         let times = (failures[index] ?? 0) +| 1

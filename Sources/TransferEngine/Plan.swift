@@ -5,25 +5,26 @@ internal import Transport
 
 /// The plan of a transfer: which segment fetches which stretch of the file.
 ///
-/// A segment that waits for a permit has no stretch. It gets one when its request is made: bytes that nobody fetches, or a part of the
-/// stretch of the segment that would end last. So no bytes wait for a request that may never be permitted. That other segment gives up this
-/// part only when the response to the request has proved that it brings the bytes.
+/// A segment that waits for a permit has no stretch. It gets one when its request is made: bytes that no segment fetches, or a part of the
+/// stretch of the segment that would end last. So no bytes wait for a request that may never be permitted. The other segment gives up this
+/// part only when the response has proved that it brings the bytes.
 extension Transfer {
     /// The most connections of a transfer.
     static let mostConnections = Int(clamping: DownloadOptions.mostConnections)
-    /// A part of a stretch has at least this many bytes. A request costs a round trip, and the bytes in flight when another response is
-    /// cut.
+    /// A part of a stretch has at least this many bytes, because a new request costs a round trip, and cutting the other response loses its
+    /// bytes in flight.
     static let leastPart: ByteCount = 1 << 20
     /// As `leastPart`, for a stretch that takes longer than `longStretch`.
     static let leastSlowPart: ByteCount = 64 << 10
     static let longStretch = 4.0
-    /// A stretch that ends within so many seconds is not divided: the bytes in flight when its response is cut cost more than that brings.
+    /// A stretch that ends within this many seconds is not divided, because the bytes in flight that a cut response loses cost more than
+    /// the division saves.
     static let shortStretch = 2.0
-    /// A segment that hears nothing for this long loses its whole stretch to another segment that has none.
+    /// A segment that receives nothing for this long loses its whole stretch to another segment that has no stretch.
     static let takeOverAfter: Duration = .seconds(3)
-    /// After so many lost connections in a row, no segment is added.
+    /// After this many lost connections in a row, no segment is added.
     static let mostLosses = 10
-    /// So many ids follow the first one of a transfer (`TransferRequest.ordinal`).
+    /// The number of ids of a transfer, from its first id on (`TransferRequest.ordinal`).
     static let mostSegments: UInt32 = 1 << 16
 
     /// Whether the plan has several segments, though all but one may wait for their permits.
@@ -32,7 +33,7 @@ extension Transfer {
     /// Whether other segments fetch parts of the file, too.
     func isDivided(besides segment: Segment) -> Bool { segments.contains { $0 !== segment && $0.end != nil } }
 
-    /// Whether further segments may fetch parts of the file: their responses can be proved to be of the held representation, and the server
+    /// Whether further segments may fetch parts of the file: their responses can be proved to be of the held representation, and a source
     /// sends ranges.
     var isDivisible: Bool {
         guard losses < Self.mostLosses, !isDistrusted, conclusion == nil, candidate == nil, let part,
@@ -43,7 +44,7 @@ extension Transfer {
 
     // MARK: Stretches
 
-    /// The bytes that the next request of `segment` fetches; nil: none are worth a request.
+    /// The bytes that the next request of `segment` fetches; nil: no missing bytes are worth a request.
     func nextStretch(for segment: Segment) -> Range<ByteCount>? {
         guard isDivided(besides: segment) else {
             return ask(of: segment.source) == .whole ? 0..<(.max) : part?.ranges.firstGap ?? 0..<(.max)
@@ -55,7 +56,7 @@ extension Transfer {
 
     /// The response to `segment` brings its stretch: other segments give up these bytes.
     ///
-    /// - Returns: false if another segment has come as far meanwhile, so that the response is of no use.
+    /// - Returns: false if another segment has fetched these bytes meanwhile, so that the response is of no use.
     func claimStretch(of segment: Segment) -> Bool {
         staging.flush()
         let start = segment.range.lowerBound
@@ -70,7 +71,7 @@ extension Transfer {
         return free(besides: segment) != nil || division(for: segment, waiting: waitingCount(with: segment)) != nil
     }
 
-    /// How many segments want a stretch: `segment`, and those that wait for their permits.
+    /// How many segments want a stretch: `segment`, and the segments that wait for their permits.
     private func waitingCount(with segment: Segment?) -> Int { 1 +| segments.count { $0 !== segment && $0.end == nil } }
 
     /// The first missing bytes that no segment fetches.
@@ -81,7 +82,7 @@ extension Transfer {
         return claimed.gaps(in: 0..<total).first
     }
 
-    /// The first byte from `place` on that is written, or that the response to another segment brings; `.max`: none.
+    /// The first byte from `place` on that is written, or that the response to another segment brings; `.max`: no such byte.
     func nextClaim(from place: ByteCount, besides segment: Segment) -> ByteCount {
         staging.flush()
         let claims = [part?.ranges.ranges ?? [], segments.filter { $0 !== segment && $0.isReceiving }.map(\.remaining)].joined()
@@ -90,7 +91,7 @@ extension Transfer {
 
     /// The part of another segment's stretch that a segment without a stretch would fetch; nil: no part is worth a request.
     ///
-    /// - Parameter waiting: the number of segments that want a part, this one included.
+    /// - Parameter waiting: the number of segments that want a part, including `segment`.
     private func division(for segment: Segment?, waiting: Int) -> Range<ByteCount>? {
         guard let total = part?.total, !(segments.first?.pace.isLimiting ?? false) else { return nil }
         let now = SuspendingClock.now
@@ -99,7 +100,7 @@ extension Transfer {
         let others = segments.lazy.filter { $0 !== segment }.map { ($0, $0.remaining.clamped(to: 0..<total)) }.filter { !$0.1.isEmpty }
         var last: (part: Range<ByteCount>, seconds: Double)?
         for (other, stretch) in others {
-            // Without the bytes that a later segment has asked for.
+            // Exclude the bytes that a later segment has requested.
             let next = others.filter { ($0.1.lowerBound, $0.0.id) > (stretch.lowerBound, other.id) }.map(\.1.lowerBound).min() ?? .max
             let rest = stretch.clamped(to: 0..<max(stretch.lowerBound, next))
             guard !rest.isEmpty, let part = part(of: rest, of: other, usual, waiting, now) else { continue }
@@ -110,7 +111,8 @@ extension Transfer {
         return last?.part
     }
 
-    /// The back part of `rest`, the bytes that `other` still has to fetch, for one of `waiting` segments; nil: it is not worth a request.
+    /// The back part of `rest` for one of `waiting` segments; nil: the part is not worth a request. `rest` are the bytes that `other` still
+    /// has to fetch.
     ///
     /// - Parameter usual: the usual speed of the transfer's connections; nil: not known yet.
     private func part(
@@ -124,7 +126,7 @@ extension Transfer {
             return part < Self.leastPart ? nil : rest.last(part)
         }
         if count < Self.shortStretch * speed { return nil }
-        // So that all end at the same time.
+        // `other` keeps the front part, so that all segments end at the same time.
         let front = count * speed / (speed + usual * Double(waiting))
         let part = ByteCount(clamping: (count - front) / Double(waiting))
         let isLong = count > Self.longStretch * max(speed, 0.001)
@@ -133,7 +135,7 @@ extension Transfer {
 
     // MARK: Segments
 
-    /// Whether another segment brings bytes, so that the transfer goes on without `segment`.
+    /// Whether another segment brings bytes, so that the transfer can continue without `segment`.
     func isCarried(without segment: Segment) -> Bool {
         let now = SuspendingClock.now
         return segments.contains { $0 !== segment && $0.exchange != nil && !$0.isSilent(now) }
@@ -159,7 +161,7 @@ extension Transfer {
     /// The segment to end now, because a further connection has gained nothing; nil: none.
     var surplusSegment: Segment? {
         guard isAutomatic, segments.count > max(1, trial.target) else { return nil }
-        // The last one that was added. Those that receive nothing go first.
+        // End the segment that was added last; a segment that receives nothing ends before the others.
         return segments.max { ($0.isReceiving ? 0 : 1, $0.id) < ($1.isReceiving ? 0 : 1, $1.id) }
     }
 
@@ -177,9 +179,9 @@ extension Transfer {
             mayTry: mayTry && isUnlimited)
     }
 
-    /// Ends a segment of several. Other segments fetch the rest of its stretch.
+    /// Ends one of several segments. Other segments fetch the rest of its stretch.
     ///
-    /// - Parameter failure: why its request brought no bytes; nil: it did, or nothing is left for it.
+    /// - Parameter failure: why its request brought no bytes; nil: the request brought bytes, or no bytes are left for the segment.
     func drop(_ segment: Segment, _ failure: DownloadFailure? = nil) {
         staging.flush()
         segment.endExchange()

@@ -18,7 +18,7 @@ final class Segment {
     var exchange: Exchange?
     var attempt: Attempt? { exchange?.sink as? Attempt }
 
-    /// The source that its requests ask.
+    /// The source that the segment's requests ask.
     private(set) var source: Source
     /// The bytes that the transfer had when the current request was made.
     var writtenBefore: ByteCount = 0
@@ -44,10 +44,10 @@ final class Segment {
 
     /// The bytes of the file that the current request asks for; the end is `.max` if that is the end of the file.
     private(set) var range: Range<ByteCount> = 0..<(.max)
-    /// The end of the stretch that the segment fetches now; nil: it has none, because it waits for a permit. Another segment may have taken
-    /// over the bytes behind this end since the request.
+    /// The end of the stretch that the segment fetches now; nil: the segment has no stretch, because it waits for a permit. Another segment
+    /// may have taken over the bytes behind this end since the request.
     private(set) var end: ByteCount?
-    /// Whether bytes behind `end` are another segment's, so that the segment must not write them.
+    /// Whether bytes behind `end` belong to another segment, so that this segment must not write them.
     private(set) var isBounded = false
     /// The end, in the file, of the bytes taken from the response, whether written, staged or dropped.
     private var taken: ByteCount = 0
@@ -69,7 +69,7 @@ final class Segment {
     /// Whether the last reported event says that the server is silent.
     var isStalled = false
 
-    /// When the body began, and the bytes of it since.
+    /// When the body began, and its bytes received since.
     private(set) var began: SuspendingClock.Instant?
     private var meter = SpeedMeter()
     private var takenAtTick: ByteCount = 0
@@ -105,7 +105,7 @@ final class Segment {
         (url, hops) = (source.url, 0)
     }
 
-    /// From now on the segment asks `source`.
+    /// From now on, the segment asks `source`.
     func move(to source: Source) {
         self.source = source
         startOver()
@@ -119,7 +119,7 @@ final class Segment {
         release()
     }
 
-    /// Ends the exchange, and the transfer with it.
+    /// Ends the exchange, because the transfer ends.
     func stop() {
         endExchange()
         pace.end()
@@ -127,7 +127,7 @@ final class Segment {
 
     // MARK: The stretch
 
-    /// Whether the body of a response comes in.
+    /// Whether the body of a response is arriving.
     var isReceiving: Bool { exchange != nil && began != nil }
 
     /// The bytes that the segment still has to write; empty if it has no stretch.
@@ -162,7 +162,8 @@ final class Segment {
     /// From now on another segment fetches the bytes from `place` on.
     func cut(at place: ByteCount) { (end, isBounded) = (place, true) }
 
-    /// How many of `count` arrived bytes belong to the segment's stretch, which grows if nobody else fetches the bytes behind it.
+    /// How many of `count` arrived bytes belong to the segment's stretch. The stretch grows if no other segment fetches the bytes behind
+    /// it.
     func room(for count: Int) -> Int {
         guard isBounded, let end, skip == 0, taken +| ByteCount(count) > end, pieceEnd != end, end < transfer.part?.total ?? .max else {
             return count
@@ -172,7 +173,7 @@ final class Segment {
         return next == pieceEnd || next >= transfer.part?.total ?? .max ? count : Int(clamping: min(ByteCount(count), next -| taken))
     }
 
-    /// Whether the segment has all bytes of its stretch although the response goes on.
+    /// Whether the segment has all bytes of its stretch although the response has more bytes.
     var isFilled: Bool {
         guard isBounded, let end, began != nil, end < transfer.part?.total ?? .max else { return false }
         return taken >= end && pieceEnd != end
@@ -320,9 +321,9 @@ final class Segment {
         source.received +|= ByteCount(bytes.count)
     }
 
-    /// Whether `attempt`, which ended well, brought all bytes of the stretch, or of the piece in its `Content-Range`, and further bytes of
-    /// the file are missing. They may be behind the piece, because a server may send less than was asked for (RFC 9110 §15.3.7), or
-    /// elsewhere in the file.
+    /// Whether `attempt`, which ended without an error, brought all bytes of the stretch, or of the piece in its `Content-Range`, and other
+    /// bytes of the file are missing. The missing bytes may be behind the piece, because a server may send less than was requested (RFC
+    /// 9110 §15.3.7), or elsewhere in the file.
     func gotPiece(_ attempt: Attempt) -> Bool {
         guard transfer.diskFailure == nil, transfer.candidate == nil, let part = transfer.part, part.isResumable,
             place > bodyStart, let total = part.total, part.written < total, !isSkipping

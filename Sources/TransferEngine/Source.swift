@@ -5,23 +5,23 @@ internal import Transport
 /// A URL that may bring the bytes of a transfer: the URL of the download, or a mirror. Lives on the engine's thread.
 final class Source {
     let url: DownloadURL
-    /// Its place in `DownloadOptions.mirrors`; nil: the URL of the download.
+    /// The index of the mirror, as in `DownloadOptions.mirrors`; nil: the URL of the download.
     let mirror: UInt32?
-    /// The bytes of the file that it has brought, in earlier transfers too.
+    /// The bytes of the file that the source has brought, in earlier transfers too.
     var received: ByteCount
-    /// Why it is not used any more; nil: it may be used.
+    /// Why the source is no longer used; nil: it may be used.
     var left: SourceFault?
-    /// Whether it may not even be asked when nothing else is left: its own response, and not the held bytes, speaks against it.
+    /// Whether the source may not be asked even as a last resort, because its own response, and not the held bytes, speaks against it.
     var isSpent = false
-    /// Whether it has lost a connection after it had brought bytes.
+    /// Whether a connection to the source was lost after it had brought bytes.
     var hasLost = false
-    /// Its last failure in this transfer.
+    /// The last failure of the source in this transfer.
     var failure: DownloadFailure?
-    /// How its next request asks for the rest of its own bytes.
+    /// How the next request to the source asks for the rest, if the held bytes come from this source.
     var ask = Transfer.Ask.conditional
-    /// Whether it may be asked for further ranges at the same time: until one of its responses speaks against it.
+    /// Whether the source may be asked for further ranges at the same time: true until one of its responses speaks against that.
     var takesRanges = true
-    /// Whether its URL leads to a private address; nil: not known yet.
+    /// Whether the URL of the source leads to a private address; nil: not known yet.
     var isFirstPrivate: Bool?
     private var meter = SpeedMeter()
     private var receivedAtTick: ByteCount
@@ -44,13 +44,13 @@ final class Source {
 
 /// Which source is asked next.
 extension Transfer {
-    /// A source that loses its connection may be asked again at once if it has brought so many bytes that stay.
+    /// A source that loses its connection may be asked again at once if at least this many bytes that it has brought stay.
     static let leastKept: ByteCount = 64 << 10
 
     var hasMirrors: Bool { sources.count > 1 }
 
-    /// Adds the mirrors that a response names (RFC 6249 §3). Only servers of the URL may name some: the URL's own, and those to which it is
-    /// redirected. A public server names none in a private network, as in a redirect.
+    /// Adds the mirrors that a response names (RFC 6249 §3). Only the server of the download's URL, and servers to which it redirects, may
+    /// name mirrors. As with redirects, a public server may not name a mirror in a private network.
     func learnMirrors(from attempt: Attempt) {
         let segment = attempt.segment
         guard request.findsMirrors, request.mixesSources, segment.source.mirror == nil, let field = attempt.head.links else { return }
@@ -72,21 +72,21 @@ extension Transfer {
         reportSources()
     }
 
-    /// How a request to `source` asks.
+    /// How a request to `source` asks for the missing bytes.
     func ask(of source: Source) -> Ask {
         if isDistrusted { return .whole }
         guard source.ask != .whole, let part, part.mirror != source.mirror else { return source.ask }
         return mayFollow(part, source) ? .bare : .whole
     }
 
-    /// Whether bytes of `source`, which are not of the held representation's source, may follow the held bytes.
+    /// Whether bytes of `source` may follow the held bytes, which come from another source.
     private func mayFollow(_ part: PartFile, _ source: Source) -> Bool {
         if request.mixesSources { return true }
         // The response must have the same strong validator.
         return part.validator != nil && sources.first { $0.mirror == part.mirror }?.url.origin == source.url.origin
     }
 
-    /// Whether something else than validators proves that bytes of `source` belong to the held bytes.
+    /// Whether bytes of `source` may be joined to the held bytes of another source, because something else than validators proves the file.
     func joins(_ source: Source) -> Bool { request.mixesSources && part.map { $0.mirror != source.mirror } ?? false }
 
     /// Whether `source` may fetch a stretch of the file beside other segments.
@@ -103,16 +103,16 @@ extension Transfer {
         }
     }
 
-    /// The source that the only segment of the transfer asks next; nil: none is left.
+    /// The source that the only segment of the transfer asks next; nil: no source is left.
     func nextSource() -> Source? { SourceChoice.next(standings, mixes: request.mixesSources).map { sources[$0] } }
 
-    /// The source for one more segment; nil: none may get one.
+    /// The source for one more segment; nil: no source may get one.
     func furtherSource() -> Source? {
         guard hasMirrors else { return serves(sources[0]) ? sources[0] : nil }
         return SourceChoice.further(standings).map { sources[$0] }
     }
 
-    /// Whether another source could go on from the held bytes before `source` begins from the first byte.
+    /// Whether another source could continue from the held bytes, so that `source` need not begin from the first byte.
     func hasAlternative(to source: Source) -> Bool {
         sources.contains { $0 !== source && $0.left == nil && ask(of: $0) != .whole }
     }
@@ -123,7 +123,8 @@ extension Transfer {
         return part.written >= segment.writtenBefore +| Self.leastKept
     }
 
-    /// The part file turns out to be of another source than the first request asks: the service was killed before it could record that.
+    /// The bytes of the part file come from another source than the one that the first request asks. The service was killed before it could
+    /// record that.
     ///
     /// - Returns: whether `segment` now asks that source.
     func turnToHolder(_ segment: Segment) -> Bool {
@@ -134,18 +135,18 @@ extension Transfer {
         return true
     }
 
-    /// Lets `segment`, the only one, go on at `source`.
+    /// Lets `segment`, the only segment of the transfer, continue at `source`.
     func turn(_ segment: Segment, to source: Source) {
         if source.left == nil, part?.mirror == source.mirror {
-            source.ask = .conditional  // only its own bytes are held now
+            source.ask = .conditional  // all held bytes come from this source
         } else if source.left != nil {
-            // The last resort, once.
+            // The last resort: asked once.
             (source.left, source.isSpent, source.ask) = (nil, true, .whole)
         }
         segment.move(to: source)
     }
 
-    /// A request of several has failed. The others go on.
+    /// One of several requests has failed. The other requests continue.
     func note(_ failure: DownloadFailure, of segment: Segment) {
         let source = segment.source
         guard hasMirrors, let fault = SourceFault(failure), segment.isReceiving == false,
@@ -157,7 +158,7 @@ extension Transfer {
         (source.left, source.failure) = (fault, failure)
     }
 
-    /// The last request has failed.
+    /// The last request of the transfer has failed.
     ///
     /// - Parameter isAnswer: whether the request went out.
     func note(_ failure: DownloadFailure, _ fault: SourceFault, of segment: Segment, isAnswer: Bool) {
@@ -168,7 +169,8 @@ extension Transfer {
         if keepsBytes(of: segment) { source.hasLost = true } else { (source.left, source.isSpent) = (fault, true) }
     }
 
-    /// Of all sources' failures the one that promises most: one that a retry may cure, and soonest; else that of the first source.
+    /// The most hopeful of all sources' failures: a failure that a retry may cure, with the shortest `Retry-After`; else the failure of the
+    /// first source.
     func mostHopefulFailure(or failure: DownloadFailure) -> DownloadFailure {
         let failures = sources.compactMap(\.failure)
         let retryable = failures.filter(\.isRetryable)
@@ -177,7 +179,7 @@ extension Transfer {
         return hopeful ?? retryable.first ?? failures.first ?? failure
     }
 
-    /// Reports what is known of the sources, if that has changed.
+    /// Reports the known facts about the sources, if they have changed.
     func reportSources() {
         guard hasMirrors, case let records = sources.map(\.record), records != reportedSources else { return }
         reportedSources = records

@@ -1,17 +1,17 @@
 internal import DownloadModel
 
-/// What decides about a source when a request is to be made.
+/// The facts about a source that decide whether the next request goes to it.
 struct SourceStanding: Equatable {
     var left: SourceFault?
-    /// It may not be asked even if nothing else is left.
+    /// The source may not be asked even as a last resort.
     var isSpent = false
-    /// It has lost a connection after it had brought bytes.
+    /// A connection to the source was lost after it had brought bytes.
     var hasLost = false
-    /// The held bytes are of its representation.
+    /// The held bytes come from the source.
     var holds = false
-    /// It may fetch a stretch beside other segments.
+    /// The source may bring a stretch while other segments fetch other stretches.
     var serves = true
-    /// The segments that use it, and whether one of them waits for its host.
+    /// The number of segments that use the source, and whether one of them waits for its host.
     var connections = 0
     var isWaiting = false
     /// Bytes a second for each of its connections; nil: not known.
@@ -22,8 +22,9 @@ struct SourceStanding: Equatable {
 enum SourceChoice {
     /// The source that a transfer asks when its last request has failed; nil: none is left.
     ///
-    /// First a source that has not failed. Then one that has lost its connection: unless sources mix, the one with the held bytes comes
-    /// before all others, because they begin from the first byte. At last one that was left only because it contradicts others.
+    /// First a source that has not failed, then a source that has lost its connection, and at last a source that was given up only because
+    /// it contradicts the others. If sources do not mix, a source that has the held bytes and has lost its connection comes before all
+    /// others, because the others would begin from the first byte.
     static func next(_ sources: [SourceStanding], mixes: Bool) -> Int? {
         func first(_ isWanted: (SourceStanding) -> Bool) -> Int? { sources.firstIndex(where: isWanted) }
         if !mixes, let holder = first({ $0.left == nil && $0.holds && $0.hasLost }) { return holder }
@@ -31,10 +32,10 @@ enum SourceChoice {
             ?? first { !$0.isSpent && $0.left?.isOfOthers ?? false }
     }
 
-    /// The source of one more segment; nil: none may get one.
+    /// The source of one more segment; nil: no source may get one.
     ///
-    /// The one with the fewest connections, so that two connections use two sources; among these, the fastest. A source whose host makes a
-    /// request wait, or that has lost a connection, comes after the others.
+    /// Chooses the source with the fewest connections, so that two connections use two sources. Among several such sources, chooses the
+    /// fastest. A source whose host makes a request wait, or that has lost a connection, comes after the others.
     static func further(_ sources: [SourceStanding]) -> Int? {
         func rank(_ source: SourceStanding) -> (Int, Int, Int, Double) {
             (source.hasLost ? 1 : 0, source.isWaiting ? 1 : 0, source.connections, -(source.speed ?? .infinity))

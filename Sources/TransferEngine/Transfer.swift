@@ -18,7 +18,7 @@ final class Transfer {
     var nextMirror: UInt32
     /// The bytes of the URLs that responses have named.
     var foundMirrorBytes: Int
-    /// As last reported.
+    /// The facts about the sources as last reported.
     var reportedSources: [SourceRecord] = []
     let boot: String
     let staging: StagingBuffer
@@ -26,9 +26,9 @@ final class Transfer {
     private(set) var folder: OpenFolder?
     /// The part file in its place, which checkpoints and the written map describe.
     private(set) var part: PartFile?
-    /// Bytes of another representation than that of `part`, until they are complete or more than the bytes of `part`.
+    /// Bytes of another representation than that of `part`, until they are complete, or more than the bytes of `part`.
     private(set) var candidate: PartFile?
-    /// What is known of the pieces of `part`, and of those of `candidate`; nil: they have no digests.
+    /// The state of the pieces of `part`, and of the pieces of `candidate`; nil: the pieces have no digests.
     private(set) var pieces: PieceLedger?
     private var candidatePieces: PieceLedger?
     /// The end of the transfer, once all pieces are checked; nil: bytes are missing.
@@ -39,7 +39,7 @@ final class Transfer {
     var segments: [Segment] = []
     /// Whether the request with the body may have reached the server.
     var isBodySent = false
-    /// The cookies of its requests (`TransferCookies.swift`).
+    /// The cookies of the transfer's requests (`TransferCookies.swift`).
     var jar = TransferJar()
     /// The number of segments that the transfer has had.
     var segmentCount: UInt32 = 1
@@ -79,7 +79,7 @@ final class Transfer {
     /// The request by which the transfer came to its conclusion; nil: no request did.
     var concludedBy: RequestID?
 
-    /// How the next request to a source asks, if bytes are held. A source moves only down this list.
+    /// How the next request to a source asks, if bytes are held. A source only moves down this list.
     enum Ask {
         /// For the rest, if the validator still matches (`If-Range`).
         case conditional
@@ -218,8 +218,8 @@ final class Transfer {
         return folder?.isOurs(status) == true && copy.stamp.isOf(status.stamp(boot: boot))
     }
 
-    /// The conditions with which a request to `url` asks only for a file newer than the copy; nil: it asks for the file. While newer bytes
-    /// are held, it must ask for the file. A validator belongs to the URL that sent it.
+    /// The conditions with which a request to `url` asks only for a file newer than the copy; nil: the request asks for the file, for
+    /// example because newer bytes are held. A validator belongs to the URL that sent it.
     func copyValidators(for url: DownloadURL, of source: Source) -> CopyValidators? {
         guard part == nil, ask(of: source) == .conditional, let validators = copy?.validators, validators.source == url.text else {
             return nil
@@ -250,7 +250,7 @@ final class Transfer {
         if candidate.written > part?.written ?? 0 { replacePart() }
     }
 
-    /// The bytes taken may be of another representation: from now on, only a whole body counts.
+    /// The received bytes may be of another representation: from now on, only a whole body counts.
     func distrust() { isDistrusted = true }
 
     var diskFailure: DownloadFailure? {
@@ -260,7 +260,7 @@ final class Transfer {
         return failure
     }
 
-    /// Whether a flush can still prove the written bytes. It can after a full disk, which keeps the accepted bytes.
+    /// Whether a flush can still prove the written bytes. A flush can do so after a full disk, which keeps the accepted bytes.
     var mayFlush: Bool { part?.error.map { [ENOSPC, EDQUOT, EFBIG].contains($0.code) } ?? true }
 
     /// Whether the next transfer can resume with more bytes than this one could.
@@ -371,8 +371,8 @@ final class Transfer {
         if data != checkpoint { report(data) }
     }
 
-    /// If the held bytes are of a source that is left for its wrong bytes, they are of another source from now on. What the other states of
-    /// its file contradicts nothing then.
+    /// If the held bytes count as those of a source that was given up for wrong bytes, they count as those of another source from now on.
+    /// Then the validator and the digest of the wrong source contradict no response of the other source.
     func disownBytes() {
         guard let part, sources.contains(where: { $0.mirror == part.mirror && $0.left == .wrongBytes }),
             let next = sources.first(where: { $0.left == nil })

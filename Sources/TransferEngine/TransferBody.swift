@@ -37,8 +37,8 @@ extension Segment {
 
     /// Called before a request goes out.
     ///
-    /// libcurl 7.88 itself repeats a request that a used connection leaves without a response. After a 401, even a connection of our own is
-    /// a used one. And a server that calls each login stale makes libcurl repeat the request for ever.
+    /// libcurl 7.88 itself repeats a request that a used connection leaves without a response. After a 401, even a connection of our own
+    /// counts as used. A server that calls each login stale makes libcurl repeat the request forever.
     ///
     /// - Returns: the failure if the request has the body, and the server may have got the body already.
     func bodyGoesOut() -> DownloadFailure? {
@@ -65,7 +65,7 @@ extension Segment {
 }
 
 extension Transfer.Conclusion {
-    /// The same, with a failure after which nothing is tried again.
+    /// The same conclusion, with a failure that is not retried.
     var withoutRetry: Transfer.Conclusion {
         guard case .failed(let failure) = self else { return self }
         return .failed(failure.withoutRetry)
@@ -73,7 +73,7 @@ extension Transfer.Conclusion {
 }
 
 extension DownloadFailure {
-    /// The same failure, after which nothing is tried again by itself.
+    /// The same failure, which is not retried automatically.
     var withoutRetry: DownloadFailure {
         var failure = self
         (failure.isRetryable, failure.wait) = (false, nil)

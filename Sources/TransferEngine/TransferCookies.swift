@@ -1,7 +1,7 @@
 internal import DownloadModel
 internal import Transport
 
-/// The cookies of a transfer: those that it began with, and those that its servers have set.
+/// The cookies of a transfer: the cookies that it began with, and the cookies that its servers have set.
 struct TransferJar {
     /// nil: no request was made yet.
     fileprivate var cookies: CookieJar?
@@ -14,11 +14,12 @@ struct TransferJar {
 }
 
 extension Transfer {
-    /// The cookies for the next request. If servers have set too many, the transfer forgets theirs: no server makes a transfer grow.
+    /// The cookies for the next request. If servers have set too many cookies, the transfer forgets the cookies of servers. So no server
+    /// makes the memory of a transfer grow.
     func cookies() throws(CurlError) -> CookieJar {
         if let known = jar.cookies {
             if jar.setBytes <= Limits.setCookieBytes { return known }
-            // A cookie that is set again replaces the one before, so less may be there than was set.
+            // A cookie that is set again replaces the earlier one, so the jar may hold less than was set.
             jar.setBytes = Self.cost(of: known.lines) -| Self.cost(of: request.cookies)
             if jar.setBytes <= Limits.setCookieBytes / 2 { return known }
         }
@@ -27,7 +28,7 @@ extension Transfer {
         return fresh
     }
 
-    /// About the memory for cookies with these lines.
+    /// The approximate memory for cookies with these lines.
     private static func cost(of lines: [String]) -> Int { lines.reduce(0) { $0 +| $1.utf8.count +| ResponseHead.cookieCost } }
 
     /// An exchange has ended.

@@ -21,18 +21,19 @@ public struct TransferRequest: Sendable {
     public var sources: [TransferSource] = []
     /// The place in `sources` of the source that the first request asks.
     public var firstSource = 0
-    /// Whether bytes of different origins may be joined. Something proves the whole file then.
+    /// Whether bytes of different origins may be joined, because a checksum or piece hashes prove the file.
     public var mixesSources = false
     /// Whether responses of the URL may name further sources (`Link` with `rel=duplicate`, RFC 6249). Needs `mixesSources`.
     public var findsMirrors = false
-    /// How many mirrors are known. The next one that is found gets this number.
+    /// How many mirrors are known. The next mirror that is found gets this number.
     public var mirrorCount: UInt32 = 0
     /// The bytes of the URLs that servers have named in earlier transfers.
     public var foundMirrorBytes = 0
     /// Sent to the first origin only, in this order. Fields in `RequestHeaders.ownFields` are left out.
     public var headers: [HeaderField] = []
-    /// The body of the first request, which is a POST then. Redirects by 307 and 308 repeat it to the first origin; those by 301, 302 and
-    /// 303 turn the request into a GET. Once it has gone out, each failure is final. The transfer has one source and no `resume`.
+    /// The body of the first request, which is a POST then. Redirects by 307 and 308 repeat the body to the first origin; redirects by 301,
+    /// 302 and 303 turn the request into a GET. Once the body has gone out, each failure is final. The transfer has one source and no
+    /// `resume`.
     public var body: RequestBody?
     /// The cookies before the first request, as lines of the Netscape cookie file format. Each goes to the hosts and paths that it names.
     public var cookies: [String] = []
@@ -58,8 +59,8 @@ public struct TransferRequest: Sendable {
     public var expectedType: String?
     /// Whether a checksum, or `pieces`, will prove the whole file. Then a resume needs no validator.
     public var hasChecksum = false
-    /// The digests of the file's pieces. They count if they fit `expectedSize`. The transfer checks the pieces while they arrive, and is
-    /// whole when all of them are right.
+    /// The digests of the file's pieces. They count only if they fit `expectedSize`. The transfer checks the pieces while they arrive, and
+    /// is whole when all of them are right.
     public var pieces: PieceHashes?
     /// The expected checksum: a cached copy counts only if the same checksum has proved it.
     public var checksum: Checksum?
@@ -113,9 +114,9 @@ public struct TransferSource: Equatable, Sendable {
     public var url: DownloadURL
     /// Its place in `DownloadOptions.mirrors`; nil: the URL of the download.
     public var mirror: UInt32?
-    /// The bytes that it has brought in earlier transfers.
+    /// The bytes that the source has brought in earlier transfers.
     public var received: ByteCount
-    /// Whether a whole file from it was wrong. Then it is not asked.
+    /// Whether a whole file from the source was wrong. Then the source is not asked.
     public var hasWrongBytes: Bool
 
     public init(_ url: DownloadURL, mirror: UInt32? = nil, received: ByteCount = 0, hasWrongBytes: Bool = false) {
@@ -166,7 +167,7 @@ public struct TransferProgress: Equatable, Sendable {
     public var speed: Speed
     /// The number of connections that fetch now.
     public var connections: UInt32
-    /// Each source, in the order of the request. Empty if there is one only.
+    /// Each source, in the order of the request. Empty if there is only one source.
     public var sources: [SourceProgress] = []
 
     public init(number: DownloadNumber, received: ByteCount, speed: Speed, connections: UInt32 = 1) {
@@ -210,17 +211,17 @@ public enum TransferEnd: Equatable, Sendable {
 }
 
 public enum TransferEvent: Equatable, Sendable {
-    /// The transfer needs a further request, to this URL: after a redirect, to start over, at another source, or (an id not seen before) to
-    /// fetch another part of the file at the same time. The request waits for `Engine.permit`. `isAnswered`: the server of the request
-    /// before has answered it.
+    /// The transfer needs a further request, to this URL: after a redirect, to start over, or at another source. An id that was not seen
+    /// before means a request for another part of the file at the same time. The request waits for `Engine.permit`. `isAnswered`: the
+    /// server has answered the previous request.
     case asks(RequestID, DownloadURL, isAnswered: Bool = true)
     /// A request has failed, and the transfer asks another source (`asks` follows) or ends.
     case moved(RequestID, DownloadFailure)
-    /// What is known of the sources has changed.
+    /// The known facts about the sources have changed.
     case sources(DownloadNumber, [SourceRecord])
     /// The response to a further request brings a part of the file: bytes of several responses are mixed.
     case joined(RequestID)
-    /// A request of several has ended, and the transfer goes on without it. The failure says why the request brought no bytes.
+    /// One of several requests has ended, and the transfer continues without it. The failure says why the request brought no bytes.
     case over(RequestID, DownloadFailure?)
     /// A request goes out now; reported if `tellsSent` asked for it.
     case sent(RequestID, at: WallTime)
@@ -232,7 +233,7 @@ public enum TransferEvent: Equatable, Sendable {
     case began(RequestID, TransferFacts)
     /// One snapshot of all changes, at most 10 a second.
     case progress([TransferProgress])
-    /// The cookies that the transfer has at its end, because servers have set some: for the next transfer of the download. The lines are
+    /// The cookies at the end of a transfer whose servers have set cookies. They are for the next transfer of the download. The lines are
     /// as in `TransferRequest.cookies`.
     case cookies(DownloadNumber, [String])
     /// These bytes are on disk, so the record may claim them.

@@ -14,12 +14,12 @@ extension Transfer {
         case 200, 203: return beginWhole(attempt)
         case 206 where attempt.rangeStart != nil: return goOn(attempt)
         case 304 where attempt.asksIfChanged:
-            // The 304 cannot be about the copy, or the copy has changed meanwhile: ask again, for the whole.
+            // If the 304 cannot be about the copy, or the copy has changed meanwhile, ask again for the whole file.
             return unchangedCopy(head).map { .unchanged($0) } ?? askAgain(attempt, .whole)
         case 301, 302, 303, 307, 308:
             return head.bytes("location")?.isEmpty ?? true
                 ? .failed(FailureMapping.status(head, host: attempt.url.host, now: wallTime())) : .redirect
-        // Bytes were asked for, so the condition may just have failed: ask again, for the whole.
+        // The request was for a range, so its condition may have failed: ask again for the whole file.
         case 304 where attempt.rangeStart != nil, 412 where attempt.rangeStart != nil: return askAgain(attempt, .whole)
         case 416 where attempt.rangeStart != nil:
             guard isWhole(attempt), let part else { return askAgain(attempt, .whole, distrusting: true) }
@@ -37,7 +37,7 @@ extension Transfer {
         case 200, 203:
             let total = if case .known(let length) = head.contentLength { length } else { ByteCount?.none }
             if let total, let known = part?.total, total != known { return .wrongSize }
-            // Its first bytes can be dropped. But another source need not send them.
+            // The first bytes of this response could be dropped. But another source need not send them at all.
             return total == nil || hasAlternative(to: attempt.segment.source) ? .noRanges : nil
         case 206:
             guard let part, case .failure(.contradiction(let fault)) = piece(attempt, part) else { return nil }
@@ -48,8 +48,8 @@ extension Transfer {
         }
     }
 
-    /// Judges a response to one of several segments. It brings the bytes that were asked for, or none: the other segments go on, and the
-    /// bytes that they have brought stay.
+    /// Judges a response to one of several segments. The response brings the requested bytes, or none. The other segments continue in
+    /// either case, and the bytes that they have brought stay.
     private func judgeFurther(_ attempt: Attempt) -> Attempt.Verdict {
         let (head, host) = (attempt.head, attempt.url.host)
         switch head.status {
@@ -125,7 +125,7 @@ extension Transfer {
             return nil
         }
         if coding == .several { return failure("a body that is compressed more than once; Todoku unpacks one layer only") }
-        guard attempt.head.status != 206 else { return nil }  // will be asked for again
+        guard attempt.head.status != 206 else { return nil }  // the file will be requested again
         attempt.decoder = ContentDecoder(coding, isBounded: request.maxSize != nil || request.expectedSize != nil)
         return attempt.decoder == nil ? failure("a body in the coding \(coding), whose library is not installed here") : nil
     }
@@ -201,7 +201,7 @@ extension Transfer {
         return goOn(attempt, part, total, isWhole: true)
     }
 
-    /// A 206: the missing bytes that were asked for, if the head says so and nothing contradicts it.
+    /// A 206 brings the requested bytes, if the head says so and nothing contradicts the head.
     private func goOn(_ attempt: Attempt) -> Attempt.Verdict {
         guard let part else { return askAgain(attempt, .whole, distrusting: true) }
         switch piece(attempt, part) {
@@ -212,16 +212,16 @@ extension Transfer {
         }
     }
 
-    /// Why a 206 does not bring the bytes that were asked for.
+    /// Why a 206 does not bring the requested bytes.
     private enum Objection: Error {
         /// The response does not prove that its bytes are of the held representation.
         case unproved
-        /// The response contradicts what was asked for, or what is known of the file.
+        /// The response contradicts the request, or the known facts about the file.
         case contradiction(SourceFault)
         case failed(DownloadFailure)
     }
 
-    /// The bytes that a 206 brings, and the size of the file, if nothing contradicts that they are the bytes asked for.
+    /// The bytes that a 206 brings, and the size of the file, if nothing contradicts that these are the requested bytes.
     private func piece(_ attempt: Attempt, _ part: PartFile) -> Result<(range: Range<ByteCount>, total: ByteCount), Objection> {
         let (head, source) = (attempt.head, attempt.segment.source)
         let joins = joins(source)
@@ -236,7 +236,7 @@ extension Transfer {
         default: break
         }
         if let known = part.total, let length, known != length { return .failure(.contradiction(.wrongSize)) }
-        // Of another source, only the size is known to be the same.
+        // For another source, only an equal size shows that the file may be the same.
         if joins, part.total == nil || length == nil { return .failure(.contradiction(.wrongSize)) }
         // Without the condition `If-Range`, the response itself must prove its representation.
         if !joins, ask(of: source) == .bare, part.validator != nil, head.validator != part.validator { return .failure(.unproved) }
@@ -293,7 +293,7 @@ extension Transfer {
         isFurtherPiece = false
         if !isTold { self.facts = facts }
         if !isTold { events.append(.began(attempt.segment.id, facts)) }
-        // The validators of the held bytes are of another URL.
+        // The validators of the held bytes come from another URL.
         if offset > 0, joins(attempt.segment.source) { return }
         // For held bytes, only the validator that ties the pieces together is proved.
         validators =
