@@ -7,7 +7,7 @@ internal import PartFiles
 
 /// The manager's calls about assets.
 extension AssetCentre {
-    /// Most registered assets, and most of one application.
+    /// The most registered assets, and the most of one application.
     private static let (mostAssets, mostOfApp) = (1000, 100)
 
     /// The options of downloads that an asset's downloads and its toast may have.
@@ -49,8 +49,8 @@ extension AssetCentre {
                 record.options.directory = nil
                 (record.update, record.publicKey) = (update, publicKey)
                 do throws(Refusal) {
-                    try checkRoom(for: key)  // other calls came while the folder was checked
-                    // A registered asset stays where it is, whatever this call names.
+                    try checkRoom(for: key)  // other calls may have come while the folder was checked
+                    // A registered asset keeps its directory, whichever directory this call names.
                     let isNew = updater[key] == nil
                     if isNew, let failure = claim(identity, of: directory, for: key) { throw Refusal(failure.name, failure.message) }
                     try decide(reply) { answer in
@@ -84,7 +84,7 @@ extension AssetCentre {
     }
 
     func paths(of app: String, for caller: CallerIdentity) -> [ObjectPath] {
-        // A sandboxed app sees its own only.
+        // A sandboxed app sees only its own assets.
         let wanted = app.isEmpty ? caller.app ?? "" : app
         guard caller.app.map({ $0 == wanted }) ?? true else { return [] }
         let keys = wanted.isEmpty ? updater.assets.keys : updater.keys(of: wanted)
@@ -115,7 +115,7 @@ extension AssetCentre {
         return caller.app.map { $0 == app } ?? true ? key : nil
     }
 
-    /// The names below `path` in the object tree; nil: it is no node above assets.
+    /// The names below `path` in the object tree; nil: `path` is no node above assets.
     func children(of path: String, for caller: CallerIdentity) -> [String]? {
         if path == BusName.assetsPath {
             guard let own = caller.app else { return updater.assets.apps.map { ObjectPath.escape($0) }.sorted() }

@@ -19,14 +19,15 @@ internal import Scheduling
         let failing: (Refusal) -> Message?
     }
 
-    /// What a download is for.
+    /// The purpose of a download.
     enum Purpose: Equatable {
         case archive(AssetKey)
         case manifest(AssetKey, AssetUpdater.Ticket)
         case signature(AssetKey, AssetUpdater.Ticket, manifest: String, from: String)
         /// The download could not be removed because its file is being renamed.
         case removal(AssetKey, AssetRemoval)
-        /// Nobody waits for this fetch of a manifest or signature any more. It could not be removed because its file is being renamed.
+        /// No asset waits for this fetch of a manifest or signature any more. The fetch could not be removed, because its file is being
+        /// renamed.
         case discarded(file: String)
     }
 
@@ -65,7 +66,7 @@ internal import Scheduling
     private var told: [AssetKey: [String: Variant]] = [:]
     private var toldProgress: [AssetKey: ContinuousClock.Instant] = [:]
     private static let progressInterval: Duration = .milliseconds(100)
-    /// The network as the updater knows it.
+    /// The network condition that was last passed to the updater.
     private var network: NetworkCondition?
     /// The observers, set by `begin`.
     private var observers: [any DownloadObserver] = []
@@ -183,7 +184,7 @@ internal import Scheduling
 
     // MARK: The bus
 
-    /// Announces the stage and the properties that are others than before.
+    /// Announces the stage and the properties that have changed.
     func tell(_ key: AssetKey) {
         guard updater[key] != nil else { return }
         let values = AssetFace.told(AssetObject(key, self))
@@ -277,7 +278,7 @@ internal import Scheduling
 
     private var record: AssetRecord? { centre.updater[key]?.record }
     var owner: String? { options.activate }
-    /// docs/assets.md.
+    /// The name in docs/assets.md.
     var action: String { "asset-ready" }
     var parameter: Variant {
         .structure([
@@ -290,7 +291,7 @@ internal import Scheduling
     func ended(isAnswered: Bool) { centre.decide(.ownerCalled(key, isAnswered)) }
 }
 
-/// Where assets are, and what is kept of their manifests.
+/// The folders of assets, and of their manifests and signatures.
 struct AssetFolders: Sendable {
     /// Default directories: `<data>/<app>/<name>`.
     let data: String
@@ -301,7 +302,7 @@ struct AssetFolders: Sendable {
 
     func directory(of key: AssetKey) -> String { "\(data)/\(key.app)/\(key.name)" }
 
-    /// Whether the service itself has chosen `directory`: hidden folders on the way to it are no objection.
+    /// Whether the service itself has chosen `directory`. Then hidden folders in its path are allowed.
     func contains(_ directory: String) -> Bool {
         directory.isSameBytes(as: manifests) || directory.utf8.starts(with: "\(data)/".utf8)
     }

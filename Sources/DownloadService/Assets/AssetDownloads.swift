@@ -8,7 +8,7 @@ internal import Scheduling
 
 /// The downloads of assets: manifests, their signatures, and archives. Each is on the list like any other.
 extension AssetCentre {
-    /// The longest that a check takes, waits included.
+    /// The longest time that a check takes, including waits.
     private static let patience: Duration = .seconds(120)
 
     private func manifestName(_ key: AssetKey) -> String { "\(key.app) \(key.name).json" }
@@ -74,7 +74,7 @@ extension AssetCentre {
             as: .signature(key, ticket, manifest: path, from: base.text))
     }
 
-    /// `.sig` behind the path, and the same query.
+    /// The URL of the signature: `.sig` appended to the path, and the same query.
     static func signatureURL(of manifest: String) throws(Refusal) -> String {
         let url = try DownloadURL(manifest)
         return url.redacted + ".sig" + (url.query.map { "?\($0)" } ?? "")
@@ -87,7 +87,7 @@ extension AssetCentre {
         guard record.state == .finished, let path = record.path, let base = try? DownloadURL(base) else {
             var failure = record.state.endFailure ?? DownloadFailure(.cancelled, "The check was cancelled.")
             if failure.name == .httpStatus || failure.name == .tooLarge {
-                // A missing signature is no missing manifest.
+                // Report a missing signature, not a missing manifest.
                 failure = DownloadFailure(.signature, "The manifest has no signature: \(failure.message)")
             }
             return decide(.manifestFailed(key, ticket, failure))
@@ -118,13 +118,13 @@ extension AssetCentre {
         }
     }
 
-    /// Takes a fetch off the list that nobody waits for, at its end if its file is being renamed.
+    /// Takes a fetch that no asset waits for off the list. If its file is being renamed, the fetch leaves the list at its end.
     private func discard(_ number: DownloadNumber) {
         guard let file = list.scheduler[number]?.record.options.fileName, !removeDownload(number) else { return }
         purposes[number] = .discarded(file: file)
     }
 
-    /// Takes the fetches of manifests off the list that an earlier process has left.
+    /// Takes the fetches of manifests that an earlier process has left off the list.
     func removeFormerManifests() { for entry in list.fetched(in: folders.manifests) { discard(entry.number) } }
 
     private func removeFormer(_ url: String, _ name: String, of record: AssetRecord) {
@@ -137,16 +137,16 @@ extension AssetCentre {
         Set(updater.assets.values.flatMap { [manifestName($0.record.key), signatureName($0.record.key)] })
     }
 
-    /// Deletes what was fetched for an asset that is not registered any more.
+    /// Deletes the manifest and the signature of an asset that is no longer registered.
     func forgetManifests(of key: AssetKey) { deleteManifests([manifestName(key), signatureName(key)]) }
 
-    /// Deletes what an earlier process has left of assets that are not registered any more. At the start, when the disk of the state
-    /// folder is waited for anyway.
+    /// Deletes the manifests and signatures of assets that are no longer registered, as an earlier process may have left them. Called at
+    /// startup, when the service waits for the disk of the state folder anyway.
     func sweepManifests() {
         deleteManifests(OwnFiles.names(in: folders.manifests))
     }
 
-    /// Deletes these manifests and signatures, except those of registered assets, and those that are being renamed.
+    /// Deletes these manifests and signatures, except files of registered assets and files that are being renamed.
     func deleteManifests(_ names: [String]) {
         guard !names.isEmpty else { return }
         let wanted = wantedManifests
@@ -195,7 +195,7 @@ extension AssetCentre {
         }
     }
 
-    /// What nobody has asked for costs nothing, and comes after what somebody has asked for.
+    /// An update that nobody has asked for uses no metered connection, and comes after requested updates.
     private static func makeBackground(_ options: inout DownloadOptions) {
         options.allowsMetered = false
         options.priority = min(options.priority, -1)
@@ -227,7 +227,7 @@ extension AssetCentre {
         purposes[number] = .archive(key)
     }
 
-    /// The download of an archive; nil: it is gone, or a damaged row names another download.
+    /// The download of an archive; nil: the download is gone, or a damaged row names another download.
     private func archive(_ number: DownloadNumber, of folder: String, in record: AssetRecord) -> ScheduledDownload? {
         list.scheduler[number].flatMap { entry in
             let isArchive =
@@ -255,9 +255,9 @@ extension AssetCentre {
         return record.number
     }
 
-    /// Takes a download off the list. Nothing more is said about it.
+    /// Takes a download off the list, without any further report about it.
     ///
-    /// - Returns: false if its file is being renamed: it ends first.
+    /// - Returns: false if its file is being renamed: then the download must end first.
     func removeDownload(_ number: DownloadNumber) -> Bool {
         purposes[number] = nil
         guard let entry = list.scheduler[number] else { return true }
@@ -276,7 +276,7 @@ extension AssetCentre {
             return (AssetFiles.shortage(in: directory, needed: needed, reserve), AssetFiles.identity(of: directory))
         } then: { [self] found in
             if let failure = claim(found?.identity, of: directory, for: key) { return decide(.spaceRefused(key, ticket, failure)) }
-            // A disk that does not answer is the download's to wait for.
+            // If the disk does not answer, the download will wait for it.
             decide(.spaceChecked(key, ticket, missing: found?.missing ?? 0))
         }
     }
@@ -303,7 +303,7 @@ extension AssetCentre {
         }
     }
 
-    /// Tells how far an extraction is, as long as it runs.
+    /// Reports the progress of an extraction while it runs.
     private func watch(_ key: AssetKey, _ control: ExtractionControl) {
         Poller.shared.schedule(after: .milliseconds(100)) { [self] in
             guard extractions[key]?.control === control else { return }
@@ -339,7 +339,7 @@ extension AssetCentre {
     func remove(_ key: AssetKey, _ removal: AssetRemoval) {
         guard let record = updater[key]?.record else { return }
         let (directory, isDefault) = (record.directory, isDefaultDirectory(of: record))
-        // What is on a disk that is away is deleted later; an unregistration that leaves the data does not wait for it.
+        // Files on a disk that is away are deleted later. An unregistration that leaves the data does not wait for the disk.
         let waitsForDisk = !isDefault && (!record.isLeaving || record.deletesData)
         if let number = removal.download, archive(number, of: removal.folder, in: record) != nil, !removeDownload(number) {
             purposes[number] = .removal(key, removal)

@@ -5,12 +5,12 @@ internal import Glibc
 internal import PartFiles
 internal import Transport
 
-/// What is done on the disk for an asset. Every call blocks: use the pool. The directory of an asset may be hidden, because the default one
-/// is below $XDG_DATA_HOME.
+/// The disk operations for an asset. Every call blocks: use the pool. The directory of an asset may be hidden, because the default
+/// directory is below $XDG_DATA_HOME.
 enum AssetFiles {
     /// Whether an asset may lie in `directory`.
     ///
-    /// - Parameter isDefault: the folder is ours: it may be hidden, and is made if it is missing.
+    /// - Parameter isDefault: the service has chosen the folder: it may be hidden, and is made if it is missing.
     /// - Returns: the path without superfluous slashes and dots, the folder that a link from an earlier registration leads to, and the
     ///   identity of the directory.
     static func prepare(
@@ -32,7 +32,7 @@ enum AssetFiles {
         }
     }
 
-    /// The bytes by which the room in `directory` is too small. 0 also if the folder is missing: the download waits for it.
+    /// The bytes by which the room in `directory` is too small. 0 also if the folder is missing, because then the download waits for it.
     static func shortage(in directory: String, needed: ByteCount, _ reserve: DiskReserve) -> ByteCount {
         Destination.room(in: directory, allowHidden: true, reserve: reserve).map { needed -| $0 } ?? 0
     }
@@ -50,8 +50,8 @@ enum AssetFiles {
             isLost = archive < 0 && errno == ENOENT
             guard archive >= 0 || isLost else { throw DiskError("open the archive") }
         } catch {
-            // A folder of ours that is missing was deleted, with the archive. Another one may be on a disk that is away, and the archive
-            // with it: the next update unpacks it.
+            // A default directory that is missing was deleted together with the archive. Any other directory, with the archive, may be on a
+            // disk that is away: the next update unpacks the archive.
             return isDefault && error.code == ENOENT ? .archiveLost : .failed(error.failure(folder: directory))
         }
         if isLost { return .archiveLost }
@@ -85,20 +85,20 @@ enum AssetFiles {
     /// How a switch of the link ended.
     enum SwitchEnd: Sendable {
         case switched
-        /// The version is not there, or not whole. The link is as it was.
+        /// The version is missing or not whole. The link is unchanged.
         case lost
         case failed(DownloadFailure)
     }
 
-    /// Has the link lead to the version in `folder`, unless files of the version are missing. After a failure, the link leads where it led
-    /// before, as far as the disk allows.
+    /// Makes the link lead to the version in `folder`, unless files of the version are missing. After a failure, the link leads to its
+    /// former target, as far as the disk allows.
     ///
-    /// A version that the link leads to already is not counted: its app may be using it.
+    /// If the link leads to the version already, its files are not counted, because its app may be using the version.
     ///
     /// - Parameters:
-    ///   - size: what was unpacked; nil: unknown.
-    ///   - isRollback: no download can replace the version. So it may have more than was unpacked, such as a file that its app has written
-    ///     there, and a version of unknown size is taken as it is.
+    ///   - size: the size of the unpacked files; nil: unknown.
+    ///   - isRollback: no download can replace the version. So the version may have more than the unpacked files, such as a file that its
+    ///     app has written there. A version of unknown size is accepted as it is.
     ///   - isDefault: as for `presence`.
     static func switchLink(
         to folder: String, of size: FolderSize?, isRollback: Bool, in directory: String, isDefault: Bool
@@ -118,7 +118,7 @@ enum AssetFiles {
         }
     }
 
-    /// Whether the folder of a version still holds what was unpacked into it.
+    /// Whether the folder of a version still holds all files that were unpacked into it.
     private static func isWhole(
         _ folder: String, of size: FolderSize?, isRollback: Bool, in directory: String
     ) throws(DiskError) -> Bool {
@@ -129,10 +129,10 @@ enum AssetFiles {
         return found.map { isRollback ? $0.covers(size) : $0 == size } ?? false
     }
 
-    /// Deletes the archive of a version, what its extraction has left, and its folder unless that stays. Never a folder that the link
-    /// leads to.
+    /// Deletes the archive of a version, the leftovers of its extraction, and its folder unless `removal` keeps the folder. Never deletes a
+    /// folder that the link leads to.
     ///
-    /// - Returns: whether all of it is gone for good.
+    /// - Returns: whether all of these files are deleted, even after a power cut.
     static func remove(_ removal: AssetRemoval, in directory: String) -> Bool {
         guard AssetRecord.isFolder(removal.folder) else { return true }
         let parent: OpenFolder
@@ -151,16 +151,16 @@ enum AssetFiles {
         return true
     }
 
-    /// Deletes the link, these versions, and then the directory if it is empty; so the folder above it, if it is ours. All of
-    /// that is on disk then.
+    /// Deletes the link and these versions. Then, if the directory is the default directory and empty, deletes it, and the folder above
+    /// likewise. All deletions are on disk when the call returns.
     ///
-    /// - Returns: why something is still there, and whether nothing was deleted.
+    /// - Returns: the failure if a file or folder is left, and whether nothing was deleted.
     static func deleteData(
         _ folders: [String], in directory: String, isDefault: Bool
     ) -> (failure: DownloadFailure?, isUntouched: Bool) {
         do throws(DiskError) {
             let parent = try OpenFolder.open(directory, allowHidden: true)
-            // The link first: from now on nothing leads to the folders.
+            // Delete the link first, so that nothing leads to the folders any more.
             if case .success(let target?) = VersionLink.current(AssetRecord.link, directory: directory, allowHidden: true),
                 folders.contains(target)
             {
@@ -171,7 +171,7 @@ enum AssetFiles {
             }
         } catch {
             guard error.code == ENOENT, isDefault || folders.isEmpty else { return (Self.untouched(directory, error), true) }
-            // A folder of ours that is not there was deleted, perhaps by a process that did not live to flush that.
+            // A default directory that is missing was deleted, perhaps by a process that died before it flushed the deletion.
             return (isDefault ? removeEmpty(directory) : nil, false)
         }
         for folder in folders where !remove(AssetRemoval(folder: folder, keepsFolder: false), in: directory) {
@@ -180,7 +180,7 @@ enum AssetFiles {
         return (isDefault ? removeEmpty(directory) : nil, false)
     }
 
-    /// Deletes a default directory and the folder of its app, for good. One that is not empty stays.
+    /// Deletes a default directory and the folder of its app, and flushes the deletions. A folder that is not empty stays.
     private static func removeEmpty(_ directory: String) -> DownloadFailure? {
         var folder = directory
         for _ in 0..<2 {

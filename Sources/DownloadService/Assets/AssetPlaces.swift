@@ -9,9 +9,9 @@ internal import PartFiles
 /// The folders that assets have used, by identity. Symbolic links, `..` and bind mounts give one folder several paths, and two assets that
 /// switch one link would lead each other's apps to the wrong version.
 ///
-/// Device numbers may be others after a restart of the machine, so nobody saves this.
+/// Device numbers may differ after a restart of the machine, so the folders are not saved.
 struct AssetPlaces {
-    /// One folder has one place, whatever its path and its mount. A folder that was deleted may have left its place to a newer one.
+    /// A folder has one place, whatever its path and its mount. A newer folder may have the place of a deleted folder.
     private struct Place: Hashable {
         let device: UInt64
         let inode: UInt64
@@ -22,7 +22,7 @@ struct AssetPlaces {
 
     /// Notes that `key` uses `folder`.
     ///
-    /// - Returns: the other asset that uses it already. A folder with another birth time is another one.
+    /// - Returns: the other asset that uses `folder` already; nil: none. A folder with another birth time is another folder.
     mutating func claim(_ folder: FileIdentity, for key: AssetKey) -> AssetKey? {
         let place = Place(device: folder.device, inode: folder.inode)
         if let owner = owners[place], owner.key != key, owner.folder.isSameFile(as: folder) { return owner.key }
@@ -38,7 +38,7 @@ struct AssetPlaces {
 }
 
 extension AssetFiles {
-    /// What is left of an installed version.
+    /// How much is left of an installed version.
     enum Presence: Sendable {
         case whole
         /// The version is there, but the link does not lead to it.
@@ -48,9 +48,10 @@ extension AssetFiles {
         case unknown
     }
 
-    /// Looks whether the version in `folder` is there, and whether the link leads to it.
+    /// Checks whether the version in `folder` exists, and whether the link leads to it.
     ///
-    /// - Parameter isDefault: the directory is ours: if it is missing, somebody has deleted it. Another one may be on a disk that is away.
+    /// - Parameter isDefault: the service has chosen the directory: if it is missing, somebody has deleted it. Any other missing directory
+    ///   may be on a disk that is away.
     static func presence(of folder: String, in directory: String, isDefault: Bool) -> Presence {
         let parent: OpenFolder
         do throws(DiskError) { parent = try OpenFolder.open(directory, allowHidden: true) } catch {
@@ -65,13 +66,13 @@ extension AssetFiles {
         }
     }
 
-    /// nil: the folder is not there, or the disk does not say.
+    /// The identity of the folder; nil: the folder is missing, or the disk does not say.
     static func identity(of directory: String) -> FileIdentity? {
         guard let folder = try? OpenFolder.open(directory, allowHidden: true) else { return nil }
         return try? fileIdentity(of: folder.descriptor, boot: "")
     }
 
-    /// Whether a directory is certainly not there: it was deleted, or its disk is away.
+    /// Whether a directory is certainly missing: it was deleted, or its disk is away.
     static func isMissing(_ directory: String) -> Bool {
         do throws(DiskError) { _ = try OpenFolder.open(directory, allowHidden: true) } catch { return error.code == ENOENT }
         return false
@@ -99,7 +100,7 @@ extension AssetCentre {
         }
     }
 
-    /// The failure of an asset whose folder another asset uses by another path; nil: no other one does.
+    /// The failure of an asset whose folder another asset uses by another path; nil: no other asset uses the folder.
     func claim(_ identity: FileIdentity?, of directory: String, for key: AssetKey) -> DownloadFailure? {
         guard let identity, let other = places.claim(identity, for: key) else { return nil }
         return DownloadFailure(.alreadyExists, "The folder \(directory) is that of the asset \(other), by another path.")

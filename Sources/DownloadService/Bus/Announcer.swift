@@ -6,9 +6,9 @@ internal import EventLoop
 internal import Scheduling
 internal import TransferEngine
 
-/// Announces on the bus: progress within a budget, changed properties, and ends in the order of the contract. All signals but progress go
-/// through the journal, and so wait for the commit of the changes that they report. Progress reports nothing durable. While commits fail,
-/// changes of an object are merged into one signal.
+/// Announces on the bus: progress within a budget, changed properties, and ends in the order of the contract. All signals except `Progress`
+/// go through the journal, and so wait for the commit of the changes that they report. Progress reports nothing durable. While commits
+/// fail, changes of an object are merged into one signal.
 @BusActor final class Announcer: DownloadObserver {
     /// The shortest time between two `Progress` signals of a download.
     private static let progressInterval: Duration = .milliseconds(100)
@@ -20,7 +20,7 @@ internal import TransferEngine
     /// In a batch with more members than this, the states before an end are reported as seldom as other properties.
     private static let fewMembers: UInt32 = 16
 
-    /// With more unsent bytes than this, progress is held back, because progress can wait and must not lengthen our queue.
+    /// With more unsent bytes than this, `Progress` signals are held back, because they can wait and must not lengthen our queue.
     private static let mostUnsent = 1 << 20
 
     private let list: DownloadList
@@ -147,7 +147,8 @@ internal import TransferEngine
         announce(download)
     }
 
-    /// Keeps what `compare` needs. The properties are compared only when they are announced, because their values cost time.
+    /// Stores the data that `compare` needs. The properties are compared only when they are announced, because computing their values takes
+    /// time.
     private func note(_ change: Scheduler.Change, of download: ManagedDownload) {
         let isSameState = change.shownBefore == nil && change.before.state == download.state
         // A later announcement of the same transfer must not hold back its progress, so only the beginning counts.

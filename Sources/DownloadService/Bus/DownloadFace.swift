@@ -92,7 +92,8 @@ enum DownloadFace {
             guard object.download.state == .finished, let path = object.download.record.path else {
                 throw Refusal(.invalidState, "A download that is \(object.download.state.name) has no finished file.")
             }
-            // Another file may have the name by now (option `skip`, or moved there since). A sandboxed app must not read that file.
+            // Another file may have the name by now: an existing file (`if-exists` `skip`), or a file that was moved there later. A
+            // sandboxed app must not read that file.
             openFile(path, object.download.record.resume?.identity, isAny: reply.call.caller == .user, reply)
         },
     ]
@@ -195,10 +196,10 @@ enum DownloadFace {
 }
 
 extension ManagedDownload {
-    /// The folder of a caller's own file is unknown.
+    /// The folder to show. Empty for a caller's descriptor, whose folder is unknown.
     fileprivate var shownDirectory: String { record.isToDescriptor ? "" : record.directory }
 
-    /// Refuses a download whose record could not be read back: its unknown options, such as the checksum, would be ignored.
+    /// Refuses a download whose record could not be read back, because its lost options, such as the checksum, would be ignored.
     func refuseUnreadable() throws(Refusal) {
         if state.failure?.name == .storage {
             throw Refusal(.invalidState, "The download’s options could not be read back from the database; queue the download again.")

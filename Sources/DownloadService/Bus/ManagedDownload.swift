@@ -26,7 +26,7 @@ typealias FetchReply = Reply<(String, String)>
     var sources: [SourceProgress] = []
     /// The value of `sources` in the last `PropertiesChanged`.
     var toldSources: [SourceProgress] = []
-    /// How much of the archive has been read, 0.0–1.0; nil: none yet, or it is not being unpacked.
+    /// The share of the archive that has been read, 0.0–1.0; nil: nothing yet, or the archive is not being unpacked.
     var extracted: Double?
 
     /// The value of `received` in the last `Progress` or `ResumedAt`.
@@ -38,9 +38,10 @@ typealias FetchReply = Reply<(String, String)>
     var changedProperties: Set<String> = []
     /// The announced properties as last compared, while there is work on the download.
     var comparedValues: [Variant]?
-    /// Whether the state has changed since then; nil: nothing has.
+    /// Whether the state has changed since that comparison; nil: no change was noted since.
     var changesState: Bool?
-    /// Whether no signal has reported the download since it became active. If it ends before one does, only the end is reported.
+    /// Whether no signal has reported the download since it became active. If the download ends before any signal reports it, only the end
+    /// is reported.
     var isBrief = false
     var propertiesTold: ContinuousClock.Instant?
     var propertiesTimer: Poller.Token?
@@ -59,7 +60,7 @@ typealias FetchReply = Reply<(String, String)>
     /// Caches the property `Url` and the URL it was made from, because the property is compared often.
     private var shownUrl = (of: "", text: "")
 
-    /// The change before which this object shows the download; nil: the object shows the download as it is.
+    /// The change before which this object shows the download; nil: the object shows the download as it is now.
     private let past: Scheduler.Change?
 
     convenience init(_ entry: ScheduledDownload, in scheduler: Scheduler) { self.init(entry, nil, in: scheduler) }
@@ -68,7 +69,7 @@ typealias FetchReply = Reply<(String, String)>
     convenience init(_ download: ManagedDownload, before change: Scheduler.Change) {
         self.init(change.entry, change, in: download.scheduler)
         _ = download.redactedUrl
-        shownUrl = download.shownUrl  // useful unless the change is a fresh link
+        shownUrl = download.shownUrl  // valid unless the change is a fresh link
     }
 
     private init(_ entry: ScheduledDownload, _ past: Scheduler.Change?, in scheduler: Scheduler) {
@@ -97,7 +98,7 @@ typealias FetchReply = Reply<(String, String)>
     /// The complete size; nil while unknown. Before the end, the size that the caller expects counts as known.
     var total: ByteCount? { record.total ?? (state.hasEnded ? nil : record.options.size) }
 
-    /// What is known of each source, with its speed. Empty if the download has no mirrors.
+    /// The known facts about each source, with its speed. Empty if the download has no mirrors.
     var shownSources: [SourceProgress] {
         guard sources.isEmpty else { return sources }
         return record.knownSources.map { SourceProgress($0, speed: 0) }

@@ -68,7 +68,7 @@ internal import Scheduling
         return [String(BusName.managerPath.value.dropFirst(prefix.utf8.count).prefix { $0 != "/" })]
     }
 
-    /// The apps whose downloads with a token `caller` may see, as they are in paths.
+    /// The apps whose downloads with a token `caller` may see. The apps are written as in paths.
     private func tokenApps(for caller: CallerIdentity, limit: Int) -> [String] {
         guard let app = caller.app.map(ObjectPath.escape) else { return list.tokens.apps(limit) }
         return list.tokens.numbers(of: app) == nil ? [] : [app]

@@ -9,14 +9,14 @@ internal import Scheduling
 @BusActor protocol OwnerCall: Sendable {
     /// The well-known name that is called.
     var owner: String? { get }
-    /// Whose call it is.
+    /// The options of the download or asset: they name the app and its sandbox.
     var options: DownloadOptions { get }
     /// The name of the action, and its parameter as of now.
     var action: String { get }
     var parameter: Variant { get }
-    /// Whether a sandboxed owner that does not run may be started, as often as `OwnerStarts` allows.
+    /// Whether a sandboxed owner that does not run may be started. `OwnerStarts` limits how often.
     var startsSandboxed: Bool { get }
-    /// What has ended, for the log.
+    /// Names the download or asset in the log.
     var subject: String { get }
     /// Whether the call must still be made. Evaluated once, at its turn.
     func isWanted() -> Bool
@@ -27,8 +27,8 @@ internal import Scheduling
 /// Calls the owners of ended downloads and of assets that are ready: `org.freedesktop.Application.ActivateAction`. The call starts an owner
 /// that does not run.
 ///
-/// The scheduler, or the updater of assets, decides whether and when to call. At most `Limits.ownerCalls` calls are in flight, and one for
-/// each owner. So the owner of 10,000 downloads is called for one end after the other, and a hanging owner delays no other owner.
+/// The scheduler, or the updater of assets, decides whether and when to call. At most `Limits.ownerCalls` calls are in flight, and at most
+/// one for each owner. So the owner of 10,000 downloads is called for one end after the other, and a hanging owner delays no other owner.
 ///
 /// A sandboxed app must not be able to start itself at will, by a dead URL or at a chosen time (`not-before`). Only a download that brought
 /// a file starts the app, as often as `OwnerStarts` allows. Every other call reaches the app only while it runs.

@@ -2,7 +2,7 @@ internal import EventLoop
 internal import Extraction
 internal import Logging
 
-/// Says once, at the first archive, what confines the process that unpacks.
+/// Logs once, at the first archive, which restrictions confine the process that unpacks.
 @BusActor enum ConfinementLog {
     private static var told: Confinement?
 

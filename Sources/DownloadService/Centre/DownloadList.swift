@@ -12,8 +12,8 @@ internal import Scheduling
     let scheduler: Scheduler
     /// The XDG download folder.
     private let downloadFolder: String
-    /// The objects that know more than the scheduler: of running downloads, and of downloads with waiting calls or unsent signals. For
-    /// other downloads, an object is made when needed and then released.
+    /// The objects that know more than the scheduler: the objects of running downloads, and of downloads with waiting calls or unsent
+    /// signals. For other downloads, an object is made when needed and then released.
     private var downloads: [DownloadNumber: ManagedDownload] = [:]
     private(set) var batches = NumberTable<ManagedBatch>()
     private(set) var tokens = TokenTable()

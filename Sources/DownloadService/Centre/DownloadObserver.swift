@@ -14,7 +14,8 @@ internal import TransferEngine
     func toldWait(_ entry: ScheduledDownload)
     /// A transfer begins.
     func started(_ download: ManagedDownload)
-    /// The server answers with bytes from another offset. The object of the download still has the earlier bytes, and will forget them.
+    /// The server answers with bytes from another offset. The object of the download still counts the earlier bytes, and will reset the
+    /// count.
     func rewinds(_ download: ManagedDownload)
     /// The server has answered, and the scheduler has been told.
     func responded(_ download: ManagedDownload, _ facts: TransferFacts)
@@ -44,9 +45,9 @@ internal import TransferEngine
     func owed(_ toasts: [Scheduler.OwedToast])
     /// The actions of a turn have been performed.
     func decided()
-    /// A damaged database was set aside, or is gone since.
+    /// A damaged database was set aside, or a database that was set aside is gone.
     func setAsideChanged()
-    /// A commit has succeeded, after failed ones.
+    /// A commit has succeeded, after failed commits.
     func commitsSucceedAgain()
     /// A new version of an asset is installed, and its row is on disk.
     func ready(_ asset: AssetRecord)

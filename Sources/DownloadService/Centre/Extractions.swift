@@ -7,9 +7,9 @@ internal import Scheduling
 
 /// The extractions of downloads (option `extract`): at most two at a time on each disk, the others wait in their order.
 @BusActor final class Extractions {
-    /// Of the four threads of a disk for long work. The others verify and name further downloads.
+    /// The most extractions at a time on one disk, which has four threads for long work. The other threads verify and name downloads.
     private static let mostOnDisk = 2
-    /// The time between two looks at the progress.
+    /// The time between two checks of the progress.
     private static let interval: Duration = .milliseconds(250)
 
     private struct Extraction {
@@ -34,7 +34,8 @@ internal import Scheduling
 
     /// Stops an extraction.
     ///
-    /// - Returns: whether it does not run, for example because this process has not continued it yet. Otherwise `ended` follows.
+    /// - Returns: true if the extraction does not run, for example because this process has not continued it yet. Otherwise `ended`
+    ///   follows.
     func stop(_ number: DownloadNumber) -> Bool {
         waiting.removeAll { $0.number == number }
         guard let extraction = running.first(where: { $0.number == number }) else { return true }
@@ -127,7 +128,7 @@ extension Downloader {
             case .taken(let path): decide(.endingFailed(entry, DownloadFailure(.alreadyExists, "\(path) exists already.")))
             case .lost: decide(.partLost(entry))
             case .unsettled: nameAgain(entry, after: .seconds(2))
-            // Whether an earlier process has renamed the folder is known only when the folder above is back.
+            // Only when the folder above is back, it is known whether an earlier process has renamed the folder.
             case .failed(let error) where mayBeNamed && error.failure(folder: record.directory).wait != nil:
                 nameAgain(entry, after: .seconds(10))
             case .failed(let error): decide(.endingFailed(entry, error.failure(folder: record.directory)))

@@ -28,7 +28,7 @@ internal import Scheduling
     var nextNumber: DownloadNumber
     private let scheduler: Scheduler
     private let assets: AssetUpdater
-    /// Where a damaged database was set aside, at startup or since; empty: none was damaged.
+    /// The path where a damaged database was set aside, at startup or later; empty: no database was damaged.
     private(set) var setAside: String
     /// The result of salvaging a damaged database at startup.
     private(set) var salvaged = SalvageReport()
@@ -134,7 +134,7 @@ internal import Scheduling
     /// - Precondition: `number` has ended in memory.
     func holdsEnd(of number: DownloadNumber) -> Bool { !gate.isClear && !isFailing && gate.isWaiting(number) }
 
-    /// Answers a call that only reads. What it reads may contain an end that is not on disk yet: `holdsEnd`.
+    /// Answers a call that only reads. The answer may contain an end that is not on disk yet: `holdsEnd`.
     func answerRead(_ answer: Message?, holdingEnd: Bool) {
         guard let answer else { return }
         if holdingEnd { gate.postRead(answer) } else { send(answer) }
@@ -157,7 +157,7 @@ internal import Scheduling
         gate.write(step)
     }
 
-    /// Stops saving. The next start finds that work which ends later, such as the deletion of a part file, is done.
+    /// Stops saving. If work ends after this call, such as the deletion of a part file, the next start finds that the work is done.
     func end() { isEnded = true }
 
     private func commit() async {
@@ -264,7 +264,7 @@ extension Journal: CommitGateHost {
 }
 
 @BusActor protocol JournalObserver: AnyObject {
-    /// A damaged database was set aside, or is gone since.
+    /// A damaged database was set aside, or a database that was set aside is gone.
     func setAsideChanged()
     /// A commit has succeeded, the first since `gathers` or `isFull` was true.
     func commitsSucceedAgain()

@@ -64,7 +64,7 @@ public struct ServiceOptions: Sendable {
             if options.ifPending, await startByBusAtLogin(connection, folder, log) { return 0 }
             connection.hold()
             guard try connection.requestName(BusName.service) else {
-                // Another program has called the service since the login. It does what was pending.
+                // Another program has called the service since the login. The running service does the pending work.
                 if options.ifPending { return 0 }
                 log.error("another todokud runs on this bus already")
                 return 2

@@ -5,9 +5,10 @@ internal import EventLoop
 internal import Glibc
 internal import Logging
 
-/// Starts of the service by the session bus. Where systemd runs the session, the service is then the unit whose settings bind it.
+/// Starts the service by the session bus. Where systemd runs the session, the service then runs as a unit with the restrictions of that
+/// unit.
 extension Service {
-    /// The bus may have to start the service, and the service may have to read in a long list.
+    /// How long to wait: the bus may have to start the service, and the service may have to read a long list.
     private static let startPatience: Duration = .seconds(60)
     private static let systemd = "org.freedesktop.systemd1"
 
@@ -27,14 +28,14 @@ extension Service {
 
     /// At login, has the bus start the service if systemd runs the session.
     ///
-    /// - Returns: false if nobody has started it, so that this process must be the service.
+    /// - Returns: false if the bus has not started the service, so that this process must be the service.
     static func startByBusAtLogin(_ connection: Connection, _ folder: String, _ log: Logger) async -> Bool {
         let isThere = try? await connection.call(
             BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, systemd, timeout: startPatience)
         guard isThere == true else { return false }
         noteLogin(in: folder)
         do throws(DBusError) {
-            // A service that ran before takes no note.
+            // A service that ran before does not read the note.
             if try await start(connection) == alreadyRunning { _ = takeLogin(in: folder) }
             return true
         } catch {
@@ -52,7 +53,7 @@ extension Service {
             BusDaemon.startServiceByName, on: BusDaemon.name, at: BusDaemon.path, (BusName.service, 0), timeout: startPatience)
     }
 
-    /// Tells the next process in this folder that somebody has logged in, because the bus cannot pass that on.
+    /// Leaves a note for the next process in this folder that somebody has logged in, because the bus cannot pass on this fact.
     private static func noteLogin(in folder: String) {
         let descriptor = open("\(folder)/login", O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
         if descriptor >= 0 { Glibc.close(descriptor) }

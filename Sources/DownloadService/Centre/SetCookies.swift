@@ -18,7 +18,7 @@ struct SetCookies {
 
     mutating func forget(_ number: DownloadNumber) { lines[number] = nil }
 
-    /// A fresh link, or fresh cookies, begin anew.
+    /// Forgets the cookies after a fresh link or fresh cookies.
     mutating func changed(_ change: Scheduler.Change) {
         guard !lines.isEmpty else { return }
         let (before, after) = (change.before, change.entry.record)

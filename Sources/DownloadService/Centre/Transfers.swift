@@ -76,7 +76,7 @@ extension Downloader {
         request.username = options.username
         request.password = options.password
         request.proxy = options.proxy?.choice
-        // The row may be older than today's rules, or may not be ours.
+        // An older version may have written the row under other rules, or another program may have changed it.
         request.fileName = options.fileName.flatMap { FileName.isBare($0) ? $0 : FileName.safe($0) }
         (request.knownName, request.knownType) = (record.fileName, record.mediaType)
         request.expectedSize = options.size
@@ -113,8 +113,8 @@ extension Downloader {
         engine.start(request, on: disk)
     }
 
-    /// The URL and the mirrors; empty if there are no mirrors. A mirror that cannot be read was checked when it was added: only a damaged
-    /// database has it.
+    /// The URL and the mirrors; empty if there are no mirrors. Every mirror was checked when it was added: only a damaged database has a
+    /// mirror that cannot be read.
     private func sources(of record: DownloadRecord, _ url: DownloadURL) -> [TransferSource] {
         let mirrors = record.mirrors
         return record.knownSources.enumerated().compactMap { place, source in
@@ -264,7 +264,7 @@ extension Downloader {
         }
     }
 
-    /// Where the bytes come from, as the finished file tells it; nil: it must not tell.
+    /// The URL to store with the finished file as its origin; nil: the download is private, so no origin is stored.
     private func origin(of record: DownloadRecord) -> String? {
         record.options.isPrivate ? nil : list.peek(record.number)?.redactedUrl ?? redacted(record.url)
     }
@@ -278,7 +278,7 @@ extension Downloader {
         let watch = watchEnding(of: entry)
         DiskPool.shared.perform(at: .path(record.directory), takesLong: true) {
             CrashMarks.working(on: record.number.value) {
-                // Taken before the file has a name under which other programs may write it.
+                // Take the stamp before the file has a name under which other programs may write to it.
                 let stamp = record.stamp(at: "\(record.directory)/\(part)")
                 let outcome = Commit.commit(
                     directory: record.directory, partName: part, identity: identity, name: record.finalName,

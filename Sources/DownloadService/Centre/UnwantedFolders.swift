@@ -8,7 +8,7 @@ struct UnwantedFolder: Sendable {
     let identity: FileIdentity?
 }
 
-/// The unpacked folders of removed downloads, until the disk takes them away from their names.
+/// The unpacked folders of removed downloads, until they are renamed to their provisional names.
 ///
 /// A row (`StoreChange.sweep`) stays until a folder is deleted, so the next process finishes an interrupted deletion. The call is answered
 /// earlier: as soon as the folder has lost its name, because a large folder takes minutes to delete.
@@ -31,7 +31,7 @@ struct UnwantedFolder: Sendable {
 
     /// Call once `number` is removed from the list.
     ///
-    /// - Parameter reply: called once: when the folder has lost its name, when it is clear that it is not deleted, or after
+    /// - Parameter reply: called once: when the folder has lost its name, when it is clear that the folder will not be deleted, or after
     ///   `DiskPatience.file`.
     func delete(
         _ folder: UnwantedFolder, of number: DownloadNumber, in directory: String, _ events: any EventSink,

@@ -46,7 +46,7 @@ internal import TransferEngine
         }
     }
 
-    /// Whether a call of `Activate`, which names no download, can come from the toast of this download. Its file is not opened yet.
+    /// Whether a call of `Activate`, which names no download, can come from the toast of this download, whose file is not opened yet.
     private func isAnswered(_ number: DownloadNumber, _ now: WallTime) -> Bool {
         guard let record = list.scheduler[number]?.record, let end = record.endedAt, end < begun, end > now + (.zero - Self.freshFor)
         else { return false }

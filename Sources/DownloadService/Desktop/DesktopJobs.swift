@@ -7,11 +7,11 @@ internal import Localization
 internal import Logging
 internal import Scheduling
 
-/// Decides which downloads KDE shows as jobs: long downloads, with a batch as one job. The buttons of a job pause, resume and cancel.
+/// Decides which downloads KDE shows as jobs: downloads that take long. A batch is one job. The buttons of a job pause, resume and cancel.
 ///
 /// A download without a progress toast has no job either. Its app is in front and shows the progress itself, or has asked for quiet.
 @BusActor final class DesktopJobs: DownloadObserver {
-    /// Downloads that end before this get no job. Plasma holds a job back for half a second more.
+    /// A download that ends within this time gets no job. Plasma delays a job for another half second.
     private static let delay: Duration = .milliseconds(1500)
     private static let interval: Duration = .milliseconds(500)
     /// How long the job of a download that does not run stays: the user can resume the download there.

@@ -20,7 +20,7 @@ internal import Scheduling
     private var looked: ContinuousClock.Instant?
     private var timer: Poller.Token?
     private var shown: Set<DesktopID?> = []
-    /// Icons whose progress has been shown by downloads, not by bytes. They stay with downloads, so that the progress does not jump.
+    /// Icons whose progress has been shown by downloads, not by bytes. They keep counting by downloads, so that the progress does not jump.
     private var countedByDownloads: Set<String> = []
 
     init(list: DownloadList, session: Connection) { (self.list, self.session) = (list, session) }
@@ -62,7 +62,7 @@ internal import Scheduling
         guard entries.hasDock else { return }
         looked = .now
         let icons = list.scheduler.icons
-        // Marked icons keep their mark. Others get one if there is room.
+        // Marked icons keep their marks. Other icons get a mark if there is room.
         shown = shown.filter { icons[$0] != nil }
         if shown.count < Limits.dockIcons {
             shown.formUnion(icons.keys.lazy.filter { [shown] icon in !shown.contains(icon) }.prefix(Limits.dockIcons - shown.count))

@@ -50,11 +50,11 @@ internal import TransferEngine
     private var shown: [DownloadNumber: (toast: EndToast, timer: Poller.Token?)] = [:]
     /// The toasts on screen that keep the service running. Clicks on older toasts are answered while the service runs for another reason.
     private var keeping: Set<DownloadNumber> = [] { didSet { weigh() } }
-    /// The toasts that the notifier has neither shown nor refused yet, in order. They keep the service running too. `owed`: the toast of an
-    /// outcome is owed until it is shown or refused.
+    /// The toasts that the notifier has neither shown nor refused yet, in order. These toasts keep the service running, too. `owed`: the
+    /// toast of an outcome is owed until it is shown or refused.
     private var handed: [DownloadNumber: [(toast: EndToast, owed: Scheduler.OwedToast?)]] = [:] { didSet { weigh() } }
     private let lasting: LastingToasts
-    /// The toasts that the desktop has taken over, as far as known.
+    /// The toasts that the desktop is known to have taken over.
     private var bequeathed: Set<DownloadNumber> = []
     private var delayed: [DownloadNumber: Delayed] = [:] { didSet { weigh() } }
     /// The downloads that wait for their user, with the number of the toast that says so. All downloads of the user, or of one sandboxed
@@ -63,7 +63,7 @@ internal import TransferEngine
     /// How many downloads each of these toasts is for.
     private var waiters: [DownloadNumber: Int] = [:]
     private let hold: IdleExit.Hold
-    /// Called once the desktop has answered for all toasts offered at the end, or after `moment`.
+    /// Called once the desktop has answered about all toasts that the ending service has offered, or after `moment`.
     private var handedOn: (() -> Void)?
     private let list: DownloadList
     private let events: any EventSink
@@ -97,7 +97,7 @@ internal import TransferEngine
         notifier.use(texts)
     }
 
-    /// Keeps the service running while a toast can be clicked, is delayed, or is on its way to the screen.
+    /// Keeps the service running while a toast can be clicked, is delayed, or is being passed to the notification server.
     private func weigh() { hold.isHeld = !keeping.isEmpty || !handed.isEmpty || !delayed.isEmpty }
 
     /// The option `notify` of a batch overrides those of its members.
@@ -172,7 +172,7 @@ internal import TransferEngine
         if count == 1 { notifier.withdraw(toast) }
     }
 
-    /// Withdraws a toast that is on screen, on its way there, or delayed.
+    /// Withdraws a toast that is on screen, is being passed to the notification server, or is delayed.
     private func withdraw(_ number: DownloadNumber) {
         if let waiting = delayed.removeValue(forKey: number) { Poller.shared.cancel(waiting.timer) }
         if shown[number] != nil || handed[number] != nil { notifier.withdraw(number) }
@@ -184,7 +184,7 @@ internal import TransferEngine
     }
 
     func changed(_ change: Scheduler.Change) {
-        // The toast of an end is no longer true once the download has been restarted.
+        // The toast of an end is wrong once the download has been restarted.
         let entry = change.entry
         if (change.before.state == .extracting) != (entry.state == .extracting) { progress.changedStage(entry) }
         guard change.before.state.hasEnded, !entry.state.hasEnded else { return }
@@ -231,7 +231,7 @@ internal import TransferEngine
         if let end, end.owed == batch.owedToast { show(end, after: end.delay) }
     }
 
-    /// Shows the one toast of a batch: that its files have arrived, or that none has.
+    /// Shows the one toast of a batch, which says that its files have arrived, or that no file has.
     private func show(_ end: BatchEnd, after delay: Duration) {
         let (record, outcomes) = (end.record, end.outcomes)
         let hasFailed = outcomes.finished == 0
@@ -298,7 +298,7 @@ internal import TransferEngine
     }
 
     func removed(_ entry: ScheduledDownload) {
-        // A private download leaves the list by itself, perhaps before its delayed toast.
+        // A private download leaves the list by itself, perhaps before its delayed toast is shown.
         let late = entry.record.options.isPrivate && entry.record.endedAt != nil ? delayed[entry.number] : nil
         if late != nil { progress.ended(entry.number) } else { removed(entry.number) }
     }
@@ -395,7 +395,7 @@ internal import TransferEngine
         for number in keeping.sorted() { bequeath(number) }
     }
 
-    /// Takes progress toasts away, and waits for the answer about the toast in flight.
+    /// Closes progress toasts, and waits for the answer about the toast in flight.
     func shutDown(then: @escaping @BusActor @Sendable () -> Void) { notifier.shutDown(finished: then) }
 
     private func endHandingOn() {

@@ -129,7 +129,7 @@ internal import TransferEngine
             for folder in missing { saw(folder, .failure(.silentFolder(folder.text))) }
         }
 
-        /// Calls `then` once. Releases the closure, because that of a batch retains this request and all items.
+        /// Calls `then` once. Releases the closure, because the closure of a batch retains this request and all items.
         fileprivate func proceed() {
             let proceed = then
             (prepare, then) = (nil, { _ in })
@@ -167,8 +167,8 @@ internal import TransferEngine
     private var waiting = 0
     /// The downloads and bytes in the waiting requests of each sandboxed app.
     private var waitingOf: [String: (count: Int, bytes: Int)] = [:]
-    /// The requests that wait for the check of a folder: `asked` came before the check began, `gathered` after. `makes`: a gathered request
-    /// wants the folder created.
+    /// The requests that wait for the check of a folder: requests in `asked` came before the check began, requests in `gathered` later.
+    /// `makes`: a gathered request wants the folder created.
     private var looking: [ByteText: (asked: [Request], gathered: [Request], makes: Bool)] = [:]
     private var timer: Poller.Token?
     /// Batches whose items are being read, in the order of the calls.
@@ -400,7 +400,8 @@ internal import TransferEngine
         armTimer()
     }
 
-    /// Arms the one timer of all queues for the earliest deadline of a first request. That request may be gone when the timer fires.
+    /// Arms the one timer of all queues for the earliest deadline of a first request. That request may have left its queue when the timer
+    /// fires.
     private func armTimer() {
         guard timer == nil, let next = queues.values.lazy.compactMap({ $0.first?.dueAt }).min() else { return }
         timer = Poller.shared.schedule(at: next) { [self] in
@@ -461,7 +462,7 @@ internal import TransferEngine
         }
     }
 
-    /// Whether a repeated call passes a descriptor of the file that `entry` writes, or wrote, into; true also if neither has a descriptor.
+    /// Whether a repeated call passes a descriptor of the file into which `entry` writes, or wrote. True also if neither has a descriptor.
     private func isSameFile(_ entry: ScheduledDownload, _ ask: Ask) -> Bool {
         guard let descriptor = ask.descriptor else { return !entry.record.isToDescriptor }
         guard entry.record.isToDescriptor, let asked = descriptor.identity,

@@ -38,7 +38,7 @@ internal import Scheduling
     /// Reads one item.
     ///
     /// - Returns: true when no item was left.
-    /// - Throws: a `Refusal` if the item is wrong, a `DBusError` if the message is.
+    /// - Throws: a `Refusal` if the item is wrong; a `DBusError` if the message is malformed.
     func readNext() throws -> Bool {
         guard let (text, own) = try next?() else {
             next = nil
@@ -150,7 +150,7 @@ internal import Scheduling
         return true
     }
 
-    /// The batch that an earlier, identical call added; nil: none did.
+    /// The batch that an earlier, identical call added; nil: no identical call was made.
     ///
     /// - Throws: `AlreadyExists` if a token names another request.
     func batchHeld() throws(Refusal) -> ManagedBatch? {
@@ -180,7 +180,8 @@ private struct TokenComparison {
     let generation: UInt64
     /// The number of compared items.
     private(set) var compared = 0
-    /// The index of the first item whose token is taken; or of the first item that shows that no identical call was made before.
+    /// The index of the first item whose token is taken. If an item shows that no identical call was made before, the index of that item
+    /// instead.
     private(set) var taken: Int?
     private var held: ManagedBatch?
     private var isRepetition = true

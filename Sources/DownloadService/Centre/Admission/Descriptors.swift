@@ -50,8 +50,8 @@ internal import TransferEngine
         if let count = counts[holder] { counts[holder] = count > 1 ? count - 1 : nil }
     }
 
-    /// - Throws: `LimitExceeded` if `descriptor` is of a memory file, and `holder` or all holders together have as many of those as they
-    ///   may.
+    /// - Throws: `LimitExceeded` if `descriptor` is of a memory file, and `holder`, or all holders together, have as many memory files as
+    ///   they may.
     func checkMemory(_ descriptor: HeldDescriptor, for holder: String) throws(Refusal) {
         guard descriptor.isInMemory else { return }
         let inMemory = held.values.filter(\.descriptor.isInMemory)

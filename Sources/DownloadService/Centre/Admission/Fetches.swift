@@ -62,7 +62,7 @@ extension Downloader {
         copy.validators = list.download(entry.number)?.validators
         copy.mediaType = entry.record.mediaType
         copy.checksum = entry.record.options.checksum ?? copy.checksum
-        // The bytes are equal, so both prove them.
+        // The bytes are equal, so the proof of either copy counts.
         let proofs = [copy.proof, entry.record.proofOfVerification]
         copy.proof = FileProof.allCases.first { proofs.contains($0) }
         return copy

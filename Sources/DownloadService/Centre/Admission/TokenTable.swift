@@ -52,7 +52,7 @@ struct TokenTable {
         apps.remove(record.number, at: ObjectPath.escape(record.options.app))
     }
 
-    /// At most `limit` apps that have downloads with a token, as they are in paths.
+    /// At most `limit` apps that have downloads with a token. The apps are written as in paths.
     func apps(_ limit: Int) -> [String] { apps.keys.prefix(limit).sorted() }
 
     /// The downloads with a token of `app`, which is written as in paths; nil if none exists.

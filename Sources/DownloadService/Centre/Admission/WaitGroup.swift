@@ -101,7 +101,7 @@ internal import Scheduling
 }
 
 extension DownloadFilter {
-    /// Whether the filter matches `download` by the keys whose answer never changes.
+    /// Whether the filter matches `download` by the keys whose values never change.
     @BusActor func matchesEver(_ download: ManagedDownload) -> Bool {
         if let app, app != download.record.options.app { return false }
         if let tag, tag != download.record.options.tag { return false }
@@ -109,8 +109,8 @@ extension DownloadFilter {
         return true
     }
 
-    /// False if the entry alone shows that `matches` is false. So no object is made, and no wait is computed, for each of 100,000
-    /// downloads.
+    /// False if the entry alone shows that `matches` is false. This check avoids an object and the computation of a wait for each of
+    /// 100,000 downloads.
     @BusActor func mayMatch(_ entry: ScheduledDownload, in scheduler: Scheduler) -> Bool {
         guard let states, !scheduler.hasPass else { return true }
         switch entry.state {

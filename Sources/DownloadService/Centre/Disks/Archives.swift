@@ -4,10 +4,11 @@ internal import Glibc
 internal import PartFiles
 internal import Transport
 
-/// What is done on the disk for the option `extract`. Every call blocks: use the pool.
+/// The disk operations of the option `extract`. Every call blocks: use the pool.
 ///
-/// The archive is the part file of its download. It is unpacked into a hidden folder beside it, which gets its final name when it is whole.
-/// The archive stays until the end of the download is on disk, so that an interrupted extraction continues without the network.
+/// The archive is the part file of its download. The archive is unpacked into a hidden folder beside it. The folder gets its final name
+/// when it is whole. The archive stays until the end of the download is on disk, so that an interrupted extraction continues without the
+/// network.
 enum Archives {
     /// How an extraction ended.
     enum End: Sendable {
@@ -48,8 +49,8 @@ enum Archives {
             allowHidden: allowHidden, decode: iconvDecoder)
         var result = Unpacking.run(request, control)
         if case .failure(.taken) = result {
-            // Only this download uses the provisional name. So the folder is of an archive that was lost and downloaded again, or its
-            // journal was lost. If it cannot be deleted, the second run says that it is in the way.
+            // Only this download uses the provisional name. So the folder comes from an archive that was lost and downloaded again, or its
+            // journal was lost. If the folder cannot be deleted, the second run reports that it is in the way.
             _ = discard(directory: record.directory, part: part, control)
             result = Unpacking.run(request, control)
         }
@@ -72,7 +73,7 @@ enum Archives {
         }
     }
 
-    /// Tells the archive from any other that has had the same part file: inode, birth, and the time of the last write.
+    /// Distinguishes the archive from any other archive that has had the same part file, by inode, birth time, and time of the last write.
     private static func fingerprint(_ status: stat, _ identity: FileIdentity) -> [UInt8] {
         let stamp = status.stamp(boot: "")
         return Array("\(stamp.identity.inode) \(identity.born ?? 0) \(stamp.modified)".utf8)
@@ -85,9 +86,9 @@ enum Archives {
             folder(part), as: name, directory: record.directory, policy: record.options.ifExists, allowHidden: allowHidden)
     }
 
-    /// Deletes what an extraction of the part file `part` has left.
+    /// Deletes everything that an extraction of the part file `part` has left.
     ///
-    /// - Returns: whether nothing of it is left, even after a power cut.
+    /// - Returns: whether nothing is left, even after a power cut.
     static func discard(directory: String, part: String, _ control: ExtractionControl = ExtractionControl()) -> Bool {
         let name = folder(part)
         guard Unpacking.forget(directory: directory, name: name),
@@ -99,14 +100,14 @@ enum Archives {
 
     /// How `takeBack` ended.
     struct TakeBack: Sendable {
-        /// What the caller is told.
+        /// The answer to the caller.
         var answer: Result<Void, Refusal>
-        /// Whether `discard` may follow. Otherwise a folder of somebody else has the provisional name.
+        /// Whether `discard` may follow. If false, a folder that Todoku did not unpack has the provisional name.
         var mayDiscard = true
     }
 
-    /// Takes the unpacked folder of a removed download away from its name, if it is still the one that the download ended with. `discard`
-    /// deletes it then.
+    /// Renames the unpacked folder of a removed download to its provisional name, if it is still the folder with which the download ended.
+    /// `discard` then deletes the folder.
     static func takeBack(_ folder: UnwantedFolder, directory: String, part: String) -> TakeBack {
         let path = folder.path
         func refuse(_ name: ErrorName, _ words: String) -> TakeBack { TakeBack(answer: .failure(Refusal(name, words))) }
