@@ -84,8 +84,8 @@ final class Attempt: BodySink {
                 segment.liveness.count(count)
                 let taken = UnsafeRawBufferPointer(rebasing: fresh.prefix(count))
                 if segment.exceedsPiece(count) {
-                    segment.transfer.distrust()
-                    verdict = .restart
+                    segment.forgetBody()
+                    verdict = segment.transfer.verdictOfSurplus(in: segment)
                     return .abort
                 }
                 if let failure = decoder == nil ? segment.take(taken) : decode(taken) {

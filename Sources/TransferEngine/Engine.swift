@@ -368,7 +368,10 @@ public actor Engine {
         if error == nil, attempt.head.isAlone { exchange.lookBehindHead() }
         if exchange.needsNewConnection(error, heardAnswer: attempt.verdict != .undecided, closes: attempt.head.endsConnection) {
             staging?.flush()
-            if error == nil, attempt.verdict == .body { distrust(transfer, keeping: segment) }
+            if error == nil, attempt.verdict == .body {
+                segment.forgetBody()
+                distrust(transfer, keeping: segment)
+            }
             segment.endExchange()
             guard exchange.hasAsked else { return fetch(segment, isFresh: true) }
             // A request has gone out already, so its repetition is another request, which needs a permit.

@@ -73,6 +73,9 @@ extension Engine {
                 failure = mismatch
             } else if times >= (culprit == nil ? PieceLedger.mostFailures : 2) {
                 return conclude(transfer, .failed(mismatch))
+            } else if times >= 2 {
+                // Several have written the piece again: one alone fetches it now, and answers for it.
+                transfer.mostSegmentsNow = 1
             }
         }
         transfer.disownBytes()
@@ -81,9 +84,16 @@ extension Engine {
             guard transfer.nextSource() != nil else { return conclude(transfer, .failed(failure)) }
             leaveWrongSources(of: transfer, failure)
         }
+        if transfer.mostSegmentsNow == 1 { keepOne(of: transfer) }
         guard isWaiting, let segment = transfer.segments.first, segment.exchange == nil, !segment.awaitsPermit else { return }
         transfer.isFurtherPiece = true
         goOn(segment)
+    }
+
+    /// Ends all segments but one.
+    private func keepOne(of transfer: Transfer) {
+        let kept = transfer.segments.first(where: \.isReceiving) ?? transfer.segments.first
+        for other in transfer.segments where other !== kept { drop(other) }
     }
 
     /// Ends the requests to sources that have sent wrong bytes. One segment continues at another source.

@@ -22,9 +22,10 @@ extension Engine {
 
     func fail(_ segment: Segment, _ failure: DownloadFailure) { fail(segment, failure, by: segment.id) }
 
-    /// A body was refused, or does not meet the options. Its bytes may be in the file, so another source is asked for the whole file.
+    /// A body was refused, or does not meet the options. Its bytes are missing again, and another source is asked for the whole file.
     func failWhole(_ segment: Segment, _ failure: DownloadFailure) {
         let transfer = segment.transfer
+        segment.forgetBody()
         guard transfer.hasMirrors, transfer.diskFailure == nil, let fault = SourceFault(failure) else {
             return conclude(transfer, .failed(failure), by: segment.id)
         }
@@ -35,12 +36,15 @@ extension Engine {
     /// The response to one of several requests brings none of the requested bytes. The other requests continue.
     func decline(_ segment: Segment, _ failure: DownloadFailure?, _ fault: SourceFault?) {
         let (transfer, source) = (segment.transfer, segment.source)
-        source.takesRanges = false
-        guard transfer.isDivided(besides: segment) else { return restart(segment) }
-        // Another segment may still receive bytes from this source.
-        if transfer.hasMirrors, !transfer.segments.contains(where: { $0 !== segment && $0.source === source && $0.isReceiving }) {
-            (source.left, source.failure) = (fault, failure)
+        let goesOn = transfer.segments.contains { $0 !== segment && $0.source === source && $0.isReceiving }
+        if goesOn, fault == .httpStatus {
+            // A refusal of one more request says nothing about ranges: the accepted requests take over from each other.
+            transfer.mostSegmentsNow = max(1, transfer.segments.count -| 1)
+        } else {
+            source.takesRanges = false
         }
+        guard transfer.isDivided(besides: segment) else { return restart(segment) }
+        if transfer.hasMirrors, !goesOn { (source.left, source.failure) = (fault, failure) }
         drop(segment, failure)
     }
 

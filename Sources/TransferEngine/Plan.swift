@@ -20,6 +20,8 @@ extension Transfer {
     /// A stretch that ends within this many seconds is not divided, because the bytes in flight that a cut response loses cost more than
     /// the division saves.
     static let shortStretch = 2.0
+    /// A small rest is taken over from a segment if another connection is, or was, so many times faster.
+    static let muchFaster = 8.0
     /// A segment that receives nothing for this long loses its whole stretch to another segment that has no stretch.
     static let takeOverAfter: Duration = .seconds(3)
     /// After this many lost connections in a row, no segment is added.
@@ -130,7 +132,10 @@ extension Transfer {
         let front = count * speed / (speed + usual * Double(waiting))
         let part = ByteCount(clamping: (count - front) / Double(waiting))
         let isLong = count > Self.longStretch * max(speed, 0.001)
-        return part < (isLong ? Self.leastSlowPart : Self.leastPart) ? nil : rest.last(part)
+        if part >= (isLong ? Self.leastSlowPart : Self.leastPart) { return rest.last(part) }
+        // The end of a file must not wait for a trickle. `other` keeps the bytes that it brings until the response to the request comes.
+        guard isLong, max(usual, lastSpeed ?? 0) > Self.muchFaster * speed else { return nil }
+        return rest.last(ByteCount(clamping: count - Self.shortStretch * speed))
     }
 
     // MARK: Segments
@@ -156,7 +161,9 @@ extension Transfer {
     private var isAutomatic: Bool { request.connections == 0 }
 
     /// How many connections the transfer should have.
-    private var wantedConnections: Int { isAutomatic ? trial.target : min(Int(clamping: request.connections), Self.mostConnections) }
+    private var wantedConnections: Int {
+        min(isAutomatic ? trial.target : min(Int(clamping: request.connections), Self.mostConnections), mostSegmentsNow)
+    }
 
     /// The segment to end now, because a further connection has gained nothing; nil: none.
     var surplusSegment: Segment? {

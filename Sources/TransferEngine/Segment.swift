@@ -97,7 +97,12 @@ final class Segment {
     }
 
     /// Gives up the stretch: other segments may fetch its bytes.
-    private func release() { (end, began, isBounded) = (nil, nil, false) }
+    private func release() {
+        if let began, taken > bodyStart {
+            transfer.lastSpeed = Double(taken -| bodyStart) / max((SuspendingClock.now - began) / .seconds(1), 0.001)
+        }
+        (end, began, isBounded) = (nil, nil, false)
+    }
 
     /// Back to the URL of the source.
     func startOver() {
@@ -243,7 +248,7 @@ final class Segment {
     func mayConnect(to address: String, for attempt: Attempt) -> Bool {
         if attempt.isProxied { return true }
         if request.refusesPrivate { return !isPrivateAddress(address) && !isOwnAddress(address) }
-        return source.isFirstPrivate != false || !isPrivateAddress(address)
+        return isFirstPrivate != false || !isPrivateAddress(address)
     }
 
     /// A public server may not redirect us into a private network; the caller itself may name a private host. Called before each request,
@@ -251,7 +256,7 @@ final class Segment {
     func mayTalk(to address: String, for attempt: Attempt) -> Bool {
         guard attempt.isProxied || !request.refusesPrivate || !isPrivateAddress(address) && !isOwnAddress(address) else { return false }
         let isPrivate = attempt.isProxied ? attempt.url.isHostLiteralPrivate : isPrivateAddress(address)
-        guard let isFirstPrivate = source.isFirstPrivate else {
+        guard let isFirstPrivate else {
             source.isFirstPrivate = isPrivate
             return true
         }
@@ -261,6 +266,12 @@ final class Segment {
     /// Whether a redirect to `url` keeps the protection of the bytes: the encrypted connection, or a checksum.
     func mayFollow(to url: DownloadURL) -> Bool {
         self.url.scheme != "https" || url.scheme == "https" || request.hasChecksum || request.allowsDowngrade
+    }
+
+    /// Whether the URL of the source leads to a private address; nil: that is not known yet, and may be so. A source that a response has
+    /// named counts as the URL of the download does.
+    private var isFirstPrivate: Bool? {
+        source.isFirstPrivate ?? (source.isFound ? transfer.sources[0].isFirstPrivate ?? false : nil)
     }
 
     func requestGoesOut() {
@@ -295,6 +306,15 @@ final class Segment {
 
     /// Whether `count` more bytes exceed the piece in the response's `Content-Range`. Such a response proves nothing.
     func exceedsPiece(_ count: Int) -> Bool { pieceEnd.map { taken +| ByteCount(count) > $0 } ?? false }
+
+    /// The response has turned out to lie: the bytes that it has brought are missing again.
+    func forgetBody() {
+        transfer.staging.flush()
+        guard began != nil, transfer.diskFailure == nil, place > bodyStart else { return }
+        // Bytes of a candidate are dropped with it.
+        if transfer.candidate == nil { transfer.forget(bodyStart..<place) }
+        place = bodyStart
+    }
 
     /// Takes body bytes. Returns why the transfer must end, if it must.
     func take(_ bytes: UnsafeRawBufferPointer) -> DownloadFailure? {

@@ -7,6 +7,8 @@ final class Source {
     let url: DownloadURL
     /// The index of the mirror, as in `DownloadOptions.mirrors`; nil: the URL of the download.
     let mirror: UInt32?
+    /// Whether a response has named it, in this transfer or an earlier one.
+    let isFound: Bool
     /// The bytes of the file that the source has brought, in earlier transfers too.
     var received: ByteCount
     /// Why the source is no longer used; nil: it may be used.
@@ -27,7 +29,8 @@ final class Source {
     private var receivedAtTick: ByteCount
 
     init(_ source: TransferSource) {
-        (url, mirror, received, receivedAtTick) = (source.url, source.mirror, source.received, source.received)
+        (url, mirror, isFound) = (source.url, source.mirror, source.isFound)
+        (received, receivedAtTick) = (source.received, source.received)
         if source.hasWrongBytes { (left, isSpent) = (.wrongBytes, true) }
     }
 
@@ -63,9 +66,7 @@ extension Transfer {
                 foundMirrorBytes +| url.text.utf8.count <= Limits.foundMirrorBytes
             else { continue }
             foundMirrorBytes +|= url.text.utf8.count
-            let source = Source(TransferSource(url, mirror: nextMirror))
-            source.isFirstPrivate = segment.source.isFirstPrivate ?? false
-            sources.append(source)
+            sources.append(Source(TransferSource(url, mirror: nextMirror, isFound: true)))
             found.append(url.text)
             nextMirror +|= 1
         }
@@ -142,6 +143,11 @@ extension Transfer {
         } else if source.left != nil {
             // The last resort: asked once.
             (source.left, source.isSpent, source.ask) = (nil, true, .whole)
+        }
+        // An empty part file is nobody's. Otherwise the source that brings all bytes would not answer for them.
+        if let part, request.mixesSources, part.written == 0, part.mirror != source.mirror {
+            part.turn(to: source.mirror)
+            if let data = part.resumeData(checkpoint?.ranges ?? ByteRanges()) { report(data) }
         }
         segment.move(to: source)
     }

@@ -43,18 +43,24 @@ final class Transfer {
     var jar = TransferJar()
     /// The number of segments that the transfer has had.
     var segmentCount: UInt32 = 1
+    /// The mean speed of the last response that ended, in bytes a second; nil: none has ended yet.
+    var lastSpeed: Double?
     /// How many connections an automatic transfer uses.
     var trial = ConnectionTrial()
     /// How often in a row a segment has lost its connection.
     var losses = 0
     /// No segment is added before this instant.
     var growsAfter = SuspendingClock.now
+    /// The most segments from now on: a server has refused a further request, or one source alone must fetch a wrong piece again.
+    var mostSegmentsNow = Int.max
     /// The cached copy that may answer this request. It was unmodified when the transfer began.
     private var copy: CachedCopy?
     /// The validators of the representation being received.
     var validators: CopyValidators?
     /// Whether a response contradicted the held bytes. Then only a whole body counts.
     var isDistrusted = false
+    /// Whether written bytes turned out to be wrong, so that a flush under way may cover bytes that are missing again.
+    private var hasForgotten = false
 
     var facts: TransferFacts?
     /// Whether the next body continues the previous one (a further 206): its beginning is not announced again.
@@ -362,9 +368,10 @@ final class Transfer {
 
     // MARK: Pieces
 
-    /// The bytes of a piece are wrong: they are missing again.
+    /// The bytes of a piece, or of a response, are wrong: they are missing again.
     func forget(_ range: Range<ByteCount>) {
         guard let part else { return }
+        hasForgotten = true
         part.forget(range)
         guard var data = checkpoint else { return }
         data.ranges.remove(range)
@@ -391,7 +398,7 @@ final class Transfer {
 
     /// `data` of a flush that has ended, without the bytes that turned out to be wrong meanwhile.
     func stillHeld(of data: ResumeData) -> ResumeData {
-        guard pieces?.hasFailed ?? false, let part else { return data }
+        guard hasForgotten, let part else { return data }
         return part.resumeData(data.ranges.intersection(part.ranges)) ?? data
     }
 

@@ -114,13 +114,18 @@ public struct TransferSource: Equatable, Sendable {
     public var url: DownloadURL
     /// Its place in `DownloadOptions.mirrors`; nil: the URL of the download.
     public var mirror: UInt32?
+    /// Whether a response has named it, and not the caller. Then it may be private only if the URL of the download is.
+    public var isFound: Bool
     /// The bytes that the source has brought in earlier transfers.
     public var received: ByteCount
     /// Whether a whole file from the source was wrong. Then the source is not asked.
     public var hasWrongBytes: Bool
 
-    public init(_ url: DownloadURL, mirror: UInt32? = nil, received: ByteCount = 0, hasWrongBytes: Bool = false) {
-        (self.url, self.mirror, self.received, self.hasWrongBytes) = (url, mirror, received, hasWrongBytes)
+    public init(
+        _ url: DownloadURL, mirror: UInt32? = nil, isFound: Bool = false, received: ByteCount = 0, hasWrongBytes: Bool = false
+    ) {
+        (self.url, self.mirror, self.isFound) = (url, mirror, isFound)
+        (self.received, self.hasWrongBytes) = (received, hasWrongBytes)
     }
 }
 

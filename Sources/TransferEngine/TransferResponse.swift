@@ -212,6 +212,15 @@ extension Transfer {
         }
     }
 
+    /// A response has more bytes than its `Content-Range` says, so none of its bytes counts. A mirror, or one of several sources, is left.
+    /// Otherwise the server of all held bytes has lied, so only a whole body counts.
+    func verdictOfSurplus(in segment: Segment) -> Attempt.Verdict {
+        if hasMirrors, isDivided(besides: segment) { return .declined(nil, .changed) }
+        if joins(segment.source) { return .left(.changed) }
+        distrust()
+        return .restart
+    }
+
     /// Why a 206 does not bring the requested bytes.
     private enum Objection: Error {
         /// The response does not prove that its bytes are of the held representation.

@@ -236,6 +236,8 @@ extension DownloadRecord {
     public var folderName: String? { isToDescriptor ? nil : options.extract?.name(for: finalName) }
     /// Whether the outcome is an unpacked folder.
     public var isUnpacked: Bool { state == .finished && options.extract != nil && !isToDescriptor }
+    /// The digest that the server stated, if the whole file must be compared with it. Right pieces prove more than the server's statement.
+    public var statedDigest: Checksum? { options.usablePieceHashes == nil ? resume?.digest : nil }
     /// By what the part file is proved if its verification succeeds. The checksum decides, even if the server states another digest.
     public var proofOfVerification: FileProof? {
         if options.checksum != nil { return .checksum }

@@ -120,7 +120,9 @@ extension Downloader {
         return record.knownSources.enumerated().compactMap { place, source in
             let mirror = place == 0 ? nil : mirrors.firstIndex(of: source.url).map { UInt32(clamping: $0) }
             guard let sourceURL = place == 0 ? url : try? DownloadURL(source.url) else { return nil }
-            return TransferSource(sourceURL, mirror: mirror, received: source.received, hasWrongBytes: source.left == .wrongBytes)
+            let isFound = mirror.map { $0 >= UInt32(clamping: record.options.mirrors.count) } ?? false
+            return TransferSource(
+                sourceURL, mirror: mirror, isFound: isFound, received: source.received, hasWrongBytes: source.left == .wrongBytes)
         }
     }
 
@@ -230,7 +232,7 @@ extension Downloader {
             CrashMarks.working(on: record.number.value) {
                 let verification = Commit.verify(
                     directory: record.directory, partName: part, identity: expected, size: record.received,
-                    checksum: record.options.checksum, digest: record.resume?.digest, expectedSize: record.options.size, mapPath: map,
+                    checksum: record.options.checksum, digest: record.statedDigest, expectedSize: record.options.size, mapPath: map,
                     allowHidden: allowHidden, traits: traits)
                 guard case .proved = verification, let copy, copy.stamp.size == record.received else { return verification }
                 return Commit.isCopy(directory: record.directory, partName: part, of: copy) ? .unchanged(copy) : verification

@@ -63,8 +63,10 @@ public final class ScheduledDownload {
     public internal(set) lazy var host = DownloadURL.host(of: record.firstURL)
     /// `DownloadURL.origin` of the first request. An origin that refuses a request is paused or slowed.
     lazy var origin = DownloadURL.origin(of: record.firstURL)
-    /// Whether the host is this machine, which needs no network.
-    lazy var isLocal = isLoopbackAddress(host)
+    /// Whether the host of the first request is this machine.
+    lazy var isFirstLocal = isLoopbackAddress(host)
+    /// Whether all sources are on this machine.
+    var isLocal: Bool { isFirstLocal && record.sourceURLs.allSatisfy { isLoopbackAddress(DownloadURL.host(of: $0)) } }
 
     init(_ record: DownloadRecord, sums: Sums) { (self.record, self.sums) = (record, sums) }
 
@@ -77,7 +79,7 @@ public final class ScheduledDownload {
             return
         }
         (self.origin, host) = (origin, DownloadURL.host(of: origin))
-        isLocal = isLoopbackAddress(host)
+        isFirstLocal = isLoopbackAddress(host)
     }
 
     public var number: DownloadNumber { record.number }

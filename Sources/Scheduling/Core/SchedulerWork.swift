@@ -369,7 +369,7 @@ extension Scheduler {
         }
         let isInLane = entry.lane != nil
         leaveLane(entry)
-        (entry.host, entry.origin, entry.isLocal) = (url.host, url.origin, isLoopbackAddress(url.host))
+        (entry.host, entry.origin, entry.isFirstLocal) = (url.host, url.origin, isLoopbackAddress(url.host))
         entry.findPlace()
         if isInLane || entry.state == .queued { makeRunnable(entry) }
         save(entry)

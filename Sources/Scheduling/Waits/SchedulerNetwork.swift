@@ -50,8 +50,11 @@ extension Scheduler {
     /// The reason why the network hinders `entry`; nil: none.
     private func hindrance(of entry: ScheduledDownload) -> WaitReason? {
         // Reading the options costs more than the rest, so read them only if the network can hinder a download.
-        guard let network = conditions.network, network != .open, !entry.isLocal else { return nil }
-        return conditions.hindrance(defiedReach: entry.defiedReach, allowsMetered: entry.record.options.allowsMetered)
+        guard let network = conditions.network, network != .open else { return nil }
+        // A download from this machine needs no network. But a mirror of it may be elsewhere, and must not be asked over a metered link.
+        if entry.isFirstLocal, !network.isMetered || entry.isLocal { return nil }
+        let hindrance = conditions.hindrance(defiedReach: entry.defiedReach, allowsMetered: entry.record.options.allowsMetered)
+        return entry.isFirstLocal && hindrance != .metered ? nil : hindrance
     }
 
     /// The state that `entry` may take now, by its record and by the network: `queued`, or a wait. A wait that a person must end comes

@@ -170,6 +170,16 @@ private let metered = DownloadState.waiting(.metered, until: nil)
         #expect(desk.state(1) == .active)
     }
 
+    @Test func `stops a download from this machine, if it has a mirror elsewhere`() {
+        let local = Desk.record(1, "http://127.0.0.1/1") { $0.options.allowsMetered = false }
+        var mirrored = Desk.record(2, "http://127.0.0.1/2") { $0.options.allowsMetered = false }
+        mirrored.options.mirrors = ["http://localhost/2", "http://h2/2"]
+        let desk = Desk([local, mirrored], network: NetworkCondition(isMetered: true))
+        #expect(desk.state(1) == .active && desk.state(2) == metered)
+        desk.network(.offline)
+        #expect(desk.state(1) == .active && desk.state(2) == .active, "this machine is there")
+    }
+
     @Test func `is not overridden by Resume`() throws {
         let desk = makeDesk(knowing: NetworkCondition(isMetered: true)) { $0.options.allowsMetered = false }
         try desk.resume()

@@ -258,6 +258,23 @@ extension Client {
         #expect(servers.map(\.requests.count) == [2, 2, 2])
     }
 
+    /// The URL announces the file, and dies before its first byte.
+    @Test func `that alone have brought wrong bytes are to blame, and not the URL`() async throws {
+        let main = ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+            reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: Self.file.count)
+            reply.close()
+        }
+        let mirror = ScriptedServer { request, reply in reply.serve(Self.other, for: request, entityTag: "\"v2\"") }
+        let running = try await Running.start()
+        let path = try await running.download(
+            main.url("/a"),
+            ["mirrors": .strings([mirror.url("/a")]), "checksum": await checksum(Self.file), "connections": .uint32(1)])
+        #expect(readFile(try await running.client.wait(path)) == Self.file)
+        #expect(try await sources(path, running.client).map(\.left) == [nil, "wrong-bytes"])
+        #expect(mirror.requests.count == 1)
+    }
+
     @Test func `with a digest that the server itself states wrongly give way to the next`() async throws {
         let running = try await Running.start()
         let stated = "sha-256=:\(base64(await digest(of: Self.other))):"

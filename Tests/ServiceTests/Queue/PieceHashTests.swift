@@ -33,6 +33,15 @@ internal import Testing
         #expect(server.requests.count == 1)
     }
 
+    @Test func `prove the file against a digest that the server states wrongly`() async throws {
+        let stated = "sha-256=:\(base64(await digest(of: Self.damaged(0)))):"
+        let server = ScriptedServer { request, reply in reply.serve(Self.file, for: request, fields: ["Repr-Digest": stated]) }
+        let running = try await Running.start()
+        let path = try await running.client.download(server.url("/a.bin"), await options(running.world))
+        #expect(readFile(try await running.client.wait(path)) == Self.file)
+        #expect(try await running.client.get(Download.provedBy, at: path) == "pieces")
+    }
+
     /// Neither a kill nor the other mirror's validator brings the wrong bytes back.
     @Test func `find the mirror with wrong bytes, which is not asked again after kill -9`() async throws {
         let (gate, bad) = (Gate(), Self.damaged(300_000))

@@ -176,6 +176,46 @@ private func parallelServer(
         if answer == .unavailable { #expect(over.contains { $0.httpStatus == 503 && $0.retryAfter == .seconds(1) }) }
     }
 
+    /// A server that takes two connections, one of which says nothing more.
+    @Test func `take over from a silent one, also if the server has refused one more`() async throws {
+        let end = Gate()
+        defer { end.open() }
+        let server = parallelServer(Self.file, waitsFor: 2) { request, reply in
+            switch request.number {
+            case 1:
+                let (first, last) = (request.range?.first ?? 0, request.range?.last ?? 0)
+                reply.head(206, ["ETag": "\"v1\"", "Content-Range": "bytes \(first)-\(last)/8000000"], length: last - first + 1)
+                reply.send(Self.file[first..<first + 10_000])
+                end.wait()
+            case 2: reply.respond(503)
+            default: reply.serve(Self.file, for: request, entityTag: "\"v1\"")
+            }
+        }
+        let fixture = await EngineFixture()
+        let transferEnd = try await fixture.run(server.url("/file.bin")) { ($0.connections, $0.stallTimeout) = (3, .seconds(3600)) }
+        #expect(transferEnd.complete?.size == 8_000_000 && fixture.part == Self.file)
+        #expect(server.requests.count >= 4)
+    }
+
+    /// Its rest is too small to be divided, and would take an hour.
+    @Test func `take the rest from one that trickles`() async throws {
+        let end = Gate()
+        defer { end.open() }
+        let server = parallelServer(Self.file, waitsFor: 1) { request, reply in
+            let (first, last) = (request.range?.first ?? 0, request.range?.last ?? 0)
+            guard request.number == 1 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+            reply.head(206, ["ETag": "\"v1\"", "Content-Range": "bytes \(first)-\(last)/8000000"], length: last - first + 1)
+            reply.send(Self.file[first..<last - 60_000])
+            for place in last - 60_000...last {
+                poll(nil, 0, 60)
+                guard !end.isOpen, reply.send([Self.file[place]]) else { return }
+            }
+        }
+        let fixture = await EngineFixture()
+        let transferEnd = try await fixture.run(server.url("/file.bin")) { ($0.connections, $0.stallTimeout) = (2, .seconds(3600)) }
+        #expect(transferEnd.complete?.size == 8_000_000 && fixture.part == Self.file)
+    }
+
     @Test func `go on when one of them is cut, and fetch its bytes again`() async throws {
         let again = Gate()
         let server = parallelServer(Self.file) { request, reply in

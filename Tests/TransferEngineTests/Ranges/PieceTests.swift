@@ -155,21 +155,22 @@ extension EventLog {
         #expect(await fixture.log.sources.allSatisfy { $0.left == nil })
     }
 
+    /// Serves a range as a link would that brings 64 KiB in 5 ms.
+    private static func slowly(_ reply: Reply, _ bytes: [UInt8], _ request: ScriptedServer.Request, _ tag: String) {
+        let (first, last) = (request.range?.first ?? 0, request.range?.last ?? bytes.count - 1)
+        let status = request.range == nil ? 200 : 206
+        reply.head(status, ["ETag": tag, "Content-Range": "bytes \(first)-\(last)/\(bytes.count)"], length: last - first + 1)
+        for start in stride(from: first, through: last, by: 65_536) {
+            usleep(5000)
+            guard reply.send(bytes[start..<min(start + 65_536, last + 1)]) else { return }
+        }
+    }
+
     /// Several sources at a time, some of them with wrong bytes anywhere.
     @Test func `from many connections are right in the end, and only the guilty are left`() async throws {
         let hashes = await pieceHashes(of: Self.file, length: 65_536)
-        /// A link that brings 64 KiB in 5 ms.
         func server(_ bytes: [UInt8], _ tag: String) -> ScriptedServer {
-            ScriptedServer { request, reply in
-                let (first, last) = (request.range?.first ?? 0, request.range?.last ?? bytes.count - 1)
-                let isPart = request.range != nil
-                reply.head(
-                    isPart ? 206 : 200, ["ETag": tag, "Content-Range": "bytes \(first)-\(last)/\(bytes.count)"], length: last - first + 1)
-                for start in stride(from: first, through: last, by: 65_536) {
-                    usleep(5000)
-                    guard reply.send(bytes[start..<min(start + 65_536, last + 1)]) else { return }
-                }
-            }
+            ScriptedServer { request, reply in Self.slowly(reply, bytes, request, tag) }
         }
         var guilty = 0
         for seed in 1...20 as ClosedRange<UInt64> {
@@ -190,6 +191,20 @@ extension EventLog {
             guilty += left.count { $0 != nil }
         }
         #expect(guilty >= 20, "of forty sources with five wrong bytes each")
+    }
+
+    /// Both sources write each try of the only piece, until one alone must fetch it.
+    @Test func `that several have written again are fetched by one, which answers for them`() async throws {
+        let hashes = await pieceHashes(of: Self.file, length: Self.file.count)
+        let bad = Self.damaged(3_900_000, 100_000)
+        let main = ScriptedServer { request, reply in Self.slowly(reply, bad, request, "\"bad\"") }
+        let mirror = ScriptedServer { request, reply in Self.slowly(reply, Self.file, request, "\"good\"") }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(main.url()) {
+            $0.check(hashes, size: Self.file.count, mirrors: [mirror.url()], connections: 2)
+        }
+        #expect(end.complete?.size == 4_000_000 && fixture.part == Self.file, "\(end)")
+        #expect(await fixture.log.sources.last?.left == nil)
     }
 
     @Test func `are not checked if they do not fit the size`() async throws {

@@ -323,6 +323,40 @@ private func breakingServer(_ file: [UInt8], after count: Int, entityTag: String
         #expect(end.complete?.validators?.source == main.url())
     }
 
+    /// The body has one byte more than its range.
+    @Test(arguments: [1, 3]) func `that send more than they say are left, and the bytes of the others stay`(
+        connections: UInt32
+    ) async throws {
+        let gate = Gate()
+        let main = ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.respond(404) }
+            reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: Self.file.count)
+            reply.send(Self.file[..<3_000_000])
+            gate.wait()
+            reply.close()
+        }
+        let bad = ScriptedServer { request, reply in
+            let (first, last) = (request.range?.first ?? 0, request.range?.last ?? Self.file.count - 1)
+            reply.head(206, ["ETag": "\"b\"", "Content-Range": "bytes \(first)-\(last)/\(Self.file.count)"])
+            reply.send([UInt8](repeating: 0xBB, count: last - first + 2))
+            reply.close()
+        }
+        let good = ScriptedServer { request, reply in
+            gate.open()
+            reply.serve(Self.file, for: request, entityTag: "\"g\"")
+        }
+        if connections == 1 { gate.open() }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(main.url()) {
+            $0.use([bad.url(), good.url()], mixes: true)
+            $0.connections = connections
+        }
+        #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file)
+        #expect((bad.requests + good.requests).allSatisfy { $0.range != nil }, "nobody is asked for the whole file")
+        #expect(await fixture.log.sources.map(\.left)[1...] == [.changed, nil])
+        #expect(!bad.requests.isEmpty)
+    }
+
     @Test(arguments: [404, 200]) func `that fail at a part are left, and the others bring it`(status: Int) async throws {
         let gate = Gate()
         let main = ScriptedServer { request, reply in

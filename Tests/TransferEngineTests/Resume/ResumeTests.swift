@@ -51,6 +51,34 @@ import TransferEngine
         #expect(facts.offset == 1_200_000 && !facts.discarded && facts.total == 3_000_000)
     }
 
+    /// The head of the response is right, and its body is the whole file: only the bytes behind its range show that. Then the response for
+    /// the whole file is cut.
+    @Test func `forgets the bytes of a response that had more of them than it said`() async throws {
+        let server = ScriptedServer { request, reply in
+            switch request.number {
+            case 0:
+                reply.head(200, ["ETag": "\"v1\""], length: Self.file.count)
+                reply.send(Self.file[..<1_000_000])
+            case 1:
+                reply.head(206, ["ETag": "\"v1\"", "Content-Range": "bytes 1000000-2999999/3000000"])
+                reply.send(Self.file)
+            case 2:
+                reply.head(200, ["ETag": "\"v1\""], length: Self.file.count)
+                reply.send(Self.file[..<50_000])
+            default: return reply.serve(Self.file, for: request, entityTag: "\"v1\"")
+            }
+            reply.close()
+        }
+        let fixture = await EngineFixture()
+        let first = try await fixture.run(server.url("/file.bin"))
+        #expect(first.resume?.written == 1_000_000)
+        let second = try await fixture.run(server.url("/file.bin")) { $0.resume = first.resume }
+        #expect(server.requests.map { $0.range?.first } == [nil, 1_000_000, nil])
+        #expect(second.resume?.ranges == first.resume?.ranges, "\(second)")
+        let third = try await fixture.run(server.url("/file.bin")) { $0.resume = second.resume }
+        #expect(third.complete?.size == 3_000_000 && fixture.part == Self.file)
+    }
+
     /// "café" in both Unicode forms, and in Latin-1 and Windows' Cyrillic, which are not UTF-8.
     @Test(
         arguments: [

@@ -57,6 +57,36 @@ import Testing
         #expect(proxy.requests.map(\.target) == ["http://public.example/a", "http://public.example/moved"])
     }
 
+    /// The first transfer learns of the mirror, and the second one knows it from the first. Neither asks it.
+    @Test func `asks no private mirror that a public server has named, also in a later transfer`() async throws {
+        let proxy = ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.respond(404) }
+            reply.head(200, ["ETag": "\"v1\"", "Link": "<http://192.168.1.1/f>; rel=duplicate"], length: 1_000_000)
+            reply.send(patternBytes(400_000))
+            reply.close()
+        }
+        let fixture = await EngineFixture(proxies: ProxySettings(environment: ["http_proxy": proxy.url()]))
+        let first = try await fixture.run("http://public.example/f") {
+            ($0.sources, $0.findsMirrors) = ([TransferSource($0.url)], true)
+            ($0.mixesSources, $0.hasChecksum) = (true, true)
+        }
+        #expect(first.failure != nil)
+        let found = await fixture.log.events.compactMap { if case .sources(_, let sources) = $0 { sources.map(\.url) } else { nil } }.last
+        #expect(found == ["http://public.example/f", "http://192.168.1.1/f"])
+        let mirror = try DownloadURL("http://192.168.1.1/f")
+        let second = try await fixture.run("http://public.example/f") {
+            ($0.sources, $0.findsMirrors) = ([TransferSource($0.url), TransferSource(mirror, mirror: 0, isFound: true)], true)
+            ($0.mixesSources, $0.hasChecksum, $0.mirrorCount, $0.resume) = (true, true, 1, first.resume)
+        }
+        #expect(second.failure != nil)
+        #expect(proxy.requests.allSatisfy { $0.target == "http://public.example/f" }, "\(proxy.requests.map(\.target))")
+        // A caller may name one.
+        _ = try await fixture.run("http://public.example/f", number: 2) {
+            $0.sources = [TransferSource($0.url), TransferSource(mirror, mirror: 0)]
+        }
+        #expect(proxy.requests.last?.target == "http://192.168.1.1/f")
+    }
+
     @Test func `knows the addresses of this machine, public ones too`() async throws {
         #expect(isOwnAddress("127.0.0.1"))
         #expect(isOwnAddress("::ffff:127.0.0.1"))

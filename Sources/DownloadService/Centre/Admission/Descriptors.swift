@@ -88,7 +88,7 @@ extension Downloader {
         DiskPool.shared.perform(at: .descriptor(held.number), takesLong: true) {
             CrashMarks.working(on: record.number.value) {
                 Commit.verify(
-                    held, size: record.received, checksum: record.options.checksum, digest: record.resume?.digest,
+                    held, size: record.received, checksum: record.options.checksum, digest: record.statedDigest,
                     expectedSize: record.options.size)
             }
         } then: { [self] in
