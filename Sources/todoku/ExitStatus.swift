@@ -50,7 +50,16 @@ struct CommandFailure: Error, Equatable, CustomStringConvertible {
     init(_ error: ClientError, about target: Target) {
         if let download = target.download {
             self.init(error, about: download)
-        } else if error.cause == .unknownDownload, let batch = target.batch {
+        } else if let batch = target.batch {
+            self.init(error, about: batch)
+        } else {
+            self.init(error)
+        }
+    }
+
+    /// `error` about one batch.
+    init(_ error: ClientError, about batch: BatchReference) {
+        if error.cause == .unknownDownload {
             self.init(.refused, catalog.text("there is no batch %1$s", "\(batch)"), name: error.name)
         } else {
             self.init(error)
@@ -62,6 +71,9 @@ struct CommandFailure: Error, Equatable, CustomStringConvertible {
         self.init(error)
         if error.errorName == .invalidUrl || error.errorName == .unsupportedScheme, let suggestion = Self.suggestion(for: url) {
             self = CommandFailure(status, catalog.text("%1$s Did you mean %2$s?", message, suggestion), name: name)
+        }
+        if CommandWords.tellsMissingFolder(error.message) {
+            self = CommandFailure(status, catalog.text("%1$s --parents makes it.", message), name: name)
         }
         if count > 1 { self.prefix((try? DownloadURL(url))?.redacted ?? catalog.text("URL %1$s", String(number))) }
     }
@@ -82,6 +94,10 @@ struct CommandFailure: Error, Equatable, CustomStringConvertible {
 }
 
 extension ClientError {
-    /// The error with the number of the download before it, because the service says only “A download that is finished …”.
-    func naming(_ download: DownloadReference) -> ClientError { ClientError(cause, name: name, message: "\(download): \(message)") }
+    /// The error with the number of the download or batch before it, because the service says only “A download that is finished …”. An
+    /// error that names one already stays as it is.
+    func naming(_ item: some CustomStringConvertible) -> ClientError {
+        let isNamed = message.firstRange(of: ": ").map { !message[..<$0.lowerBound].contains(" ") } ?? message.contains("batch \(item) ")
+        return isNamed ? self : ClientError(cause, name: name, message: "\(item): \(message)")
+    }
 }

@@ -100,6 +100,8 @@ extension Target {
             }
         }
         guard let batch else { preconditionFailure("a target names something") }
-        return try await whole(batch)
+        do throws(ClientError) { return try await whole(batch) } catch {
+            throw error.errorName == .invalidState ? error.naming(batch) : error
+        }
     }
 }

@@ -169,7 +169,10 @@ struct AssetList: ParsableCommand {
                 Output.write(JSON.array(descriptions.map(\.json)).text + "\n")
                 return .success
             }
-            guard !descriptions.isEmpty else { return .success }
+            guard !descriptions.isEmpty else {
+                if Terminal.errorsAreSeen { Output.writeError(catalog.text("No asset is registered.") + "\n") }
+                return .success
+            }
             var table = Table([
                 Table.Column(heading: catalog.text("STATE")), Table.Column(heading: catalog.text("VERSION")),
                 Table.Column(heading: catalog.text("NAME")),

@@ -102,7 +102,10 @@ struct DocumentFile {
     }
 
     /// An empty file for the document at a URL.
-    static func empty(for url: String) throws(CommandFailure) -> DocumentFile { DocumentFile(url, try temporary(for: url)) }
+    static func empty(for url: String) throws(CommandFailure) -> DocumentFile {
+        let shown = (try? DownloadURL(url))?.redacted ?? catalog.text("the document")
+        return DocumentFile(shown, try temporary(for: shown))
+    }
 
     /// Fetches the document by the service. The download is removed from the list afterwards. Ctrl-C cancels it.
     @BusActor func fetch(_ url: String, _ request: DownloadRequest, _ client: DownloaderClient) async throws {
@@ -127,7 +130,7 @@ struct DocumentFile {
         defer { withExtendedLifetime(interrupt) {} }
         do throws(ClientError) { _ = try await client.wait(for: download) } catch {
             try? await client.remove(download)
-            throw CommandFailure(.ended, catalog.text("%1$s: %2$s", url, catalog.explanation(error)), name: error.name)
+            throw CommandFailure(.ended, catalog.text("%1$s: %2$s", name, catalog.explanation(error)), name: error.name)
         }
         try? await client.remove(download)
     }

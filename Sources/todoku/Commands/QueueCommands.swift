@@ -144,17 +144,13 @@ struct LimitCommand: ParsableCommand {
     private var lists: [TargetList] = []
     @OptionGroup var output: OutputArguments
 
-    /// As `Amounts.parseSpeed`. A small number without a unit is more likely the number of a download than a speed.
+    /// As `Amounts.parseSpeedWithUnit`. A number without a unit may also be meant as a download's.
     @Sendable static func parseSpeed(_ text: String) throws -> Speed {
-        if let number = UInt64(text), (1..<1024).contains(number) {
-            throw ValidationError(
-                catalog.text(
-                    "%1$s %2$s",
-                    catalog.text(
-                        "“%1$s” would be %1$s bytes per second. A speed has a unit: %1$sK, %1$sM or, if you mean bytes, %1$sB.", text),
-                    catalog.text("A download comes after the speed: todoku limit 500K %1$s.", text)))
+        do { return try Amounts.parseSpeedWithUnit(text) } catch {
+            guard UInt64(text) != nil, let reason = error as? ValidationError else { throw error }
+            let place = catalog.text("A download comes after the speed: todoku limit 500K %1$s.", text)
+            throw ValidationError(catalog.text("%1$s %2$s", reason.message, place))
         }
-        return try Amounts.parseSpeed(text)
     }
 
     func run() throws {

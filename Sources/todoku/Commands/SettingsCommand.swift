@@ -89,7 +89,7 @@ struct SettingsCommand: ParsableCommand {
         return switch name {
         case .maxActive: .maxActive(try mostActive())
         case .maxPerHost: .maxPerHost(try count())
-        case .speedLimit: .speedLimit(try Amounts.parseSpeed(value))
+        case .speedLimit: .speedLimit(try Amounts.parseSpeedWithUnit(value))
         case .defaultDirectory: .defaultDirectory(value.isEmpty ? "" : try LocalPath.absolute(value))
         case .diskReserve: .diskReserve(try reserve())
         case .language: .language(try choice(Language.self))

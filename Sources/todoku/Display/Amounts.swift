@@ -98,6 +98,13 @@ enum Amounts {
         throw ValidationError(catalog.text("“%1$s” is not a speed; write it like 500K, 2MiB or none.", text))
     }
 
+    /// As `parseSpeed`. A small number needs a unit: it is more likely a mistake than a speed.
+    static func parseSpeedWithUnit(_ text: String) throws -> Speed {
+        guard let number = UInt64(text), (1..<1024).contains(number) else { return try parseSpeed(text) }
+        throw ValidationError(
+            catalog.text("“%1$s” would be %1$s bytes per second. A speed has a unit: %1$sK, %1$sM or, if you mean bytes, %1$sB.", text))
+    }
+
     @Sendable static func parseDuration(_ text: String) throws -> Duration {
         if let duration = duration(text) { return duration }
         throw ValidationError(catalog.text("“%1$s” is not a time; write it like 500ms, 30s or 2m.", text))

@@ -8,11 +8,18 @@ enum CommandWords {
         "headers": "--header", "mirrors": "--mirror", "password": "--password-file", "start": "--paused", "username": "--user",
     ]
 
+    /// Whether a sentence of the service says that a folder is missing.
+    static func tellsMissingFolder(_ sentence: String) -> Bool { sentence.hasPrefix(folder) && sentence.hasSuffix(" does not exist.") }
+
     /// The flag of an option's key; nil: there is no such option.
     static func flag(of key: String) -> String? { OptionRow.byKey[key].map { _ in flags[key] ?? "--\(key)" } }
 
+    /// How the service begins a sentence about a folder. Several flags name one, such as --output.
+    private static let folder = "directory: "
+
     /// A sentence of the service with flags in the place of keys: "Option filename is too long." becomes "--filename is too long."
     static func replacingKeys(in sentence: String) -> String {
+        if sentence.hasPrefix(folder) { return "The folder \(sentence.dropFirst(folder.count))" }
         var words: [Substring] = []
         for word in sentence.split(separator: " ", omittingEmptySubsequences: false) {
             let key = word.prefix { $0.isASCII && ($0.isLetter || $0 == "-") }

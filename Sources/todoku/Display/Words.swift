@@ -96,7 +96,9 @@ extension Catalog {
         }
     }
 
-    func explanation(_ error: DownloadError) -> String { explanation(name: error.name, error.message, httpStatus: error.httpStatus) }
+    func explanation(_ error: DownloadError) -> String {
+        CommandWords.replacingKeys(in: explanation(name: error.name, error.message, httpStatus: error.httpStatus))
+    }
 
     /// - Parameter name: the error's name on the bus.
     func explanation(name: String, _ message: String, httpStatus: UInt32? = nil) -> String {

@@ -121,7 +121,8 @@ struct Desk {
     }
 
     @discardableResult func update(_ asset: ObjectPath, force: Bool = false) async throws -> (Bool, String) {
-        try await client.call(Asset.update, at: asset, force ? ["force": .bool(true)] : [:])
+        // On a busy machine, thousands of files are unpacked for a minute.
+        try await client.call(Asset.update, at: asset, force ? ["force": .bool(true)] : [:], timeout: .seconds(180))
     }
 
     func check(_ asset: ObjectPath) async throws -> (Bool, String) { try await client.call(Asset.check, at: asset, [:]) }

@@ -97,4 +97,16 @@ private func document(_ files: (name: String, inside: String)...) -> String {
         #expect(JSON(await desk.run("list", "--all", "--json").output)?.array?.isEmpty == true)
         await desk.close()
     }
+
+    @Test func `tells no secret of the document's URL`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { _, reply in reply.respond(404) }
+        let url = server.url("/list.meta4?key=SECRET").replacing("http://", with: "http://me:SECRET@")
+        for arguments in [["metalink", url], ["metalink", "--json", url]] {
+            let exit = await desk.start(arguments).wait()
+            #expect(exit.status != 0 && !(exit.output + exit.errors).contains("SECRET"), "\(exit)")
+            #expect((exit.output + exit.errors).contains("/list.meta4"), "\(exit)")
+        }
+        await desk.close()
+    }
 }

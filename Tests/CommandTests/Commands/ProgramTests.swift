@@ -174,6 +174,16 @@ private let subcommands = TodokuCommand.configuration.subcommands.compactMap { $
         await desk.close()
     }
 
+    @Test func `says which folder is missing, and what makes it`() async throws {
+        let desk = await Desk()
+        let folder = desk.bus.folder("new")
+        for arguments in [["get", "-d", folder, "http://127.0.0.1:1/a"], ["add", "-o", "\(folder)/a", "http://127.0.0.1:1/a"]] {
+            let exit = await desk.start(arguments).wait()
+            #expect(exit.status == 3 && exit.errors == "todoku: The folder \(folder) does not exist. --parents makes it.\n", "\(exit)")
+        }
+        await desk.close()
+    }
+
     @Test func `takes the numbers that add prints as one argument`() async throws {
         let desk = await Desk()
         let server = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }

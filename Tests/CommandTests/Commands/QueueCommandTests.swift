@@ -145,6 +145,8 @@ import Testing
             let exit = await desk.start(["limit"] + arguments).wait()
             #expect(exit.status == 2 && exit.errors.contains("todoku limit 500K \(number)"), "\(exit)")
         }
+        let setting = await desk.run("settings", "speed-limit", number)
+        #expect(setting.status == 2 && setting.errors.contains("\(number)K"), "\(setting)")
         #expect(await desk.run("limit", "\(number)B").status == 0)
         #expect(await desk.run("limit").output == "\(number) B/s\n")
         for speed in ["1024", "0"] { #expect(await desk.run("limit", speed).status == 0, "\(speed)") }

@@ -3,7 +3,7 @@ internal import Glibc
 /// A real systemd of a user (`systemd --user`) with a session bus of its own, run as `nobody`. It has its own processes, mounts and
 /// control groups, and shares the network. Needs root.
 public final class UserManager: Sendable {
-    private static let program = ["/usr/lib/systemd/systemd", "/lib/systemd/systemd"].first { access($0, X_OK) == 0 }
+    private static let program = ["/usr/lib/systemd/systemd", "/lib/systemd/systemd"].first { (path: String) in access(path, X_OK) == 0 }
     private static let unprivileged = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--"]
 
     /// Whether this machine can run one.
@@ -26,7 +26,7 @@ public final class UserManager: Sendable {
         let (bin, run, home) = (folder.makeFolder("bin"), folder.makeFolder("run"), folder.makeFolder("home"))
         for path in programs {
             let name = path.split(separator: "/").last.map(String.init) ?? ""
-            writeFile("\(bin)/\(name)", try readFileOrThrow(path), mode: 0o755)
+            writeFile("\(bin)/\(name)", try Self.contents(path), mode: 0o755)
         }
         for name in [".config", ".config/systemd", ".config/systemd/user", "Downloads"] { folder.makeFolder("home/\(name)") }
         let own = [
@@ -68,17 +68,17 @@ public final class UserManager: Sendable {
         manager = Child(
             ["unshare", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child", "sh", "-c", script, folder.path, group],
             environment: Self.environment(folder))
-        let manager = manager
+        let started = manager
         var found: Int32?
         _ = await eventually {
-            found = Self.child(of: manager.pid)
-            return found != nil || !manager.isRunning
+            found = Self.child(of: started.pid)
+            return found != nil || !started.isRunning
         }
         guard let found else { throw Failure(description: "no systemd: \(manager.errors)") }
         first = found
         let isUp = await eventually {
             if !manager.isRunning { return true }
-            return await run(["systemctl", "--user", "is-active", "session.target"]).status == 0
+            return await self.run(["systemctl", "--user", "is-active", "session.target"]).status == 0
         }
         guard isUp, manager.isRunning else { throw Failure(description: "no session: \(manager.errors)\(manager.output)") }
     }
@@ -128,7 +128,7 @@ public final class UserManager: Sendable {
         readFile("/proc/\(process)/task/\(process)/children").flatMap { Int32(String(decoding: $0.prefix { $0 != 0x20 }, as: UTF8.self)) }
     }
 
-    private func readFileOrThrow(_ path: String) throws -> [UInt8] {
+    private static func contents(_ path: String) throws -> [UInt8] {
         guard let bytes = readFile(path) else { throw Failure(description: "\(path) cannot be read") }
         return bytes
     }

@@ -124,12 +124,14 @@ async function save(url, page, tab) {
         await showFault('');
         return { download: path };
     } catch (error) {
-        await showFault(sentence(error));
+        // What a private window downloads is told to nobody outside of it.
+        const words = tab?.incognito ? text('notSaved') : sentence(error);
+        await showFault(words);
         await api.notifications.create({
             type: 'basic',
             iconUrl: api.runtime.getURL('icons/todoku-128.png'),
             title: text('notSaved'),
-            message: sentence(error),
+            message: tab?.incognito ? '' : words,
         });
         return { error: sentence(error) };
     }
