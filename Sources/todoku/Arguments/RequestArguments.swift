@@ -32,11 +32,9 @@ struct RequestArguments: ParsableArguments {
     @Flag(help: .option(\.findsMirrors))
     var findMirrors = false
 
-    @Option(
-        name: [.customShort("H"), .long],
-        help: .option(\.headers, "name: value"),
-        transform: RequestArguments.parseHeader)
-    var header: [HeaderField] = []
+    // Read by `check`, and not by a transform: ArgumentParser would repeat a wrong value, which may be a secret.
+    @Option(name: [.customShort("H"), .long], help: .option(\.headers, "name: value"))
+    var header: [String] = []
 
     @Option(help: .option(\.cookies, "file"), completion: .file())
     var loadCookies: String?
@@ -212,6 +210,7 @@ struct RequestArguments: ParsableArguments {
         if parents, output == nil, directory == nil, !mayNameFolders {
             throw ValidationError(catalog.text("%1$s needs %2$s or %3$s.", "--parents", "--output", "--directory"))
         }
+        try Self.check(header)
         if ifExists == .ask { try checkQuestion(mayAsk) }
         if postData != nil, postFile != nil {
             throw ValidationError(catalog.text("The body is given twice: by --post-data and by --post-file."))
@@ -286,7 +285,7 @@ struct RequestArguments: ParsableArguments {
         request.set(\.password, to: password)
         if let proxy, let address = try? ProxyAddress(proxy) { request.proxy = address }
         request.set(\.ifExists, to: ifExists?.policy)
-        if !header.isEmpty { request.headers = header }
+        if !header.isEmpty { request.headers = header.compactMap { RequestArguments.header($0) } }
         if let loadCookies { request.cookies = try Self.cookies(in: loadCookies, for: urls) }
         if let postData { request.postData = Array(postData.utf8) }
         if let postFile { request.postData = try Self.body(in: postFile) }
@@ -350,10 +349,16 @@ struct RequestArguments: ParsableArguments {
         return cookies
     }
 
-    @Sendable static func parseHeader(_ text: String) throws -> HeaderField {
-        guard let colon = text.firstIndex(of: ":"), colon > text.startIndex else {
-            throw ValidationError(catalog.text("“%1$s” is not a header; write it like 'Accept: text/html'.", text))
+    /// Refuses what is no header, without repeating it: the value may be a secret.
+    static func check(_ headers: [String]) throws {
+        guard headers.allSatisfy({ header($0) != nil }) else {
+            throw ValidationError(catalog.text("A --header has no “:” after its name; write it like 'Accept: text/html'."))
         }
+    }
+
+    /// "Name: value"; nil: it is no header.
+    static func header(_ text: String) -> HeaderField? {
+        guard let colon = text.firstIndex(of: ":"), colon > text.startIndex else { return nil }
         let value = text[text.index(after: colon)...].drop { $0 == " " || $0 == "\t" }
         return HeaderField(name: String(text[..<colon]), value: String(value))
     }

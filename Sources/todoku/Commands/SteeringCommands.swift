@@ -155,9 +155,8 @@ struct RenewCommand: ParsableCommand {
     @Argument(help: "The fresh link.") var url: String
     @Option(
         name: [.customShort("H"), .long],
-        help: ArgumentHelp("A request header for the new link; may be repeated.", valueName: "name: value"),
-        transform: RequestArguments.parseHeader)
-    var header: [HeaderField] = []
+        help: ArgumentHelp("A request header for the new link; may be repeated.", valueName: "name: value"))
+    var header: [String] = []
     @Option(help: ArgumentHelp("Replace the cookies by those of a file.", valueName: "file"), completion: .file())
     var loadCookies: String?
     @Option(help: ArgumentHelp("The page that led to the link (the header Referer).", valueName: "url"))
@@ -165,7 +164,10 @@ struct RenewCommand: ParsableCommand {
     @OptionGroup var credentials: CredentialArguments
     @OptionGroup var output: OutputArguments
 
+    func validate() throws { try RequestArguments.check(header) }
+
     func run() throws {
+        let headers = header.isEmpty ? nil : header.compactMap { RequestArguments.header($0) }
         let (username, password) = Program.require(json: output.json) { () throws(CommandFailure) in try credentials.read() }
         let cookies = Program.require(json: output.json) { () throws(CommandFailure) in
             try loadCookies.map { file throws(CommandFailure) in try RequestArguments.cookies(in: file, for: [url]) }
@@ -174,7 +176,7 @@ struct RenewCommand: ParsableCommand {
             var named: BatchReference?
             let status = await Program.each([target], json: output.json) { download throws(ClientError) in
                 try await client.replaceURL(
-                    of: download, with: url, headers: header.isEmpty ? nil : header, cookies: cookies, referrer: referrer,
+                    of: download, with: url, headers: headers, cookies: cookies, referrer: referrer,
                     username: username, password: password)
             } batch: { reference throws(ClientError) in
                 _ = try await client.describe(reference)

@@ -227,7 +227,7 @@ struct Aria2Options: Equatable {
 
     /// The value may be a secret, so the message does not repeat it.
     private static func header(_ value: String) throws(Fault) -> HeaderField {
-        if let header = try? RequestArguments.parseHeader(value) { return header }
+        if let header = RequestArguments.header(value) { return header }
         throw Fault(catalog.text("the header has no “:” after its name"))
     }
 

@@ -174,6 +174,15 @@ private let subcommands = TodokuCommand.configuration.subcommands.compactMap { $
         await desk.close()
     }
 
+    @Test(arguments: [["get"], ["add"], ["renew", "1"]])
+    func `repeats no secret of a header that is wrong`(command: [String]) async throws {
+        let desk = await Desk()
+        let exit = await desk.start(command + ["-H", "Authorization Bearer SECRET", "http://127.0.0.1:1/a"]).wait()
+        #expect(exit.status == 2 && exit.errors.contains("A --header has no “:” after its name"), "\(exit)")
+        #expect(!exit.errors.contains("SECRET"))
+        await desk.close()
+    }
+
     @Test func `says which folder is missing, and what makes it`() async throws {
         let desk = await Desk()
         let folder = desk.bus.folder("new")

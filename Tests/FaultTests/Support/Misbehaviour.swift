@@ -86,6 +86,10 @@ struct Misbehaviour: Sendable {
             $0.send(206, [tag1, range($0.first), length(size - $0.first + 9)], old[$0.first...] + Array("123456789".utf8))
             $0.reply.close()
         },
+        Misbehaviour(name: "206 with the whole file, then a 200 that is cut", times: 2) {
+            if $0.isRange { $0.send(206, [tag1, range($0.first)], old) } else { $0.send(200, [tag1, length(size)], old[..<50_000]) }
+            $0.reply.close()
+        },
         Misbehaviour(name: "206 of less than was asked for", expected: .either) {
             let last = min(size - 1, $0.first + 50_000)
             $0.send(206, [tag1, range($0.first, last), length(last - $0.first + 1)], old[$0.first...last])
