@@ -259,6 +259,12 @@ struct RequestArguments: ParsableArguments {
         }
     }
 
+    /// The given options that `Fetch` of the service refuses.
+    var optionsOfDownload: [String] {
+        [("extract", extract != nil), ("private", isPrivate), ("post-data", postData != nil), ("post-file", postFile != nil)]
+            .filter(\.1).map(\.0)
+    }
+
     private var optionsOfOne: [String] {
         [
             ("output", output != nil), ("filename", filename != nil), ("checksum", checksum != nil), ("size", size != nil),

@@ -1,5 +1,6 @@
 internal import ArgumentParser
 internal import DownloadModel
+internal import Localization
 internal import TodokuClient
 
 struct FetchCommand: ParsableCommand {
@@ -26,7 +27,14 @@ struct FetchCommand: ParsableCommand {
     @OptionGroup var output: OutputArguments
     @Flag(name: .shortAndLong, help: "Print errors only.") var quiet = false
 
-    func validate() throws { try request.check(urls: [url]) }
+    func validate() throws {
+        try request.check(urls: [url])
+        if let option = request.optionsOfDownload.first {
+            throw ValidationError(
+                catalog.text(
+                    "%1$s is not for todoku fetch, which compares the file with its last copy; use todoku get.", "--\(option)"))
+        }
+    }
 
     func run() throws {
         let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request(for: [url]) }

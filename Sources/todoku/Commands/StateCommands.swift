@@ -25,16 +25,18 @@ struct BackupCommand: ParsableCommand {
 
     func run() throws {
         let (withSecrets, isJSON) = (secrets, output.json)
-        let backup = Program.require(json: isJSON) { () throws(CommandFailure) -> StoreBackup in
-            let path = try LocalPath.absolute(file)
-            return try StateChange.store { () throws(StoreError) in
+        let path = Program.require(json: isJSON) { () throws(CommandFailure) in try LocalPath.absolute(file) }
+        StateChange.run(json: isJSON) { () async throws(CommandFailure) -> ExitStatus in
+            try await StateChange.refuseOtherFolder()
+            let backup = try StateChange.store { () throws(StoreError) in
                 try Store.backUp(folder: StateFiles.folder, to: path, withSecrets: withSecrets)
             }
-        }
-        if isJSON {
-            Output.write(JSON.object(backup.json + [("secrets", .bool(withSecrets))]).text + "\n")
-        } else {
-            Output.write(backup.text() + "\n")
+            if isJSON {
+                Output.write(JSON.object(backup.json + [("secrets", .bool(withSecrets))]).text + "\n")
+            } else {
+                Output.write(backup.text() + "\n")
+            }
+            return .success
         }
     }
 }

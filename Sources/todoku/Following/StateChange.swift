@@ -27,13 +27,18 @@ internal import Upkeep
     ///
     /// - Throws: if the running service keeps its queue in another folder. The wrong queue would be replaced.
     static func begin(json: Bool) async throws(CommandFailure) -> StateChange {
+        try await refuseOtherFolder()
+        return StateChange(json: json)
+    }
+
+    /// Refuses if the service that runs keeps its queue in another folder: this command would read or change a queue that nobody uses.
+    static func refuseOtherFolder() async throws(CommandFailure) {
         if let folder = await ServiceEnd.folder(), folder != StateFiles.folder {
             let text = catalog.text(
                 "the service keeps its queue in %1$s, and this command looks into %2$s; give both the same XDG_STATE_HOME", folder,
                 StateFiles.folder)
             throw CommandFailure(.refused, text)
         }
-        return StateChange(json: json)
     }
 
     /// Runs `body` on the main thread's loop, and ends the program with its status.

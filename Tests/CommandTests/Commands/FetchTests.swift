@@ -33,6 +33,14 @@ import Testing
         await desk.close()
     }
 
+    @Test(arguments: [["--extract"], ["--private"], ["--post-data", "x"], ["--post-file", "/dev/null"]])
+    func `names the option that compares nothing`(option: [String]) async throws {
+        let desk = await Desk()
+        let exit = await desk.start(["fetch", "http://127.0.0.1:1/a"] + option).wait()
+        #expect(exit.status == 2 && exit.errors.contains("\(option[0]) is not for todoku fetch"), "\(exit)")
+        await desk.close()
+    }
+
     @Test func `exits with 1 after a failure, 3 after a refusal, 2 for a wrong command line`() async throws {
         let desk = await Desk()
         let server = server()

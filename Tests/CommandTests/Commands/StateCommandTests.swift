@@ -139,7 +139,7 @@ import Testing
         #expect(await desk.run("backup", "queue.db").status == 0)
         let process = await desk.serviceProcess()
         let elsewhere = desk.environment.merging(["XDG_STATE_HOME": desk.bus.folder("elsewhere")]) { $1 }
-        for command in [["reset", "--yes"], ["restore", "--yes", "queue.db"]] {
+        for command in [["reset", "--yes"], ["restore", "--yes", "queue.db"], ["backup", "other.db"]] {
             let refused = await Child.run([Desk.command] + command, environment: elsewhere, folder: desk.bus.folder.path)
             #expect(refused.status == 3 && refused.errors.contains("give both the same XDG_STATE_HOME"), "\(refused)")
         }
