@@ -178,9 +178,22 @@ package struct RehearsalOptions: Sendable {
     /// Waits until the recorder has all messages that were sent before, and stops it.
     private func finishRecording() async {
         guard let control, let recorder else { return }
-        // A command may end at the first signal of an end. The service answers behind all the signals that it has sent.
-        _ = try? await control.call(
-            Standard.ping, on: BusName.service, at: BusName.managerPath, (), timeout: Self.patience, starts: false)
+        // A command may end at the first signal of an end. The service sends the signals of an end one in a turn of its loop, and may answer
+        // other calls between them.
+        let deadline = ContinuousClock.now + Self.patience
+        var answers = true
+        repeat {
+            do throws(DBusError) {
+                try await control.call(
+                    Standard.ping, on: BusName.service, at: BusName.managerPath, (), timeout: Self.patience, starts: false)
+            } catch { answers = false }
+            await passFence(control, recorder)
+        } while answers && recorder.hasOpenEnds && ContinuousClock.now < deadline
+        recorder.stop()
+    }
+
+    /// Waits until the recorder has all messages that have passed the bus.
+    private func passFence(_ control: Connection, _ recorder: BusRecorder) async {
         await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
             let end = Once(continuation)
             recorder.setFence { end.resume() }
@@ -189,7 +202,6 @@ package struct RehearsalOptions: Sendable {
                 _ = try? await control.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, BusName.service)
             }
         }
-        recorder.stop()
     }
 
     /// The address of the private bus.

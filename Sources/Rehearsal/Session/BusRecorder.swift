@@ -31,6 +31,9 @@ internal import EventLoop
     private var pending: [CallID: Int] = [:]
     /// The error message in the last `Completed` of a download, until the signal `DownloadEnded` tells the outcome.
     private var completed: [String: String] = [:]
+    /// The downloads of which some signal has told the end, and `DownloadEnded` has not come yet.
+    private var openEnds: Set<String> = []
+    var hasOpenEnds: Bool { !openEnds.isEmpty }
     private var isStopped = false
     private var reached: (@BusActor () -> Void)?
 
@@ -105,15 +108,25 @@ internal import EventLoop
         } else if let (interface, changed, _) = Standard.propertiesChanged.read(message) {
             guard interface == Download.interface else { return }
             if let reason = changed[Download.waitReason.name]?.string, !reason.isEmpty { note(wait: reason, of: message.path) }
+            if let state = changed[Download.state.name]?.string { note(state: state, of: message.path) }
         } else if let path = Manager.downloadAdded.read(message) {
             _ = place(of: path.value)
         } else if let (_, text, _) = Download.completed.read(message) {
             if place(of: message.path) != nil { completed[message.path] = text }
         } else if let (path, outcome, error) = Manager.downloadEnded.read(message) {
             let text = completed.removeValue(forKey: path.value) ?? ""
+            openEnds.remove(path.value)
             if !error.isEmpty { fails?() }
             guard let index = place(of: path.value), downloads[index].ends.count < Self.mostEnds else { return }
             downloads[index].ends.append(RehearsalReport.End(outcome: outcome, error: error, message: text))
+        }
+    }
+
+    private func note(state: String, of path: String) {
+        if !["finished", "failed", "cancelled"].contains(state) {
+            openEnds.remove(path)
+        } else if openEnds.count < Self.mostDownloads {
+            openEnds.insert(path)
         }
     }
 
