@@ -178,8 +178,8 @@ package struct RehearsalOptions: Sendable {
     /// Waits until the recorder has all messages that were sent before, and stops it.
     private func finishRecording() async {
         guard let control, let recorder else { return }
-        // A command may end at the first signal of an end. The service sends the signals of an end one in a turn of its loop, and may answer
-        // other calls between them.
+        // A command may end at the first signal of an end. The service sends the signals of an end one in a turn of its loop, and may
+        // answer other calls between them.
         let deadline = ContinuousClock.now + Self.patience
         var answers = true
         repeat {
