@@ -31,7 +31,7 @@ internal import EventLoop
     private var pending: [CallID: Int] = [:]
     /// The error message in the last `Completed` of a download, until the signal `DownloadEnded` tells the outcome.
     private var completed: [String: String] = [:]
-    /// The downloads of which some signal has told the end, and `DownloadEnded` has not come yet.
+    /// The downloads whose `State` says that they have ended, until the signal `DownloadEnded` comes.
     private var openEnds: Set<String> = []
     var hasOpenEnds: Bool { !openEnds.isEmpty }
     private var isStopped = false

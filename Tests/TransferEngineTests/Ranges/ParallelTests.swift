@@ -176,7 +176,7 @@ private func parallelServer(
         if answer == .unavailable { #expect(over.contains { $0.httpStatus == 503 && $0.retryAfter == .seconds(1) }) }
     }
 
-    /// A server that takes two connections, one of which says nothing more.
+    /// The server accepts two connections. One of them sends 10,000 bytes, and then nothing.
     @Test func `take over from a silent one, also if the server has refused one more`() async throws {
         let end = Gate()
         defer { end.open() }
