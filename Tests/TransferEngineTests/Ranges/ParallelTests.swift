@@ -193,8 +193,9 @@ private func parallelServer(
         }
         let fixture = await EngineFixture()
         let transferEnd = try await fixture.run(server.url("/file.bin")) { ($0.connections, $0.stallTimeout) = (3, .seconds(3600)) }
+        // A further request fetches the rest, or the first response continues through it.
         #expect(transferEnd.complete?.size == 8_000_000 && fixture.part == Self.file)
-        #expect(server.requests.count >= 4)
+        #expect(server.requests.count >= 3)
     }
 
     /// Its rest is too small to be divided, and would take an hour.
