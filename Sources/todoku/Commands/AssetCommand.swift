@@ -144,13 +144,19 @@ struct AssetCancel: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "cancel", abstract: "Stop a check or an update, and delete what it has downloaded.")
 
-    @Argument(help: ArgumentHelp("The asset.", valueName: "app/name")) var asset: AssetReference
+    @Argument(help: ArgumentHelp("The assets.", valueName: "app/name")) var assets: [AssetReference]
     @OptionGroup var output: OutputArguments
 
     func run() throws {
         Program.run(json: output.json) { client in
-            try await client.cancel(asset)
-            return .success
+            // A failure is reported, and the next one is tried.
+            var status = ExitStatus.success
+            for asset in assets {
+                do throws(ClientError) { try await client.cancel(asset) } catch {
+                    status = status.and(Program.report(error, json: output.json))
+                }
+            }
+            return status
         }
     }
 }
