@@ -40,6 +40,7 @@ struct AssetAdd: ParsableCommand {
     @Option(
         help: ArgumentHelp("The Ed25519 key that signs the manifest: 64 hexadecimal digits.", valueName: "key")) var publicKey: String?
     @Option(name: .shortAndLong, help: ArgumentHelp("An existing folder of the asset's own.", valueName: "folder")) var directory: String?
+    @OptionGroup var requests: AssetRequestArguments
     @OptionGroup var output: OutputArguments
 
     func validate() throws {
@@ -65,8 +66,9 @@ struct AssetAdd: ParsableCommand {
 
     func run() throws {
         let (key, bytes) = (try key(), try bytes())
+        let asked = Program.require(json: output.json) { () throws(CommandFailure) in try requests.request(for: url) }
         Program.run(json: output.json) { client in
-            var request = DownloadRequest()
+            var request = asked
             request.set(\.directory, to: try directory.map(LocalPath.absolute))
             let asset = try await client.registerAsset(key, manifest: url, update: update, publicKey: bytes, request)
             let description = try await client.describe(asset)

@@ -55,6 +55,8 @@ import Testing
         for wrong in [
             ["add", "maps", "http://h/m"], ["add", asset, "http://h/m", "--update", "hourly"],
             ["add", asset, "http://h/m", "--public-key", "1"], ["check", "maps"],
+            ["add", asset, "http://h/m", "--proxy", "ftp://h"], ["add", asset, "http://h/m", "-H", "secret"],
+            ["add", asset, "http://h/m", "--user", "me", "--password-file", "-", "--load-cookies", "-"],
         ] {
             let exit = await desk.start(["asset"] + wrong).wait()
             #expect(exit.status == 2, "\(wrong): \(exit)")
@@ -98,6 +100,30 @@ import Testing
             #expect(isCancelled, "\(asset)")
         }
         gate.open()
+        await desk.close()
+    }
+
+    @Test func `asks with the header, the cookies, the credentials and the proxy that it was given`() async {
+        let (desk, folder) = (await Desk(), TemporaryFolder())
+        let digest = String(repeating: "0", count: 64)
+        let server = ScriptedServer { request, reply in
+            guard request.field("Authorization") != nil else {
+                return reply.respond(401, ["WWW-Authenticate": "Basic realm=\"maps\""])
+            }
+            reply.respond(200, text: #"{"version": "2026.1", "url": "1.tar", "sha256": "\#(digest)"}"#)
+        }
+        let (asset, url) = ("org.example.App/maps", "http://maps.example/m.json")
+        writeFile(folder("cookies"), "maps.example\tFALSE\t/\tFALSE\t4102444800\town\t1\n".utf8)
+        writeFile(folder("password"), "secret\n".utf8)
+        let added = await desk.run(
+            "asset", "add", asset, url, "-H", "X-Key: k", "--user-agent", "Game/1", "--load-cookies", folder("cookies"),
+            "--user", "me", "--password-file", folder("password"), "--proxy", server.url())
+        #expect(added.status == 0 && added.errors == "", "\(added)")
+        #expect(await desk.run("asset", "check", asset).succeeded(saying: "2026.1\n"))
+        let request = server.requests.last
+        #expect(request?.target == url)
+        #expect(request?.field("Authorization") == "Basic bWU6c2VjcmV0")
+        #expect(request?.field("X-Key") == "k" && request?.field("User-Agent") == "Game/1" && request?.field("Cookie") == "own=1")
         await desk.close()
     }
 }
