@@ -297,12 +297,13 @@ internal import TodokuClient
         let look = trayLook
         guard delta != 0, look.isBusy, lastScroll.map({ .now - $0 >= Self.scrollPause }) ?? true else { return }
         lastScroll = .now
-        if let limit = SpeedSteps.next(after: look.speedLimit, faster: delta > 0) { carryOut(.limitSpeed(limit)) }
+        // Whoever turns the wheel has seen the icon, but no failure.
+        if let limit = SpeedSteps.next(after: look.speedLimit, faster: delta > 0) { carryOut(.limitSpeed(limit), isClick: false) }
     }
 
-    private func carryOut(_ wish: TrayWish) {
+    private func carryOut(_ wish: TrayWish, isClick: Bool = true) {
         let token = item.takeActivationToken()
-        markSeen()
+        if isClick { markSeen() }
         BusActor.spawn { [self] in
             do throws(ClientError) {
                 switch wish {

@@ -67,4 +67,31 @@ internal import Testing
         let download = try await desk.client.get(Asset.download, at: asset)
         #expect(try await desk.client.get(Download.state, at: download) == "failed")
     }
+
+    @Test func `goes through the proxy of the asset, with its credentials, also to another server than the manifest's`() async throws {
+        let desk = try await Desk.start()
+        let name = await desk.publisher.archive("1")
+        let digest = await desk.publisher.digest(name)
+        desk.publisher.manifest(#"{"version": "1", "url": "http://archive.example/\#(name)", "sha256": "\#(digest)"}"#)
+        let proxy = "http://me:p%40w@127.0.0.1:\(desk.publisher.server.port)"
+        let options: [String: Variant] = ["proxy": .string(proxy), "headers": .dictionary([("X-Key", "k")])]
+        let asset = try await desk.register("maps", options, url: "http://maps.example/m.json")
+        #expect(desk.version(at: try await desk.update(asset).1) == "1")
+        let requests = desk.publisher.server.requests
+        #expect(requests.map(\.target) == ["http://maps.example/m.json", "http://archive.example/1.tar.gz"])
+        #expect(requests.allSatisfy { $0.field("Proxy-Authorization") == "Basic bWU6cEB3" })
+        #expect(requests.map { $0.field("X-Key") } == ["k", nil])
+    }
+
+    @Test func `has the cookies of the asset that are for its host`() async throws {
+        let (desk, other) = (try await Desk.start(), Publisher())
+        let name = await other.archive("1")
+        let digest = await other.digest(name)
+        desk.publisher.manifest(#"{"version": "1", "url": "\#(other.server.otherURL("/\(name)"))", "sha256": "\#(digest)"}"#)
+        let cookies = [("127.0.0.1", "own"), ("localhost", "there")].map { "\($0)\tFALSE\t/\tFALSE\t4102444800\t\($1)\t1" }
+        let asset = try await desk.register("maps", ["cookies": .strings(cookies)])
+        #expect(try await desk.update(asset).0)
+        #expect(desk.publisher.server.requests.map { $0.field("Cookie") } == ["own=1"])
+        #expect(other.server.requests.map { $0.field("Cookie") } == ["there=1"])
+    }
 }

@@ -48,7 +48,9 @@ import Testing
     private func remains(of place: TemporaryFolder, in folder: String) -> [String] {
         var remains: [String] = []
         let outside = tree(place.path).keys.filter { $0 != "archive" && $0 != "a" && !$0.hasPrefix("a/b/files") && $0 != "a/b" }
-        if !outside.isEmpty || access("/tmp/x", F_OK) == 0 { remains.append("**a file outside**") }
+        // Removed, so that the next program is not blamed.
+        let isAbsolute = unlink(`A hostile archive`.outside) == 0
+        if isAbsolute || !outside.isEmpty { remains.append("**a file outside**") }
         var kinds: Set<String> = []
         for (path, what) in tree(folder) {
             switch what {
@@ -105,7 +107,7 @@ import Testing
     }
 
     @Test func `comes out as the table in the documentation says`() async throws {
-        #expect(access("/tmp/x", F_OK) != 0, "an archive of the table names this file: remove it")
+        unlink(`A hostile archive`.outside)  // an earlier process with the same number may have left it
         var versions: [String] = []
         for peer in Self.peers { versions.append(await version(peer)) }
         var lines = ["| archive | todoku | \(Self.peers.map(\.name).joined(separator: " | ")) |", "| --- | --- | --- | --- | --- |"]

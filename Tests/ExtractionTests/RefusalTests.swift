@@ -14,6 +14,9 @@ import Testing
         var entry: String?
     }
 
+    /// A file that an archive names outside of its folder. No other process of the tests has this file.
+    static let outside = "/tmp/todoku-outside-\(getpid())"
+
     private static func tar(_ what: String, _ defect: EntryDefect, entry: String? = nil, _ make: (TarBytes) -> TarBytes) -> Case {
         Case(testDescription: "a tar with \(what)", bytes: make(TarBytes()).whole, defect: defect, entry: entry)
     }
@@ -26,7 +29,7 @@ import Testing
         tar("..", .parentReference, entry: "../x") { $0.adding("ok").adding("../x") },
         tar(".. inside", .parentReference, entry: "a/../x") { $0.adding("a/../x") },
         tar(".. at the end", .parentReference) { $0.adding("a/..", type: "5") },
-        tar("an absolute path", .absolutePath, entry: "/tmp/x") { $0.adding("/tmp/x") },
+        tar("an absolute path", .absolutePath, entry: outside) { $0.adding(outside) },
         tar("a link without a name", .noName) { $0.adding("./", type: "2", link: "a") },
         tar("a line break", .controlCharacter) { $0.adding("a\nb") },
         tar("an escape", .controlCharacter) { $0.adding("a\u{1B}[2J") },

@@ -62,3 +62,30 @@ struct NewDatabase {
 
     init(_ walk: Scheduler.RowWalk, _ changes: [StoreChange]) { (self.walk, rows) = (walk, changes) }
 }
+
+extension World {
+    /// The pauses that the rows on disk carry over a restart.
+    func recallPauses() {
+        // A file that has arrived since may have ended the pause of a download that was refused for good.
+        let mayBeAnswered = saved.records.values.contains { $0.state == .finished }
+        for record in saved.records.values {
+            if let failure = record.state.failure {
+                guard let pause = failure.retryAfter, let end = record.endedAt, end <= now, end + pause > now else { continue }
+                recall(failure, of: record, until: end + pause, isCertain: !mayBeAnswered)
+            } else if let failure = record.lastFailure, failure.retryAfter != nil, let time = record.retryAt, !record.state.hasEnded {
+                recall(failure, of: record, until: time, isCertain: time < now + RetryAfter.longest)
+            }
+        }
+    }
+
+    /// - Parameter isCertain: the scheduler must keep the pause; else it may.
+    private func recall(_ failure: DownloadFailure, of record: DownloadRecord, until: WallTime, isCertain: Bool) {
+        let (origin, app) = (failure.origin ?? origin(of: record), record.options.app)
+        if isCertain { originFloors[origin, default: [:]][app] = max(originFloors[origin]?[app] ?? until, until) }
+        slowness[origin, default: Slowness()].isRecalled(until: until, by: app, now: now)
+        // The start of the pause tells when the other applications may be delayed again.
+        let start = min(until + (.zero - (failure.retryAfter ?? .zero)), now)
+        let since = max(commonFloors[origin]?.since ?? start, start)
+        commonFloors[origin] = (since, since)
+    }
+}

@@ -450,12 +450,7 @@ final class World {
         // A recalled pause may be over, and yet its start tells when the other applications may be delayed again.
         commonFloors = commonFloors.mapValues { ($0.since, $0.since) }
         (slowness, requestedAt, refusedDownloads) = ([:], [:], [:])
-        for record in saved.records.values {
-            guard let time = record.retryAt, record.lastFailure?.retryAfter != nil, !record.state.hasEnded else { continue }
-            let (origin, app) = (record.lastFailure?.origin ?? origin(of: record), record.options.app)
-            if time < now + RetryAfter.longest { originFloors[origin, default: [:]][app] = max(originFloors[origin]?[app] ?? time, time) }
-            slowness[origin, default: Slowness()].isRecalled(until: time, by: app, now: now)
-        }
+        recallPauses()
         blamed = saved.blamed
         nextNumber = max(saved.next, DownloadNumber((saved.records.keys.max()?.value ?? 0) + 1))
         if isPausedForGood, !saved.settings.paused { fail("PauseAll was answered, and its row is not on disk") }

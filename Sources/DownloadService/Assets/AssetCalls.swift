@@ -12,9 +12,9 @@ extension AssetCentre {
 
     /// The options of downloads that an asset's downloads and its toast may have.
     private static let options: Set<String> = [
-        "directory", "headers", "header-list", "user-agent", "referrer", "username", "password", "allow-metered", "allow-private",
-        "allow-downgrade", "connections", "speed-limit", "stall-timeout", "retries", "priority", "request-interval", "notify", "title",
-        "body", "icon", "sound", "show-progress", "desktop-id", "activate",
+        "directory", "headers", "header-list", "cookies", "user-agent", "referrer", "username", "password", "proxy", "allow-metered",
+        "allow-private", "allow-downgrade", "connections", "speed-limit", "stall-timeout", "retries", "priority", "request-interval",
+        "notify", "title", "body", "icon", "sound", "show-progress", "desktop-id", "activate",
     ]
 
     func register(

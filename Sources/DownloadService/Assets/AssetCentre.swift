@@ -64,8 +64,7 @@ internal import Scheduling
     var extractions: [AssetKey: (folder: String, control: ExtractionControl)] = [:]
     /// The properties as last announced.
     private var told: [AssetKey: [String: Variant]] = [:]
-    private var toldProgress: [AssetKey: ContinuousClock.Instant] = [:]
-    private static let progressInterval: Duration = .milliseconds(100)
+    private let toldProgress: AssetProgress
     /// The network condition that was last passed to the updater.
     private var network: NetworkCondition?
     /// The observers, set by `begin`.
@@ -80,6 +79,10 @@ internal import Scheduling
         (self.connection, self.ownerCalls, self.folders) = (connection, ownerCalls, folders)
         self.allowsHiddenFolders = allowsHiddenFolders
         (self.isLogin, self.hold, self.log) = (isLogin, hold, log)
+        toldProgress = AssetProgress { key, report in
+            connection.send(
+                Asset.progress.message(from: BusName.path(ofAsset: key), (report.stage, report.done, report.total.wireTotal)))
+        }
         for state in updater.assets.values { told[state.record.key] = AssetFace.told(AssetObject(state.record.key, self)) }
     }
 
@@ -160,7 +163,8 @@ internal import Scheduling
             told[key] = AssetFace.told(AssetObject(key, self))
             connection.send(Manager.assetAdded.message(from: BusName.managerPath, BusName.path(ofAsset: key)))
         case .gone(let key):
-            (told[key], toldProgress[key], fetches[key]) = (nil, nil, nil)
+            (told[key], fetches[key]) = (nil, nil)
+            toldProgress.forget(key)
             places.release(key)
             forgetManifests(of: key)
             connection.send(Manager.assetRemoved.message(from: BusName.managerPath, BusName.path(ofAsset: key)))
@@ -192,14 +196,15 @@ internal import Scheduling
         guard !changed.isEmpty else { return }
         told[key] = values
         let path = BusName.path(ofAsset: key)
-        if let stage = changed[Asset.stage.name]?.string { connection.send(Asset.stageChanged.message(from: path, stage)) }
+        if let stage = changed[Asset.stage.name]?.string {
+            toldProgress.flush(key)
+            connection.send(Asset.stageChanged.message(from: path, stage))
+        }
         connection.send(Standard.propertiesChanged.message(from: path, (Asset.interface, changed, [])))
     }
 
     func progress(_ key: AssetKey, _ stage: AssetStage, _ done: ByteCount, of total: ByteCount?) {
-        if let last = toldProgress[key], .now - last < Self.progressInterval { return }
-        toldProgress[key] = .now
-        connection.send(Asset.progress.message(from: BusName.path(ofAsset: key), (stage.rawValue, done, total.wireTotal)))
+        toldProgress.report(AssetProgress.Report(stage: stage.rawValue, done: done, total: total), of: key)
     }
 
     private func ready(_ key: AssetKey, _ version: String) {

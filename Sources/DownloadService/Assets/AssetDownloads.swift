@@ -172,10 +172,11 @@ extension AssetCentre {
         do throws(Refusal) {
             let url = try DownloadURL(text)
             let manifest = try DownloadURL(state.record.manifestURL)
-            // Credentials and header fields are for the manifest's server only.
+            // Credentials and header fields are for the manifest's server only. A cookie names its hosts. The proxy serves all requests.
             if url.origin != manifest.origin {
+                let (cookies, proxy) = (options.cookies, options.proxy)
                 options.forgetSecrets()
-                options.referrer = nil
+                (options.referrer, options.cookies, options.proxy) = (nil, cookies, proxy)
             }
             // As for redirects: a public server must not send us to the router.
             guard manifest.isHostLiteralPrivate || !url.isHostLiteralPrivate else {

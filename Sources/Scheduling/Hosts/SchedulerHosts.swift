@@ -167,6 +167,7 @@ extension Scheduler {
     /// Forgets the refusals of the origins of `host`, and of all hosts that share its rule.
     func resetHost(_ host: String, now: WallTime) {
         gate.reset(host, now: now)
+        forgetPauses(of: host, now: now)
     }
 
     // MARK: Rules
@@ -191,18 +192,68 @@ extension Scheduler {
         return true
     }
 
-    /// Restores the pauses that servers requested. A pause longer than any possible one means that the clock was set back since.
-    func recallPauses(_ entries: [ScheduledDownload], now: WallTime) {
-        for entry in entries {
-            guard let failure = entry.record.lastFailure, let status = failure.httpStatus, [429, 503].contains(status),
-                let pause = failure.retryAfter, let until = entry.record.retryAt, until < now + DownloadRecord.longestRetry
+    /// Restores the pauses that servers requested: of downloads that wait for a retry, and of downloads that have failed.
+    func recallPauses(_ waiting: [ScheduledDownload], failed: [ScheduledDownload], now: WallTime) {
+        for entry in waiting {
+            // A pause longer than any possible one means that the clock was set back since.
+            guard let failure = entry.record.lastFailure, let until = entry.record.retryAt, until < now + DownloadRecord.longestRetry
             else { continue }
-            let origin = failure.origin ?? entry.origin
-            gate.recall(origin, status, pause, until: until, by: entry.record.options.app, now: now)
+            recall(failure, of: entry, until: until, now: now)
+        }
+        let paused = failed.filter { $0.pauseAfterEnd(now: now) != nil }
+        guard let first = paused.compactMap(\.record.endedAt).min() else { return }
+        let answered = finishedOrigins(since: first)
+        for entry in paused {
+            // A later answer has ended the pause.
+            guard let failure = entry.state.failure, let end = entry.record.endedAt, let until = entry.pauseAfterEnd(now: now),
+                answered[failure.origin ?? entry.origin].map({ $0 <= end }) ?? true
+            else { continue }
+            recall(failure, of: entry, until: until, now: now)
+        }
+    }
+
+    private func recall(_ failure: DownloadFailure, of entry: ScheduledDownload, until: WallTime, now: WallTime) {
+        guard let status = failure.httpStatus, [429, 503].contains(status), let pause = failure.retryAfter else { return }
+        gate.recall(failure.origin ?? entry.origin, status, pause, until: until, by: entry.record.options.app, now: now)
+    }
+
+    /// The origins of the files that have arrived since `time`, each with the start of the last such download.
+    private func finishedOrigins(since time: WallTime) -> [String: WallTime] {
+        var starts: [String: WallTime] = [:]
+        var newest = ended.walk(isReversed: true)
+        while let number = newest.next(), let entry = entries[number], let end = entry.record.endedAt, end > time {
+            guard entry.state == .finished, let start = entry.record.startedAt, start > time else { continue }
+            let origin = entry.record.source.map { DownloadURL.origin(of: $0) } ?? entry.origin
+            starts[origin] = max(starts[origin] ?? start, start)
+        }
+        return starts
+    }
+
+    /// The failed downloads of the origins of `host` restore no pause after a restart, because a person has ended it.
+    private func forgetPauses(of host: String, now: WallTime) {
+        let name = settings.hostRules.governing(host).name
+        var newest = ended.walk(isReversed: true)
+        while let number = newest.next(), let entry = entries[number], let end = entry.record.endedAt, end + RetryAfter.longest > now {
+            guard entry.pauseAfterEnd(now: now) != nil, var failure = entry.state.failure,
+                settings.hostRules.governing(DownloadURL.host(of: failure.origin ?? entry.origin)).name == name
+            else { continue }
+            failure.retryAfter = nil
+            entry.record.state = .failed(failure)  // nobody sees the difference, so nobody is told
+            save(entry)
         }
     }
 
     func shiftHosts(by delta: Duration) {
         output.append(gate.shift(by: delta))
+    }
+}
+
+extension ScheduledDownload {
+    /// The end of the pause that the server requested when it refused the download for good; nil: it requested none, or the pause is over.
+    /// An end in the future means that the clock was set back since.
+    fileprivate func pauseAfterEnd(now: WallTime) -> WallTime? {
+        guard let pause = state.failure?.retryAfter, pause <= RetryAfter.longest, let end = record.endedAt, end <= now else { return nil }
+        let until = end + pause
+        return until > now ? until : nil
     }
 }

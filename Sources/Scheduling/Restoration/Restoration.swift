@@ -11,6 +11,8 @@ public final class Restoration {
     private var ended: [DownloadRecord] = []
     /// Restored, unfinished downloads that had already started.
     private var courses: [ScheduledDownload] = []
+    /// Failed downloads whose server requested a pause.
+    private var refused: [ScheduledDownload] = []
     private var sought: [ScheduledDownload] = []
     private var toasts: [Scheduler.OwedToast] = []
     /// The lane of the last restored download, and the wait reason of its downloads.
@@ -60,7 +62,7 @@ public final class Restoration {
             guard let sweep = scheduler.sweeps[number], !sweep.isUnderWay else { continue }
             if !(scheduler.entries[number].map(scheduler.isAtWork) ?? false) { scheduler.begin(sweep, of: number) }
         }
-        scheduler.recallPauses(courses, now: now)
+        scheduler.recallPauses(courses, failed: refused, now: now)
         scheduler.interruptDescriptors(among: courses, now: now)
         scheduler.prune(now: now)
         return Restored(scheduler: scheduler, sought: sought, owedToasts: toasts)
@@ -93,6 +95,7 @@ public final class Restoration {
         }
         guard entry.state.hasEnded else { return }
         scheduler.resumeCalls(entry, now: now)
+        if entry.state.failure?.retryAfter != nil { refused.append(entry) }
         if let toast = entry.owedToast { toasts.append(toast) }
     }
 

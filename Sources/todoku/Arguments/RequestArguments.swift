@@ -228,11 +228,7 @@ struct RequestArguments: ParsableArguments {
                 throw ValidationError(catalog.explanation(name: error.name.busName, error.message))
             }
         }
-        if let proxy {
-            do throws(Refusal) { _ = try ProxyAddress(proxy) } catch {
-                throw ValidationError(catalog.explanation(name: error.name.busName, CommandWords.replacingKeys(in: error.message)))
-            }
-        }
+        if let proxy { try Self.check(proxy: proxy) }
         if output == "-" {
             throw ValidationError(
                 catalog.text("Standard output is no file that the service could write. Write instead: cat \"$(todoku fetch URL)\""))
@@ -396,7 +392,7 @@ struct RequestArguments: ParsableArguments {
 
 extension ArgumentHelp {
     /// The help text of a service's option.
-    fileprivate static func option(_ option: PartialKeyPath<DownloadOptions>, _ valueName: String? = nil) -> ArgumentHelp {
+    static func option(_ option: PartialKeyPath<DownloadOptions>, _ valueName: String? = nil) -> ArgumentHelp {
         ArgumentHelp(OptionRow.of(option)?.help ?? "", valueName: valueName)
     }
 }

@@ -40,6 +40,7 @@ struct AssetAdd: ParsableCommand {
     @Option(
         help: ArgumentHelp("The Ed25519 key that signs the manifest: 64 hexadecimal digits.", valueName: "key")) var publicKey: String?
     @Option(name: .shortAndLong, help: ArgumentHelp("An existing folder of the asset's own.", valueName: "folder")) var directory: String?
+    @OptionGroup var requests: AssetRequestArguments
     @OptionGroup var output: OutputArguments
 
     func validate() throws {
@@ -65,8 +66,9 @@ struct AssetAdd: ParsableCommand {
 
     func run() throws {
         let (key, bytes) = (try key(), try bytes())
+        let asked = Program.require(json: output.json) { () throws(CommandFailure) in try requests.request(for: url) }
         Program.run(json: output.json) { client in
-            var request = DownloadRequest()
+            var request = asked
             request.set(\.directory, to: try directory.map(LocalPath.absolute))
             let asset = try await client.registerAsset(key, manifest: url, update: update, publicKey: bytes, request)
             let description = try await client.describe(asset)
@@ -144,13 +146,19 @@ struct AssetCancel: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "cancel", abstract: "Stop a check or an update, and delete what it has downloaded.")
 
-    @Argument(help: ArgumentHelp("The asset.", valueName: "app/name")) var asset: AssetReference
+    @Argument(help: ArgumentHelp("The assets.", valueName: "app/name")) var assets: [AssetReference]
     @OptionGroup var output: OutputArguments
 
     func run() throws {
         Program.run(json: output.json) { client in
-            try await client.cancel(asset)
-            return .success
+            // A failure is reported, and the next one is tried.
+            var status = ExitStatus.success
+            for asset in assets {
+                do throws(ClientError) { try await client.cancel(asset) } catch {
+                    status = status.and(Program.report(error, json: output.json))
+                }
+            }
+            return status
         }
     }
 }

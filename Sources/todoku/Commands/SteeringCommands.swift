@@ -303,6 +303,11 @@ struct MoveCommand: ParsableCommand {
         func move(_ member: DownloadDescription, to position: UInt32) async throws(ClientError) {
             try await unlessEnded { () throws(ClientError) in try await client.move(member.reference, to: position) }
         }
+        // Each member goes before the one behind it. None goes to the end meanwhile, so no other download starts in its place.
+        if place.position == 0 {
+            for member in members.reversed() { try await move(member, to: 0) }
+            return
+        }
         // All go to the end first: a member that leaves a place before `place` would shift those that are there already.
         for member in members { try await move(member, to: .max) }
         if place.position == .max { return }

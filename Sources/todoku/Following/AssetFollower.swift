@@ -73,12 +73,19 @@ internal import TodokuClient
 
     private var remaining: [AssetReference] { assets.filter { outcomes[$0] == nil } }
 
-    /// Each update can be cancelled by itself, so the message names only the first.
+    /// Names all updates that continue, as arguments of the commands.
     var farewell: String? {
-        guard let first = remaining.first else { return nil }
+        guard !remaining.isEmpty else { return nil }
+        let names = remaining.prefix(20).map(\.description).joined(separator: " ")
+        guard remaining.count != 1 else {
+            return catalog.text(
+                "the update continues in the background; “todoku asset show %1$s” shows it, and “todoku asset cancel %1$s” cancels it",
+                names)
+        }
         return catalog.text(
-            "the update continues in the background; “todoku asset show %1$s” shows it, and “todoku asset cancel %1$s” cancels it",
-            first.description)
+            "%1$s update continues in the background; “todoku asset list” shows it, and “todoku asset cancel %2$s” cancels it",
+            "%1$s updates continue in the background; “todoku asset list” shows them, and “todoku asset cancel %2$s” cancels them",
+            count: UInt64(clamping: remaining.count), names)
     }
 
     func leave() { display.clear() }

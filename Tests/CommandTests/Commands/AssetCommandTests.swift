@@ -55,10 +55,75 @@ import Testing
         for wrong in [
             ["add", "maps", "http://h/m"], ["add", asset, "http://h/m", "--update", "hourly"],
             ["add", asset, "http://h/m", "--public-key", "1"], ["check", "maps"],
+            ["add", asset, "http://h/m", "--proxy", "ftp://h"], ["add", asset, "http://h/m", "-H", "secret"],
+            ["add", asset, "http://h/m", "--user", "me", "--password-file", "-", "--load-cookies", "-"],
         ] {
             let exit = await desk.start(["asset"] + wrong).wait()
             #expect(exit.status == 2, "\(wrong): \(exit)")
         }
+        await desk.close()
+    }
+
+    @Test func `leaves all updates to the service at Ctrl-C, and names them`() async throws {
+        let (desk, folder, gate) = (await Desk(), TemporaryFolder(), Gate())
+        writeFile(folder("hello"), [UInt8](repeating: 7, count: 200_000))
+        let made = await Child.run(["tar", "-C", folder.path, "-cf", folder("1.tar"), "hello"])
+        let digest = (await Child.run(["sha256sum", folder("1.tar")])).output.prefix(64)
+        #expect(made.status == 0, "\(made.errors)")
+        let manifest = #"{"version": "2026.1", "url": "1.tar", "sha256": "\#(digest)"}"#
+        let server = ScriptedServer { request, reply in
+            guard request.path == "/1.tar", let file = readFile(folder("1.tar")) else { return reply.respond(200, text: manifest) }
+            reply.head(200, length: file.count)
+            reply.send(file[..<100_000])
+            gate.wait()
+            reply.send(file[100_000...])
+        }
+        let assets = ["org.example.App/maps", "org.example.App/voices"]
+        for asset in assets { #expect(await desk.run("asset", "add", asset, server.url("/m.json")).status == 0) }
+        let update = desk.start(["asset", "update"] + assets)
+        for asset in assets { #expect(await update.complains("\(asset) downloading\n")) }
+        update.signal(SIGINT)
+        let exit = await update.wait()
+        let names = assets.joined(separator: " ")
+        let farewell = """
+            todoku: 2 updates continue in the background; “todoku asset list” shows them, and “todoku asset cancel \(names)” cancels them
+
+            """
+        #expect(exit.status == 130 && exit.errors.hasSuffix(farewell), "\(exit)")
+        // One that is unknown keeps the command from cancelling none of the others.
+        let cancelled = await desk.start(["asset", "cancel", "org.example.App/none"] + assets).wait()
+        #expect(cancelled.status == 3 && cancelled.errors.contains("There is no asset org.example.App/none."), "\(cancelled)")
+        for asset in assets {
+            let isCancelled = await eventually {
+                JSON(await desk.run("asset", "show", "--json", asset).output)?["stage"]?.string == "cancelled"
+            }
+            #expect(isCancelled, "\(asset)")
+        }
+        gate.open()
+        await desk.close()
+    }
+
+    @Test func `asks with the header, the cookies, the credentials and the proxy that it was given`() async {
+        let (desk, folder) = (await Desk(), TemporaryFolder())
+        let digest = String(repeating: "0", count: 64)
+        let server = ScriptedServer { request, reply in
+            guard request.field("Authorization") != nil else {
+                return reply.respond(401, ["WWW-Authenticate": "Basic realm=\"maps\""])
+            }
+            reply.respond(200, text: #"{"version": "2026.1", "url": "1.tar", "sha256": "\#(digest)"}"#)
+        }
+        let (asset, url) = ("org.example.App/maps", "http://maps.example/m.json")
+        writeFile(folder("cookies"), "maps.example\tFALSE\t/\tFALSE\t4102444800\town\t1\n".utf8)
+        writeFile(folder("password"), "secret\n".utf8)
+        let added = await desk.run(
+            "asset", "add", asset, url, "-H", "X-Key: k", "--user-agent", "Game/1", "--load-cookies", folder("cookies"),
+            "--user", "me", "--password-file", folder("password"), "--proxy", server.url())
+        #expect(added.status == 0 && added.errors == "", "\(added)")
+        #expect(await desk.run("asset", "check", asset).succeeded(saying: "2026.1\n"))
+        let request = server.requests.last
+        #expect(request?.target == url)
+        #expect(request?.field("Authorization") == "Basic bWU6c2VjcmV0")
+        #expect(request?.field("X-Key") == "k" && request?.field("User-Agent") == "Game/1" && request?.field("Cookie") == "own=1")
         await desk.close()
     }
 }
