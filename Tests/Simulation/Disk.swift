@@ -32,6 +32,10 @@ struct File {
     var content = Content()
     /// The bytes that are certain to survive a power cut.
     var durable: ByteCount = 0
+    /// What further requests have brought behind missing bytes, in ascending order.
+    var islands: [Stretch] = []
+    /// All bytes that are certain to survive a power cut, those of islands too.
+    var safe = ByteRanges()
     /// The places of the sources that have brought bytes of it (`DownloadRecord.sourceURLs`).
     var makers: Set<Int> = []
 }
@@ -53,6 +57,8 @@ struct Disk {
     var parts: [DownloadNumber: File] = [:]
     var finals: [String: File] = [:]
     var folders: [DownloadNumber: Unpacked] = [:]
+    /// Part files have islands.
+    var hasStretches = false
     private var nextInode: UInt64 = 100
 
     mutating func newInode() -> UInt64 {
@@ -62,7 +68,8 @@ struct Disk {
 
     /// Drops unflushed bytes: each file is cut, or zeroed, from a random length between its durable and its written length.
     mutating func cutPower(_ random: inout Random) {
-        for (number, file) in parts {
+        if hasStretches { for number in parts.keys.sorted() { parts[number]?.losePower(&random) } }
+        for (number, file) in parts where !hasStretches {
             let loose = file.content.length - min(file.durable, file.content.length)
             parts[number]?.content.cut(file.durable + (loose == 0 ? 0 : random.next() % (loose + 1)))
             // The length may have reached the disk before the bytes: the bytes then read as zeros.

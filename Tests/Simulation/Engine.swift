@@ -6,7 +6,7 @@ import Scheduling
 extension World {
     private func identity(_ inode: UInt64) -> FileIdentity { FileIdentity(device: 1, inode: inode, mount: 1, boot: "\(boot)") }
 
-    private func resource(of record: DownloadRecord) -> Int {
+    func resource(of record: DownloadRecord) -> Int {
         Int(record.url.split(separator: "/").last?.prefix { $0.isNumber } ?? "0") ?? 0
     }
 
@@ -282,13 +282,12 @@ extension World {
     static let mediaType = "application/x-told"
 
     private func grow(_ number: DownloadNumber, by bytes: ByteCount) {
-        guard let transfer = transfers[number], let file = disk.parts[number] else { return fail("no part file of \(number)") }
-        disk.parts[number]?.content.append(transfer.version, upTo: min(transfer.total, file.content.length + bytes))
-        if transfer.total > file.content.length { disk.parts[number]?.makers.insert(transfer.source) }
+        guard let transfer = transfers[number], disk.parts[number] != nil else { return fail("no part file of \(number)") }
+        disk.parts[number]?.grow(by: bytes, upTo: transfer.total, transfer.version, from: transfer.source)
     }
 
     func flush(_ number: DownloadNumber) {
-        if let file = disk.parts[number], transfers[number]?.holds == true { disk.parts[number]?.durable = file.content.length }
+        if transfers[number]?.holds == true { disk.parts[number]?.flush() }
     }
 
     private func flushOrPretend(_ number: DownloadNumber) { if plant != .unflushed { flush(number) } }
@@ -299,7 +298,7 @@ extension World {
             transfer.validator != nil || entry.record.options.checksum != nil || plant == .trusting
         else { return nil }
         return ResumeData(
-            written: file.content.length, total: transfer.total, validator: transfer.validator, identity: identity(file.inode),
+            ranges: file.ranges, total: transfer.total, validator: transfer.validator, identity: identity(file.inode),
             mirror: plant == .placeless ? nil : transfer.mirror)
     }
 
@@ -332,7 +331,7 @@ extension World {
                 hearsAnswer(entry, transfer)
             }
             if movesOn(entry, failure) { return }
-            return end(number, .failed(failure, madeProgress: progress, held(entry, at: known?.mirror) == nil ? nil : known))
+            return end(number, .failed(failure, madeProgress: progress, claims(entry, at: known?.mirror) == nil ? nil : known))
         }
         answered(transfer.origin)
         let isToDescriptor = entry.record.isToDescriptor
@@ -340,7 +339,7 @@ extension World {
             let failure = DownloadFailure(.permissionDenied, "gone", wait: .destination)
             return end(number, .failed(failure, madeProgress: progress, known))
         }
-        if let copy = copy(of: entry), isIntact(copy) || plant == .credulous, held(entry) == nil, let tag = copy.validators?.entityTag,
+        if let copy = copy(of: entry), isIntact(copy) || plant == .credulous, claims(entry) == nil, let tag = copy.validators?.entityTag,
             tag == "\"\(resource.version)\""
         {
             if disk.finals[copy.path]?.content.version != resource.version { fail("\(number) ends with a copy that is not the file") }
@@ -360,11 +359,10 @@ extension World {
         var offset: ByteCount = 0
         (begun.validator, begun.mirror) = (validator, mirror)
         // A part file without bytes belongs to no source.
-        if let held = held(entry, at: mirror), held > 0 || !hasMirrors, let known,
-            isOfAnother || known.validator == validator || known.validator == nil
+        if let held = claims(entry, at: mirror), !held.isEmpty || !hasMirrors, let known,
+            isOfAnother || known.validator == validator || known.validator == nil, !hasStretches || known.total == resource.size
         {
-            offset = min(held, resource.size)
-            disk.parts[number]?.content.cut(offset)
+            offset = believe(held.clipped(to: resource.size), of: number)
             // A joined file keeps the validator of the source that began it.
             if isOfAnother { (begun.validator, begun.mirror) = (known.validator, known.mirror) }
         } else {
@@ -421,7 +419,8 @@ extension World {
         if crowd == .connections, random.below(6) > 0 { response.connection = connectionNumber(of: transfer.origin) }
         transfers[entry.number]?.connection = response.connection
         sharing.remove(entry.number)
-        decide(.began(entry.request, response))
+        // The request that the transfer began with may be over.
+        decide(.began(transfer.id, response))
     }
 
     private func copy(of entry: ScheduledDownload) -> CachedCopy? {
@@ -436,38 +435,25 @@ extension World {
 
     private func path(_ entry: ScheduledDownload) -> String { "\(entry.record.directory)/\(name(entry))" }
 
-    /// The bytes to resume from: those of the written map in the same boot, else those of the checkpoint.
-    ///
-    /// - Parameter mirror: the source that the transfer asks, as in `ResumeData`.
-    private func held(_ entry: ScheduledDownload, at mirror: UInt32? = nil) -> ByteCount? {
-        let transfer = transfers[entry.number]
-        guard let resume = transfer?.holds == true ? transfer?.begun : entry.record.resume, let file = disk.parts[entry.number],
-            file.inode == resume.identity.inode,
-            resume.validator != nil || entry.record.options.checksum != nil || plant == .trusting,
-            resume.mirror == mirror || entry.record.mixesSources || plant == .blending
-        else { return nil }
-        return min(resume.identity.boot == "\(boot)" ? max(resume.written, file.content.length) : resume.written, file.content.length)
-    }
-
     /// The slice of its batch's Resume may come later, and end a wait that begins now.
     func isBeingResumed(_ number: DownloadNumber) -> Bool {
         if !scheduler.hasSlices { resuming = [] }
         return resuming.contains(number)
     }
 
-    private func lose(_ number: DownloadNumber, _ failure: DownloadFailure) {
+    func lose(_ number: DownloadNumber, _ failure: DownloadFailure) {
         flush(number)
         if let transfer = transfers[number], let entry = scheduler[number] ?? scheduler.leaving[number], !entry.record.mirrors.isEmpty {
             let known = transfer.holds ? resume(number) : entry.record.resume
             return end(number, .failed(failure, madeProgress: known?.written ?? 0 > transfer.heldBefore, known))
         }
-        let progress = (disk.parts[number]?.content.length ?? 0) > (transfers[number]?.heldAtStart ?? 0)
+        let progress = (disk.parts[number]?.ranges.byteCount ?? 0) > (transfers[number]?.heldAtStart ?? 0)
         end(number, .failed(failure, madeProgress: progress, resume(number)))
     }
 
     /// - Parameter isByRequest: whether the response to a request, or the lack of one, ended the transfer.
     func end(_ number: DownloadNumber, _ outcome: TransferOutcome, isByRequest: Bool = true) {
-        transfers[number] = nil
+        let request = transfers.removeValue(forKey: number)?.id
         sharing.remove(number)
         switch outcome {
         case .stopped: break  // urgency outlasts a mere stop
@@ -480,8 +466,8 @@ extension World {
             defying.remove(number)
             mayDefy.remove(number)
         }
-        let entry = scheduler[number] ?? scheduler.leaving[number]
-        decide(.transferEnded(number, outcome, by: isByRequest ? entry?.request : nil))
+        let first = (scheduler[number] ?? scheduler.leaving[number])?.request
+        decide(.transferEnded(number, outcome, by: isByRequest ? hasStretches ? request : first : nil))
     }
 
     // MARK: The pool
@@ -532,7 +518,7 @@ extension World {
             let failure = DownloadFailure(.permissionDenied, "gone", wait: .destination)
             return report(.endingFailed(entry, failure))
         }
-        disk.parts[number]?.durable = file.content.length
+        disk.parts[number]?.flush()
         if entry.record.options.checksum != nil, file.content.version != wanted[number] {
             if let maker = file.makers.first, file.makers.count == 1 { guilty[number, default: []].insert(maker) }
             let failure = DownloadFailure(.checksumMismatch, "differs")

@@ -2,6 +2,25 @@
 import DownloadModel
 import Scheduling
 
+/// A request for another part of the file, beside the transfer's first one.
+struct FurtherRequest {
+    let id: RequestID
+    let origin: String
+    var host: String { DownloadURL.host(of: origin) }
+    /// The scheduler has permitted the request; and the engine has heard of it.
+    var permittedAt: WallTime?
+    var mayGo = false
+    var hasSent = false
+    var isPaced = false
+    var isStalled = false
+    var isWithdrawn = false
+    /// The place of the source that the request asks (`DownloadRecord.sourceURLs`).
+    var source = 0
+    /// The bytes that its response still has to bring, and the version of the file that they are of; nil: no response has been accepted.
+    var stretch: Range<ByteCount>?
+    var version = 0
+}
+
 /// The further requests of transfers, by the engine's contract.
 extension World {
     /// The number of permitted further requests at the host, or in the domain, named `name`.
@@ -45,14 +64,17 @@ extension World {
             leave(request, of: number, nil)
             return true
         }
+        if hasStretches, b / 33 % 3 > 0, bringStretch(entry, transfer, b / 99) { return true }
         let going = transfer.further.filter { $0.mayGo && $0.hasSent }
-        switch b / 3 % 11 {
+        switch hasStretches ? Self.stretchSteps[b / 3 % 11] : b / 3 % 11 {
         case 0, 1:
             guard transfer.further.count < 4, !isEnding, entry.state == .active else { return false }
+            // Once joined bytes were wrong, one connection fetches the file.
+            if hasStretches, entry.record.hasStartedOver { return false }
             let id = RequestID(number, entry.request.ordinal + transfer.lastOrdinal + 1)
-            let origin = origin(of: entry.record)
+            let (origin, source) = furtherSource(entry, transfer, b / 99)
             transfers[number]?.lastOrdinal += 1
-            transfers[number]?.further.append(FurtherRequest(id: id, origin: origin))
+            transfers[number]?.further.append(FurtherRequest(id: id, origin: origin, source: source))
             tell("\(number) wants a further request, \(id)")
             decide(.asks(id, host: DownloadURL.host(of: origin), origin: origin))
         case 2, 3:
@@ -66,6 +88,7 @@ extension World {
             if let own = entry.record.options.requestInterval { lastSent["\(name) \(own)"] = now }
             decide(.sent(request.id, at: now))
         case 4:
+            if hasStretches { return joins(entry, transfer, b / 99) }
             guard let request = going.first else { return false }
             answers(request)
             decide(.joined(request.id))
@@ -87,10 +110,13 @@ extension World {
                 !transfer.awaits, transfer.hasSent
             else { return false }
             let request = transfer.further[next]
+            // Only an accepted response proves whose bytes come.
+            if hasStretches, request.stretch == nil { return false }
             var rest = transfer
             rest.further.remove(at: next)
             (rest.id, rest.origin, rest.awaits) = (request.id, request.origin, !request.mayGo)
             (rest.hasSent, rest.isPaced, rest.isStalled) = (request.hasSent, request.isPaced, request.isStalled)
+            if hasStretches { (rest.source, rest.version) = (request.source, request.version) }
             transfers[number] = rest
             if let time = request.permittedAt { requestedAt[number] = time }
             tell("\(transfer.id) is over, and \(request.id) goes on")
@@ -100,14 +126,14 @@ extension World {
         return true
     }
 
-    private func leave(_ request: FurtherRequest, of number: DownloadNumber, _ failure: DownloadFailure?) {
+    func leave(_ request: FurtherRequest, of number: DownloadNumber, _ failure: DownloadFailure?) {
         if plant != .encroaching { transfers[number]?.further.removeAll { $0.id == request.id } }
         tell("the further request \(request.id) is over")
         decide(.over(request.id, failure))
     }
 
     /// The scheduler hears of an answer to a further request.
-    private func answers(_ request: FurtherRequest) {
+    func answers(_ request: FurtherRequest) {
         answered(request.origin)
         guard let time = request.permittedAt, scheduler[request.id.download]?.work == .running else { return }
         refusedDownloads[request.origin]?.remove(request.id.download)

@@ -16,6 +16,8 @@ struct Arguments {
     var onlyAssets = false
     /// Only histories with mirrors.
     var onlyMirrors = false
+    /// Only histories with stretches, every second one with mirrors too.
+    var onlyStretches = false
     /// Processes at a time.
     var jobs = max(1, sysconf(Int32(_SC_NPROCESSORS_ONLN)))
 
@@ -33,6 +35,7 @@ struct Arguments {
             case "--jobs": jobs = number(words.popFirst())
             case "--assets": onlyAssets = true
             case "--mirrors": onlyMirrors = true
+            case "--stretches": onlyStretches = true
             case "--survey": surveys = true
             case "--replay": replay = number(words.popFirst())
             case "--plant":
@@ -49,6 +52,7 @@ struct Arguments {
     func seed(_ number: Int) -> UInt64 {
         let number = UInt64(number)
         if onlyAssets { return (seed / 8 &+ number) &* 8 &+ 4 }
+        if onlyStretches { return (seed / 32 &+ number / 2) &* 32 &+ (number % 2 == 0 ? 25 : 5) }
         return onlyMirrors ? (seed / 16 &+ number) &* 16 &+ 6 : seed &+ number
     }
 
@@ -57,7 +61,7 @@ struct Arguments {
             """
             todoku-simulation: \(text)
             todoku-simulation [--histories N] [--steps N] [--seed N] [--jobs N] [--replay SEED] [--plant FAULT] [--assets] \
-            [--mirrors] [--survey]
+            [--mirrors] [--stretches] [--survey]
             """)
         exit(64)
     }
@@ -161,6 +165,10 @@ enum Plant: String, CaseIterable {
     case placeless
     /// The engine asks the next source, and does not report why it left the last one.
     case unmoved
+    /// The store loses the gaps between the parts of a file that several connections have brought.
+    case bridged
+    /// The engine does not report that the response to a further request brings a part of the file.
+    case taciturn
 
     var isOfExecutor: Bool { [.early, .backwards, .eager, .nested, .mute].contains(self) }
 }
@@ -179,10 +187,12 @@ struct Setting {
     let redirects: Bool
     /// One world in eight has assets.
     let assets: Bool
-    /// In one world in eight, transfers make further requests.
+    /// In one world in eight, transfers make further requests. So they do in worlds of stretches.
     let ranges: Bool
-    /// In one world in sixteen, downloads have mirrors.
+    /// In one world in sixteen, and in half of the worlds of stretches, downloads have mirrors.
     let mirrors: Bool
+    /// In one world in sixteen, further requests bring stretches of the file. Half of these worlds have mirrors.
+    let stretches: Bool
     /// In one world in sixteen, there are more downloads, most of them large; nil: in this world there are not.
     let crowd: Crowd?
 
@@ -195,8 +205,10 @@ struct Setting {
     }
 
     init(seed: UInt64, plant: Plant?) {
-        (self.plant, redirects, assets, ranges) = (plant, seed % 8 == 0, seed % 8 == 4, seed % 16 == 10 || seed % 16 == 14)
-        mirrors = seed % 16 == 6
+        stretches = seed % 32 == 5 || seed % 32 == 25
+        (self.plant, redirects, assets) = (plant, seed % 8 == 0, seed % 8 == 4)
+        ranges = seed % 16 == 10 || seed % 16 == 14 || stretches
+        mirrors = seed % 16 == 6 || seed % 32 == 25
         crowd = seed % 16 == 2 ? (seed % 32 == 2 ? .sizes : .connections) : nil
     }
 }

@@ -44,6 +44,8 @@ extension World {
         tell("\(number) leaves its source \(known[transfer.source].url)")
         if plant != .unmoved { decide(.moved(transfer.id, failure)) }
         decide(.sources(entry, known))
+        // No other request may keep bytes from the next one.
+        if hasStretches { for request in transfers[number]?.further ?? [] { leave(request, of: number, nil) } }
         // The scheduler may have stopped the transfer in these turns.
         guard var next = transfers[number], !next.isStopping else { return true }
         guard let source = known.indices.first(where: { next.failures[$0] == nil && known[$0].left != .wrongBytes }) else {

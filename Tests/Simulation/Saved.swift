@@ -23,6 +23,8 @@ struct Saved {
                 blamed[record.number] = Set(known.indices.filter { known[$0].left == .wrongBytes })
                 if plant == .forgiving { record.sources = [] }
             }
+            // The bytes between two parts of a file.
+            if plant == .bridged, let ranges = record.resume?.ranges { record.resume?.ranges = ByteRanges(prefix: ranges.end) }
             if plant == .deaf { record.reminders.isAcknowledged = false }
             if plant == .silent { record.owesToast = false }
             if plant == .clinging, record.state == .cancelled { record.resume = records[record.number]?.resume }

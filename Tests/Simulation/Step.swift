@@ -50,12 +50,16 @@ struct Step {
     private static let mirrorTable =
         table + [Kind.server, .transfer, .transfer, .transfer, .pool].flatMap { Array(repeating: $0, count: 20) }
 
+    /// Stretches are interrupted often, by power cuts too.
+    private static let stretchTable =
+        mirrorTable + [(Kind.transfer, 60), (.powerCut, 6), (.kill, 3)].flatMap { Array(repeating: $0.0, count: $0.1) }
+
     let kind: Kind
     let a: Int
     let b: Int
 
     init(_ random: inout Random, in setting: Setting) {
-        let plainTable = setting.mirrors ? Self.mirrorTable : Self.table
+        let plainTable = setting.stretches ? Self.stretchTable : setting.mirrors ? Self.mirrorTable : Self.table
         let table = setting.assets ? Self.assetTable : setting.crowd == nil ? plainTable : Self.crowdedTable
         kind = table[random.below(table.count)]
         a = Int(random.next() >> 33)

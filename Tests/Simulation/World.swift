@@ -29,20 +29,6 @@ enum LoopWork {
     case gate(CommitGateWork)
 }
 
-/// A request for another part of the file, beside the transfer's first one.
-struct FurtherRequest {
-    let id: RequestID
-    let origin: String
-    var host: String { DownloadURL.host(of: origin) }
-    /// The scheduler has permitted the request; and the engine has heard of it.
-    var permittedAt: WallTime?
-    var mayGo = false
-    var hasSent = false
-    var isPaced = false
-    var isStalled = false
-    var isWithdrawn = false
-}
-
 /// A transfer in the engine.
 struct Transfer {
     var id: RequestID
@@ -166,6 +152,8 @@ final class World {
     let crowd: Setting.Crowd?
     /// Downloads have mirrors, and some sources send wrong bytes.
     let hasMirrors: Bool
+    /// Further requests bring stretches of the file.
+    let hasStretches: Bool
     var tells = false
     /// Seeded by each step, so that a step makes the same random choices in a shrunk history.
     var random = Random(7)
@@ -297,8 +285,9 @@ final class World {
 
     init(_ setting: Setting) {
         (plant, redirects, ranges, crowd) = (setting.plant, setting.redirects, setting.ranges, setting.crowd)
-        hasMirrors = setting.mirrors
+        (hasMirrors, hasStretches) = (setting.mirrors, setting.stretches)
         assetMachine = setting.assets ? AssetMachine() : nil
+        disk.hasStretches = hasStretches
         if ranges { try? saved.settings.hostRules.set("h0", HostRule(connections: 3)) }
         if redirects {
             saved.settings.maxActive = 0

@@ -13,19 +13,37 @@ extension `The fault campaign` {
                 notes: """
                     One file of 16 MB from three servers, eight connections, the daemon killed at a random call (before it, after it, or with half \
                     of its bytes written) or at a random time, every third one again while it recovers, then let finish. Half of the cases have a \
-                    checksum. The others have piece hashes, and one mirror whose bytes are wrong in five places.
+                    checksum. The others have piece hashes, and one mirror whose bytes are wrong in five places. Further cases have one server, \
+                    and only its validator. In each case, eight responses were sent at the same time, from all servers.
                     """)
             let lane = try await Lane(try await Shim.compiled())
             let place = Place()
-            let undisturbed = try await killed(KillCase(counting: ()), lane, place)
+            let undisturbed = try await killed(DividedKill(kill: KillCase(counting: ()), proof: .checksum), lane, place)
             #expect(undisturbed.wrong == [] && place.calls > 0, "without a kill: \(undisturbed.wrong)")
             var random = SeededRandom(Length.seed)
-            let all = (0..<490).map { KillCase($0, calls: place.calls, &random) }
-            try await runCases(Length.sample(all, 40), report) { try await killed($0, $1) }
-            await report.finish(
-                expecting: ["checksum", "pieces"].flatMap { proof in ["kill", "kill-after", "kill by time"].map { "\(proof), \($0)" } })
+            func cases(_ count: Int, _ proof: (Int) -> DividedKill.Proof) -> [DividedKill] {
+                (0..<count).map { DividedKill(kill: KillCase($0, calls: place.calls, &random), proof: proof($0)) }
+            }
+            let mirrored = cases(490) { $0 / 4 % 2 == 1 ? .pieces : .checksum }
+            let alone = cases(245) { _ in .validator }
+            try await runCases(Length.sample(mirrored, 40) + Length.sample(alone, 12), report) { try await killed($0, $1) }
+            let rows = ["checksum", "pieces"].flatMap { proof in ["kill", "kill-after", "kill by time"].map { "\(proof), \($0)" } }
+            await report.finish(expecting: rows + ["validator, kill by time"])
         }
     }
+}
+
+/// A kill while eight connections fetch parts of a file.
+private struct DividedKill: Sendable, CustomStringConvertible {
+    /// Why the parts may be joined.
+    enum Proof: String, Sendable {
+        case checksum, pieces, validator
+    }
+
+    let kill: KillCase
+    let proof: Proof
+    var description: String { "\(proof.rawValue), \(kill)" }
+    var row: String { "\(proof.rawValue), \(kill.row)" }
 }
 
 /// The file of these cases, and a copy that is wrong in five places.
@@ -37,48 +55,29 @@ private enum Mirrored {
         for place in [1 << 20, 3_000_000, 7_000_000, 10_000_000, bytes.count - 1] { bytes[place] ^= 0xFF }
         return bytes
     }()
-
-    /// Sends 40 kB in 5 ms to each connection.
-    static func server(_ bytes: [UInt8], _ tag: String) -> ScriptedServer {
-        ScriptedServer { request, reply in
-            let start = request.range?.first ?? 0
-            guard start < bytes.count else { return reply.serve(bytes, for: request, entityTag: tag) }
-            let end = min(bytes.count, (request.range?.last ?? bytes.count - 1) + 1)
-            reply.head(
-                request.range == nil ? 200 : 206,
-                ["ETag": tag, "Content-Range": "bytes \(start)-\(end - 1)/\(bytes.count)", "Accept-Ranges": "bytes"], length: end - start)
-            for place in stride(from: start, to: end, by: 40_000) {
-                guard reply.send(bytes[place..<min(end, place + 40_000)]) else { return }
-                poll(nil, 0, 5)
-            }
-        }
-    }
 }
 
-@BusActor private func killed(_ test: KillCase, _ lane: Lane, _ place: Place = Place()) async throws -> Verdict {
-    let hasPieces = test.number / 4 % 2 == 1
-    var verdict = Verdict(row: "\(hasPieces ? "pieces" : "checksum"), \(test.row)", name: "mirrors, \(test)")
-    let servers = [
-        Mirrored.server(Mirrored.file, "\"v1\""), Mirrored.server(hasPieces ? Mirrored.wrong : Mirrored.file, "\"v1\""),
-        Mirrored.server(Mirrored.file, "\"other\""),
-    ]
+@BusActor private func killed(_ test: DividedKill, _ lane: Lane, _ place: Place = Place()) async throws -> Verdict {
+    let hasPieces = test.proof == .pieces
+    var verdict = Verdict(row: test.row, name: "\(test)")
+    let servers = CaseServers(
+        Mirrored.file, test.proof == .validator ? .several : .mirrors, name: "file", wrong: hasPieces ? Mirrored.wrong : nil)
     var options: [String: Variant] = [
-        "directory": .string(place.files), "notify": .string("never"), "connections": .uint32(8), "filename": .string("file"),
-        "mirrors": .strings(servers.dropFirst().map { $0.url("/mirror") }), "size": .uint64(UInt64(Mirrored.file.count)),
+        "directory": .string(place.files), "notify": .string("never"), "size": .uint64(UInt64(Mirrored.file.count)),
     ]
+    options.merge(try await servers.options(place)) { $1 }
     if hasPieces {
+        options["checksum"] = nil
         options["piece-hashes"] = .string(await pieceHashes(of: Mirrored.file, length: Mirrored.length))
-    } else {
-        options["checksum"] = .string("sha256:\(try await Bodies.digest(Mirrored.file, place))")
     }
     var path: ObjectPath?
     var (kills, calls) = (0, 0)
-    for moment in test.moments {
+    for moment in test.kill.moments {
         guard await startAlive(place, moment, lane, &verdict) else { return verdict }
         let begun = ContinuousClock.now
         if path == nil {
             calls += 1
-            path = try? await lane.download(servers[0].url("/file"), options)
+            path = try? await lane.download(servers.url, options)
         }
         if case .time(let milliseconds) = moment {
             _ = await eventually(within: .milliseconds(milliseconds)) { ContinuousClock.now - begun >= .milliseconds(milliseconds) }
@@ -96,7 +95,7 @@ private enum Mirrored {
     var known = try await lane.describe()
     if known.isEmpty {
         calls += 1
-        path = try await lane.download(servers[0].url("/file"), options)
+        path = try await lane.download(servers.url, options)
         known = try await lane.describe()
     }
     let all = try await lane.settle(known.keys.map { ObjectPath($0) })
@@ -108,10 +107,10 @@ private enum Mirrored {
         if isRight { verdict.right += 1 }
     }
     verdict.expect(all.count <= calls, "\(all.count) downloads for \(calls) calls")
-    let fetched = servers.reduce(0) { $0 + place.received(from: $1.port) - $1.requests.count * 400 }
+    let fetched = servers.received(in: place)
     if !hasPieces {
         // Also without a kill, bytes are in flight when a response is cut. Of these the daemon reads at most one buffer, of 256 KiB.
-        let answers = servers.reduce(0) { $0 + $1.requests.count }
+        let answers = servers.requestCount
         let most = all.count * (Mirrored.file.count + kills << 23) + answers << 18
         verdict.expect(fetched <= most, "\(fetched) bytes were fetched for \(Mirrored.file.count), more than \(most)")
     } else if let url = all.keys.first {
@@ -120,6 +119,7 @@ private enum Mirrored {
         let left = SourceList(sources)?.sources.map(\.left) ?? []
         verdict.expect(left.count == 3 && left[0] == nil && left[2] == nil, "these were left: \(left)")
     }
+    servers.expectSeveral(&verdict)
     await expectNoTraces(of: all.values.map { String($0.path.split(separator: "/").last ?? "") }, place, lane, &verdict)
     await lane.end(SIGKILL)
     return verdict

@@ -13,7 +13,7 @@ extension `The fault campaign` {
                 notes: """
                     The daemon's writes, names and fsyncs are recorded, and the disk rebuilt as a cut after each of them may leave it: with all lost that \
                     was not durable, with nothing lost, or with some (pages, lengths, names; by seed). On each disk the daemon starts under another \
-                    boot id and goes on.
+                    boot id and goes on. With eight connections, each of them has a part of the file when the daemon is ended.
                     """)
             try await runCases(Scenario.allCases, report, lanes: Scenario.allCases.count) { scenario, lane in
                 try await cutPower(in: scenario, lane, report)
@@ -33,9 +33,22 @@ private enum Scenario: String, CaseIterable, CustomStringConvertible, Sendable {
     case plain = "without a validator"
     case making = "into the default folder, which is made"
     case several = "three at a time, one fails, one is cancelled"
+    case divided = "ended by SIGTERM in the middle, 8 connections"
+    case dividedKilled = "killed in the middle, 8 connections"
+    case mirrored = "ended by SIGTERM in the middle, 8 connections and 2 mirrors"
 
     var description: String { rawValue }
-    var isStopped: Bool { self == .ended || self == .killed }
+    var isStopped: Bool { [.ended, .killed, .divided, .dividedKilled, .mirrored].contains(self) }
+    var isKilled: Bool { self == .killed || self == .dividedKilled }
+    var way: Way {
+        switch self {
+        case .divided, .dividedKilled: .several
+        case .mirrored: .mirrors
+        default: .one
+        }
+    }
+    /// How many of the recorded changes a short run cuts at.
+    var sample: Int { way == .one ? 24 : 12 }
 }
 
 private let size = 1_500_000
@@ -48,6 +61,8 @@ private let older = Array("the older file".utf8)
     let scenario: Scenario
     let gate = Gate()
     let server: ScriptedServer
+    /// The servers of a file that several connections fetch.
+    let servers: CaseServers
     var paths: [String: ObjectPath] = [:]
     var disk: Disk
     /// Of the downloads.
@@ -60,6 +75,7 @@ private let older = Array("the older file".utf8)
     init(_ scenario: Scenario) {
         (self.scenario, disk) = (scenario, Disk(roots: [place.state, place.files]))
         let gate = gate
+        servers = CaseServers(body, scenario.way, middle: .cut(gate))
         server = ScriptedServer { request, reply in
             if request.path == "/none.bin" { return reply.respond(404) }
             // Hold the first request of a stopped scenario in its middle; the cancelled download waits for the gate as well.
@@ -95,11 +111,13 @@ private let older = Array("the older file".utf8)
         if scenario == .replace { options["if-exists"] = .string("replace") }
         if scenario == .whole { options["checksum"] = .string("sha256:\(try await Bodies.digest(body, place))") }
         for name in scenario == .several ? ["a.bin", "none.bin", "cancelled.bin"] : ["a.bin"] {
-            paths[name] = try await lane.download(server.url("/\(name)"), options)
+            let url = scenario.way == .one ? server.url("/\(name)") : servers.url
+            paths[name] = try await lane.download(url, options.merging(try await servers.options(place)) { $1 })
         }
         if scenario.isStopped, let path = paths["a.bin"] {
-            #expect(await eventually { (lane.received[path.value] ?? 0) >= 1_200_000 })
-            await lane.end(scenario == .ended ? SIGTERM : SIGKILL)
+            let early = scenario.way == .one ? 1_200_000 : UInt64(servers.early)
+            #expect(await eventually { (lane.received[path.value] ?? 0) >= early })
+            await lane.end(scenario.isKilled ? SIGKILL : SIGTERM)
             gate.open()
             try await start()
         }
@@ -110,6 +128,9 @@ private let older = Array("the older file".utf8)
         _ = try await lane.settle(Array(paths.values))
         await lane.end(SIGTERM)
         gate.open()
+        var verdict = Verdict(row: "", name: "")
+        servers.expectSeveral(&verdict)
+        #expect(verdict.wrong == [])
         last = Dictionary(
             uniqueKeysWithValues: listFolder(folder).map { ("\(folder)/\($0)", readFile("\(folder)/\($0)") ?? []) })
         return try RecordedLog(place.folder("record"))
@@ -122,7 +143,8 @@ private let older = Array("the older file".utf8)
     let count = log.changes.count
     #expect(log.changes.contains { if case .sync = $0 { true } else { false } }, "no fsync was recorded")
     var (told, seen) = (Facts(), Set<Int>())
-    let points = Set(Length.sample(Array(0..<count), 24))
+    // Several connections write small stretches by turns: of these many changes, every third one.
+    let points = Set(Length.sample(Array(stride(from: 0, to: count, by: scenario.way == .one ? 1 : 3)), scenario.sample))
     for (index, change) in log.changes.enumerated() {
         recording.disk.make(change)
         if case .told(let one) = change { told.take(one) }

@@ -16,14 +16,16 @@ extension `The fault campaign` {
                 notes: """
                     A file system over FUSE stops answering with the first call of a kind. Another disk's download, a new caller and each further \
                     call for the folder are answered; what was to be written waits with destination after 30 s. Then it answers again, or the daemon \
-                    is told to leave before.
+                    is told to leave before. The same over eight connections, and from a server and two mirrors.
                     """)
-            let cases =
+            var cases =
                 MemoryDisks.Operation.allCases.filter { ![.none, .heldWrite, .heldRead, .quota].contains($0) }
-                .map { MountCase(operation: $0, isLeft: false) }
+                .map { MountCase(operation: $0) }
                 + [MountCase(operation: .write, isLeft: true), MountCase(operation: .rename, isLeft: true)]
-            try await runCases(cases, report, lanes: 4) { try await die($0, $1) }
-            await report.finish(expecting: ["it answers again", "the daemon leaves"])
+            for way in [Way.several, .mirrors] { cases += [.write, .fsync].map { MountCase(operation: $0, way: way) } }
+            cases.append(MountCase(operation: .rename, isLeft: true, way: .mirrors))
+            try await runCases(cases, report, lanes: 5) { try await die($0, $1) }
+            await report.finish(expecting: cases.map(\.row))
         }
 
         @Test func `and eighteen at once leave the healthy disk to the others`() async throws {
@@ -84,9 +86,10 @@ extension `The fault campaign` {
 private struct MountCase: Sendable, CustomStringConvertible {
     let operation: MemoryDisks.Operation
     /// Whether the daemon is told to leave meanwhile.
-    let isLeft: Bool
-    var description: String { "at \(operation.rawValue)\(isLeft ? ", and the daemon leaves" : "")" }
-    var row: String { isLeft ? "the daemon leaves" : "it answers again" }
+    var isLeft = false
+    var way = Way.one
+    var description: String { "at \(operation.rawValue)\(isLeft ? ", and the daemon leaves" : "")\(way.rawValue)" }
+    var row: String { (isLeft ? "the daemon leaves" : "it answers again") + way.rawValue }
 }
 
 private struct ManyCase: Sendable, CustomStringConvertible {
@@ -319,42 +322,6 @@ private func openFiles(_ process: String, _ name: String) -> Int {
     }
 }
 
-/// Queues a download into `folder`.
-@BusActor private func ask(_ url: String, in folder: String, _ lane: Lane) async -> Result<ObjectPath, DBusError> {
-    do throws(DBusError) {
-        return .success(try await lane.download(url, ["directory": .string(folder), "notify": .string("never")]))
-    } catch { return .failure(error) }
-}
-
-/// A download on a healthy disk, a call by a new caller, and two more calls for the dead folder.
-@BusActor private func liveOn(
-    _ dead: String, _ server: ScriptedServer, _ body: [UInt8], _ place: Place, _ lane: Lane, _ verdict: inout Verdict
-) async {
-    let begun = ContinuousClock.now
-    switch await ask(server.url("/healthy.bin"), in: place.files, lane) {
-    case .success(let path): await finish(path, "healthy.bin", body, place, lane, &verdict)
-    case .failure(let error): verdict.wrong.append("the healthy folder was refused: \(error.message)")
-    }
-    verdict.expect(ContinuousClock.now - begun < .seconds(40), "the healthy disk's file took \(ContinuousClock.now - begun)")
-    verdict.expect(await lane.answersNewcomer(), "a new caller was not answered")
-    for number in 0..<2 {
-        let asked = ContinuousClock.now
-        switch await ask(server.url("/more-\(number).bin"), in: dead, lane) {
-        case .success: verdict.wrong.append("a call for the dead folder was accepted")
-        case .failure(let error):
-            verdict.tell(error.message, "the caller")
-            verdict.expect(error.message.contains("did not answer"), "the caller was told “\(error.message)”")
-        }
-        verdict.expect(ContinuousClock.now - asked < .seconds(15), "a call for the dead folder took \(ContinuousClock.now - asked)")
-    }
-}
-
-/// Whether a file that only the daemon can see holds `body`.
-@BusActor func holds(_ path: String?, _ body: [UInt8], _ lane: Lane) -> Bool {
-    guard let path, let pid = lane.pid else { return false }
-    return fileHolds("/proc/\(pid)/root\(path)", body)
-}
-
 /// Waits until all of `paths` have ended: each is finished, and holds `body`.
 @BusActor private func finishAll(_ paths: [ObjectPath], _ body: [UInt8], _ lane: Lane, _ verdict: inout Verdict) async throws {
     let all = try await lane.settle(paths, within: .seconds(120))
@@ -377,8 +344,10 @@ private func openFiles(_ process: String, _ name: String) -> Int {
         verdict.wrong.append("it did not start: \(ending.errors)")
         return verdict
     }
+    let servers = CaseServers(body, test.way, name: "dead.bin")
+    let several = try await servers.options(place)
     let asked = ContinuousClock.now
-    let first = await ask(server.url("/dead.bin"), in: dead, lane)
+    let first = await ask(servers.url, in: dead, lane, several)
     verdict.expect(ContinuousClock.now - asked < .seconds(15), "the first call took \(ContinuousClock.now - asked)")
     var mine: ObjectPath?
     switch first {
@@ -395,6 +364,8 @@ private func openFiles(_ process: String, _ name: String) -> Int {
         disks.goOn()
         let ending = await lane.end(SIGTERM)
         verdict.expect(ending.status == 0, "it left with \(ending.status): \(ending.errors.suffix(300))")
+        // Where the first write hangs, the daemon has left before any further response.
+        if test.operation != .write { servers.expectSeveral(&verdict) }
         return verdict
     }
     if let mine {
@@ -411,6 +382,7 @@ private func openFiles(_ process: String, _ name: String) -> Int {
         let end = all[mine.value]
         verdict.expect(end?.state == "finished", "it is \(end.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone")")
         verdict.expect(holds(end?.path, body, lane), "\(end?.path ?? "it") holds wrong bytes")
+        servers.expectSeveral(&verdict)
         verdict.right += 1
     } else {
         disks.goOn()

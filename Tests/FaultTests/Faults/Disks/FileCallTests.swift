@@ -12,21 +12,21 @@ extension `The fault campaign` {
                 "One file-system call fails, once",
                 notes: """
                     One download of 2.5 MB with a checksum: added, stopped in the middle (SIGTERM or SIGKILL in turn), started again, finished, \
-                    asked for again after a restart. Each call of the daemon on its folders fails in turn, counted over the whole life.
+                    asked for again after a restart. Each call of the daemon on its folders fails in turn, counted over the whole life. The \
+                    same over eight connections, and from a server and two mirrors, where a number may name another call in each run.
                     """)
-            var cases: [Fault] = []
-            for kind in [Fault.Kind.enospc, .eio, .eintr, .short, .erofs, .edquot] {
-                let calls = try await countCalls(kind)
-                // Of calls in a row that are alike, as the writes of a log are, the sample has one.
-                let takesAll = Length.isFull || Length.only != nil
-                var all: [Fault] = []
-                for (index, call) in calls.enumerated() where takesAll || index == 0 || call != calls[index - 1] {
-                    all.append(Fault(kind: kind, at: index + 1))
-                }
-                cases += Length.sample(all, [.erofs, .edquot].contains(kind) ? 8 : 20)
+            let all: [Fault.Kind] = [.enospc, .eio, .eintr, .short, .erofs, .edquot]
+            let some: [Fault.Kind] = Length.isFull || Length.only != nil ? all : [.enospc, .eio, .short]
+            let columns = Way.allCases.flatMap { way in (way == .one ? all : some).map { (way, $0) } }
+            var cases: [CallCase] = []
+            let counted = try await countSideBySide(columns) { try await countCalls($1, $0) }
+            for ((way, kind), calls) in zip(columns, counted) {
+                let those = chosen(calls, way).map { CallCase(fault: Fault(kind: kind, at: $0), way: way) }
+                cases += Length.sample(those, way != .one ? 4 : [.erofs, .edquot].contains(kind) ? 8 : 20)
             }
             try await runCases(cases, report) { try await failOnce($0, $1) }
-            await report.finish(expecting: ["ENOSPC", "EDQUOT", "EIO", "EINTR", "EROFS", "SHORT"])
+            let rows = columns.map { way, kind in kind.rawValue.uppercased() + way.rawValue }
+            await report.finish(expecting: rows)
         }
 
         /// The sample above skips most calls of a start.
@@ -34,50 +34,83 @@ extension `The fault campaign` {
             let report = await Report(
                 "One file-system call of a start fails, once",
                 notes: "The same download, stopped in its middle by SIGTERM or SIGKILL in turn. Each call of the next start fails in turn.")
-            var cases: [Fault] = []
-            for kind in [Fault.Kind.eio, .eintr] {
-                let count = try await countCallsOfStart(kind)
-                cases += (1...count).map { Fault(kind: kind, at: $0) }
+            let kinds: [Fault.Kind] = [.eio, .eintr]
+            let columns = Way.allCases.flatMap { way in kinds.map { (way, $0) } }
+            var cases: [CallCase] = []
+            let counted = try await countSideBySide(columns) { try await countCallsOfStart($1, $0) }
+            for ((way, kind), count) in zip(columns, counted) {
+                let all = (1...count).map { CallCase(fault: Fault(kind: kind, at: $0), way: way) }
+                cases += way == .one ? all : Length.sample(all, 6)
             }
             try await runCases(cases, report) { try await failOnce($0, $1, inStart: true) }
-            await report.finish(expecting: ["EIO", "EINTR"])
-        }
-
-        /// How many calls of a start a fault could hit, however the previous daemon ended.
-        private func countCallsOfStart(_ kind: Fault.Kind) async throws -> Int {
-            let lane = try await Lane(try await Shim.compiled())
-            var most = 0
-            for stop in [SIGTERM, SIGKILL] {
-                let place = Place()
-                await lane.begin()
-                let none = Fault(kind: kind, at: 0)
-                var calls = 0
-                let blank = Verdict(row: "", name: "")
-                let verdict = try await life(blank, none, place, lane, stop: stop, inStart: true) { calls = place.calls }
-                #expect(verdict.wrong == [] && calls > 0, "without any fault: \(verdict.wrong)")
-                most = max(most, calls)
-            }
-            return most
-        }
-
-        /// The calls of the scenario that a fault could hit: their names and paths, in order.
-        private func countCalls(_ kind: Fault.Kind) async throws -> [Substring] {
-            let lane = try await Lane(try await Shim.compiled())
-            let place = Place()
-            let verdict = try await life(Verdict(row: "", name: ""), Fault(kind: kind, at: 0), place, lane, stop: SIGTERM)
-            #expect(verdict.wrong == [] && place.calls > 0, "without any fault: \(verdict.wrong)")
-            // Each line of the log begins with the call's number.
-            let calls = place.log.split(separator: "\n").compactMap { $0.split(separator: " ", maxSplits: 1).last }
-            #expect(calls.count == place.calls)
-            return calls
+            await report.finish(expecting: Way.allCases.flatMap { way in ["EIO", "EINTR"].map { $0 + way.rawValue } })
         }
     }
 }
 
-@BusActor private func failOnce(_ fault: Fault, _ lane: Lane, inStart: Bool = false) async throws -> Verdict {
+/// One call that fails, in the life of a download that is fetched in one way.
+private struct CallCase: Sendable, CustomStringConvertible {
+    let fault: Fault
+    let way: Way
+    var description: String { "\(fault)\(way.rawValue)" }
+    var row: String { fault.kind.rawValue.uppercased() + way.rawValue }
+}
+
+/// Counts for each column in a daemon of its own, in the order of the columns.
+private func countSideBySide<Count: Sendable>(
+    _ columns: [(Way, Fault.Kind)], _ count: @escaping @Sendable (Way, Fault.Kind) async throws -> Count
+) async throws -> [Count] {
+    try await withThrowingTaskGroup(of: (Int, Count).self) { group in
+        for (index, (way, kind)) in columns.enumerated() { group.addTask { (index, try await count(way, kind)) } }
+        var counts: [Int: Count] = [:]
+        for try await (index, count) in group { counts[index] = count }
+        return columns.indices.compactMap { counts[$0] }
+    }
+}
+
+/// The numbers of the calls that a case of the sample may make fail. Of calls in a row that are alike, as the writes of a log are, the
+/// sample has one. Several connections write the file and its map in turn, so of all calls that are alike, the sample has a few.
+private func chosen(_ calls: [Substring], _ way: Way) -> [Int] {
+    guard !Length.isFull, Length.only == nil else { return Array(calls.indices.map { $0 + 1 }) }
+    var times: [Substring: Int] = [:]
+    return calls.indices.filter { index in
+        guard way != .one else { return index == 0 || calls[index] != calls[index - 1] }
+        times[calls[index], default: 0] += 1
+        return times[calls[index], default: 0] <= 4
+    }.map { $0 + 1 }
+}
+
+/// How many calls of a start a fault could hit, however the previous daemon ended.
+@BusActor private func countCallsOfStart(_ kind: Fault.Kind, _ way: Way) async throws -> Int {
+    let lane = try await Lane(try await Shim.compiled())
+    var most = 0
+    for stop in [SIGTERM, SIGKILL] {
+        let place = Place()
+        lane.begin()
+        let test = CallCase(fault: Fault(kind: kind, at: 0), way: way)
+        var calls = 0
+        let verdict = try await life(test, place, lane, stop: stop, inStart: true) { calls = place.calls }
+        #expect(verdict.wrong == [] && calls > 0, "without any fault\(way.rawValue): \(verdict.wrong)")
+        most = max(most, calls)
+    }
+    return most
+}
+
+/// The calls of the scenario that a fault could hit: their names and paths, in order.
+@BusActor private func countCalls(_ kind: Fault.Kind, _ way: Way) async throws -> [Substring] {
+    let lane = try await Lane(try await Shim.compiled())
     let place = Place()
-    let blank = Verdict(row: fault.kind.rawValue.uppercased(), name: "\(fault)")
-    var verdict = try await life(blank, fault, place, lane, stop: fault.at % 2 == 0 ? SIGTERM : SIGKILL, inStart: inStart)
+    let verdict = try await life(CallCase(fault: Fault(kind: kind, at: 0), way: way), place, lane, stop: SIGTERM)
+    #expect(verdict.wrong == [] && place.calls > 0, "without any fault\(way.rawValue): \(verdict.wrong)")
+    // Each line of the log begins with the call's number.
+    let calls = place.log.split(separator: "\n").compactMap { $0.split(separator: " ", maxSplits: 1).last }
+    #expect(calls.count == place.calls)
+    return calls
+}
+
+@BusActor private func failOnce(_ test: CallCase, _ lane: Lane, inStart: Bool = false) async throws -> Verdict {
+    let place = Place()
+    var verdict = try await life(test, place, lane, stop: test.fault.at % 2 == 0 ? SIGTERM : SIGKILL, inStart: inStart)
     verdict.wasMet = place.hits > 0
     verdict.note = "it befell: \(place.log.split(separator: "\n").joined(separator: ", "))"
     return verdict
@@ -88,30 +121,23 @@ extension `The fault campaign` {
 /// - Parameter inStart: the fault hits a call of the second start, counted from its first call.
 /// - Parameter started: called when the daemon has started for the second time.
 @BusActor private func life(
-    _ blank: Verdict, _ fault: Fault, _ place: Place, _ lane: Lane, stop: Int32, inStart: Bool = false, started: () -> Void = {}
+    _ test: CallCase, _ place: Place, _ lane: Lane, stop: Int32, inStart: Bool = false, started: () -> Void = {}
 ) async throws -> Verdict {
-    var verdict = blank
+    let fault = test.fault
+    var verdict = Verdict(row: test.row, name: "\(test)")
     let body = Bodies.large
     let gate = Gate()
-    let server = ScriptedServer { request, reply in
-        if request.number == 0 {
-            reply.head(200, ["ETag": "\"v1\""], length: body.count)
-            reply.send(body[..<1_500_000])
-            gate.wait()
-            reply.close()
-        } else {
-            reply.serve(body, for: request, entityTag: "\"v1\"")
-        }
-    }
+    let servers = CaseServers(body, test.way, middle: .cut(gate))
     defer { gate.open() }
     let sum = try await Bodies.digest(Bodies.large, place)
     guard await startInTheEnd(place, inStart ? nil : fault, lane, &verdict) else { return verdict }
-    let options: [String: Variant] = [
-        "directory": .string(place.files), "notify": .string("always"), "checksum": .string("sha256:\(sum)"),
-    ]
+    var options: [String: Variant] = ["directory": .string(place.files), "notify": .string("always")]
+    options.merge(try await servers.options(place)) { $1 }
+    // Over several connections to one server, its validator alone proves that the parts belong together.
+    if test.way == .one { options["checksum"] = .string("sha256:\(sum)") }
     var path: ObjectPath?
     for _ in 0..<5 where path == nil {
-        do { path = try await lane.download(server.url("/a.bin"), options) } catch {
+        do { path = try await lane.download(servers.url, options) } catch {
             verdict.tell(error.message, "the caller")
         }
     }
@@ -120,7 +146,7 @@ extension `The fault campaign` {
         return verdict
     }
     _ = try await eventually(within: .seconds(30)) {
-        if (lane.received[path.value] ?? 0) >= 1_400_000 { return true }
+        if (lane.received[path.value] ?? 0) >= UInt64(servers.early / 15 * 14) { return true }
         guard let now = try await lane.describe()[path.value] else { return true }
         return now.hasEnded || now.state == "waiting"
     }
@@ -142,6 +168,7 @@ extension `The fault campaign` {
     await expectNoTraces(of: ["a.bin"], place, lane, &verdict)
     verdict.expect(lane.count("Finished", path) == 1, "Finished came \(lane.count("Finished", path)) times")
     await lane.expectToast(of: "a.bin", kills: stop == SIGKILL ? 1 : 0, &verdict)
+    servers.expectSeveral(&verdict)
     await lane.end(SIGKILL)
     return verdict
 }

@@ -13,13 +13,20 @@ extension `The fault campaign` {
                 notes: """
                     The destination is renamed, or a file put in its place too, before the first byte, before a transfer goes on, or while no \
                     daemon runs; once the download waits with destination, it is put back. Where a link to a hidden folder is put in its place \
-                    the download fails with PermissionDenied, nothing is written there, and Retry goes on once the folder is back.
+                    the download fails with PermissionDenied, nothing is written there, and Retry goes on once the folder is back. The same over \
+                    eight connections, and from a server and two mirrors: there all connections are cut, and none is taken until the download \
+                    waits.
                     """)
-            let cases = FolderCase.Moment.allCases.flatMap { moment in
-                FolderCase.Substitute.allCases.map { FolderCase(moment: moment, substitute: $0) }
+            var cases: [FolderCase] = []
+            for way in Way.allCases {
+                let all = FolderCase.Moment.allCases.flatMap { moment in
+                    FolderCase.Substitute.allCases.map { FolderCase(moment: moment, substitute: $0, way: way) }
+                }
+                // In each row and each column of the nine, one case of a short run.
+                cases += way == .one || Length.isFull || Length.only != nil ? all : [all[1], all[3], all[8]]
             }
             try await runCases(cases, report) { try await takeAway($0, $1) }
-            await report.finish()
+            await report.finish(expecting: cases.map(\.description))
         }
     }
 }
@@ -38,31 +45,26 @@ private struct FolderCase: Sendable, CustomStringConvertible {
     }
     let moment: Moment
     let substitute: Substitute
-    var description: String { moment.rawValue + substitute.rawValue }
+    let way: Way
+    var description: String { moment.rawValue + substitute.rawValue + way.rawValue }
 }
 
 @BusActor private func takeAway(_ test: FolderCase, _ lane: Lane) async throws -> Verdict {
     let place = Place()
     var verdict = Verdict(row: "\(test)", name: "\(test)")
     let body = Bodies.large
-    let gate = Gate()
+    let (gate, again) = (Gate(), Gate())
     let moment = test.moment
-    let server = ScriptedServer { request, reply in
-        guard request.number == 0 else { return reply.serve(body, for: request, entityTag: "\"v1\"") }
-        if moment == .atFirst { gate.wait() }
-        reply.head(200, ["ETag": "\"v1\""], length: body.count)
-        if moment == .atFirst { return reply.close() }
-        reply.send(body[..<1_500_000])
-        gate.wait()
-        reply.close()
-    }
-    defer { gate.open() }
+    let servers = CaseServers(body, test.way, middle: moment == .atFirst ? .cutHead(gate) : .cut(gate), again: again)
+    defer { [gate, again].forEach { $0.open() } }
     guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict }
-    let path = try await lane.download(server.url("/a.bin"), ["directory": .string(place.files), "notify": .string("never")])
+    var options: [String: Variant] = ["directory": .string(place.files), "notify": .string("never")]
+    options.merge(try await servers.options(place)) { $1 }
+    let path = try await lane.download(servers.url, options)
     if moment == .atFirst {
-        #expect(await server.waitForRequests(1))
+        #expect(await servers.waitForRequest())
     } else {
-        #expect(await eventually { (lane.received[path.value] ?? 0) >= 1_500_000 })
+        #expect(await eventually { (lane.received[path.value] ?? 0) >= UInt64(servers.early) })
     }
     if moment == .stopped { await lane.end(SIGTERM) }
     rename(place.files, place.folder("away"))
@@ -87,8 +89,10 @@ private struct FolderCase: Sendable, CustomStringConvertible {
     if now?.waitReason == "destination" { verdict.waits += 1 }
     if test.substitute != .nothing { unlink(place.files) }
     rename(place.folder("away"), place.files)
+    again.open()
     if now?.state == "failed" { try await lane.retry(path) }
     await finish(path, "a.bin", body, place, lane, &verdict)
     await expectNoTraces(of: ["a.bin"], place, lane, &verdict)
+    servers.expectSeveral(&verdict)
     return verdict
 }

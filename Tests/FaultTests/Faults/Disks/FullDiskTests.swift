@@ -12,16 +12,23 @@ extension `The fault campaign` {
                 "A disk that is full for a while",
                 notes: """
                     From one call on, whatever needs room answers ENOSPC or EDQUOT (and statvfs that there is none), until the download waits with \
-                    disk-space or a caller was told; then there is room again.
+                    disk-space or a caller was told; then there is room again. The same over eight connections, and from a server and two \
+                    mirrors.
                     """)
-            var cases: [Fault] = []
-            for disk in Fault.Disk.allCases {
-                let most = disk == .downloads ? 20 : 80
-                let all = (1...most).map { Fault(kind: $0 % 8 == 0 ? .edquot : .enospc, at: $0, isLasting: true, disk: disk) }
-                cases += Length.sample(all, disk == .both ? 16 : 8)
+            var cases: [FullCase] = []
+            for (way, disk) in Way.allCases.flatMap({ way in Fault.Disk.allCases.map { (way, $0) } }) {
+                // Several connections write small stretches by turns, so a download needs more calls.
+                let most = disk == .downloads && way == .one ? 20 : 80
+                let all = (1...most).map {
+                    FullCase(fault: Fault(kind: $0 % 8 == 0 ? .edquot : .enospc, at: $0, isLasting: true, disk: disk), way: way)
+                }
+                cases += Length.sample(all, way != .one ? 3 : disk == .both ? 16 : 8)
             }
             try await runCases(cases, report) { try await fillDisk($0, $1) }
-            await report.finish(expecting: ["both disks"] + [Fault.Disk.downloads, .state].map(\.rawValue))
+            await report.finish(
+                expecting: Way.allCases.flatMap { way in
+                    ["both disks", Fault.Disk.downloads.rawValue, Fault.Disk.state.rawValue].map { $0 + way.rawValue }
+                })
         }
 
         /// No disk tells how much of a quota is left: statvfs(3) always reports room.
@@ -37,6 +44,13 @@ extension `The fault campaign` {
             await report.finish(expecting: QuotaCase.allCases.map(\.rawValue))
         }
     }
+}
+
+private struct FullCase: Sendable, CustomStringConvertible {
+    let fault: Fault
+    let way: Way
+    var description: String { "\(fault)\(way.rawValue)" }
+    var row: String { (fault.disk == .both ? "both disks" : fault.disk.rawValue) + way.rawValue }
 }
 
 private enum QuotaCase: String, CaseIterable, Sendable, CustomStringConvertible {
@@ -86,10 +100,10 @@ private enum QuotaCase: String, CaseIterable, Sendable, CustomStringConvertible 
     return verdict
 }
 
-@BusActor private func fillDisk(_ fault: Fault, _ lane: Lane) async throws -> Verdict {
-    let place = Place()
-    var verdict = Verdict(row: fault.disk == .both ? "both disks" : fault.disk.rawValue, name: "\(fault)")
-    let server = ScriptedServer { request, reply in reply.serve(Bodies.large, for: request, entityTag: "\"v1\"") }
+@BusActor private func fillDisk(_ test: FullCase, _ lane: Lane) async throws -> Verdict {
+    let (place, fault) = (Place(), test.fault)
+    var verdict = Verdict(row: test.row, name: "\(test)")
+    let servers = CaseServers(Bodies.large, test.way)
     if let exit = await lane.start(place, fault) {
         // Without room for its queue the daemon cannot start, and says so.
         verdict.errors += 1
@@ -98,13 +112,14 @@ private enum QuotaCase: String, CaseIterable, Sendable, CustomStringConvertible 
         place.stopFaults()
         guard await startInTheEnd(place, fault, lane, &verdict) else { return verdict }
     }
-    let options: [String: Variant] = ["directory": .string(place.files), "notify": .string("never")]
+    var options: [String: Variant] = ["directory": .string(place.files), "notify": .string("never")]
+    options.merge(try await servers.options(place)) { $1 }
     var path: ObjectPath?
-    do { path = try await lane.download(server.url("/a.bin"), options) } catch {
+    do { path = try await lane.download(servers.url, options) } catch {
         verdict.tell(error.message, "the caller")
         verdict.expect(try await lane.describe().isEmpty, "what was refused is listed")
         place.stopFaults()
-        path = try await lane.download(server.url("/a.bin"), options)
+        path = try await lane.download(servers.url, options)
     }
     guard let path else { return verdict }
     _ = try await eventually(within: .seconds(30)) {
@@ -125,6 +140,7 @@ private enum QuotaCase: String, CaseIterable, Sendable, CustomStringConvertible 
     if now.state == "failed" { try await lane.retry(path) }
     await finish(path, "a.bin", Bodies.large, place, lane, &verdict)
     await expectNoTraces(of: ["a.bin"], place, lane, &verdict)
+    servers.expectSeveral(&verdict)
     verdict.note = "it befell: \(place.log.split(separator: "\n").prefix(3).joined(separator: ", "))"
     return verdict
 }

@@ -12,12 +12,16 @@ extension `The fault campaign` {
                 "A disk that hangs",
                 notes: """
                     From one call on every call on the disk of a download hangs. Another disk's download, a new caller and a second call for the \
-                    folder that hangs are answered all the same. Then the disk comes back, or the daemon is told to leave and started again.
+                    folder that hangs are answered all the same. Then the disk comes back, or the daemon is told to leave and started again. The \
+                    same over eight connections, and from a server and two mirrors.
                     """)
-            let calls = Length.sample(Array(HangCase.calls), 6)
-            let cases = calls.enumerated().map { HangCase(call: $1, isLeft: $0 % 2 == 1) }
-            try await runCases(cases, report, lanes: 4) { try await hang($0, $1) }
-            await report.finish()
+            let cases = Way.allCases.flatMap { way in
+                Length.sample(Array(HangCase.calls(way)), way == .one ? 6 : 2).enumerated().map {
+                    HangCase(call: $1, isLeft: $0 % 2 == 1, way: way)
+                }
+            }
+            try await runCases(cases, report, lanes: 5) { try await hang($0, $1) }
+            await report.finish(expecting: cases.map(\.row))
         }
 
         @Test func `or takes seconds for a write delays no other disk's download`() async throws {
@@ -29,9 +33,12 @@ extension `The fault campaign` {
         @Test func `or stalls for ten seconds holds up no other disk's download, and its own goes on from its bytes`() async throws {
             let report = await Report(
                 "A disk that stalls",
-                notes: "Every call on the disk of a download takes 10 s, once. Meanwhile file after file comes to another disk.")
-            try await runCases(StallCase.allCases, report) { try await stall($0, $1) }
-            await report.finish(expecting: StallCase.allCases.map(\.description))
+                notes: """
+                    Every call on the disk of a download takes 10 s, once. Meanwhile file after file comes to another disk. The same over eight \
+                    connections, and from a server and two mirrors.
+                    """)
+            try await runCases(StallCase.all, report) { try await stall($0, $1) }
+            await report.finish(expecting: StallCase.all.map(\.description))
         }
 
         @Test func `is reported to every caller after the same time and in the same words, however many call`()
@@ -58,13 +65,16 @@ extension `The fault campaign` {
 }
 
 private struct HangCase: Sendable, CustomStringConvertible {
-    /// The first few calls check the folder. Then come the calls of the transfer, and last those of the commit.
-    static let calls = 1...40
+    /// The first few calls check the folder. Then come the calls of the transfer, and last those of the commit. Several connections need
+    /// more calls for the file.
+    static func calls(_ way: Way) -> ClosedRange<Int> { way == .one ? 1...40 : 12...60 }
 
     let call: Int
     /// Whether the daemon is told to leave while the disk hangs.
     let isLeft: Bool
-    var description: String { "from call \(call) on\(isLeft ? ", and the daemon leaves" : "")" }
+    let way: Way
+    var description: String { "from call \(call) on\(isLeft ? ", and the daemon leaves" : "")\(way.rawValue)" }
+    var row: String { (isLeft ? "the daemon leaves" : "the disk comes back") + way.rawValue }
 }
 
 /// A folder on another disk than the other folders of a case.
@@ -78,21 +88,24 @@ private func otherDisk() throws -> TemporaryFolder {
 
 @BusActor private func hang(_ test: HangCase, _ lane: Lane) async throws -> Verdict {
     let (place, dead) = (Place(), try otherDisk())
-    var verdict = Verdict(row: test.isLeft ? "the daemon leaves" : "the disk comes back", name: "\(test)")
+    var verdict = Verdict(row: test.row, name: "\(test)")
     let body = Bodies.large
     let server = ScriptedServer { request, reply in reply.serve(body, for: request, entityTag: "\"v1\"") }
+    let servers = CaseServers(body, test.way, name: "dead.bin")
+    let several = try await servers.options(place)
     let fault = Fault(kind: .hang, at: test.call, isLasting: true)
     if let ending = await lane.start(place, fault, more: ["FAULTSHIM_ROOTS": dead.path]) {
         verdict.wrong.append("it did not start: \(ending.errors)")
         return verdict
     }
-    func ask(_ name: String, in folder: String) async -> Result<ObjectPath, DBusError> {
+    func ask(_ url: String, in folder: String, _ more: [String: Variant] = [:]) async -> Result<ObjectPath, DBusError> {
         do throws(DBusError) {
-            return .success(try await lane.download(server.url("/\(name)"), ["directory": .string(folder), "notify": .string("never")]))
+            let options: [String: Variant] = ["directory": .string(folder), "notify": .string("never")]
+            return .success(try await lane.download(url, options.merging(more) { $1 }))
         } catch { return .failure(error) }
     }
-    async let first = ask("dead.bin", in: dead.path)
-    async let healthy = ask("healthy.bin", in: place.files)
+    async let first = ask(servers.url, in: dead.path, several)
+    async let healthy = ask(server.url("/healthy.bin"), in: place.files)
     var paths: [ObjectPath] = []
     switch await healthy {
     case .success(let path): paths = [path]
@@ -116,7 +129,7 @@ private func otherDisk() throws -> TemporaryFolder {
     }
     for number in 0..<2 {
         let asked = ContinuousClock.now
-        switch await ask("more-\(number).bin", in: dead.path) {
+        switch await ask(server.url("/more-\(number).bin"), in: dead.path) {
         case .success(let path): ways.append(path)
         case .failure(let error):
             verdict.tell(error.message, "the caller")
@@ -143,6 +156,7 @@ private func otherDisk() throws -> TemporaryFolder {
         verdict.expect(download.map { fileHolds($0.path, body) } ?? false, "\(download?.path ?? "it") holds wrong bytes")
         verdict.right += 1
     }
+    if case .success = accepted { servers.expectSeveral(&verdict) }
     let isClean = await eventually { !listFolder(dead.path).contains { $0.hasPrefix(".") } }
     verdict.expect(isClean, "left behind: \(listFolder(dead.path))")
     await lane.end(SIGTERM)
@@ -198,10 +212,13 @@ private struct SlowCase: Sendable, CustomStringConvertible {
     return verdict
 }
 
-private enum StallCase: String, Sendable, CaseIterable, CustomStringConvertible {
-    case middle = "in the middle of the file"
-    case end = "with its last byte"
-    var description: String { rawValue }
+private struct StallCase: Sendable, CustomStringConvertible {
+    static let all = [StallCase(way: .one, isEnd: true)] + Way.allCases.map { StallCase(way: $0, isEnd: false) }
+
+    let way: Way
+    /// With its last byte.
+    let isEnd: Bool
+    var description: String { (isEnd ? "with its last byte" : "in the middle of the file") + way.rawValue }
 }
 
 @BusActor private func stall(_ test: StallCase, _ lane: Lane) async throws -> Verdict {
@@ -209,22 +226,18 @@ private enum StallCase: String, Sendable, CaseIterable, CustomStringConvertible 
     var verdict = Verdict(row: "\(test)", name: "\(test)")
     let (body, gate) = (Bodies.large, Gate())
     defer { gate.open() }
-    let early = test == .middle ? body.count / 2 : body.count - 1
-    let server = ScriptedServer { request, reply in
-        guard request.path == "/stalled.bin", request.number == 0 else { return reply.serve(body, for: request, entityTag: "\"v1\"") }
-        reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: body.count)
-        reply.send(body[..<early])
-        gate.wait()
-        reply.send(body[early...])
-    }
+    let early = test.isEnd ? body.count - 1 : body.count / 2
+    let servers = CaseServers(body, test.way, name: "stalled.bin", early: early, middle: .wait(gate))
+    let server = ScriptedServer { request, reply in reply.serve(body, for: request, entityTag: "\"v1\"") }
     let fault = Fault(kind: .hang, at: 1_000_000, isLasting: true)
     if let ending = await lane.start(place, fault, more: ["FAULTSHIM_ROOTS": stalled.path]) {
         verdict.wrong.append("it did not start: \(ending.errors)")
         return verdict
     }
-    let path = try await lane.download(server.url("/stalled.bin"), ["directory": .string(stalled.path), "notify": .string("never")])
-    let isHalf = try await eventually { try await lane.describe()[path.value]?.received ?? 0 >= UInt64(early) }
-    verdict.expect(isHalf, "the first \(early) bytes did not come")
+    let options: [String: Variant] = ["directory": .string(stalled.path), "notify": .string("never")]
+    let path = try await lane.download(servers.url, options.merging(try await servers.options(place)) { $1 })
+    let isHalf = try await eventually { try await lane.describe()[path.value]?.received ?? 0 >= UInt64(servers.early) }
+    verdict.expect(isHalf, "the first \(servers.early) bytes did not come")
     place.reach(fault)
     gate.open()
     verdict.wasMet = await eventually { place.hits > 0 }
@@ -245,8 +258,10 @@ private enum StallCase: String, Sendable, CaseIterable, CustomStringConvertible 
     let end = try await lane.settle([path], within: .seconds(60))[path.value]
     verdict.expect(end?.state == "finished", "it is \(end.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone")")
     verdict.expect(end.map { fileHolds($0.path, body) } ?? false, "the stalled disk's file is wrong")
-    let asked = server.requests.count { $0.path == "/stalled.bin" }
-    verdict.expect(asked == 1, "its server was asked \(asked) times")
+    // Several connections ask for further parts, too.
+    let asked = servers.requestCount
+    verdict.expect(asked == 1 || test.way != .one, "its server was asked \(asked) times")
+    servers.expectSeveral(&verdict)
     verdict.right += 1
     verdict.expect(await eventually { listFolder(stalled.path) == ["stalled.bin"] }, "left behind: \(listFolder(stalled.path))")
     await lane.end(SIGTERM)
