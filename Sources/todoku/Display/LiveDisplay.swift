@@ -52,6 +52,10 @@ final class LiveDisplay: ProgressDisplay {
         }
     }
 
+    var explainsWaits: Bool { true }
+
+    func learned(_ service: ServiceStatus) { style.service = service }
+
     func removed(_ download: DownloadReference) {
         shown.removeAll { $0.reference == download }
         moved[download] = nil

@@ -12,6 +12,10 @@ internal import TodokuClient
     func queued(_ download: DownloadReference)
     func changed(_ download: DownloadDescription, before: DownloadDescription?)
     func removed(_ download: DownloadReference)
+    /// Whether the display tells the reasons of waits in words. Some of them need `learned`.
+    var explainsWaits: Bool { get }
+    /// Called with the service's present limits before a change that needs them.
+    func learned(_ service: ServiceStatus)
     /// Leaves the terminal to another program until `resume`.
     func suspend()
     func resume()
@@ -22,6 +26,8 @@ internal import TodokuClient
 extension ProgressDisplay {
     func begin(isEndless: Bool) {}
     func queued(_ download: DownloadReference) {}
+    var explainsWaits: Bool { false }
+    func learned(_ service: ServiceStatus) {}
     func suspend() {}
     func resume() {}
     func end() {}
@@ -73,11 +79,16 @@ final class JSONDisplay: ProgressDisplay {
 /// Lines for a log: the download, a word, and its details. Scripts read the words, so they are not translated.
 final class PlainDisplay: ProgressDisplay {
     private var steps: [DownloadReference: ProgressSteps] = [:]
+    private var service: ServiceStatus?
     private let write: (String) -> Void
 
     init(write: @escaping (String) -> Void = Output.write) { self.write = write }
 
     private func line(_ download: DownloadReference, _ text: String) { write(TerminalText.plain("\(download) \(text)") + "\n") }
+
+    var explainsWaits: Bool { true }
+
+    func learned(_ service: ServiceStatus) { self.service = service }
 
     func queued(_ download: DownloadReference) { line(download, "queued") }
 
@@ -98,8 +109,7 @@ final class PlainDisplay: ProgressDisplay {
         case .paused:
             if before?.state != .paused { line(id, "paused") }
         case .waiting:
-            // The first words are for scripts; what follows them is for people.
-            if before?.state != .waiting || before?.attempts != download.attempts { line(id, "waiting \(Self.wait(download))") }
+            if before?.state != .waiting || before?.attempts != download.attempts { line(id, WaitLine.text(download, service)) }
         case .extracting:
             if before?.state != .extracting { line(id, "extracting") }
         case .active:
@@ -112,13 +122,6 @@ final class PlainDisplay: ProgressDisplay {
     }
 
     func removed(_ download: DownloadReference) { line(download, "removed") }
-
-    /// "retry until 14:03:07: The server refused the connection."
-    static func wait(_ download: DownloadDescription) -> String {
-        let reason = download.waitReason ?? ""
-        let until = download.waitUntil.map { " until \(Clock.brief($0))" } ?? ""
-        return reason + until + (download.error.map { ": \($0.message)" } ?? "")
-    }
 }
 
 /// Decides when progress gets a line: at each tenth of a known total, or at each doubling from 1 MiB of an unknown one.

@@ -93,12 +93,31 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
         #expect(ProgressLine(utf8: true).text(waiting, speed: nil, columns: 100).hasSuffix("waiting to try again: Full"))
         for (reason, text) in [
             ("paused-all", "paused with everything (todoku resume --all)"), ("disk-space", "waiting for space: 3.0 MiB missing"),
-            ("destination", "waiting for its folder"), ("needs-url", "waiting for a fresh link (todoku renew)"),
-            ("offline", "offline, waiting to try again"), ("host-limit", "waiting: host-limit"),
+            ("destination", "waiting for its folder: Full"), ("needs-url", "waiting for a fresh link (todoku renew)"),
+            ("offline", "offline, waiting to try again"),
+            ("host-limit", "waiting for its turn: the most downloads allowed from h at a time are active"),
         ] {
             waiting.apply(["WaitReason": .string(reason)])
             #expect(ProgressLine(utf8: true).text(waiting, speed: nil, columns: 160).hasSuffix(text), "\(reason)")
         }
+        waiting.apply(["WaitReason": .string("destination"), "WaitUntil": .uint64(10_000_000)])
+        #expect(ProgressLine(utf8: true, now: 1_500_000).text(waiting, speed: nil, columns: 100).hasSuffix("trying again in 9 s: Full"))
+    }
+
+    @Test func `names the host, its limit and the time of the turn`() {
+        var line = ProgressLine(utf8: true, now: 1_500_000)
+        line.service = ServiceStatus(["MaxPerHost": .uint32(4)])
+        var waiting = download("waiting")
+        waiting.apply(["WaitReason": .string("host-limit")])
+        #expect(
+            line.text(waiting, speed: nil, columns: 160)
+                .hasSuffix("waiting for its turn: the most downloads allowed from h at a time are active (4)"))
+        let reason = "requests to h are spaced out, by the option request-interval or because the server refused some"
+        waiting.apply(["WaitReason": .string("rate-limit"), "WaitUntil": .uint64(10_000_000)])
+        #expect(line.text(waiting, speed: nil, columns: 160).hasSuffix("its turn in 9 s: \(reason)"))
+        // The time was estimated, and is over.
+        line.now = 10_000_000
+        #expect(line.text(waiting, speed: nil, columns: 160).hasSuffix("waiting for its turn: \(reason)"))
     }
 }
 
@@ -145,6 +164,23 @@ extension `Lines without a terminal` {
         display.changed(waiting, before: before)
         let until = Clock.text(WallTime(microseconds: 1))
         #expect(output == "7 waiting retry: The host h was not found.\n7 waiting retry until \(until): The host h was not found.\n")
+    }
+
+    @Test(arguments: [
+        ("host-limit", "waiting host-limit: the most downloads allowed from h at a time are active (4)"),
+        ("paused-all", "waiting paused-all: everything is paused; ‘todoku resume --all’ resumes it"),
+        ("needs-url", "waiting needs-url: its link has expired; ‘todoku renew 7 URL’ gives it a fresh one"),
+        ("metered", "waiting metered: the connection is metered; waiting for an unmetered one"),
+        ("destination", "waiting destination: its folder cannot be written"), ("newer", "waiting newer"),
+    ])
+    @BusActor func `say what a download waits for, and what to do`(reason: String, line: String) {
+        nonisolated(unsafe) var output = ""  // the display writes only during its calls, on this actor
+        let display = PlainDisplay { output += $0 }
+        display.learned(ServiceStatus(["MaxPerHost": .uint32(4)]))
+        var waiting = download("waiting")
+        waiting.apply(["WaitReason": .string(reason)])
+        display.changed(waiting, before: nil)
+        #expect(output == "7 \(line)\n")
     }
 }
 
