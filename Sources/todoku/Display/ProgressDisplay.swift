@@ -79,6 +79,8 @@ final class JSONDisplay: ProgressDisplay {
 /// Lines for a log: the download, a word, and its details. Scripts read the words, so they are not translated.
 final class PlainDisplay: ProgressDisplay {
     private var steps: [DownloadReference: ProgressSteps] = [:]
+    /// The waits since the last attempt.
+    private var waits: [DownloadReference: ToldWaits] = [:]
     private var service: ServiceStatus?
     private let write: (String) -> Void
 
@@ -95,6 +97,7 @@ final class PlainDisplay: ProgressDisplay {
     func changed(_ download: DownloadDescription, before: DownloadDescription?) {
         let id = download.reference
         if download.state.hasEnded { steps[id] = nil }
+        if download.state != .waiting, download.state != .queued { waits[id] = nil }
         switch download.state {
         case .finished:
             guard before?.state != .finished else { return }
@@ -109,7 +112,7 @@ final class PlainDisplay: ProgressDisplay {
         case .paused:
             if before?.state != .paused { line(id, "paused") }
         case .waiting:
-            if before?.state != .waiting || before?.attempts != download.attempts { line(id, WaitLine.text(download, service)) }
+            if waits[id, default: ToldWaits()].isNew(download) { line(id, WaitLine.text(download, service)) }
         case .extracting:
             if before?.state != .extracting { line(id, "extracting") }
         case .active:
@@ -121,7 +124,10 @@ final class PlainDisplay: ProgressDisplay {
         }
     }
 
-    func removed(_ download: DownloadReference) { line(download, "removed") }
+    func removed(_ download: DownloadReference) {
+        (steps[download], waits[download]) = (nil, nil)
+        line(download, "removed")
+    }
 }
 
 /// Decides when progress gets a line: at each tenth of a known total, or at each doubling from 1 MiB of an unknown one.

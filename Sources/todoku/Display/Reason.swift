@@ -117,8 +117,8 @@ struct Reason {
         }
     }
 
-    /// Whether the limits of a host explain the wait, so that its reason needs the status of the service.
-    static func needsStatus(_ download: DownloadDescription) -> Bool {
+    /// Whether the download waits for its host. The reason of such a wait needs the status of the service.
+    static func isForHost(_ download: DownloadDescription) -> Bool {
         let reason = download.waitReason.flatMap(WaitReason.init)
         return download.state == .waiting && (reason == .rateLimit || reason == .hostLimit)
     }

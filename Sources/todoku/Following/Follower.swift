@@ -99,7 +99,7 @@ internal import TodokuClient
     }
 
     private func needsLimits(_ update: DownloadUpdate) -> Bool {
-        guard display.explainsWaits, case .changed(let download) = update, Reason.needsStatus(download) else { return false }
+        guard display.explainsWaits, case .changed(let download) = update, Reason.isForHost(download) else { return false }
         let before = latest[download.reference]
         if before?.state == download.state, before?.waitReason == download.waitReason { return false }
         return asked.map { .now - $0 > Self.limitsLast } ?? true

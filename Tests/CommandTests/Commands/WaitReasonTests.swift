@@ -30,4 +30,29 @@ import Testing
         #expect(words[4].hasSuffix(":"), "\(line)")
         await desk.close()
     }
+
+    @Test func `has a line whenever it changes`() async throws {
+        let gate = Gate()
+        defer { gate.open() }
+        let (desk, server) = await desk(gate)
+        #expect(await desk.run("host", "example.org", "--interval", "1h").status == 0)
+        _ = await desk.run("add", "--stall-timeout", "1h", "http://example.org/1")
+        #expect(await server.waitForRequests(1))
+        let get = desk.start(["get", "http://example.org/2"])
+        #expect(await get.says("2 waiting rate-limit until "), "\(get.output) \(get.errors)")
+        #expect(await desk.run("pause", "--all").status == 0)
+        #expect(await get.says("2 waiting paused-all: everything is paused; ‘todoku resume --all’ resumes it\n"), "\(get.output)")
+        #expect(await desk.run("resume", "--all").status == 0)
+        #expect(await eventually { get.output.occurrences(of: "2 waiting rate-limit until ") == 2 }, "\(get.output)")
+        #expect(await desk.run("host", "example.org", "--remove").status == 0)
+        gate.open()
+        let exit = await get.wait()
+        #expect(exit.status == 0 && exit.output.occurrences(of: "2 waiting ") == 3, "\(exit)")
+        await desk.close()
+    }
+}
+
+extension String {
+    /// How often `text` occurs.
+    fileprivate func occurrences(of text: String) -> Int { ranges(of: text).count }
 }

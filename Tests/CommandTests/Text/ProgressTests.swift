@@ -184,6 +184,51 @@ extension `Lines without a terminal` {
     }
 }
 
+extension `Lines without a terminal` {
+    /// The details of the lines that a display writes for one download that changes as `changes` say.
+    @BusActor private func lines(_ changes: [[String: Variant]]) -> [String] {
+        nonisolated(unsafe) var output = ""  // the display writes only during its calls, on this actor
+        let display = PlainDisplay { output += $0 }
+        var now = download("waiting")
+        var before: DownloadDescription?
+        for change in changes {
+            now.apply(change)
+            display.changed(now, before: before)
+            before = now
+        }
+        return output.split(separator: "\n").map { $0.dropFirst(2).split(separator: ":")[0].description }
+    }
+
+    @Test @BusActor func `tell each new reason of a wait once, and no new time`() {
+        let told = lines([
+            ["WaitReason": .string("offline")], ["WaitUntil": .uint64(5_000_000), "Ahead": .uint32(3)], ["WaitUntil": .uint64(0)],
+            ["WaitReason": .string("paused-all")], ["Received": .uint64(7)], ["WaitReason": .string("offline")],
+            ["WaitReason": .string("destination")],
+        ])
+        #expect(told == ["waiting offline", "waiting paused-all", "waiting offline", "waiting destination"])
+    }
+
+    @Test @BusActor func `do not tell each change between the limits of a host`() {
+        let (rate, most) = (["WaitReason": Variant.string("rate-limit")], ["WaitReason": Variant.string("host-limit")])
+        let turn = ["State": Variant.string("queued"), "WaitReason": .string("")]
+        let again = ["State": Variant.string("waiting")].merging(rate) { $1 }
+        let held = ["WaitReason": Variant.string("paused-all")]
+        #expect(lines([rate, most, rate, turn, again, most, rate]) == ["waiting rate-limit", "waiting host-limit"])
+        #expect(lines([rate, held, rate]) == ["waiting rate-limit", "waiting paused-all", "waiting rate-limit"])
+    }
+
+    @Test @BusActor func `do not tell each change of the bytes that a full disk lacks`() {
+        func full(_ missing: String) -> [String: Variant] {
+            let error = EndError(name: "org.todoku.Error.DiskFull", message: "\(missing) more are needed.", details: [:])
+            return ["WaitReason": .string("disk-space"), "Error": error.variant]
+        }
+        let other = EndError(name: "org.todoku.Error.WriteFailed", message: "The disk does not answer.", details: [:])
+        #expect(lines([full("3 MiB"), full("2 MiB"), full("1 MiB")]) == ["waiting disk-space"])
+        let gone: [String: Variant] = ["WaitReason": .string("destination"), "Error": other.variant]
+        #expect(lines([full("3 MiB"), gone, gone]) == ["waiting disk-space", "waiting destination"])
+    }
+}
+
 @Suite struct `The message after Ctrl-C` {
     @Test func `names the downloads that continue`() {
         #expect(
