@@ -50,6 +50,31 @@ import Testing
         #expect(exit.status == 0 && exit.output.occurrences(of: "2 waiting ") == 3, "\(exit)")
         await desk.close()
     }
+
+    @Test func `is at the end of its line in a list that goes to no terminal`() async throws {
+        let gate = Gate()
+        defer { gate.open() }
+        let (desk, server) = await desk(gate)
+        #expect(await desk.run("host", "example.net", "--connections", "1").status == 0)
+        _ = await desk.run("add", "--stall-timeout", "1h", "http://example.net/first.bin", "http://example.net/2")
+        #expect(await server.waitForRequests(1))
+        let most = "the most downloads allowed from example.net at a time are active (1)"
+        let list = await desk.run("list")
+        let lines = list.output.split(separator: "\n")
+        #expect(lines.count == 3 && lines[0].hasSuffix("  NAME       REASON") && lines[1].hasSuffix("  first.bin"), "\(list)")
+        #expect(lines[2].split(separator: " ").prefix(6) == ["2", "waiting", "-", "-", "-", "2"], "\(list)")
+        #expect(lines[2] == lines[2].prefix(lines[0].count - "REASON".count) + most, "\(list)")
+        #expect(await desk.run("pause", "--all").status == 0)
+        let paused = await desk.run("list", "--state", "waiting").output.split(separator: "\n")
+        #expect(paused.count == 3, "\(paused)")
+        let reason = "everything is paused; ‘todoku resume --all’ resumes it"
+        #expect(paused.dropFirst().allSatisfy { $0.hasSuffix("  \(reason)") }, "\(paused)")
+        // The table of a batch has the reasons, too.
+        writeFile(desk.bus.folder("batch"), "http://example.net/3\n".utf8)
+        #expect(await desk.run("batch", "--quiet", "batch").status == 0)
+        #expect(await desk.run("show", "3").output.hasSuffix("  \(reason)\n"))
+        await desk.close()
+    }
 }
 
 extension String {
