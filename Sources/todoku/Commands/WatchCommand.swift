@@ -94,19 +94,22 @@ struct WaitCommand: ParsableCommand {
     func run() throws {
         Program.run(json: output.json) { client in
             if app != nil || tag != nil {
-                let counts = try await client.waitAll(DownloadQuery(app: app, tag: tag))
+                let query = DownloadQuery(app: app, tag: tag)
+                if !quiet { await PauseNotice(client).tell(about: query) }
+                let counts = try await client.waitAll(query)
                 if !quiet { Output.write(Self.text(counts, json: output.json)) }
                 return counts.allFinished ? .success : .ended
             }
             var status = ExitStatus.success
             let commands = exec.isGiven ? EndCommands(exec, json: output.json) : nil
+            let notice = quiet ? nil : PauseNotice(client)
             for target in named {
                 do throws(ClientError) {
                     status = status.and(
                         try await target.reach { download throws(ClientError) in
-                            try await wait(for: download, client)
+                            try await wait(for: download, client, notice)
                         } batch: { batch throws(ClientError) in
-                            try await wait(for: batch, client)
+                            try await wait(for: batch, client, notice)
                         })
                 } catch {
                     var failure = CommandFailure(error, about: target)
@@ -143,7 +146,10 @@ struct WaitCommand: ParsableCommand {
         return downloads.filter { $0.state.hasEnded }
     }
 
-    private func wait(for download: DownloadReference, _ client: DownloaderClient) async throws(ClientError) -> ExitStatus {
+    private func wait(
+        for download: DownloadReference, _ client: DownloaderClient, _ notice: PauseNotice?
+    ) async throws(ClientError) -> ExitStatus {
+        await notice?.tell(about: download)
         let path = try await client.wait(for: download)
         if !quiet {
             let members: [(String, JSON)] = [("download", .string(download.description)), ("path", .string(path))]
@@ -152,7 +158,10 @@ struct WaitCommand: ParsableCommand {
         return .success
     }
 
-    private func wait(for batch: BatchReference, _ client: DownloaderClient) async throws(ClientError) -> ExitStatus {
+    private func wait(
+        for batch: BatchReference, _ client: DownloaderClient, _ notice: PauseNotice?
+    ) async throws(ClientError) -> ExitStatus {
+        await notice?.tell(about: DownloadQuery(batch: batch))
         let counts = try await client.wait(for: batch)
         if !quiet { Output.write(Self.text(counts, of: batch, json: output.json)) }
         return counts.allFinished ? .success : .ended

@@ -37,7 +37,10 @@ internal import TodokuClient
         }
         let follower = BatchFollower(client, batch.reference, json: json, isQuiet: isQuiet)
         follower.queued(batch.downloads)
-        guard waits else { return .success }
+        guard waits else {
+            if !isQuiet { await PauseNotice(client).tell(about: DownloadQuery(batch: batch.reference)) }
+            return .success
+        }
         let interrupt = Interrupt(follower)
         defer { interrupt.end() }
         return try await follower.follow()
