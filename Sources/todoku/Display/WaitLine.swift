@@ -16,6 +16,7 @@ enum WaitLine {
 /// Decides whether a wait gets a line: each new reason has one. A new time is no new reason.
 struct ToldWaits {
     private struct Wait: Equatable {
+        let state: DownloadDescription.State
         let reason: String?
         let download: DownloadReference
         let attempts: UInt32
@@ -23,7 +24,8 @@ struct ToldWaits {
         let message: String?
 
         init(_ download: DownloadDescription) {
-            (reason, self.download, attempts) = (download.waitReason, download.reference, download.attempts)
+            (state, reason, self.download) = (download.state, download.waitReason, download.reference)
+            attempts = download.attempts
             error = download.error?.name
             // The message about a full disk has a number of bytes, which may change at each look.
             message = reason == WaitReason.diskSpace.rawValue ? nil : download.error?.message
@@ -31,18 +33,21 @@ struct ToldWaits {
     }
 
     private var last: Wait?
-    /// The reasons by the limits of a host, since the last other reason. While many downloads wait for one host, each passes often from one
-    /// limit to the other and to its turn. So each limit is told once.
-    private var forHost: Set<String> = []
+    /// The reasons by the limits of a host and of the queue, since the last other reason. While many downloads wait for one host, each
+    /// passes often from one limit to the other and to its turn. So each limit is told once.
+    private var byLimit: Set<String> = []
 
     /// Whether the wait has a reason that was not told last. It counts as told from now on.
     mutating func isNew(_ download: DownloadDescription) -> Bool {
-        if let reason = download.waitReason, Reason.isForHost(download) {
+        if download.state == .queued || Reason.isForHost(download) {
             last = nil
-            return forHost.insert(reason).inserted
+            return byLimit.insert(download.waitReason ?? "").inserted
         }
         let wait = Wait(download)
-        defer { (last, forHost) = (wait, []) }
+        defer { (last, byLimit) = (wait, []) }
         return wait != last
     }
+
+    /// Call when something has moved: the last reason is told again if it comes back. A limit comes back after each download, so it is not.
+    mutating func moved() { last = nil }
 }

@@ -75,6 +75,48 @@ import Testing
         #expect(await desk.run("show", "3").output.hasSuffix("  \(reason)\n"))
         await desk.close()
     }
+
+    @Test func `is told of a batch that does not move`() async throws {
+        let gate = Gate()
+        defer { gate.open() }
+        let (desk, server) = await desk(gate)
+        #expect(await desk.run("host", "example.org", "--interval", "1h").status == 0)
+        _ = await desk.run("add", "--stall-timeout", "1h", "http://example.org/1")
+        #expect(await server.waitForRequests(1))
+        writeFile(desk.bus.folder("list"), "http://example.org/2\nhttp://example.org/3\n".utf8)
+        let wait = desk.start(["batch", "--wait", "--notify", "never", "list"])
+        #expect(await wait.says("2 waiting rate-limit until "), "\(wait.output) \(wait.errors)")
+        #expect(await wait.says(": example.org allows one request an hour\n"), "\(wait.output)")
+        #expect(await desk.run("pause", "--all").status == 0)
+        let reason = "everything is paused; ‘todoku resume --all’ resumes it"
+        #expect(await wait.says("2 waiting paused-all: \(reason)\n"), "\(wait.output)")
+        let json = desk.start(["watch", "--json", "2"])
+        #expect(await json.says("{\"event\":\"waiting\",\"download\":\"3\""), "\(json.output)")
+        // script(1) gives the command a terminal.
+        let command = "stty cols 120; '\(Desk.command)' watch 2"
+        let environment = desk.environment.merging(["NO_COLOR": ""]) { $1 }
+        let terminal = Child(["script", "-qec", command, "/dev/null"], environment: environment)
+        #expect(await terminal.says("\u{1b}[33mbatch 2  0 of 2 finished  0 B  waiting: \(reason)\u{1b}[39m"), "\(terminal.output)")
+        #expect(await desk.run("resume", "--all").status == 0)
+        #expect(await desk.run("pause", "2").status == 0)
+        #expect(await wait.says("2 paused\n"), "\(wait.output)")
+        #expect(await terminal.says("  paused: ‘todoku resume 2’ resumes it"), "\(terminal.output)")
+        #expect(await desk.run("cancel", "2").status == 0)
+        for child in [wait, json, terminal] { #expect(await child.wait().status == 1) }
+        #expect(wait.output.hasSuffix("2 ended 0 finished, 2 cancelled\n"), "\(wait.output)")
+        await desk.close()
+    }
+
+    @Test func `of an attempt that failed is told of its batch`() async throws {
+        let desk = await Desk()
+        writeFile(desk.bus.folder("list"), "http://127.0.0.1:\(closedPort())/a\n".utf8)
+        let wait = desk.start(["batch", "--wait", "--notify", "never", "list"])
+        #expect(await wait.says("1 waiting retry until "), "\(wait.output) \(wait.errors)")
+        #expect(await wait.says(": 127.0.0.1 cannot be reached: "), "\(wait.output)")
+        #expect(await desk.run("cancel", "1").status == 0)
+        #expect(await wait.wait().status == 1)
+        await desk.close()
+    }
 }
 
 extension String {
