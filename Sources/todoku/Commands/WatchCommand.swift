@@ -1,6 +1,7 @@
 internal import ArgumentParser
 internal import DownloadModel
 internal import EventLoop
+internal import Glibc
 internal import Localization
 internal import TodokuClient
 
@@ -27,30 +28,45 @@ struct WatchCommand: ParsableCommand {
 
     func run() throws {
         let targets = lists.targets
+        SignalSource.block([SIGINT])  // block before the first thread starts
         Program.run(json: output.json) { client in
-            var (downloads, batch) = ([DownloadReference](), BatchReference?.none)
-            for target in targets {
-                do throws(ClientError) {
-                    try await target.reach { download throws(ClientError) in
-                        _ = try await client.describe(download)
-                        downloads.append(download)
-                    } batch: { reference throws(ClientError) in
-                        _ = try await client.describe(reference)
-                        batch = reference
-                        downloads += try await client.list(DownloadQuery(batch: reference))
-                    }
-                } catch { throw CommandFailure(error, about: target) }
-            }
+            let (downloads, batch) = try await Self.find(targets, client)
             // A batch alone has one line with its counts.
             if targets.count == 1, !exec.isGiven, let batch {
                 let follower = BatchFollower(client, batch, json: output.json, isQuiet: false)
-                defer { withExtendedLifetime(follower) {} }
+                let interrupt = Interrupt(follower)
+                defer { interrupt.end() }
                 return try await follower.follow()
             }
             let display = Follower.display(json: output.json, quiet: false)
             let follower = Follower(client, display: display, exec: exec, json: output.json)
+            let interrupt = Interrupt(follower)
+            defer { interrupt.end() }
             return try await follower.follow(targets.isEmpty ? nil : downloads)
         }
+    }
+
+    /// The downloads that are named, those of batches included, and the batch that is named last. Until the answers are there, Ctrl-C ends
+    /// the program without a word.
+    @BusActor private static func find(
+        _ targets: [Target], _ client: DownloaderClient
+    ) async throws -> (downloads: [DownloadReference], batch: BatchReference?) {
+        let signals = SignalSource([SIGINT]) { _ in Program.finish(.interrupted) }
+        defer { withExtendedLifetime(signals) {} }
+        var (downloads, batch) = ([DownloadReference](), BatchReference?.none)
+        for target in targets {
+            do throws(ClientError) {
+                try await target.reach { download throws(ClientError) in
+                    _ = try await client.describe(download)
+                    downloads.append(download)
+                } batch: { reference throws(ClientError) in
+                    _ = try await client.describe(reference)
+                    batch = reference
+                    downloads += try await client.list(DownloadQuery(batch: reference))
+                }
+            } catch { throw CommandFailure(error, about: target) }
+        }
+        return (downloads, batch)
     }
 }
 
