@@ -32,7 +32,7 @@ extension ProgressDisplay {
     func resume() {}
     func end() {}
 
-    func complain(of download: DownloadDescription) { Output.complain(download.complaint) }
+    func complain(of download: DownloadDescription) { Output.complain(download.complaint, colour: Colour(download.state)) }
 }
 
 extension DownloadDescription {

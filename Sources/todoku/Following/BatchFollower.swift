@@ -93,7 +93,7 @@ internal import TodokuClient
             return
         }
         for download in failed {
-            Output.complain(download.complaint)
+            Output.complain(download.complaint, colour: Colour(download.state))
         }
         if !isQuiet { Output.write("\(batch) ended \(words.outcomes(outcomes, always: true))\n") }
     }
