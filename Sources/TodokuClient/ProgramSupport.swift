@@ -12,4 +12,16 @@ extension DownloaderClient {
             DownloadDescription(DownloadReference(structure.fields.0), structure.fields.1)
         }
     }
+
+    /// Calls `report` on the client's thread whenever the service has not answered a call for `delay`. Calls without a time limit, such as
+    /// `wait`, are not reported.
+    package func reportSlowAnswers(after delay: Duration, _ report: @escaping @Sendable () -> Void) async {
+        await core.reportSlowAnswers(after: delay, report)
+    }
+}
+
+extension ClientCore {
+    fileprivate func reportSlowAnswers(after delay: Duration, _ report: @escaping @Sendable () -> Void) {
+        slowAnswers = (delay, report)
+    }
 }

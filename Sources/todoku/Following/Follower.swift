@@ -52,9 +52,9 @@ internal import TodokuClient
     func follow(_ downloads: [DownloadReference]?) async throws -> ExitStatus {
         isEndless = downloads == nil
         for download in downloads ?? [] where pending.insert(download).inserted { order.append(download) }
-        display.begin(isEndless: isEndless)
         // The client calls on its own thread, which is this program's loop.
         watch = try await client.watch(downloads) { [weak self] update in BusActor.assumeIsolated { self?.receive(update) } }
+        display.begin(isEndless: isEndless)
         await withCheckedContinuation { continuation in
             // Check inside this body: the last download may end between a check before it and this point.
             if failure == nil, isEndless || !pending.isEmpty { waiting = continuation } else { continuation.resume() }
