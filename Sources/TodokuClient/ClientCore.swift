@@ -20,6 +20,8 @@ internal import EventLoop
     /// The applications that this client reports as being in front.
     private var inFront: Set<String> = []
     private var foregroundWatch: Connection.Subscription?
+    /// As `DownloaderClient.reportSlowAnswers` sets it.
+    var slowAnswers: (delay: Duration, report: @Sendable () -> Void)?
 
     private init(_ connection: Connection) { self.connection = connection }
 
@@ -51,6 +53,8 @@ internal import EventLoop
         _ method: MethodOf<In, Out>, _ arguments: In, at path: ObjectPath, repeatable: Bool
     ) async throws(ClientError) -> Out {
         let begun = ContinuousClock.now
+        let alarm = slowAnswers.map { slow in Poller.shared.schedule(after: slow.delay) { slow.report() } }
+        defer { if let alarm { Poller.shared.cancel(alarm) } }
         do throws(DBusError) {
             return try await connection.call(method, on: BusName.service, at: path, arguments, timeout: Self.callTimeout)
         } catch {

@@ -18,6 +18,7 @@ enum Program {
         BusActor.runMain {
             do {
                 let client = try await DownloaderClient.connect()
+                await SlowAnswer.watch(client)
                 let status = try await body(client)
                 if status == .success { await LanguageHint.tell(client, json: json) }
                 finish(status)

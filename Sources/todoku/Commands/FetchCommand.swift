@@ -39,6 +39,7 @@ struct FetchCommand: ParsableCommand {
     func run() throws {
         let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request(for: [url]) }
         Program.run(json: output.json) { client in
+            if !quiet { await PauseNotice(client).tell() }
             do throws(ClientError) {
                 let file = try await client.fetch(url, request)
                 if output.json {

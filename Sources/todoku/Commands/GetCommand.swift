@@ -113,9 +113,11 @@ struct AddCommand: ParsableCommand {
         Program.run(json: output.json) { client in
             var status = ExitStatus.success
             let names = TakenNames(client, self.request, isQuiet: quiet || output.json)
+            var isQueued = false
             for (index, url) in urls.enumerated() {
                 do throws(ClientError) {
                     let download = try await client.download(url, try await names.withAnswer(request, for: url))
+                    isQueued = true
                     if !quiet { Output.write((output.json ? download.json.text : download.description) + "\n") }
                 } catch {
                     guard error.cause == .refused else { throw error }
@@ -123,6 +125,8 @@ struct AddCommand: ParsableCommand {
                         Program.report(CommandFailure(error, about: url, number: index + 1, of: urls.count), json: output.json))
                 }
             }
+            // A download of --paused is meant to stay.
+            if isQueued, request.start, !quiet { await PauseNotice(client).tell() }
             return status
         }
     }

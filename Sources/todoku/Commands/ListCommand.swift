@@ -10,8 +10,8 @@ struct ListCommand: ParsableCommand {
         commandName: "list", abstract: "List downloads.",
         discussion: """
             Lists unfinished downloads in queue order, then downloads that ended within the last day, and below them the batches that have \
-            not ended. A terminal also shows why a download waits or has failed; on a narrow one, columns are left out. If the total size \
-            is not known, the size is the number of bytes received so far.
+            not ended. The list says why a download waits or has failed: below its line at a terminal, and at the end of its line elsewhere. On \
+            a narrow terminal, columns are left out. If the total size is not known, the size is the number of bytes received so far.
 
             With --json the list is an array: an object for each download, then one for each batch, without the member “download”.
 
@@ -83,8 +83,7 @@ struct ListCommand: ParsableCommand {
                 return .success
             }
             let width = Terminal.current?.columns
-            let status: ServiceStatus?
-            if width == nil { status = nil } else { status = try await client.status() }
+            let status = downloads.contains { Reason.isForHost($0) } ? try await client.status() : nil
             if !downloads.isEmpty { Output.write(Table.of(downloads, status).text(width: width)) }
             if !batches.isEmpty { Output.write((downloads.isEmpty ? "" : "\n") + Table.of(batches).text(width: width)) }
             if downloads.isEmpty, batches.isEmpty, Terminal.errorsAreSeen {
@@ -130,12 +129,14 @@ struct ShowCommand: ParsableCommand {
             } batch: { batch throws(ClientError) in
                 let description = try await client.describe(batch)
                 let members = try await client.describe(DownloadQuery(batch: batch))
+                let needsStatus = !output.json && !url && members.contains { Reason.isForHost($0) }
+                let status = needsStatus ? try await client.status() : nil
                 if url {
                     for member in members { try await writeURL(member.reference) }
                 } else {
                     write(
                         description.json + [("downloads", .array(members.map { .object($0.json) }))],
-                        Self.text(description) + "\n" + Table.of(members).text(width: Terminal.current?.columns))
+                        Self.text(description) + "\n" + Table.of(members, status).text(width: Terminal.current?.columns))
                 }
             }
         }

@@ -59,7 +59,10 @@ struct MetalinkCommand: ParsableCommand {
         }
         SignalSource.block([SIGINT])  // block before the first thread starts
         Program.run(json: json) { client in
-            if isURL { try await document.fetch(file, request, client) }
+            if isURL {
+                if !quiet { await PauseNotice(client).tell() }
+                try await document.fetch(file, request, client)
+            }
             return try await BatchFollower.run(client, json: json, isQuiet: quiet, waits: wait) {
                 do throws(ClientError) {
                     return try await client.downloadMetalink(document.descriptor, request)

@@ -78,9 +78,7 @@ struct ResumeCommand: ParsableCommand {
             for download in refused where try await [.failed, .cancelled].contains(client.describe(download).state) {
                 Output.complain(catalog.text("“todoku retry %1$s” starts it again", "\(download)"))
             }
-            if status == .success, try await client.status().isPaused {
-                Output.complain(catalog.text("everything is paused, so nothing starts yet; “todoku resume --all” ends that"))
-            }
+            if status == .success { await PauseNotice(client).tell() }
             return status
         }
     }
@@ -129,11 +127,16 @@ struct RetryCommand: ParsableCommand {
     func run() throws {
         Program.run(json: targets.output.json) { client in
             let named = targets.all ? try await client.list(DownloadQuery(states: [.failed])).map(Target.init) : targets.named
-            return await Program.each(named, json: targets.output.json) { download throws(ClientError) in
+            var isRetried = false
+            let status = await Program.each(named, json: targets.output.json) { download throws(ClientError) in
                 try await client.retry(download)
+                isRetried = true
             } batch: { batch throws(ClientError) in
                 try await client.retry(batch)
+                isRetried = true
             }
+            if isRetried { await PauseNotice(client).tell() }
+            return status
         }
     }
 }
@@ -182,7 +185,10 @@ struct RenewCommand: ParsableCommand {
                 _ = try await client.describe(reference)
                 named = reference
             }
-            guard let batch = named else { return status }
+            guard let batch = named else {
+                if status == .success { await PauseNotice(client).tell() }
+                return status
+            }
             throw CommandFailure(
                 .usage,
                 catalog.text("%1$s is a batch, and a link belongs to one download; “todoku list --batch %1$s” lists them", "\(batch)"))

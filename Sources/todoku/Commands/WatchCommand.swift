@@ -1,6 +1,7 @@
 internal import ArgumentParser
 internal import DownloadModel
 internal import EventLoop
+internal import Glibc
 internal import Localization
 internal import TodokuClient
 
@@ -27,30 +28,45 @@ struct WatchCommand: ParsableCommand {
 
     func run() throws {
         let targets = lists.targets
+        SignalSource.block([SIGINT])  // block before the first thread starts
         Program.run(json: output.json) { client in
-            var (downloads, batch) = ([DownloadReference](), BatchReference?.none)
-            for target in targets {
-                do throws(ClientError) {
-                    try await target.reach { download throws(ClientError) in
-                        _ = try await client.describe(download)
-                        downloads.append(download)
-                    } batch: { reference throws(ClientError) in
-                        _ = try await client.describe(reference)
-                        batch = reference
-                        downloads += try await client.list(DownloadQuery(batch: reference))
-                    }
-                } catch { throw CommandFailure(error, about: target) }
-            }
+            let (downloads, batch) = try await Self.find(targets, client)
             // A batch alone has one line with its counts.
             if targets.count == 1, !exec.isGiven, let batch {
                 let follower = BatchFollower(client, batch, json: output.json, isQuiet: false)
-                defer { withExtendedLifetime(follower) {} }
+                let interrupt = Interrupt(follower)
+                defer { interrupt.end() }
                 return try await follower.follow()
             }
             let display = Follower.display(json: output.json, quiet: false)
             let follower = Follower(client, display: display, exec: exec, json: output.json)
+            let interrupt = Interrupt(follower)
+            defer { interrupt.end() }
             return try await follower.follow(targets.isEmpty ? nil : downloads)
         }
+    }
+
+    /// The downloads that are named, those of batches included, and the batch that is named last. Until the answers are there, Ctrl-C ends
+    /// the program without a word.
+    @BusActor private static func find(
+        _ targets: [Target], _ client: DownloaderClient
+    ) async throws -> (downloads: [DownloadReference], batch: BatchReference?) {
+        let signals = SignalSource([SIGINT]) { _ in Program.finish(.interrupted) }
+        defer { withExtendedLifetime(signals) {} }
+        var (downloads, batch) = ([DownloadReference](), BatchReference?.none)
+        for target in targets {
+            do throws(ClientError) {
+                try await target.reach { download throws(ClientError) in
+                    _ = try await client.describe(download)
+                    downloads.append(download)
+                } batch: { reference throws(ClientError) in
+                    _ = try await client.describe(reference)
+                    batch = reference
+                    downloads += try await client.list(DownloadQuery(batch: reference))
+                }
+            } catch { throw CommandFailure(error, about: target) }
+        }
+        return (downloads, batch)
     }
 }
 
@@ -94,19 +110,22 @@ struct WaitCommand: ParsableCommand {
     func run() throws {
         Program.run(json: output.json) { client in
             if app != nil || tag != nil {
-                let counts = try await client.waitAll(DownloadQuery(app: app, tag: tag))
+                let query = DownloadQuery(app: app, tag: tag)
+                if !quiet { await PauseNotice(client).tell(about: query) }
+                let counts = try await client.waitAll(query)
                 if !quiet { Output.write(Self.text(counts, json: output.json)) }
                 return counts.allFinished ? .success : .ended
             }
             var status = ExitStatus.success
             let commands = exec.isGiven ? EndCommands(exec, json: output.json) : nil
+            let notice = quiet ? nil : PauseNotice(client)
             for target in named {
                 do throws(ClientError) {
                     status = status.and(
                         try await target.reach { download throws(ClientError) in
-                            try await wait(for: download, client)
+                            try await wait(for: download, client, notice)
                         } batch: { batch throws(ClientError) in
-                            try await wait(for: batch, client)
+                            try await wait(for: batch, client, notice)
                         })
                 } catch {
                     var failure = CommandFailure(error, about: target)
@@ -143,7 +162,10 @@ struct WaitCommand: ParsableCommand {
         return downloads.filter { $0.state.hasEnded }
     }
 
-    private func wait(for download: DownloadReference, _ client: DownloaderClient) async throws(ClientError) -> ExitStatus {
+    private func wait(
+        for download: DownloadReference, _ client: DownloaderClient, _ notice: PauseNotice?
+    ) async throws(ClientError) -> ExitStatus {
+        await notice?.tell(about: download)
         let path = try await client.wait(for: download)
         if !quiet {
             let members: [(String, JSON)] = [("download", .string(download.description)), ("path", .string(path))]
@@ -152,7 +174,10 @@ struct WaitCommand: ParsableCommand {
         return .success
     }
 
-    private func wait(for batch: BatchReference, _ client: DownloaderClient) async throws(ClientError) -> ExitStatus {
+    private func wait(
+        for batch: BatchReference, _ client: DownloaderClient, _ notice: PauseNotice?
+    ) async throws(ClientError) -> ExitStatus {
+        await notice?.tell(about: DownloadQuery(batch: batch))
         let counts = try await client.wait(for: batch)
         if !quiet { Output.write(Self.text(counts, of: batch, json: output.json)) }
         return counts.allFinished ? .success : .ended

@@ -41,7 +41,10 @@ final class LiveDisplay: ProgressDisplay {
         moved[download.reference] = nil
         guard before?.state != download.state else { return }
         if download.state == .failed {
-            if !Terminal.errorsAreSeen { above.append(ProgressLine.end(download)) }
+            if !Terminal.errorsAreSeen {
+                let line = ProgressLine.end(download)
+                above.append((Terminal.hasColour ? Colour(download.state)?.paint(line) : nil) ?? line)
+            }
             draw()
             erase()
             complain(of: download)
@@ -51,6 +54,10 @@ final class LiveDisplay: ProgressDisplay {
             draw()
         }
     }
+
+    var explainsWaits: Bool { true }
+
+    func learned(_ service: ServiceStatus) { style.service = service }
 
     func removed(_ download: DownloadReference) {
         shown.removeAll { $0.reference == download }

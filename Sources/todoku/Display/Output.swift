@@ -10,7 +10,12 @@ enum Output {
     static func write(_ text: String, toFile descriptor: Int32) { write(text, to: descriptor) }
 
     /// Writes one sentence to standard error, as `todoku: …`.
-    static func complain(_ sentence: String) { writeError("todoku: \(TerminalText.plain(sentence))\n") }
+    ///
+    /// - Parameter colour: that of the sentence on a terminal; nil: none.
+    static func complain(_ sentence: String, colour: Colour? = nil) {
+        let text = TerminalText.plain(sentence)
+        writeError("todoku: \((Terminal.errorsHaveColour ? colour?.paint(text) : nil) ?? text)\n")
+    }
 
     /// Writes the whole text. If the reader is gone, SIGPIPE ends the program, as usual for commands. Any other error ends it here.
     private static func write(_ text: String, to descriptor: Int32) {

@@ -6,12 +6,16 @@ internal import TodokuClient
 
 /// Shows the progress of downloads. All displays except JSON's report failures on standard error.
 @BusActor protocol ProgressDisplay: AnyObject {
-    /// Called first. `isEndless`: until the user ends the program.
+    /// Called as soon as the service has told of all downloads. `isEndless`: until the user ends the program.
     func begin(isEndless: Bool)
     /// Called when this command has queued a download.
     func queued(_ download: DownloadReference)
     func changed(_ download: DownloadDescription, before: DownloadDescription?)
     func removed(_ download: DownloadReference)
+    /// Whether the display tells the reasons of waits in words. Some of them need `learned`.
+    var explainsWaits: Bool { get }
+    /// Called with the service's present limits before a change that needs them.
+    func learned(_ service: ServiceStatus)
     /// Leaves the terminal to another program until `resume`.
     func suspend()
     func resume()
@@ -22,11 +26,13 @@ internal import TodokuClient
 extension ProgressDisplay {
     func begin(isEndless: Bool) {}
     func queued(_ download: DownloadReference) {}
+    var explainsWaits: Bool { false }
+    func learned(_ service: ServiceStatus) {}
     func suspend() {}
     func resume() {}
     func end() {}
 
-    func complain(of download: DownloadDescription) { Output.complain(download.complaint) }
+    func complain(of download: DownloadDescription) { Output.complain(download.complaint, colour: Colour(download.state)) }
 }
 
 extension DownloadDescription {
@@ -73,17 +79,25 @@ final class JSONDisplay: ProgressDisplay {
 /// Lines for a log: the download, a word, and its details. Scripts read the words, so they are not translated.
 final class PlainDisplay: ProgressDisplay {
     private var steps: [DownloadReference: ProgressSteps] = [:]
+    /// The waits since the last attempt.
+    private var waits: [DownloadReference: ToldWaits] = [:]
+    private var service: ServiceStatus?
     private let write: (String) -> Void
 
     init(write: @escaping (String) -> Void = Output.write) { self.write = write }
 
     private func line(_ download: DownloadReference, _ text: String) { write(TerminalText.plain("\(download) \(text)") + "\n") }
 
+    var explainsWaits: Bool { true }
+
+    func learned(_ service: ServiceStatus) { self.service = service }
+
     func queued(_ download: DownloadReference) { line(download, "queued") }
 
     func changed(_ download: DownloadDescription, before: DownloadDescription?) {
         let id = download.reference
         if download.state.hasEnded { steps[id] = nil }
+        if download.state != .waiting, download.state != .queued { waits[id] = nil }
         switch download.state {
         case .finished:
             guard before?.state != .finished else { return }
@@ -98,8 +112,7 @@ final class PlainDisplay: ProgressDisplay {
         case .paused:
             if before?.state != .paused { line(id, "paused") }
         case .waiting:
-            // The first words are for scripts; what follows them is for people.
-            if before?.state != .waiting || before?.attempts != download.attempts { line(id, "waiting \(Self.wait(download))") }
+            if waits[id, default: ToldWaits()].isNew(download) { line(id, WaitLine.text(download, service)) }
         case .extracting:
             if before?.state != .extracting { line(id, "extracting") }
         case .active:
@@ -111,13 +124,9 @@ final class PlainDisplay: ProgressDisplay {
         }
     }
 
-    func removed(_ download: DownloadReference) { line(download, "removed") }
-
-    /// "retry until 14:03:07: The server refused the connection."
-    static func wait(_ download: DownloadDescription) -> String {
-        let reason = download.waitReason ?? ""
-        let until = download.waitUntil.map { " until \(Clock.brief($0))" } ?? ""
-        return reason + until + (download.error.map { ": \($0.message)" } ?? "")
+    func removed(_ download: DownloadReference) {
+        (steps[download], waits[download]) = (nil, nil)
+        line(download, "removed")
     }
 }
 

@@ -18,6 +18,8 @@ struct ProgressLine {
     var turn = 0
     /// Wall clock, microseconds since the epoch: for the end of a wait.
     var now: UInt64 = 0
+    /// The limits of hosts, for the reasons of waits; nil: not known yet.
+    var service: ServiceStatus?
 
     private static let gap = 2
     private static let leastName = 12
@@ -107,26 +109,40 @@ struct ProgressLine {
     private func stateText(_ download: DownloadDescription) -> String {
         guard download.state == .waiting else { return catalog.state(download.state) }
         switch download.waitReason {
-        case "retry", "offline":
-            let isOffline = download.waitReason == "offline"
-            guard let until = download.waitUntil?.microseconds, until > now else {
-                return isOffline
-                    ? catalog.text("offline, waiting to try again") : withCause(catalog.text("waiting to try again"), download)
-            }
-            let left = catalog.duration(.microseconds(Int64(clamping: until - now)))
-            return isOffline
-                ? catalog.text("offline, trying again in %1$s", left) : withCause(catalog.text("trying again in %1$s", left), download)
+        case "retry":
+            return withCause(
+                left(download).map { catalog.text("trying again in %1$s", $0) } ?? catalog.text("waiting to try again"), download)
+        case "offline":
+            return left(download).map { catalog.text("offline, trying again in %1$s", $0) }
+                ?? catalog.text("offline, waiting to try again")
+        case "rate-limit":
+            let turn = left(download).map { catalog.text("its turn in %1$s", $0) }
+            return withObstacle(turn ?? catalog.text("waiting for its turn"), download)
+        case "host-limit": return withObstacle(catalog.text("waiting for its turn"), download)
         case "metered": return catalog.text("waiting for an unmetered connection")
         case "not-before":
             return download.waitUntil.map { catalog.text("waiting until %1$s", Clock.text($0)) } ?? catalog.text("waiting until its time")
         case "disk-space":
             return download.error?.missingBytes.map { catalog.text("waiting for space: %1$s missing", catalog.size($0)) }
                 ?? catalog.text("waiting for disk space")
-        case "destination": return catalog.text("waiting for its folder")
+        case "destination":
+            return withCause(
+                left(download).map { catalog.text("trying again in %1$s", $0) } ?? catalog.text("waiting for its folder"), download)
         case "needs-url": return catalog.text("waiting for a fresh link (todoku renew)")
         case "paused-all": return catalog.text("paused with everything (todoku resume --all)")
         case let reason: return catalog.text("waiting: %1$s", catalog.waitReason(reason ?? ""))
         }
+    }
+
+    /// The time up to the end of the wait; nil: not known, or over.
+    private func left(_ download: DownloadDescription) -> String? {
+        guard let until = download.waitUntil?.microseconds, until > now else { return nil }
+        return catalog.duration(.microseconds(Int64(clamping: until - now)))
+    }
+
+    /// "…: example.org allows one request a second".
+    private func withObstacle(_ text: String, _ download: DownloadDescription) -> String {
+        Reason(download, service, catalog).obstacle.map { catalog.text("%1$s: %2$s", text, TerminalText.plain($0)) } ?? text
     }
 
     /// "…: the server refused the connection".

@@ -5,10 +5,11 @@ internal import TodokuClient
 /// Why a download is in its state, in one sentence.
 struct Reason {
     private let download: DownloadDescription
-    private let status: ServiceStatus
+    private let status: ServiceStatus?
     private let catalog: Catalog
 
-    init(_ download: DownloadDescription, _ status: ServiceStatus, _ catalog: Catalog = todoku.catalog) {
+    /// - Parameter status: the limits of the queue and of hosts; nil: unknown, and the reason leaves them out.
+    init(_ download: DownloadDescription, _ status: ServiceStatus?, _ catalog: Catalog = todoku.catalog) {
         (self.download, self.status, self.catalog) = (download, status, catalog)
     }
 
@@ -56,11 +57,11 @@ struct Reason {
     }
 
     private var queued: String {
-        let most = status.settings.maxActive
-        if most == ServiceSettings.automaticMaxActive, status.active > 0 {
+        let (most, active) = (status?.settings.maxActive ?? 0, status?.active ?? 0)
+        if most == ServiceSettings.automaticMaxActive, active > 0 {
             return withAhead(catalog.text("other downloads are active, as many as their sizes allow at a time"))
         }
-        guard most > 0, status.active >= most else { return withAhead(catalog.text("it starts as soon as its turn comes")) }
+        guard most > 0, active >= most else { return withAhead(catalog.text("it starts as soon as its turn comes")) }
         return withAhead(
             most == 1
                 ? catalog.text("another download is active, and only one may be active at a time")
@@ -79,31 +80,60 @@ struct Reason {
             return catalog.text(
                 "%1$s; retrying at %2$s, for the %3$s time", cause ?? catalog.text("the last attempt failed"),
                 until ?? catalog.text("some time"), ordinal(download.attempts +| 1))
-        case .rateLimit: return rateLimit
-        case .hostLimit:
-            return withAhead(
-                catalog.text("the most downloads allowed from %1$s at a time are active (%2$s)", host, catalog.count(connections)))
+        case .rateLimit: return withTurn(rateLimit)
+        case .hostLimit: return withAhead(hostLimit)
         case .notBefore: return catalog.text("it may not start before %1$s", until ?? catalog.text("a later time"))
         case .offline:
             return until.map { catalog.text("there is no network; it resumes as soon as there is one, and tries again at %1$s", $0) }
-                ?? catalog.text("there is no network; it resumes as soon as there is one")
-        case .metered:
-            return catalog.text("the connection is metered; waiting for an unmetered one")
+                ?? offline
+        case .metered: return metered
         case .diskSpace:
             let cause = cause ?? catalog.text("the disk is full")
             return download.error?.missingBytes.map { catalog.text("%1$s; %2$s more must be free", cause, catalog.size($0)) } ?? cause
-        case .destination: return cause ?? catalog.text("its folder cannot be written")
-        case .needsUrl:
-            return catalog.text("its link has expired; ‘todoku renew %1$s URL’ gives it a fresh one", "\(download.reference)")
-        case .pausedAll: return catalog.text("everything is paused; ‘todoku resume --all’ resumes it")
+        case .destination: return cause ?? destination
+        case .needsUrl: return needsUrl
+        case .pausedAll: return pausedAll
         default:
             let reason = download.waitReason ?? catalog.text("the reason is not known")
             return until.map { catalog.text("%1$s, until %2$s", reason, $0) } ?? reason
         }
     }
 
+    /// What a waiting download waits for, without the time of the next try; nil: only that time is known. What changes from moment to
+    /// moment, such as the number of downloads ahead, is left out.
+    var obstacle: String? {
+        // The service's own sentence is whole, so it keeps its full stop.
+        let message = download.error.map { catalog.explanation($0) }
+        switch download.waitReason.flatMap(WaitReason.init) {
+        case .retry, .diskSpace: return message
+        case .rateLimit: return rateLimit
+        case .hostLimit: return hostLimit
+        case .offline: return offline
+        case .metered: return metered
+        case .destination: return message ?? destination
+        case .needsUrl: return needsUrl
+        case .pausedAll: return pausedAll
+        case .notBefore, nil: return nil
+        }
+    }
+
+    /// Whether the download waits for its host. The reason of such a wait needs the status of the service.
+    static func isForHost(_ download: DownloadDescription) -> Bool {
+        let reason = download.waitReason.flatMap(WaitReason.init)
+        return download.state == .waiting && (reason == .rateLimit || reason == .hostLimit)
+    }
+
+    private var offline: String { catalog.text("there is no network; it resumes as soon as there is one") }
+    private var metered: String { catalog.text("the connection is metered; waiting for an unmetered one") }
+    private var destination: String { catalog.text("its folder cannot be written") }
+    private var needsUrl: String {
+        catalog.text("its link has expired; ‘todoku renew %1$s URL’ gives it a fresh one", "\(download.reference)")
+    }
+    private var pausedAll: String { catalog.text("everything is paused; ‘todoku resume --all’ resumes it") }
+
     /// The rule that the service applies to the host.
     private var rule: (name: String, rule: HostRule)? {
+        guard let status else { return nil }
         var rules = HostRules()
         for (host, rule) in status.hostRules { try? rules.set(host, rule) }
         let (name, rule) = rules.governing(host)
@@ -112,13 +142,17 @@ struct Reason {
 
     private var rateLimit: String {
         guard let (name, rule) = rule, let interval = rule.requestInterval, interval > .zero else {
-            return withTurn(
-                catalog.text("requests to %1$s are spaced out, by the option request-interval or because the server refused some", host))
+            return catalog.text("requests to %1$s are spaced out, by the option request-interval or because the server refused some", host)
         }
-        return withTurn(catalog.text("%1$s allows one request %2$s", name, Self.every(interval, catalog)))
+        return catalog.text("%1$s allows one request %2$s", name, Self.every(interval, catalog))
     }
 
-    private var connections: UInt32 { rule?.rule.connections ?? status.settings.maxPerHost }
+    private var hostLimit: String {
+        guard let most = rule?.rule.connections ?? status?.settings.maxPerHost else {
+            return catalog.text("the most downloads allowed from %1$s at a time are active", host)
+        }
+        return catalog.text("the most downloads allowed from %1$s at a time are active (%2$s)", host, catalog.count(most))
+    }
 
     /// "a second", "every 250 ms".
     static func every(_ interval: Duration, _ catalog: Catalog = todoku.catalog) -> String {

@@ -20,8 +20,10 @@ struct Table {
     private static let widestName = 12
 
     let columns: [Column]
+    /// Above the notes, where they are a column.
+    var noteHeading = ""
     private var rows: [[String]] = []
-    /// A line below a row, by the row's index.
+    /// What is said of a row, by the row's index.
     private var notes: [Int: String] = [:]
     /// By the row's index.
     private var colours: [Int: Colour] = [:]
@@ -29,7 +31,7 @@ struct Table {
     init(_ columns: [Column]) { self.columns = columns }
 
     /// - Parameters:
-    ///   - note: what a terminal shows below the row. Elsewhere each row is one line, and has no note.
+    ///   - note: what a terminal shows below the row. Elsewhere each row is one line, so the note is a last column.
     ///   - colour: that of the second cell, on a terminal.
     mutating func add(_ cells: [String], note: String? = nil, colour: Colour? = nil) {
         if let note { notes[rows.count] = TerminalText.plain(note) }
@@ -54,13 +56,15 @@ struct Table {
             for index in shown {
                 let cell = index == 0 && hasOwnLine ? "" : cells[index]
                 if index == columns.count - 1 {
-                    line += width.map { TerminalText.cut(cell, to: max(1, $0 - before)) } ?? cell
+                    line += width.map { TerminalText.cut(cell, to: max(1, $0 - before)) } ?? TerminalText.padded(cell, to: widths[index])
                 } else {
                     let padded = TerminalText.padded(cell, to: widths[index], right: columns[index].isNumber)
                     line += (index == 1 && hasColour ? colours[place - 1]?.paint(padded) : nil) ?? padded
                     line += "  "
                 }
             }
+            // The heading comes only with a note, so a script finds the other columns where they are without notes.
+            if width == nil, !notes.isEmpty { line += "  " + (place == 0 ? noteHeading : notes[place - 1] ?? "") }
             while line.last == " " { line.removeLast() }
             var text = (hasOwnLine ? cells[0] + "\n" : "") + line + "\n"
             if let width, let note = notes[place - 1] {
@@ -80,7 +84,9 @@ struct Table {
 }
 
 extension Table {
-    /// - Parameter status: for the reasons why downloads wait or have failed; nil: no reasons.
+    /// With the reasons why downloads wait or have failed.
+    ///
+    /// - Parameter status: the limits of hosts, which some reasons name; nil: unknown.
     static func of(_ downloads: [DownloadDescription], _ status: ServiceStatus? = nil, _ catalog: Catalog = todoku.catalog) -> Table {
         var table = Table([
             Column(heading: catalog.text("DOWNLOAD"), isNumber: true, isName: true), Column(heading: catalog.text("STATE")),
@@ -89,6 +95,7 @@ extension Table {
             Column(heading: catalog.text("SPEED"), isNumber: true, leftOut: 3),
             Column(heading: catalog.text("NAME")),
         ])
+        table.noteHeading = catalog.text("REASON")
         for download in downloads {
             let cells = [
                 download.reference.description, catalog.state(download.state),
@@ -97,7 +104,7 @@ extension Table {
                 download.state == .active ? catalog.speed(download.speed) : "-", download.displayName,
             ]
             let isExplained = download.state == .waiting || download.state == .failed
-            table.add(cells, note: isExplained ? status.map { Reason(download, $0, catalog).detail } : nil, colour: Colour(download.state))
+            table.add(cells, note: isExplained ? Reason(download, status, catalog).detail : nil, colour: Colour(download.state))
         }
         return table
     }

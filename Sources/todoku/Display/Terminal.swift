@@ -8,7 +8,7 @@ struct Terminal {
 
     /// nil if standard output is no terminal, or one that cannot move its cursor.
     static var current: Terminal? {
-        guard isatty(STDOUT_FILENO) != 0, getenv("TERM").map({ String(cString: $0) }) ?? "dumb" != "dumb" else { return nil }
+        guard isatty(STDOUT_FILENO) != 0, !isDumb else { return nil }
         var size = winsize()
         guard ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 else { return Terminal(columns: 80, rows: 24) }
         return Terminal(columns: Int(size.ws_col), rows: max(2, Int(size.ws_row)))
@@ -28,8 +28,16 @@ struct Terminal {
     /// Ctrl-C as a character.
     private static let interrupt: UInt8 = 3
 
-    /// Whether a terminal at standard output may be coloured: NO_COLOR, if it is not empty, forbids that (no-color.org).
-    static var hasColour: Bool { current != nil && getenv("NO_COLOR").map { $0[0] == 0 } ?? true }
+    /// Whether a terminal at standard output may be coloured.
+    static var hasColour: Bool { current != nil && allowsColour }
+
+    /// Whether a terminal at standard error may be coloured.
+    static var errorsHaveColour: Bool { errorsAreSeen && !isDumb && allowsColour }
+
+    /// NO_COLOR, if it is not empty, forbids colours (no-color.org).
+    private static var allowsColour: Bool { getenv("NO_COLOR").map { $0[0] == 0 } ?? true }
+
+    private static var isDumb: Bool { getenv("TERM").map({ String(cString: $0) }) ?? "dumb" == "dumb" }
 
     static var errorsAreSeen: Bool { isatty(STDERR_FILENO) != 0 }
 

@@ -16,8 +16,9 @@ internal import TodokuClient
     private var timer: Poller.Token?
     private var isOver = false
     private var shown: BatchDescription?
-    /// Bytes of the line that is on the terminal now; 0: none.
-    private var width = 0
+    private var told = ToldWaits()
+    /// The line that is on the terminal now; empty: none.
+    private var line = ""
 
     init(_ client: DownloaderClient, _ batch: BatchReference, json: Bool, isQuiet: Bool) {
         (self.client, self.batch, self.json, self.isQuiet) = (client, batch, json, isQuiet)
@@ -37,7 +38,10 @@ internal import TodokuClient
         }
         let follower = BatchFollower(client, batch.reference, json: json, isQuiet: isQuiet)
         follower.queued(batch.downloads)
-        guard waits else { return .success }
+        guard waits else {
+            if !isQuiet { await PauseNotice(client).tell(about: DownloadQuery(batch: batch.reference)) }
+            return .success
+        }
         let interrupt = Interrupt(follower)
         defer { interrupt.end() }
         return try await follower.follow()
@@ -89,7 +93,7 @@ internal import TodokuClient
             return
         }
         for download in failed {
-            Output.complain(download.complaint)
+            Output.complain(download.complaint, colour: Colour(download.state))
         }
         if !isQuiet { Output.write("\(batch) ended \(words.outcomes(outcomes, always: true))\n") }
     }
@@ -112,26 +116,72 @@ internal import TodokuClient
     private func look() async {
         guard !isOver, !isQuiet else { return }
         // If the service went away, the call that waits for the batch starts it again.
-        if let now = try? await client.describe(batch), !isOver { show(now) }
+        if let now = try? await client.describe(batch), !isOver {
+            // A batch that has moved since the last look does not wait.
+            let idle = now == shown ? await idleMember() : nil
+            if !isOver { show(now, idle) }
+        }
         guard !isOver else { return }
         timer = Poller.shared.schedule(after: Self.interval) { [weak self] in
             BusActor.spawn { await self?.look() }
         }
     }
 
-    private func show(_ now: BatchDescription) {
-        guard now != shown else { return }
+    /// A member that says why the batch does not move, with the limits that its reason may need.
+    private struct Idle {
+        let member: DownloadDescription
+        let service: ServiceStatus?
+    }
+
+    /// The first member that waits, else the first one that is queued or paused; nil: a member is under way.
+    private func idleMember() async -> Idle? {
+        do throws(ClientError) {
+            let underWay: Set<DownloadDescription.State> = [.active, .verifying, .extracting]
+            if try await client.first(of: DownloadQuery(states: underWay, batch: batch)) != nil { return nil }
+            for state in [DownloadDescription.State.waiting, .queued, .paused] {
+                guard let member = try await client.first(of: DownloadQuery(states: [state], batch: batch)) else { continue }
+                let needsLimits = member.state == .queued || Reason.isForHost(member)
+                return Idle(member: member, service: needsLimits ? try await client.status() : nil)
+            }
+        } catch {}  // the next look asks again
+        return nil
+    }
+
+    private func show(_ now: BatchDescription, _ idle: Idle?) {
         let before = shown
         shown = now
+        if now != before { told.moved() }
         if json {
-            Output.write(JSON.object([("event", .string("changed"))] + now.json).text + "\n")
+            if now != before { Output.write(JSON.object([("event", .string("changed"))] + now.json).text + "\n") }
+            if let member = idle?.member, member.state == .waiting, told.isNew(member) {
+                Output.write(JSON.object([("event", .string("waiting"))] + member.json).text + "\n")
+            }
         } else if let terminal = Terminal.current {
-            let line = TerminalText.cut(
-                catalog.text("batch %1$s", "\(batch)") + "  " + Self.text(now), to: terminal.columns - 1, ellipsis: "...")
-            Output.write("\r\u{1b}[K" + line)
-            width = line.utf8.count
-        } else if before?.outcomes != now.outcomes {
-            Output.write("\(batch) progress \(Self.text(now, words))\n")
+            var text = catalog.text("batch %1$s", "\(batch)") + "  " + Self.text(now)
+            if let idle { text += "  " + TerminalText.plain(Self.reason(idle, of: batch)) }
+            text = TerminalText.cut(text, to: terminal.columns - 1, ellipsis: "...")
+            guard text != line else { return }
+            let colour = Terminal.hasColour ? idle.flatMap { Colour($0.member.state) } : nil
+            Output.write("\r\u{1b}[K" + (colour?.paint(text) ?? text))
+            line = text
+        } else {
+            if before?.outcomes != now.outcomes { Output.write("\(batch) progress \(Self.text(now, words))\n") }
+            if let idle, told.isNew(idle.member) { Output.write(TerminalText.plain("\(batch) \(Self.words(idle))") + "\n") }
+        }
+    }
+
+    /// "waiting: everything is paused; ‘todoku resume --all’ resumes it".
+    private static func reason(_ idle: Idle, of batch: BatchReference) -> String {
+        guard idle.member.state == .paused else { return Reason(idle.member, idle.service).sentence }
+        return catalog.text("%1$s: %2$s", catalog.state(.paused), catalog.text("‘todoku resume %1$s’ resumes it", "\(batch)"))
+    }
+
+    /// "waiting retry until 14:03:07: The server refused the connection.": words for scripts, as for a download.
+    private static func words(_ idle: Idle) -> String {
+        switch idle.member.state {
+        case .waiting: WaitLine.text(idle.member, idle.service)
+        case .queued: "queued: \(Reason(idle.member, idle.service, plainCatalog).detail)"
+        default: idle.member.state.name
         }
     }
 
@@ -142,8 +192,8 @@ internal import TodokuClient
     }
 
     private func clear() {
-        if width > 0, Terminal.current != nil { Output.write("\r\u{1b}[K") }
-        width = 0
+        if !line.isEmpty, Terminal.current != nil { Output.write("\r\u{1b}[K") }
+        line = ""
     }
 
     // MARK: Ctrl-C

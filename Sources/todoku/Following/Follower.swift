@@ -16,6 +16,12 @@ internal import TodokuClient
     private var failure: ClientError?
     private var waiting: CheckedContinuation<Void, Never>?
     private var watch: Watch?
+    /// Updates that wait, in their order, for the limits that explain the first of them.
+    private var held: [DownloadUpdate] = []
+    private var isAsking = false
+    private var asked: ContinuousClock.Instant?
+    /// How long the service's limits are taken as known. Many downloads may begin to wait for their host at once.
+    private static let limitsLast: Duration = .seconds(1)
 
     /// - Parameter exec: the user's commands for the downloads that end.
     init(_ client: DownloaderClient, display: any ProgressDisplay, exec: ExecArguments, json: Bool) {
@@ -46,9 +52,9 @@ internal import TodokuClient
     func follow(_ downloads: [DownloadReference]?) async throws -> ExitStatus {
         isEndless = downloads == nil
         for download in downloads ?? [] where pending.insert(download).inserted { order.append(download) }
-        display.begin(isEndless: isEndless)
         // The client calls on its own thread, which is this program's loop.
-        watch = try await client.watch(downloads) { [weak self] update in BusActor.assumeIsolated { self?.take(update) } }
+        watch = try await client.watch(downloads) { [weak self] update in BusActor.assumeIsolated { self?.receive(update) } }
+        display.begin(isEndless: isEndless)
         await withCheckedContinuation { continuation in
             // Check inside this body: the last download may end between a check before it and this point.
             if failure == nil, isEndless || !pending.isEmpty { waiting = continuation } else { continuation.resume() }
@@ -63,6 +69,41 @@ internal import TodokuClient
     var farewell: String? { remaining.isEmpty ? nil : Interrupt.sentence(remaining) }
 
     func leave() { display.end() }
+
+    /// Passes an update on; first asks for the service's limits if the update needs them.
+    private func receive(_ update: DownloadUpdate) {
+        held.append(update)
+        if !isAsking { takeHeld() }
+    }
+
+    private func takeHeld() {
+        let updates = held
+        held = []
+        for (index, update) in updates.enumerated() {
+            if needsLimits(update) {
+                held = Array(updates.dropFirst(index))
+                return askLimits()
+            }
+            take(update)
+        }
+    }
+
+    private func askLimits() {
+        isAsking = true
+        BusActor.spawn { [self] in
+            // Without an answer, the reason is told without the limits.
+            if let service = try? await client.status() { display.learned(service) }
+            (asked, isAsking) = (.now, false)
+            takeHeld()
+        }
+    }
+
+    private func needsLimits(_ update: DownloadUpdate) -> Bool {
+        guard display.explainsWaits, case .changed(let download) = update, Reason.isForHost(download) else { return false }
+        let before = latest[download.reference]
+        if before?.state == download.state, before?.waitReason == download.waitReason { return false }
+        return asked.map { .now - $0 > Self.limitsLast } ?? true
+    }
 
     private func take(_ update: DownloadUpdate) {
         switch update {

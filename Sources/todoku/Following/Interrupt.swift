@@ -7,23 +7,30 @@ internal import TodokuClient
 @BusActor protocol Interruptible: AnyObject {
     /// The message on Ctrl-C; nil if no download is left.
     var farewell: String? { get }
-    /// Clears the display for that message.
+    /// Clears the display for that message, and for others. What changes later is drawn below them.
     func leave()
 }
 
 /// Handles Ctrl-C in commands that follow downloads to their end: the command exits at once, and the downloads continue in the service.
 /// A second Ctrl-C, which people press out of habit, does nothing more: `todoku cancel` cancels. SIGINT must be blocked.
 @BusActor final class Interrupt {
+    /// What the command follows now, and so draws; nil: nothing.
+    private(set) static weak var follower: (any Interruptible)?
+
     private let follower: any Interruptible
     private var signals: SignalSource?
 
     init(_ follower: any Interruptible) {
         self.follower = follower
+        Self.follower = follower
         signals = SignalSource([SIGINT]) { [unowned self] _ in received() }
     }
 
     /// Stops handling the signal; a later one has no effect.
-    func end() { signals = nil }
+    func end() {
+        signals = nil
+        Self.follower = nil
+    }
 
     private func received() -> Never {
         if let farewell = follower.farewell {

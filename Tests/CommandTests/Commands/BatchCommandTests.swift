@@ -112,7 +112,7 @@ import Testing
         }
         writeFile(desk.bus.folder("list"), "\(server.url("/a"))\n\(server.url("/gone"))\n".utf8)
         #expect(await desk.run("pause", "--all").status == 0)
-        #expect(await desk.run("batch", "--notify", "never", "list").succeeded(saying: "1\n"))
+        #expect(await desk.run("batch", "--notify", "never", "list").output == "1\n")
         #expect(await desk.run("pause", "1").succeeded(saying: ""))
         #expect(await states("1") == ["paused", "paused"])
         #expect(await desk.run("resume", "--all").status == 0)
@@ -154,7 +154,7 @@ import Testing
         writeFile(desk.bus.folder("list"), "\(server.url("/a"))\n\(server.url("/gone"))\n".utf8)
         #expect(await desk.run("pause", "--all").status == 0)
         #expect(await desk.run("add", "--notify", "never", server.url("/single")).output == "1\n")
-        #expect(await desk.run("batch", "--notify", "never", "--title", "題", "list").succeeded(saying: "2\n"))
+        #expect(await desk.run("batch", "--notify", "never", "--title", "題", "list").output == "2\n")
         #expect(await desk.run("add", "--notify", "never", server.url("/last")).output == "5\n")
 
         let list = await desk.run("list")
@@ -242,7 +242,20 @@ import Testing
         #expect(await child.says("1 progress 0 of 2 finished"))
         child.signal(SIGINT)
         let exit = await child.wait()
-        #expect(exit.status == 130 && exit.errors.contains("“todoku cancel 1” cancels it"), "\(exit)")
+        let farewell = "continues in the background; “todoku watch 1” shows it, and “todoku cancel 1” cancels it\n"
+        #expect(exit.status == 130 && exit.errors == "todoku: the batch \(farewell)", "\(exit)")
+        // So does the command that the message names, also for a download of the batch.
+        let watch = desk.start(["watch", "1"])
+        #expect(await watch.says("1 progress 0 of 2 finished"))
+        watch.signal(SIGINT)
+        let left = await watch.wait()
+        #expect(left.status == 130 && left.errors == exit.errors, "\(left)")
+        let one = desk.start(["watch", "2"])
+        #expect(await one.says("2 started"))
+        one.signal(SIGINT)
+        let single = await one.wait()
+        let expected = "todoku: the download \(farewell.replacing("1”", with: "2”"))"
+        #expect(single.status == 130 && single.errors == expected, "\(single)")
         // A download may be queued still when its batch is told.
         #expect(
             await eventually {

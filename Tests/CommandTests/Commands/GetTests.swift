@@ -203,6 +203,31 @@ import Testing
         await desk.close()
     }
 
+    @Test func `shows a failure in red at a terminal, as a list does, and nowhere else`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { _, reply in reply.respond(404) }
+        writeFile(desk.bus.folder("list"), "\(server.url("/gone"))\n".utf8)
+        // script(1) gives the command a terminal.
+        func run(_ arguments: String, noColour: String = "") async -> String {
+            let environment = desk.environment.merging(["NO_COLOR": noColour]) { $1 }
+            let command = ["script", "-qec", "'\(Desk.command)' \(arguments)", "/dev/null"]
+            return await Child(command, environment: environment, folder: desk.bus.folder.path).wait().output
+        }
+        let url = server.url("/gone")
+        let get = await run("get '\(url)'")
+        #expect(get.contains("todoku: \u{1b}[31mgone (download 1) failed: ") && get.contains("404"), "\(get)")
+        let batch = await run("batch --wait --notify never list")
+        #expect(batch.contains("todoku: \u{1b}[31mgone (download 3) failed: "), "\(batch)")
+        let plain = await run("get '\(url)'", noColour: "1")
+        #expect(plain.contains("todoku: gone (download 4) failed: ") && !plain.contains("\u{1b}[31m"), "\(plain)")
+        // Only standard output is a terminal.
+        let apart = await run("get '\(url)' 2>errors")
+        #expect(apart.contains("\u{1b}[31mfailed  gone\u{1b}[39m"), "\(apart)")
+        let errors = String(decoding: try #require(readFile(desk.bus.folder("errors"))), as: UTF8.self)
+        #expect(errors.hasPrefix("todoku: gone (download 5) failed: ") && !errors.contains("\u{1b}"), "\(errors)")
+        await desk.close()
+    }
+
     @Test func `takes a password from a file, not from its arguments`() async throws {
         let desk = await Desk()
         let server = ScriptedServer { [small] request, reply in

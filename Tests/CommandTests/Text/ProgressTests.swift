@@ -93,12 +93,31 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
         #expect(ProgressLine(utf8: true).text(waiting, speed: nil, columns: 100).hasSuffix("waiting to try again: Full"))
         for (reason, text) in [
             ("paused-all", "paused with everything (todoku resume --all)"), ("disk-space", "waiting for space: 3.0 MiB missing"),
-            ("destination", "waiting for its folder"), ("needs-url", "waiting for a fresh link (todoku renew)"),
-            ("offline", "offline, waiting to try again"), ("host-limit", "waiting: host-limit"),
+            ("destination", "waiting for its folder: Full"), ("needs-url", "waiting for a fresh link (todoku renew)"),
+            ("offline", "offline, waiting to try again"),
+            ("host-limit", "waiting for its turn: the most downloads allowed from h at a time are active"),
         ] {
             waiting.apply(["WaitReason": .string(reason)])
             #expect(ProgressLine(utf8: true).text(waiting, speed: nil, columns: 160).hasSuffix(text), "\(reason)")
         }
+        waiting.apply(["WaitReason": .string("destination"), "WaitUntil": .uint64(10_000_000)])
+        #expect(ProgressLine(utf8: true, now: 1_500_000).text(waiting, speed: nil, columns: 100).hasSuffix("trying again in 9 s: Full"))
+    }
+
+    @Test func `names the host, its limit and the time of the turn`() {
+        var line = ProgressLine(utf8: true, now: 1_500_000)
+        line.service = ServiceStatus(["MaxPerHost": .uint32(4)])
+        var waiting = download("waiting")
+        waiting.apply(["WaitReason": .string("host-limit")])
+        #expect(
+            line.text(waiting, speed: nil, columns: 160)
+                .hasSuffix("waiting for its turn: the most downloads allowed from h at a time are active (4)"))
+        let reason = "requests to h are spaced out, by the option request-interval or because the server refused some"
+        waiting.apply(["WaitReason": .string("rate-limit"), "WaitUntil": .uint64(10_000_000)])
+        #expect(line.text(waiting, speed: nil, columns: 160).hasSuffix("its turn in 9 s: \(reason)"))
+        // The time was estimated, and is over.
+        line.now = 10_000_000
+        #expect(line.text(waiting, speed: nil, columns: 160).hasSuffix("waiting for its turn: \(reason)"))
     }
 }
 
@@ -145,6 +164,68 @@ extension `Lines without a terminal` {
         display.changed(waiting, before: before)
         let until = Clock.text(WallTime(microseconds: 1))
         #expect(output == "7 waiting retry: The host h was not found.\n7 waiting retry until \(until): The host h was not found.\n")
+    }
+
+    @Test(arguments: [
+        ("host-limit", "waiting host-limit: the most downloads allowed from h at a time are active (4)"),
+        ("paused-all", "waiting paused-all: everything is paused; ‘todoku resume --all’ resumes it"),
+        ("needs-url", "waiting needs-url: its link has expired; ‘todoku renew 7 URL’ gives it a fresh one"),
+        ("metered", "waiting metered: the connection is metered; waiting for an unmetered one"),
+        ("destination", "waiting destination: its folder cannot be written"), ("newer", "waiting newer"),
+    ])
+    @BusActor func `say what a download waits for, and what to do`(reason: String, line: String) {
+        nonisolated(unsafe) var output = ""  // the display writes only during its calls, on this actor
+        let display = PlainDisplay { output += $0 }
+        display.learned(ServiceStatus(["MaxPerHost": .uint32(4)]))
+        var waiting = download("waiting")
+        waiting.apply(["WaitReason": .string(reason)])
+        display.changed(waiting, before: nil)
+        #expect(output == "7 \(line)\n")
+    }
+}
+
+extension `Lines without a terminal` {
+    /// The details of the lines that a display writes for one download that changes as `changes` say.
+    @BusActor private func lines(_ changes: [[String: Variant]]) -> [String] {
+        nonisolated(unsafe) var output = ""  // the display writes only during its calls, on this actor
+        let display = PlainDisplay { output += $0 }
+        var now = download("waiting")
+        var before: DownloadDescription?
+        for change in changes {
+            now.apply(change)
+            display.changed(now, before: before)
+            before = now
+        }
+        return output.split(separator: "\n").map { $0.dropFirst(2).split(separator: ":")[0].description }
+    }
+
+    @Test @BusActor func `tell each new reason of a wait once, and no new time`() {
+        let told = lines([
+            ["WaitReason": .string("offline")], ["WaitUntil": .uint64(5_000_000), "Ahead": .uint32(3)], ["WaitUntil": .uint64(0)],
+            ["WaitReason": .string("paused-all")], ["Received": .uint64(7)], ["WaitReason": .string("offline")],
+            ["WaitReason": .string("destination")],
+        ])
+        #expect(told == ["waiting offline", "waiting paused-all", "waiting offline", "waiting destination"])
+    }
+
+    @Test @BusActor func `do not tell each change between the limits of a host`() {
+        let (rate, most) = (["WaitReason": Variant.string("rate-limit")], ["WaitReason": Variant.string("host-limit")])
+        let turn = ["State": Variant.string("queued"), "WaitReason": .string("")]
+        let again = ["State": Variant.string("waiting")].merging(rate) { $1 }
+        let held = ["WaitReason": Variant.string("paused-all")]
+        #expect(lines([rate, most, rate, turn, again, most, rate]) == ["waiting rate-limit", "waiting host-limit"])
+        #expect(lines([rate, held, rate]) == ["waiting rate-limit", "waiting paused-all", "waiting rate-limit"])
+    }
+
+    @Test @BusActor func `do not tell each change of the bytes that a full disk lacks`() {
+        func full(_ missing: String) -> [String: Variant] {
+            let error = EndError(name: "org.todoku.Error.DiskFull", message: "\(missing) more are needed.", details: [:])
+            return ["WaitReason": .string("disk-space"), "Error": error.variant]
+        }
+        let other = EndError(name: "org.todoku.Error.WriteFailed", message: "The disk does not answer.", details: [:])
+        #expect(lines([full("3 MiB"), full("2 MiB"), full("1 MiB")]) == ["waiting disk-space"])
+        let gone: [String: Variant] = ["WaitReason": .string("destination"), "Error": other.variant]
+        #expect(lines([full("3 MiB"), gone, gone]) == ["waiting disk-space", "waiting destination"])
     }
 }
 

@@ -86,13 +86,22 @@ import Testing
         #expect(note == "the server said no, and it said so at length" || width <= 8, "\(lines)")
     }
 
-    @Test func `gives a long first cell a line of its own on a terminal, and no note elsewhere`() {
+    @Test func `gives a long first cell a line of its own on a terminal, and a note the end of its line elsewhere`() {
         let rows = [["7", "active", "40", "1 B", "a"], ["org.example.App/chapter_1", "failed", "-", "-", "b"]]
         #expect(
             table(rows).text(width: 60)
                 == "ID  STATE    %  SIZE  NAME\n 7  active  40   1 B  a\norg.example.App/chapter_1\n    failed   -     -  b\n"
                 + "    the server said no, and it said so at length\n")
-        #expect(table(rows).text(width: nil).split(separator: "\n").count == 3)
+        var piped = table(rows)
+        piped.noteHeading = "REASON"
+        let lines = piped.text(width: nil).split(separator: "\n")
+        #expect(lines.count == 3 && lines[0].hasSuffix("STATE    %  SIZE  NAME  REASON"), "\(lines)")
+        #expect(lines[1].hasSuffix("active  40   1 B  a"), "\(lines)")
+        #expect(lines[2].hasSuffix("failed   -     -  b     the server said no, and it said so at length"), "\(lines)")
+        // Without a note there is no column for notes.
+        piped = table([rows[0]])
+        piped.noteHeading = "REASON"
+        #expect(piped.text(width: nil) == "ID  STATE    %  SIZE  NAME\n 7  active  40   1 B  a\n")
     }
 }
 

@@ -1,0 +1,27 @@
+internal import DBus
+internal import DownloaderInterface
+
+// What the programs of this package need beside the public API.
+
+extension DownloaderClient {
+    /// The first download of a query: in queue order the first that has not ended, else the one that ended first. nil: there is none.
+    package func first(of query: DownloadQuery) async throws(ClientError) -> DownloadDescription? {
+        var filter = query.filter
+        filter.limit = 1
+        return try await core.call(Manager.describe, (filter.dictionary, []), repeatable: true).first.map { structure in
+            DownloadDescription(DownloadReference(structure.fields.0), structure.fields.1)
+        }
+    }
+
+    /// Calls `report` on the client's thread whenever the service has not answered a call for `delay`. Calls without a time limit, such as
+    /// `wait`, are not reported.
+    package func reportSlowAnswers(after delay: Duration, _ report: @escaping @Sendable () -> Void) async {
+        await core.reportSlowAnswers(after: delay, report)
+    }
+}
+
+extension ClientCore {
+    fileprivate func reportSlowAnswers(after delay: Duration, _ report: @escaping @Sendable () -> Void) {
+        slowAnswers = (delay, report)
+    }
+}

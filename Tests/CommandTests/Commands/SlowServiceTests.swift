@@ -1,0 +1,34 @@
+import Glibc
+import TestSupport
+import Testing
+
+@Suite(.serialized) struct `A service that does not answer` {
+    private let notice = "todoku: the download service has not answered yet; waiting for a minute at most\r\n"
+
+    @Test func `is told once at a terminal, and the command goes on`() async throws {
+        let desk = await Desk()
+        // script(1) gives the command a terminal.
+        func atTerminal(_ arguments: String) -> Child {
+            Child(["script", "-qec", "'\(Desk.command)' \(arguments)", "/dev/null"], environment: desk.environment)
+        }
+        #expect(await desk.run("list").status == 0)
+        let process = try #require(await desk.serviceProcess())
+        kill(process, SIGSTOP)
+        defer { kill(process, SIGCONT) }
+        let children = [atTerminal("list"), atTerminal("show 99"), atTerminal("watch")]
+        let (piped, log) = (desk.start(["list"]), atTerminal("list 2>'\(desk.bus.folder("errors"))'"))
+        for child in children { #expect(await child.says(notice), "\(child.output)") }
+        #expect(!children[2].output.contains("Nothing to download"), "nobody knows yet: \(children[2].output)")
+        kill(process, SIGCONT)
+        #expect(await children[0].wait().output == notice + "There are no downloads.\r\n")
+        let missing = await children[1].wait()
+        #expect(missing.status == 3 && missing.output == notice + "todoku: there is no download 99\r\n", "\(missing)")
+        #expect(await children[2].says("Nothing to download now; press Ctrl-C to exit."), "\(children[2].output)")
+        // Nobody reads the others.
+        #expect(await piped.wait().succeeded(saying: ""))
+        #expect(await log.wait().output == "")
+        #expect(try #require(readFile(desk.bus.folder("errors"))).isEmpty)
+        await children[2].stop()
+        await desk.close()
+    }
+}

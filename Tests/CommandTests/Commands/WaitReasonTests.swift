@@ -1,0 +1,125 @@
+import Glibc
+import TestSupport
+import Testing
+
+/// Why downloads wait, as the commands that follow them say it at once.
+@Suite(.serialized) struct `The reason of a wait` {
+    /// A server as the proxy of all hosts, which answers once `gate` is open, and a session that uses it.
+    private func desk(_ gate: Gate) async -> (Desk, ScriptedServer) {
+        let server = ScriptedServer { _, reply in
+            gate.wait()
+            reply.respond(200, text: "x")
+        }
+        return (await Desk(extra: ["http_proxy": server.url("/")]), server)
+    }
+
+    @Test func `names the host, its rule and the time of the next request`() async throws {
+        let gate = Gate()
+        defer { gate.open() }
+        let (desk, server) = await desk(gate)
+        #expect(await desk.run("host", "example.org", "--interval", "1h").status == 0)
+        #expect(await desk.run("host", "example.net", "--connections", "1").status == 0)
+        _ = await desk.run("add", "--stall-timeout", "1h", "http://example.org/1", "http://example.net/2")
+        #expect(await server.waitForRequests(2))
+        let get = desk.start(["get", "http://example.org/3", "http://example.net/4"])
+        #expect(await get.says(": example.org allows one request an hour\n"), "\(get.output) \(get.errors)")
+        #expect(await get.says("4 waiting host-limit: the most downloads allowed from example.net at a time are active (1)\n"))
+        let line = try #require(get.output.split(separator: "\n").first { $0.hasPrefix("3 waiting ") })
+        let words = line.split(separator: " ")
+        #expect(words[2] == "rate-limit" && words[3] == "until" && words[4].split(separator: ":").count == 3, "a time of the day: \(line)")
+        #expect(words[4].hasSuffix(":"), "\(line)")
+        await desk.close()
+    }
+
+    @Test func `has a line whenever it changes`() async throws {
+        let gate = Gate()
+        defer { gate.open() }
+        let (desk, server) = await desk(gate)
+        #expect(await desk.run("host", "example.org", "--interval", "1h").status == 0)
+        _ = await desk.run("add", "--stall-timeout", "1h", "http://example.org/1")
+        #expect(await server.waitForRequests(1))
+        let get = desk.start(["get", "http://example.org/2"])
+        #expect(await get.says("2 waiting rate-limit until "), "\(get.output) \(get.errors)")
+        #expect(await desk.run("pause", "--all").status == 0)
+        #expect(await get.says("2 waiting paused-all: everything is paused; ‘todoku resume --all’ resumes it\n"), "\(get.output)")
+        #expect(await desk.run("resume", "--all").status == 0)
+        #expect(await eventually { get.output.occurrences(of: "2 waiting rate-limit until ") == 2 }, "\(get.output)")
+        #expect(await desk.run("host", "example.org", "--remove").status == 0)
+        gate.open()
+        let exit = await get.wait()
+        #expect(exit.status == 0 && exit.output.occurrences(of: "2 waiting ") == 3, "\(exit)")
+        await desk.close()
+    }
+
+    @Test func `is at the end of its line in a list that goes to no terminal`() async throws {
+        let gate = Gate()
+        defer { gate.open() }
+        let (desk, server) = await desk(gate)
+        #expect(await desk.run("host", "example.net", "--connections", "1").status == 0)
+        _ = await desk.run("add", "--stall-timeout", "1h", "http://example.net/first.bin", "http://example.net/2")
+        #expect(await server.waitForRequests(1))
+        let most = "the most downloads allowed from example.net at a time are active (1)"
+        let list = await desk.run("list")
+        let lines = list.output.split(separator: "\n")
+        #expect(lines.count == 3 && lines[0].hasSuffix("  NAME       REASON") && lines[1].hasSuffix("  first.bin"), "\(list)")
+        #expect(lines[2].split(separator: " ").prefix(6) == ["2", "waiting", "-", "-", "-", "2"], "\(list)")
+        #expect(lines[2] == lines[2].prefix(lines[0].count - "REASON".count) + most, "\(list)")
+        #expect(await desk.run("pause", "--all").status == 0)
+        let paused = await desk.run("list", "--state", "waiting").output.split(separator: "\n")
+        #expect(paused.count == 3, "\(paused)")
+        let reason = "everything is paused; ‘todoku resume --all’ resumes it"
+        #expect(paused.dropFirst().allSatisfy { $0.hasSuffix("  \(reason)") }, "\(paused)")
+        // The table of a batch has the reasons, too.
+        writeFile(desk.bus.folder("batch"), "http://example.net/3\n".utf8)
+        #expect(await desk.run("batch", "--quiet", "batch").status == 0)
+        #expect(await desk.run("show", "3").output.hasSuffix("  \(reason)\n"))
+        await desk.close()
+    }
+
+    @Test func `is told of a batch that does not move`() async throws {
+        let gate = Gate()
+        defer { gate.open() }
+        let (desk, server) = await desk(gate)
+        #expect(await desk.run("host", "example.org", "--interval", "1h").status == 0)
+        _ = await desk.run("add", "--stall-timeout", "1h", "http://example.org/1")
+        #expect(await server.waitForRequests(1))
+        writeFile(desk.bus.folder("list"), "http://example.org/2\nhttp://example.org/3\n".utf8)
+        let wait = desk.start(["batch", "--wait", "--notify", "never", "list"])
+        #expect(await wait.says("2 waiting rate-limit until "), "\(wait.output) \(wait.errors)")
+        #expect(await wait.says(": example.org allows one request an hour\n"), "\(wait.output)")
+        #expect(await desk.run("pause", "--all").status == 0)
+        let reason = "everything is paused; ‘todoku resume --all’ resumes it"
+        #expect(await wait.says("2 waiting paused-all: \(reason)\n"), "\(wait.output)")
+        let json = desk.start(["watch", "--json", "2"])
+        #expect(await json.says("{\"event\":\"waiting\",\"download\":\"3\""), "\(json.output)")
+        // script(1) gives the command a terminal.
+        let command = "stty cols 120; '\(Desk.command)' watch 2"
+        let environment = desk.environment.merging(["NO_COLOR": ""]) { $1 }
+        let terminal = Child(["script", "-qec", command, "/dev/null"], environment: environment)
+        #expect(await terminal.says("\u{1b}[33mbatch 2  0 of 2 finished  0 B  waiting: \(reason)\u{1b}[39m"), "\(terminal.output)")
+        #expect(await desk.run("resume", "--all").status == 0)
+        #expect(await desk.run("pause", "2").status == 0)
+        #expect(await wait.says("2 paused\n"), "\(wait.output)")
+        #expect(await terminal.says("  paused: ‘todoku resume 2’ resumes it"), "\(terminal.output)")
+        #expect(await desk.run("cancel", "2").status == 0)
+        for child in [wait, json, terminal] { #expect(await child.wait().status == 1) }
+        #expect(wait.output.hasSuffix("2 ended 0 finished, 2 cancelled\n"), "\(wait.output)")
+        await desk.close()
+    }
+
+    @Test func `of an attempt that failed is told of its batch`() async throws {
+        let desk = await Desk()
+        writeFile(desk.bus.folder("list"), "http://127.0.0.1:\(closedPort())/a\n".utf8)
+        let wait = desk.start(["batch", "--wait", "--notify", "never", "list"])
+        #expect(await wait.says("1 waiting retry until "), "\(wait.output) \(wait.errors)")
+        #expect(await wait.says(": 127.0.0.1 cannot be reached: "), "\(wait.output)")
+        #expect(await desk.run("cancel", "1").status == 0)
+        #expect(await wait.wait().status == 1)
+        await desk.close()
+    }
+}
+
+extension String {
+    /// How often `text` occurs.
+    fileprivate func occurrences(of text: String) -> Int { ranges(of: text).count }
+}
