@@ -80,11 +80,18 @@ extension Transfer {
         return mayFollow(part, source) ? .bare : .whole
     }
 
-    /// Whether bytes of `source` may follow the held bytes, which come from another source.
+    /// Whether a request to `source` may ask for the bytes that follow the held bytes, which come from another source.
     private func mayFollow(_ part: PartFile, _ source: Source) -> Bool {
         if request.mixesSources { return true }
-        // The response must have the same strong validator.
-        return part.validator != nil && sources.first { $0.mirror == part.mirror }?.url.origin == source.url.origin
+        // The response must have the same strong validator, and come from the server of the held bytes (`mayContinue`).
+        guard part.validator != nil, let server = part.origin else { return false }
+        return [server, sources.first { $0.mirror == part.mirror }?.url.origin].contains(source.url.origin)
+    }
+
+    /// Whether the server of a response may continue the held bytes. Redirects of sources with one origin may lead to different servers,
+    /// which may send the same validator for different files.
+    func mayContinue(_ part: PartFile, _ attempt: Attempt) -> Bool {
+        request.mixesSources || part.mirror == attempt.segment.source.mirror || part.origin == attempt.url.origin
     }
 
     /// Whether bytes of `source` may be joined to the held bytes of another source, because something else than validators proves the file.

@@ -81,7 +81,8 @@ extension Transfer {
     /// Whether a 416 proves that the part file is whole, without contradicting its validator.
     private func isWhole(_ attempt: Attempt) -> Bool {
         let (head, source) = (attempt.head, attempt.segment.source)
-        guard let part, let length = head.text("content-range").flatMap(Range<UInt64>.unsatisfiedLength), length == part.ranges.prefixEnd,
+        guard let part, mayContinue(part, attempt),
+            let length = head.text("content-range").flatMap(Range<UInt64>.unsatisfiedLength), length == part.ranges.prefixEnd,
             part.total.map({ $0 == length }) ?? !joins(source), request.expectedSize.map({ $0 == length }) ?? true,
             joins(source) || part.validator?.matches(entityTag: head.text("etag"), lastModified: head.text("last-modified")) ?? true,
             joins(source) || ask(of: source) == .conditional || part.validator == nil || head.validator == part.validator
@@ -151,7 +152,7 @@ extension Transfer {
         if let part, !isDistrusted, joins(source), !source.takesRanges || attempt.rangeStart != nil, let total, total == part.total {
             return goOn(attempt, part, total, isWhole: true)
         }
-        if let part, isSame(part, of: source, head, total) { return goOnWithin(attempt, part, total) }
+        if let part, isSame(part, attempt, total) { return goOnWithin(attempt, part, total) }
         let name = fileName(attempt)
         if let path = takenPath(name) { return .taken(path: path) }
         let discarded = part != nil || isDistrusted
@@ -178,8 +179,10 @@ extension Transfer {
     }
 
     /// Whether a 200 is of the held representation, by its strong validator.
-    private func isSame(_ part: PartFile, of source: Source, _ head: ResponseHead, _ total: ByteCount?) -> Bool {
+    private func isSame(_ part: PartFile, _ attempt: Attempt, _ total: ByteCount?) -> Bool {
+        let (head, source) = (attempt.head, attempt.segment.source)
         guard !isDistrusted, part.mirror == source.mirror || ask(of: source) != .whole && !joins(source), !head.isCoded,
+            mayContinue(part, attempt),
             let validator = part.validator, head.validator == validator,
             !statedDigests(head).contradict(part.digest)
         else { return false }
@@ -249,6 +252,7 @@ extension Transfer {
         if joins, part.total == nil || length == nil { return .failure(.contradiction(.wrongSize)) }
         // Without the condition `If-Range`, the response itself must prove its representation.
         if !joins, ask(of: source) == .bare, part.validator != nil, head.validator != part.validator { return .failure(.unproved) }
+        guard mayContinue(part, attempt) else { return .failure(.unproved) }
         // A piece may be less than the rest. Without a known total, a missing piece would go unnoticed.
         guard let total = length ?? part.total else { return .failure(.unproved) }
         guard range.upperBound <= total else { return .failure(.contradiction(.wrongSize)) }
@@ -273,6 +277,7 @@ extension Transfer {
         } catch {
             return .failed(failure(error))
         }
+        if part.mirror == attempt.segment.source.mirror { part.origin = attempt.url.origin }
         if isWhole {
             attempt.segment.source.takesRanges = false
             attempt.segment.bodyBegins(at: 0, end: nil, skipping: part.ranges.prefixEnd)
