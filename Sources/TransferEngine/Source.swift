@@ -84,7 +84,7 @@ extension Transfer {
     private func mayFollow(_ part: PartFile, _ source: Source) -> Bool {
         if request.mixesSources { return true }
         // The response must have the same strong validator, and come from the server of the held bytes (`mayContinue`).
-        guard part.validator != nil, let server = part.origin else { return false }
+        guard !request.keepsSourcesApart, part.validator != nil, let server = part.origin else { return false }
         return [server, sources.first { $0.mirror == part.mirror }?.url.origin].contains(source.url.origin)
     }
 
