@@ -267,16 +267,17 @@ extension Transfer {
     ) -> Attempt.Verdict {
         let name = continuedName(attempt)
         if let path = takenPath(name) { return .taken(path: path) }
-        if !joins(attempt.segment.source) { learnDigest(of: part, from: attempt.head) }
-        if part.total == nil {
-            part.total = total
-            checkpoint?.total = total
-        }
+        let isTotalNew = part.total == nil
+        if isTotalNew { part.total = total }
         do throws(DiskError) {
             try openRest(part)
         } catch {
+            // The response brings no byte, so its size must not stay: a later response may be of another size.
+            if isTotalNew { part.total = nil }
             return .failed(failure(error))
         }
+        if isTotalNew { checkpoint?.total = total }
+        if !joins(attempt.segment.source) { learnDigest(of: part, from: attempt.head) }
         if part.mirror == attempt.segment.source.mirror { part.origin = attempt.url.origin }
         if isWhole {
             attempt.segment.source.takesRanges = false
