@@ -82,6 +82,8 @@ extension Transfer {
 
     /// Whether a request to `source` may ask for the bytes that follow the held bytes, which come from another source.
     private func mayFollow(_ part: PartFile, _ source: Source) -> Bool {
+        // No range continues a decoded body.
+        if !part.isResumable { return false }
         if request.mixesSources { return true }
         // The response must have the same strong validator, and come from the server of the held bytes (`mayContinue`).
         guard !request.keepsSourcesApart, part.validator != nil, let server = part.origin else { return false }

@@ -30,13 +30,16 @@ extension Transfer {
         }
     }
 
+    /// The size of the file of the held bytes; nil: unknown. A chunked response states no size, so the caller's expectation counts, too.
+    private var knownSize: ByteCount? { part?.total ?? request.expectedSize }
+
     /// Why a response does not bring the rest of the bytes that other sources have brought; nil: the response may bring it, or has failed.
     private func fault(of attempt: Attempt) -> SourceFault? {
         let head = attempt.head
         switch head.status {
         case 200, 203:
             let total = if case .known(let length) = head.contentLength { length } else { ByteCount?.none }
-            if let total, let known = part?.total, total != known { return .wrongSize }
+            if let total, let known = knownSize, total != known { return .wrongSize }
             // The first bytes of this response could be dropped. But another source need not send them at all.
             return total == nil || hasAlternative(to: attempt.segment.source) ? .noRanges : nil
         case 206:
@@ -83,7 +86,7 @@ extension Transfer {
         let (head, source) = (attempt.head, attempt.segment.source)
         guard let part, mayContinue(part, attempt),
             let length = head.text("content-range").flatMap(Range<UInt64>.unsatisfiedLength), length == part.ranges.prefixEnd,
-            part.total.map({ $0 == length }) ?? !joins(source), request.expectedSize.map({ $0 == length }) ?? true,
+            knownSize.map({ $0 == length }) ?? !joins(source), request.expectedSize.map({ $0 == length }) ?? true,
             joins(source) || part.validator?.matches(entityTag: head.text("etag"), lastModified: head.text("last-modified")) ?? true,
             joins(source) || ask(of: source) == .conditional || part.validator == nil || head.validator == part.validator
         else { return false }
@@ -149,7 +152,9 @@ extension Transfer {
         }
         if let failure = sizeFailure(total, host: attempt.url.host) ?? typeFailure(attempt) { return .failed(failure) }
         let source = attempt.segment.source
-        if let part, !isDistrusted, joins(source), !source.takesRanges || attempt.rangeStart != nil, let total, total == part.total {
+        if let part, part.isResumable, !isDistrusted, joins(source), !source.takesRanges || attempt.rangeStart != nil, let total,
+            total == knownSize
+        {
             return goOn(attempt, part, total, isWhole: true)
         }
         if let part, isSame(part, attempt, total) { return goOnWithin(attempt, part, total) }
@@ -249,12 +254,12 @@ extension Transfer {
         }
         if let known = part.total, let length, known != length { return .failure(.contradiction(.wrongSize)) }
         // For another source, only an equal size shows that the file may be the same.
-        if joins, part.total == nil || length == nil { return .failure(.contradiction(.wrongSize)) }
+        if joins, length == nil || length != knownSize { return .failure(.contradiction(.wrongSize)) }
         // Without the condition `If-Range`, the response itself must prove its representation.
         if !joins, ask(of: source) == .bare, part.validator != nil, head.validator != part.validator { return .failure(.unproved) }
         guard mayContinue(part, attempt) else { return .failure(.unproved) }
         // A piece may be less than the rest. Without a known total, a missing piece would go unnoticed.
-        guard let total = length ?? part.total else { return .failure(.unproved) }
+        guard let total = length ?? knownSize else { return .failure(.unproved) }
         guard range.upperBound <= total else { return .failure(.contradiction(.wrongSize)) }
         if let failure = sizeFailure(total, host: attempt.url.host) { return .failure(.failed(failure)) }
         // RFC 9110 §15.3.7: a 206 to If-Range should omit fields that the first response had. `Content-Type` is such a field.
