@@ -13,6 +13,8 @@ final class Source {
     var received: ByteCount
     /// Why the source is no longer used; nil: it may be used.
     var left: SourceFault?
+    /// Why the source was left before it was asked as a last resort; nil: it was not asked so.
+    private var leftBefore: SourceFault?
     /// Whether the source may not be asked even as a last resort, because its own response, and not the held bytes, speaks against it.
     var isSpent = false
     /// Whether a connection to the source was lost after it had brought bytes.
@@ -42,7 +44,10 @@ final class Source {
         receivedAtTick = received
     }
 
-    var record: SourceRecord { SourceRecord(url: url.text, received: received, left: left) }
+    /// Asks the source for the whole file, once, although it was left. The reason is still reported.
+    func askAsLastResort() { (leftBefore, left, isSpent, ask) = (left, nil, true, .whole) }
+
+    var record: SourceRecord { SourceRecord(url: url.text, received: received, left: left ?? leftBefore) }
 }
 
 /// Which source is asked next.
@@ -150,8 +155,7 @@ extension Transfer {
         if source.left == nil, part?.mirror == source.mirror {
             source.ask = .conditional  // all held bytes come from this source
         } else if source.left != nil {
-            // The last resort: asked once.
-            (source.left, source.isSpent, source.ask) = (nil, true, .whole)
+            source.askAsLastResort()
         }
         // An empty part file is nobody's. Otherwise the source that brings all bytes would not answer for them.
         if let part, request.mixesSources, part.written == 0, part.mirror != source.mirror {

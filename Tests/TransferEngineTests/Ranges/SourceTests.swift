@@ -253,7 +253,9 @@ import Testing
         #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file)
         // The first one is asked once more before, because it may send only the rest.
         #expect(main.requests.count == 2 && mirror.requests.count == 2)
-        #expect(await fixture.log.sources.map(\.received) == [3_000_000, 5_000_000], "the first bytes are dropped")
+        let sources = await fixture.log.sources
+        #expect(sources.map(\.received) == [3_000_000, 5_000_000], "the first bytes are dropped")
+        #expect(sources.map(\.left) == [.httpStatus, .noRanges], "the reasons stay")
     }
 
     @Test func `of another size are asked for the whole file if nothing else is left`() async throws {
@@ -264,6 +266,7 @@ import Testing
         let end = try await fixture.run(main.url()) { $0.use([mirror.url()], mixes: true) }
         #expect(end.complete?.size == 8_000_003 && fixture.part == longer)
         #expect(mirror.requests.map { $0.range?.first } == [3_000_000, nil])
+        #expect(await fixture.log.sources.map(\.left) == [.httpStatus, .wrongSize], "the reasons stay")
     }
 
     @Test func `each fetch a part of the file at the same time`() async throws {
