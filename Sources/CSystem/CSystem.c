@@ -90,6 +90,9 @@ int todoku_identify_file(int fd, struct todoku_file_identity *identity) {
   identity->inode = s.stx_ino;
   identity->mount = (s.stx_mask & STATX_MNT_ID) ? s.stx_mnt_id : 0;
   identity->born = (s.stx_mask & STATX_BTIME) ? (int64_t)((uint64_t)s.stx_btime.tv_sec * 1000000000 + s.stx_btime.tv_nsec) : 0;
+  identity->size = s.stx_size;
+  identity->mode = s.stx_mode;
+  identity->owner = s.stx_uid;
   return 0;
 }
 

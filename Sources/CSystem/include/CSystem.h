@@ -43,6 +43,9 @@ struct todoku_file_identity {
   uint64_t mount;
   /// When it was made, in nanoseconds since the Unix epoch; 0: the file system does not tell.
   int64_t born;
+  /// Its size in bytes, and its mode and owner as in struct stat.
+  uint64_t size;
+  uint32_t mode, owner;
 };
 
 /// The identity of an open file, also of one opened with O_PATH. 0 or errno.

@@ -9,13 +9,28 @@ extension FileIdentity {
     }
 }
 
+/// The facts about an open file that one call of statx(2) tells.
+struct OpenFileStatus {
+    let identity: FileIdentity
+    /// In bytes.
+    let size: ByteCount
+    let owner: uid_t
+    let isRegular: Bool
+
+    /// - Parameter boot: as for `fileIdentity`.
+    init(of descriptor: Int32, boot: String) throws(DiskError) {
+        var found = todoku_file_identity()
+        let code = todoku_identify_file(descriptor, &found)
+        guard code == 0 else { throw DiskError("look at a file", code) }
+        identity = FileIdentity(
+            device: found.device, inode: found.inode, mount: found.mount, boot: boot, born: found.born == 0 ? nil : found.born)
+        (size, owner, isRegular) = (found.size, found.owner, found.mode & S_IFMT == S_IFREG)
+    }
+}
+
 /// The identity of an open file, with the `boot` id of the running kernel (`bootIdentity()`).
 package func fileIdentity(of descriptor: Int32, boot: String) throws(DiskError) -> FileIdentity {
-    var found = todoku_file_identity()
-    let code = todoku_identify_file(descriptor, &found)
-    guard code == 0 else { throw DiskError("look at a file", code) }
-    return FileIdentity(
-        device: found.device, inode: found.inode, mount: found.mount, boot: boot, born: found.born == 0 ? nil : found.born)
+    try OpenFileStatus(of: descriptor, boot: boot).identity
 }
 
 /// `/proc/sys/kernel/random/boot_id`, as first read; empty if it cannot be read.

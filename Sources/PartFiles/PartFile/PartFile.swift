@@ -42,6 +42,8 @@ package final class PartFile {
     private var unstarted: (stretch: Range<ByteCount>, count: ByteCount)?
     /// The free space to leave on the disk.
     package var diskReserve = DiskReserve.bytes(0)
+    /// Whether the file was made by this object, and nothing was written or reserved since.
+    private var isUntouched = false
     /// The end of the range that the file system has reserved for this file.
     private var reservedEnd: ByteCount = 0
     /// The room that this file needs, and that only other part files leave to it, because the file system has reserved none.
@@ -115,10 +117,12 @@ package final class PartFile {
         }
         guard descriptor >= 0 else { throw DiskError("create the part file") }
         do throws(DiskError) {
-            let identity = try fileIdentity(of: descriptor, boot: boot)
-            try checkReturn(to: descriptor, identity, in: folder, name, boot)
-            return PartFile(
-                adopting: descriptor, name: name, folder: folder, identity: identity, ranges: ByteRanges(), mapPath: mapPath)
+            let status = try OpenFileStatus(of: descriptor, boot: boot)
+            try checkReturn(to: status, in: folder, name, boot)
+            let part = PartFile(
+                adopting: descriptor, name: name, folder: folder, identity: status.identity, ranges: ByteRanges(), mapPath: mapPath)
+            part.isUntouched = true
+            return part
         } catch {
             close(descriptor)
             unlinkat(folder.descriptor, name, 0)
@@ -129,16 +133,14 @@ package final class PartFile {
     /// Checks, before a byte is fetched, that a new file can be opened again if the mount gives it to another user. Verifying, naming and
     /// resuming all open it by its name.
     private static func checkReturn(
-        to descriptor: Int32, _ identity: FileIdentity, in folder: OpenFolder, _ name: String, _ boot: String
+        to status: OpenFileStatus, in folder: OpenFolder, _ name: String, _ boot: String
     ) throws(DiskError) {
+        guard status.owner != geteuid() else { return }
         let action = "open again the files that it creates"
-        var status = stat()
-        guard fstat(descriptor, &status) == 0 else { throw DiskError(action) }
-        guard status.st_uid != geteuid() else { return }
         let again = openUninterrupted(folder.descriptor, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC)
         guard again >= 0 else { throw DiskError(action) }
         defer { close(again) }
-        guard try fileIdentity(of: again, boot: boot).isSameFileAndMount(as: identity) else { throw DiskError(action, ESTALE) }
+        guard try fileIdentity(of: again, boot: boot).isSameFileAndMount(as: status.identity) else { throw DiskError(action, ESTALE) }
     }
 
     /// Opens the existing part file and finds out which of its bytes count. `resume`, if it describes this file, and the written map may
@@ -325,6 +327,7 @@ package final class PartFile {
 
     /// The file's bytes on the disk, written or reserved.
     private var allocated: ByteCount {
+        if isUntouched { return 0 }
         var status = stat()
         return fstat(descriptor, &status) == 0 ? status.allocated : 0
     }
@@ -340,6 +343,7 @@ package final class PartFile {
             expected = ExpectedRoom(missing, onDiskOf: identity)
             return
         }
+        isUntouched = false
         let start = ranges.prefixEnd
         let code = todoku_fallocate_keep_size(descriptor, off_t(clamping: start), off_t(clamping: total -| start))
         if code == 0 { reservedEnd = total }
@@ -357,6 +361,7 @@ package final class PartFile {
             self.error = error
             throw error
         }
+        isUntouched = false
         var (rest, place) = (bytes[...], offset)
         defer { count(offset..<place) }
         while !rest.isEmpty {
