@@ -308,7 +308,7 @@ public enum Commit {
     ///
     /// - Returns: whether the name is flushed. Leftovers that could not be removed do not matter.
     private static func settle(_ folder: OpenFolder, _ partName: String, _ mapPath: String?, _ calls: NamingCalls) -> Bool {
-        if let mapPath { WrittenMap.remove(mapPath) }
+        if let mapPath { WrittenMap.removeIfMade(mapPath) }
         _ = try? folder.removeOwn(PartFile.candidateName(partName), calls: calls)  // may be left over
         return folder.sync()
     }

@@ -105,7 +105,7 @@ package final class PartFile {
     ///
     /// - Parameter mapPath: the path of the written map, where an older map is removed first; nil: the file has none.
     package static func create(in folder: OpenFolder, name: String, mapPath: String?, boot: String) throws(DiskError) -> PartFile {
-        if let mapPath { WrittenMap.remove(mapPath) }
+        if let mapPath { WrittenMap.prepare(mapPath) }
         let flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC
         var descriptor = openUninterrupted(folder.descriptor, name, flags, 0o600)
         if descriptor < 0, errno == EEXIST {
