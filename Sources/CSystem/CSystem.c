@@ -33,11 +33,20 @@ int todoku_fallocate_keep_size(int fd, off_t offset, off_t length) {
 struct open_how;
 extern int openat2(int, const char *, const struct open_how *, size_t) __attribute__((weak));
 
-int todoku_open_folder_without_links(const char *path) {
+static int open_without_links(const char *path, int flags) {
   enum { NO_SYMLINKS = 0x04 };  // RESOLVE_NO_SYMLINKS
-  const struct { uint64_t flags, mode, resolve; } how = {O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0, NO_SYMLINKS};
+  const struct { uint64_t flags, mode, resolve; } how = {(uint64_t)(flags | O_CLOEXEC), 0, NO_SYMLINKS};
   if (openat2) return openat2(AT_FDCWD, path, (const struct open_how *)&how, sizeof how);
   return (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof how);
+}
+
+int todoku_open_folder_without_links(const char *path) { return open_without_links(path, O_RDONLY | O_DIRECTORY); }
+
+bool todoku_is_without_links(const char *path) {
+  int fd = open_without_links(path, O_PATH);
+  if (fd < 0) return false;
+  close(fd);
+  return true;
 }
 
 int todoku_rename_noreplace(int folder, const char *from, int new_folder, const char *to) {
@@ -81,6 +90,9 @@ int todoku_identify_file(int fd, struct todoku_file_identity *identity) {
   identity->inode = s.stx_ino;
   identity->mount = (s.stx_mask & STATX_MNT_ID) ? s.stx_mnt_id : 0;
   identity->born = (s.stx_mask & STATX_BTIME) ? (int64_t)((uint64_t)s.stx_btime.tv_sec * 1000000000 + s.stx_btime.tv_nsec) : 0;
+  identity->size = s.stx_size;
+  identity->mode = s.stx_mode;
+  identity->owner = s.stx_uid;
   return 0;
 }
 

@@ -102,6 +102,8 @@ struct MountWatch {
 ///
 /// - Returns: the path on another disk that a link leads to; nil if there is none.
 func pathOnOtherDisk(_ path: String, from disk: DiskKey, disk diskOf: (String) -> DiskKey) -> String? {
+    // As a rule there is no link. One call tells that; otherwise each component is looked at.
+    if todoku_is_without_links(path) { return nil }
     let slash = UInt8(ascii: "/")
     var rest = Array(Array(path.utf8).split(separator: slash).reversed())
     // The components so far, each behind a slash. Bytes, because this is done for each file's folder several times.

@@ -343,17 +343,17 @@ final class Segment {
 
     /// Whether `attempt`, which ended without an error, brought all bytes of the stretch, or of the piece in its `Content-Range`, and other
     /// bytes of the file are missing. The missing bytes may be behind the piece, because a server may send less than was requested (RFC
-    /// 9110 §15.3.7), or elsewhere in the file.
+    /// 9110 §15.3.7), or elsewhere in the file. A stretch has no bytes if another segment has taken over all of them.
     func gotPiece(_ attempt: Attempt) -> Bool {
         guard transfer.diskFailure == nil, transfer.candidate == nil, let part = transfer.part, part.isResumable,
-            place > bodyStart, let total = part.total, part.written < total, !isSkipping
+            place > bodyStart || isFilled, let total = part.total, part.written < total, !isSkipping
         else { return false }
         let isWholePiece =
             attempt.head.status == 206
             && attempt.head.text("content-range").flatMap(Range<UInt64>.fromContentRange)?.range.upperBound == place
         guard isFilled || isWholePiece || transfer.pieces?.hasFailed ?? false && place == total else { return false }
         transfer.isFurtherPiece = true
-        transfer.losses = 0
+        if place > bodyStart { transfer.losses = 0 }
         return true
     }
 }

@@ -13,6 +13,8 @@ final class Source {
     var received: ByteCount
     /// Why the source is no longer used; nil: it may be used.
     var left: SourceFault?
+    /// Why the source was left before it was asked as a last resort; nil: it was not asked so.
+    private var leftBefore: SourceFault?
     /// Whether the source may not be asked even as a last resort, because its own response, and not the held bytes, speaks against it.
     var isSpent = false
     /// Whether a connection to the source was lost after it had brought bytes.
@@ -42,7 +44,10 @@ final class Source {
         receivedAtTick = received
     }
 
-    var record: SourceRecord { SourceRecord(url: url.text, received: received, left: left) }
+    /// Asks the source for the whole file, once, although it was left. The reason is still reported.
+    func askAsLastResort() { (leftBefore, left, isSpent, ask) = (left, nil, true, .whole) }
+
+    var record: SourceRecord { SourceRecord(url: url.text, received: received, left: left ?? leftBefore) }
 }
 
 /// Which source is asked next.
@@ -80,11 +85,20 @@ extension Transfer {
         return mayFollow(part, source) ? .bare : .whole
     }
 
-    /// Whether bytes of `source` may follow the held bytes, which come from another source.
+    /// Whether a request to `source` may ask for the bytes that follow the held bytes, which come from another source.
     private func mayFollow(_ part: PartFile, _ source: Source) -> Bool {
+        // No range continues a decoded body.
+        if !part.isResumable { return false }
         if request.mixesSources { return true }
-        // The response must have the same strong validator.
-        return part.validator != nil && sources.first { $0.mirror == part.mirror }?.url.origin == source.url.origin
+        // The response must have the same strong validator, and come from the server of the held bytes (`mayContinue`).
+        guard !request.keepsSourcesApart, part.validator != nil, let server = part.origin else { return false }
+        return [server, sources.first { $0.mirror == part.mirror }?.url.origin].contains(source.url.origin)
+    }
+
+    /// Whether the server of a response may continue the held bytes. Redirects of sources with one origin may lead to different servers,
+    /// which may send the same validator for different files.
+    func mayContinue(_ part: PartFile, _ attempt: Attempt) -> Bool {
+        request.mixesSources || part.mirror == attempt.segment.source.mirror || part.origin == attempt.url.origin
     }
 
     /// Whether bytes of `source` may be joined to the held bytes of another source, because something else than validators proves the file.
@@ -141,8 +155,7 @@ extension Transfer {
         if source.left == nil, part?.mirror == source.mirror {
             source.ask = .conditional  // all held bytes come from this source
         } else if source.left != nil {
-            // The last resort: asked once.
-            (source.left, source.isSpent, source.ask) = (nil, true, .whole)
+            source.askAsLastResort()
         }
         // An empty part file is nobody's. Otherwise the source that brings all bytes would not answer for them.
         if let part, request.mixesSources, part.written == 0, part.mirror != source.mirror {

@@ -285,7 +285,7 @@ final class Transfer {
         let name = held == nil ? request.partName : PartFile.candidateName(request.partName)
         let fresh = try PartFile.create(in: folder, name: name, mapPath: held == nil ? request.mapPath : nil, boot: boot)
         (fresh.validator, fresh.digest, fresh.total, fresh.isResumable) = (validator, digest, total, isResumable)
-        (fresh.mirror, fresh.diskReserve) = (segment.source.mirror, request.diskReserve)
+        (fresh.mirror, fresh.origin, fresh.diskReserve) = (segment.source.mirror, segment.url.origin, request.diskReserve)
         do {
             try fresh.makeRoom(beside: held)
             if let held, fresh.isCramped {
@@ -313,7 +313,7 @@ final class Transfer {
     ) throws(DiskError) {
         let fresh = try PartFile.create(in: descriptor, boot: boot)
         (fresh.validator, fresh.digest, fresh.total, fresh.isResumable) = (validator, digest, total, isResumable)
-        (fresh.mirror, fresh.diskReserve) = (segment.source.mirror, request.diskReserve)
+        (fresh.mirror, fresh.origin, fresh.diskReserve) = (segment.source.mirror, segment.url.origin, request.diskReserve)
         (part, checkpoint, pieces) = (fresh, nil, ledger(of: fresh))
         segment.bodyBegins(at: 0, end: nil)
         receivedAtTick = 0

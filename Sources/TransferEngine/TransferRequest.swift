@@ -23,6 +23,8 @@ public struct TransferRequest: Sendable {
     public var firstSource = 0
     /// Whether bytes of different origins may be joined, because a checksum or piece hashes prove the file.
     public var mixesSources = false
+    /// Whether each source must bring the whole file alone, because a file from several responses was wrong. `mixesSources` is false then.
+    public var keepsSourcesApart = false
     /// Whether responses of the URL may name further sources (`Link` with `rel=duplicate`, RFC 6249). Needs `mixesSources`.
     public var findsMirrors = false
     /// How many mirrors are known. The next mirror that is found gets this number.

@@ -30,13 +30,16 @@ extension Transfer {
         }
     }
 
+    /// The size of the file of the held bytes; nil: unknown. A chunked response states no size, so the caller's expectation counts, too.
+    private var knownSize: ByteCount? { part?.total ?? request.expectedSize }
+
     /// Why a response does not bring the rest of the bytes that other sources have brought; nil: the response may bring it, or has failed.
     private func fault(of attempt: Attempt) -> SourceFault? {
         let head = attempt.head
         switch head.status {
         case 200, 203:
             let total = if case .known(let length) = head.contentLength { length } else { ByteCount?.none }
-            if let total, let known = part?.total, total != known { return .wrongSize }
+            if let total, let known = knownSize, total != known { return .wrongSize }
             // The first bytes of this response could be dropped. But another source need not send them at all.
             return total == nil || hasAlternative(to: attempt.segment.source) ? .noRanges : nil
         case 206:
@@ -81,8 +84,9 @@ extension Transfer {
     /// Whether a 416 proves that the part file is whole, without contradicting its validator.
     private func isWhole(_ attempt: Attempt) -> Bool {
         let (head, source) = (attempt.head, attempt.segment.source)
-        guard let part, let length = head.text("content-range").flatMap(Range<UInt64>.unsatisfiedLength), length == part.ranges.prefixEnd,
-            part.total.map({ $0 == length }) ?? !joins(source), request.expectedSize.map({ $0 == length }) ?? true,
+        guard let part, mayContinue(part, attempt),
+            let length = head.text("content-range").flatMap(Range<UInt64>.unsatisfiedLength), length == part.ranges.prefixEnd,
+            knownSize.map({ $0 == length }) ?? !joins(source), request.expectedSize.map({ $0 == length }) ?? true,
             joins(source) || part.validator?.matches(entityTag: head.text("etag"), lastModified: head.text("last-modified")) ?? true,
             joins(source) || ask(of: source) == .conditional || part.validator == nil || head.validator == part.validator
         else { return false }
@@ -148,10 +152,12 @@ extension Transfer {
         }
         if let failure = sizeFailure(total, host: attempt.url.host) ?? typeFailure(attempt) { return .failed(failure) }
         let source = attempt.segment.source
-        if let part, !isDistrusted, joins(source), !source.takesRanges || attempt.rangeStart != nil, let total, total == part.total {
+        if let part, part.isResumable, !isDistrusted, joins(source), !source.takesRanges || attempt.rangeStart != nil, let total,
+            total == knownSize
+        {
             return goOn(attempt, part, total, isWhole: true)
         }
-        if let part, isSame(part, of: source, head, total) { return goOnWithin(attempt, part, total) }
+        if let part, isSame(part, attempt, total) { return goOnWithin(attempt, part, total) }
         let name = fileName(attempt)
         if let path = takenPath(name) { return .taken(path: path) }
         let discarded = part != nil || isDistrusted
@@ -178,8 +184,10 @@ extension Transfer {
     }
 
     /// Whether a 200 is of the held representation, by its strong validator.
-    private func isSame(_ part: PartFile, of source: Source, _ head: ResponseHead, _ total: ByteCount?) -> Bool {
+    private func isSame(_ part: PartFile, _ attempt: Attempt, _ total: ByteCount?) -> Bool {
+        let (head, source) = (attempt.head, attempt.segment.source)
         guard !isDistrusted, part.mirror == source.mirror || ask(of: source) != .whole && !joins(source), !head.isCoded,
+            mayContinue(part, attempt),
             let validator = part.validator, head.validator == validator,
             !statedDigests(head).contradict(part.digest)
         else { return false }
@@ -246,11 +254,12 @@ extension Transfer {
         }
         if let known = part.total, let length, known != length { return .failure(.contradiction(.wrongSize)) }
         // For another source, only an equal size shows that the file may be the same.
-        if joins, part.total == nil || length == nil { return .failure(.contradiction(.wrongSize)) }
+        if joins, length == nil || length != knownSize { return .failure(.contradiction(.wrongSize)) }
         // Without the condition `If-Range`, the response itself must prove its representation.
         if !joins, ask(of: source) == .bare, part.validator != nil, head.validator != part.validator { return .failure(.unproved) }
+        guard mayContinue(part, attempt) else { return .failure(.unproved) }
         // A piece may be less than the rest. Without a known total, a missing piece would go unnoticed.
-        guard let total = length ?? part.total else { return .failure(.unproved) }
+        guard let total = length ?? knownSize else { return .failure(.unproved) }
         guard range.upperBound <= total else { return .failure(.contradiction(.wrongSize)) }
         if let failure = sizeFailure(total, host: attempt.url.host) { return .failure(.failed(failure)) }
         // RFC 9110 §15.3.7: a 206 to If-Range should omit fields that the first response had. `Content-Type` is such a field.
@@ -263,16 +272,18 @@ extension Transfer {
     ) -> Attempt.Verdict {
         let name = continuedName(attempt)
         if let path = takenPath(name) { return .taken(path: path) }
-        if !joins(attempt.segment.source) { learnDigest(of: part, from: attempt.head) }
-        if part.total == nil {
-            part.total = total
-            checkpoint?.total = total
-        }
+        let isTotalNew = part.total == nil
+        if isTotalNew { part.total = total }
         do throws(DiskError) {
             try openRest(part)
         } catch {
+            // The response brings no byte, so its size must not stay: a later response may be of another size.
+            if isTotalNew { part.total = nil }
             return .failed(failure(error))
         }
+        if isTotalNew { checkpoint?.total = total }
+        if !joins(attempt.segment.source) { learnDigest(of: part, from: attempt.head) }
+        if part.mirror == attempt.segment.source.mirror { part.origin = attempt.url.origin }
         if isWhole {
             attempt.segment.source.takesRanges = false
             attempt.segment.bodyBegins(at: 0, end: nil, skipping: part.ranges.prefixEnd)

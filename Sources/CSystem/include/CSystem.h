@@ -20,6 +20,8 @@ int todoku_fallocate_keep_size(int fd, off_t offset, off_t length);
 /// Opens a folder for reading, openat2(2) with RESOLVE_NO_SYMLINKS: fails with ELOOP if the path has a symbolic link anywhere. -1 with
 /// errno; ENOSYS before Linux 5.6.
 int todoku_open_folder_without_links(const char *path);
+/// Whether `path` exists, and no component of it is a symbolic link, as one call (openat2(2)) tells. False also if it cannot tell.
+bool todoku_is_without_links(const char *path);
 
 /// renameat2(2) with RENAME_NOREPLACE: `from` in `folder` becomes `to` in `new_folder`. 0 or errno.
 int todoku_rename_noreplace(int folder, const char *from, int new_folder, const char *to);
@@ -41,6 +43,9 @@ struct todoku_file_identity {
   uint64_t mount;
   /// When it was made, in nanoseconds since the Unix epoch; 0: the file system does not tell.
   int64_t born;
+  /// Its size in bytes, and its mode and owner as in struct stat.
+  uint64_t size;
+  uint32_t mode, owner;
 };
 
 /// The identity of an open file, also of one opened with O_PATH. 0 or errno.

@@ -91,6 +91,7 @@ extension Downloader {
         request.speedLimit = options.speedLimit
         // Bytes of several responses did not have the right checksum: do not mix them again.
         request.connections = record.hasStartedOver ? 1 : options.connections
+        request.keepsSourcesApart = record.hasStartedOver
         request.stallTimeout = options.stallTimeout
         request.refusesPrivate = options.refusesPrivate(scheduler.settings)
         request.allowsDowngrade = options.allowsDowngrade

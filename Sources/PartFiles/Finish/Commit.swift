@@ -62,7 +62,7 @@ public enum Commit {
     ) -> Verification {
         do throws(DiskError) {
             let part = try OpenPart.open(directory, partName, allowHidden: allowHidden)
-            let found = try fileIdentity(of: part.descriptor, boot: bootIdentity())
+            let found = part.identity
             guard found.isSameFileAndMount(as: identity), part.size == size else { return .lost }
             if let expectedSize, part.size != expectedSize {
                 return .failed(DownloadFailure(.sizeMismatch, "The file has \(part.size) bytes instead of \(expectedSize)."))
@@ -133,7 +133,7 @@ public enum Commit {
     ) -> CommitOutcome {
         do throws(DiskError) {
             let part = try OpenPart.open(directory, partName, allowHidden: allowHidden)
-            guard try fileIdentity(of: part.descriptor, boot: bootIdentity()).isSamePart(as: identity) else { return .lost }
+            guard part.identity.isSamePart(as: identity) else { return .lost }
             let traits = FileTraits(origin: origin, replaced: policy == .replace ? name : nil)
             // What `verify` has not flushed must be as durable as the name.
             if try traits.give(to: part.descriptor, in: part.folder), fsync(part.descriptor) != 0 { throw DiskError("save the part file") }
@@ -308,7 +308,7 @@ public enum Commit {
     ///
     /// - Returns: whether the name is flushed. Leftovers that could not be removed do not matter.
     private static func settle(_ folder: OpenFolder, _ partName: String, _ mapPath: String?, _ calls: NamingCalls) -> Bool {
-        if let mapPath { WrittenMap.remove(mapPath) }
+        if let mapPath { WrittenMap.removeIfMade(mapPath) }
         _ = try? folder.removeOwn(PartFile.candidateName(partName), calls: calls)  // may be left over
         return folder.sync()
     }
@@ -332,13 +332,14 @@ package struct NamingCalls: Sendable {
 private struct OpenPart: ~Copyable {
     let folder: OpenFolder
     let descriptor: Int32
+    let identity: FileIdentity
     let size: ByteCount
 
     /// The error's action if the folder exists, but no part file can be opened.
     static let opening = "open the part file"
 
-    private init(folder: OpenFolder, descriptor: Int32, size: ByteCount) {
-        (self.folder, self.descriptor, self.size) = (folder, descriptor, size)
+    private init(folder: OpenFolder, descriptor: Int32, _ status: OpenFileStatus) {
+        (self.folder, self.descriptor, identity, size) = (folder, descriptor, status.identity, status.size)
     }
 
     deinit { Glibc.close(descriptor) }
@@ -347,11 +348,13 @@ private struct OpenPart: ~Copyable {
         let folder = try OpenFolder.open(directory, allowHidden: allowHidden)
         let descriptor = openUninterrupted(folder.descriptor, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
         guard descriptor >= 0 else { throw DiskError(opening) }
-        var status = stat()
-        guard fstat(descriptor, &status) == 0, status.isRegular else {
+        do throws(DiskError) {
+            let status = try OpenFileStatus(of: descriptor, boot: bootIdentity())
+            guard status.isRegular else { throw DiskError("use \(name), which is not a regular file,", EEXIST) }
+            return OpenPart(folder: folder, descriptor: descriptor, status)
+        } catch {
             Glibc.close(descriptor)
-            throw DiskError("use \(name), which is not a regular file,", EEXIST)
+            throw error
         }
-        return OpenPart(folder: folder, descriptor: descriptor, size: status.byteCount)
     }
 }

@@ -34,8 +34,16 @@ package final class OpenFolder {
 
     deinit { close(descriptor) }
 
-    /// Flushes the folder's names to the disk. A file system without fsync for folders returns EINVAL.
-    package func sync() -> Bool { fsync(descriptor) == 0 || errno == EINVAL }
+    /// Flushes the folder's names to the disk. Threads that do so for one folder at the same time share a flush. A file system without
+    /// fsync for folders returns EINVAL.
+    ///
+    /// - Returns: false if the flush has failed; errno is set then.
+    package func sync() -> Bool {
+        let code = SharedFlushes.shared.flush(self)
+        if code == 0 || code == EINVAL { return true }
+        errno = code
+        return false
+    }
 
     /// Opens `directory`, an absolute path. Follows at most `linkLimit` symbolic links, only of this user and of root.
     ///

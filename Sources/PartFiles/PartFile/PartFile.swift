@@ -22,6 +22,8 @@ package final class PartFile {
     }
     /// The mirror that the representation belongs to, as in `ResumeData`; nil: the URL of the download.
     package var mirror: UInt32?
+    /// The origin (`DownloadURL.origin`) of the server that has last brought bytes of that representation; nil: an earlier transfer did.
+    package var origin: String?
     /// Complete size of the representation; nil while unknown.
     package var total: ByteCount?
     /// Whether a later transfer can resume from these bytes.
@@ -40,6 +42,8 @@ package final class PartFile {
     private var unstarted: (stretch: Range<ByteCount>, count: ByteCount)?
     /// The free space to leave on the disk.
     package var diskReserve = DiskReserve.bytes(0)
+    /// Whether the file was made by this object, and nothing was written or reserved since.
+    private var isUntouched = false
     /// The end of the range that the file system has reserved for this file.
     private var reservedEnd: ByteCount = 0
     /// The room that this file needs, and that only other part files leave to it, because the file system has reserved none.
@@ -101,7 +105,7 @@ package final class PartFile {
     ///
     /// - Parameter mapPath: the path of the written map, where an older map is removed first; nil: the file has none.
     package static func create(in folder: OpenFolder, name: String, mapPath: String?, boot: String) throws(DiskError) -> PartFile {
-        if let mapPath { WrittenMap.remove(mapPath) }
+        if let mapPath { WrittenMap.prepare(mapPath) }
         let flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC
         var descriptor = openUninterrupted(folder.descriptor, name, flags, 0o600)
         if descriptor < 0, errno == EEXIST {
@@ -113,10 +117,12 @@ package final class PartFile {
         }
         guard descriptor >= 0 else { throw DiskError("create the part file") }
         do throws(DiskError) {
-            let identity = try fileIdentity(of: descriptor, boot: boot)
-            try checkReturn(to: descriptor, identity, in: folder, name, boot)
-            return PartFile(
-                adopting: descriptor, name: name, folder: folder, identity: identity, ranges: ByteRanges(), mapPath: mapPath)
+            let status = try OpenFileStatus(of: descriptor, boot: boot)
+            try checkReturn(to: status, in: folder, name, boot)
+            let part = PartFile(
+                adopting: descriptor, name: name, folder: folder, identity: status.identity, ranges: ByteRanges(), mapPath: mapPath)
+            part.isUntouched = true
+            return part
         } catch {
             close(descriptor)
             unlinkat(folder.descriptor, name, 0)
@@ -127,16 +133,14 @@ package final class PartFile {
     /// Checks, before a byte is fetched, that a new file can be opened again if the mount gives it to another user. Verifying, naming and
     /// resuming all open it by its name.
     private static func checkReturn(
-        to descriptor: Int32, _ identity: FileIdentity, in folder: OpenFolder, _ name: String, _ boot: String
+        to status: OpenFileStatus, in folder: OpenFolder, _ name: String, _ boot: String
     ) throws(DiskError) {
+        guard status.owner != geteuid() else { return }
         let action = "open again the files that it creates"
-        var status = stat()
-        guard fstat(descriptor, &status) == 0 else { throw DiskError(action) }
-        guard status.st_uid != geteuid() else { return }
         let again = openUninterrupted(folder.descriptor, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC)
         guard again >= 0 else { throw DiskError(action) }
         defer { close(again) }
-        guard try fileIdentity(of: again, boot: boot).isSameFileAndMount(as: identity) else { throw DiskError(action, ESTALE) }
+        guard try fileIdentity(of: again, boot: boot).isSameFileAndMount(as: status.identity) else { throw DiskError(action, ESTALE) }
     }
 
     /// Opens the existing part file and finds out which of its bytes count. `resume`, if it describes this file, and the written map may
@@ -323,6 +327,7 @@ package final class PartFile {
 
     /// The file's bytes on the disk, written or reserved.
     private var allocated: ByteCount {
+        if isUntouched { return 0 }
         var status = stat()
         return fstat(descriptor, &status) == 0 ? status.allocated : 0
     }
@@ -338,6 +343,7 @@ package final class PartFile {
             expected = ExpectedRoom(missing, onDiskOf: identity)
             return
         }
+        isUntouched = false
         let start = ranges.prefixEnd
         let code = todoku_fallocate_keep_size(descriptor, off_t(clamping: start), off_t(clamping: total -| start))
         if code == 0 { reservedEnd = total }
@@ -355,6 +361,7 @@ package final class PartFile {
             self.error = error
             throw error
         }
+        isUntouched = false
         var (rest, place) = (bytes[...], offset)
         defer { count(offset..<place) }
         while !rest.isEmpty {
@@ -404,31 +411,3 @@ extension statvfs {
         return free.partialValue -| reserve.bytes(ofDisk: size.partialValue)
     }
 }
-
-extension FileIdentity {
-    /// Whether both identify one part file, as far as we can tell. After a reboot device numbers may differ; inodes do not.
-    package func isSamePart(as other: FileIdentity) -> Bool {
-        isSameFile(as: other) && (boot != other.boot || device == other.device)
-    }
-}
-
-/// The identity of an open file, with the `boot` id of the running kernel (`bootIdentity()`).
-package func fileIdentity(of descriptor: Int32, boot: String) throws(DiskError) -> FileIdentity {
-    var found = todoku_file_identity()
-    let code = todoku_identify_file(descriptor, &found)
-    guard code == 0 else { throw DiskError("look at a file", code) }
-    return FileIdentity(
-        device: found.device, inode: found.inode, mount: found.mount, boot: boot, born: found.born == 0 ? nil : found.born)
-}
-
-/// `/proc/sys/kernel/random/boot_id`, as first read; empty if it cannot be read.
-package func bootIdentity() -> String { bootIdentityOnce }
-
-private let bootIdentityOnce: String = {
-    let descriptor = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
-    guard descriptor >= 0 else { return "" }
-    defer { close(descriptor) }
-    var bytes = [UInt8](repeating: 0, count: 64)
-    let count = read(descriptor, &bytes, bytes.count)
-    return String(decoding: bytes.prefix(max(0, count)).prefix { $0 > 0x20 }, as: UTF8.self)
-}()

@@ -1,5 +1,6 @@
 package import DownloadModel
 internal import Glibc
+internal import Synchronization
 
 /// A small file that records which bytes of a part file are written, and what these bytes belong to.
 ///
@@ -38,6 +39,7 @@ package final class WrittenMap {
         for range in ranges.ranges { bytes.append(slot: range) }
         starts = ranges.ranges.map(\.lowerBound)
         let next = Self.nextPath(path)
+        Self.absent.withLock { _ = $0.remove(path) }
         unlink(next)
         descriptor = open(next, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o600)
         guard descriptor >= 0 else { return nil }
@@ -69,8 +71,25 @@ package final class WrittenMap {
 
     /// Removes the map, and an unfinished one.
     package static func remove(_ path: String) {
+        absent.withLock { _ = $0.remove(path) }
         unlink(nextPath(path))
         unlink(path)
+    }
+
+    /// The paths of new part files' maps that this process has not made yet, so that nothing is there to remove.
+    private static let absent = Mutex<Set<String>>([])
+    /// Beyond this number of paths, the end of a file removes a map that does not exist.
+    private static let mostAbsent = 1024
+
+    /// Removes what an earlier part file has left, before a new one is made.
+    static func prepare(_ path: String) {
+        remove(path)
+        absent.withLock { if $0.count < mostAbsent { $0.insert(path) } }
+    }
+
+    /// Removes the map of a file that has its final name. A small file has never had one.
+    static func removeIfMade(_ path: String) {
+        if absent.withLock({ $0.remove(path) }) == nil { remove(path) }
     }
 
     /// Reads the map of the file with this identity. It counts if its header is whole, of a known version, and has the same boot, device,

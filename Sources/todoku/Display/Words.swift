@@ -59,7 +59,12 @@ extension Catalog {
     /// A source of the property `Sources`.
     func source(_ source: DownloadDescription.Source, isActive: Bool) -> String {
         let received = size(source.received, of: nil)
-        if let left = source.left { return text("%1$s (%2$s, not used: %3$s)", source.url, received, sourceFault(left)) }
+        if let left = source.left {
+            // A source that contradicts others may still bring the whole file, after all others have failed.
+            return SourceFault(rawValue: left)?.isOfOthers == true
+                ? text("%1$s (%2$s, asked last: %3$s)", source.url, received, sourceFault(left))
+                : text("%1$s (%2$s, not used: %3$s)", source.url, received, sourceFault(left))
+        }
         return isActive
             ? text("%1$s (%2$s, %3$s)", source.url, received, speed(source.speed)) : text("%1$s (%2$s)", source.url, received)
     }

@@ -30,7 +30,7 @@ struct `The costs of the service` {
         print("costs: a small file \(costs), signals \(others), and \(timed) of \(count) files that took long")
         // Each of these signals is sent by one call, and costs as much memory as the answer to a GetAll.
         let more = Double(timed) / Double(count)
-        #expect(costs.files <= 60 && costs.flushes <= 5.5, "\(costs)")
+        #expect(costs.files <= 46 && costs.flushes <= 5.5, "\(costs)")
         #expect(costs.sockets <= 14 + more && costs.allocations <= 1050 + 65 * more, "\(costs), \(more) signals of files that took long")
         #expect(others <= 5.2 && timed <= 3 * count)
     }

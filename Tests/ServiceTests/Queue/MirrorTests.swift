@@ -275,6 +275,27 @@ extension Client {
         #expect(mirror.requests.count == 1)
     }
 
+    /// The URL loses its connection in the first two transfers. Its mirror, at the same server, has another file with the same validator.
+    @Test func `of one server are kept apart, too, once a mixed file was wrong`() async throws {
+        let server = ScriptedServer { request, reply in
+            if request.path == "/b" { return reply.serve(Self.other, for: request, entityTag: "\"v1\"") }
+            if request.range != nil { return reply.respond(404) }
+            guard request.number < 3 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+            reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: Self.file.count)
+            reply.send(Self.file[..<1_000_000])
+            reply.close()
+        }
+        let running = try await Running.start()
+        let path = try await running.download(
+            server.url("/a"),
+            ["mirrors": .strings([server.url("/b")]), "checksum": await checksum(Self.file), "connections": .uint32(1)])
+        #expect(readFile(try await running.client.wait(path)) == Self.file)
+        #expect(try await sources(path, running.client).map(\.left) == [nil, "wrong-bytes"], "the right source is not blamed")
+        // Mixed; then the URL alone, which cannot go on; then the mirror alone; then the URL alone.
+        #expect(server.requests.map(\.path) == ["/a", "/b", "/a", "/a", "/b", "/a"])
+        #expect(server.requests.map { $0.range?.first } == [nil, 1_000_000, nil, 1_000_000, nil, nil])
+    }
+
     @Test func `with a digest that the server itself states wrongly give way to the next`() async throws {
         let running = try await Running.start()
         let stated = "sha-256=:\(base64(await digest(of: Self.other))):"

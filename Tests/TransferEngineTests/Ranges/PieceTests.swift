@@ -20,13 +20,6 @@ extension TransferRequest {
     }
 }
 
-extension EventLog {
-    /// The sources as last reported.
-    fileprivate var sources: [SourceRecord] {
-        events.compactMap { if case .sources(_, let sources) = $0 { sources } else { nil } }.last ?? []
-    }
-}
-
 @Suite(.timeLimit(.minutes(3))) struct `Pieces of a transfer` {
     static let file = patternBytes(4_000_000)
     static let length = 262_144

@@ -7,35 +7,6 @@ import Testing
 @testable internal import PartFiles
 @testable internal import TransferEngine
 
-extension TransferRequest {
-    /// - Parameter mixes: whether a checksum proves the whole file.
-    fileprivate mutating func use(_ mirrors: [String], mixes: Bool = false) {
-        sources = [TransferSource(url)]
-        for (place, mirror) in mirrors.compactMap({ try? DownloadURL($0) }).enumerated() {
-            sources.append(TransferSource(mirror, mirror: UInt32(place)))
-        }
-        (hasChecksum, mixesSources) = (mixes, mixes)
-    }
-}
-
-extension EventLog {
-    /// The sources as last reported.
-    fileprivate var sources: [SourceRecord] {
-        events.compactMap { if case .sources(_, let sources) = $0 { sources } else { nil } }.last ?? []
-    }
-    fileprivate var moves: [DownloadFailure] { events.compactMap { if case .moved(_, let failure) = $0 { failure } else { nil } } }
-}
-
-/// A server that sends the first bytes of `file`, then ends the connection. It answers 404 to every later request.
-private func breakingServer(_ file: [UInt8], after count: Int, entityTag: String? = "\"v1\"") -> ScriptedServer {
-    ScriptedServer { request, reply in
-        guard request.number == 0 else { return reply.respond(404) }
-        reply.head(200, ["ETag": entityTag ?? "W/\"weak\"", "Accept-Ranges": "bytes"], length: file.count)
-        reply.send(file[..<count])
-        reply.close()
-    }
-}
-
 @Suite(.timeLimit(.minutes(3))) struct `Automatic connections to sources that mix` {
     /// The first server sends the rest only once the other one has brought bytes.
     @Test func `use each from the beginning`() async throws {
@@ -282,7 +253,9 @@ private func breakingServer(_ file: [UInt8], after count: Int, entityTag: String
         #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file)
         // The first one is asked once more before, because it may send only the rest.
         #expect(main.requests.count == 2 && mirror.requests.count == 2)
-        #expect(await fixture.log.sources.map(\.received) == [3_000_000, 5_000_000], "the first bytes are dropped")
+        let sources = await fixture.log.sources
+        #expect(sources.map(\.received) == [3_000_000, 5_000_000], "the first bytes are dropped")
+        #expect(sources.map(\.left) == [.httpStatus, .noRanges], "the reasons stay")
     }
 
     @Test func `of another size are asked for the whole file if nothing else is left`() async throws {
@@ -293,6 +266,7 @@ private func breakingServer(_ file: [UInt8], after count: Int, entityTag: String
         let end = try await fixture.run(main.url()) { $0.use([mirror.url()], mixes: true) }
         #expect(end.complete?.size == 8_000_003 && fixture.part == longer)
         #expect(mirror.requests.map { $0.range?.first } == [3_000_000, nil])
+        #expect(await fixture.log.sources.map(\.left) == [.httpStatus, .wrongSize], "the reasons stay")
     }
 
     @Test func `each fetch a part of the file at the same time`() async throws {

@@ -79,6 +79,29 @@ import TransferEngine
         #expect(third.complete?.size == 3_000_000 && fixture.part == Self.file)
     }
 
+    /// The first response is chunked, so nothing is known about the size. The second one states a size that no file can have.
+    @Test func `forgets the size in a response that no disk can hold`() async throws {
+        let server = ScriptedServer { request, reply in
+            switch request.number {
+            case 0:
+                reply.head(200, ["ETag": "\"v1\"", "Transfer-Encoding": "chunked"])
+                reply.chunk(Self.file[..<1_000_000])
+            case 1: reply.head(206, ["ETag": "\"v1\"", "Content-Range": "bytes 1000000-18446744073709551613/18446744073709551614"])
+            default: return reply.serve(Self.file, for: request, entityTag: "\"v1\"")
+            }
+            reply.close()
+        }
+        let fixture = await EngineFixture()
+        let first = try await fixture.run(server.url("/file.bin"))
+        #expect(first.resume?.written == 1_000_000 && first.resume?.total == nil)
+        let second = try await fixture.run(server.url("/file.bin")) { $0.resume = first.resume }
+        #expect(second.failure?.name == .diskFull && second.resume?.ranges == first.resume?.ranges, "\(second)")
+        #expect(second.resume?.total == nil)
+        let third = try await fixture.run(server.url("/file.bin")) { $0.resume = second.resume }
+        #expect(third.complete?.size == 3_000_000 && fixture.part == Self.file)
+        #expect(server.requests.map { $0.range?.first } == [nil, 1_000_000, 1_000_000])
+    }
+
     /// "café" in both Unicode forms, and in Latin-1 and Windows' Cyrillic, which are not UTF-8.
     @Test(
         arguments: [

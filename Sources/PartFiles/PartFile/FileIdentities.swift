@@ -1,0 +1,46 @@
+internal import CSystem
+package import DownloadModel
+internal import Glibc
+
+extension FileIdentity {
+    /// Whether both identify one part file, as far as we can tell. After a reboot device numbers may differ; inodes do not.
+    package func isSamePart(as other: FileIdentity) -> Bool {
+        isSameFile(as: other) && (boot != other.boot || device == other.device)
+    }
+}
+
+/// The facts about an open file that one call of statx(2) tells.
+struct OpenFileStatus {
+    let identity: FileIdentity
+    /// In bytes.
+    let size: ByteCount
+    let owner: uid_t
+    let isRegular: Bool
+
+    /// - Parameter boot: as for `fileIdentity`.
+    init(of descriptor: Int32, boot: String) throws(DiskError) {
+        var found = todoku_file_identity()
+        let code = todoku_identify_file(descriptor, &found)
+        guard code == 0 else { throw DiskError("look at a file", code) }
+        identity = FileIdentity(
+            device: found.device, inode: found.inode, mount: found.mount, boot: boot, born: found.born == 0 ? nil : found.born)
+        (size, owner, isRegular) = (found.size, found.owner, found.mode & S_IFMT == S_IFREG)
+    }
+}
+
+/// The identity of an open file, with the `boot` id of the running kernel (`bootIdentity()`).
+package func fileIdentity(of descriptor: Int32, boot: String) throws(DiskError) -> FileIdentity {
+    try OpenFileStatus(of: descriptor, boot: boot).identity
+}
+
+/// `/proc/sys/kernel/random/boot_id`, as first read; empty if it cannot be read.
+package func bootIdentity() -> String { bootIdentityOnce }
+
+private let bootIdentityOnce: String = {
+    let descriptor = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
+    guard descriptor >= 0 else { return "" }
+    defer { close(descriptor) }
+    var bytes = [UInt8](repeating: 0, count: 64)
+    let count = read(descriptor, &bytes, bytes.count)
+    return String(decoding: bytes.prefix(max(0, count)).prefix { $0 > 0x20 }, as: UTF8.self)
+}()

@@ -1,0 +1,59 @@
+import DownloadModel
+import EventLoop
+import Glibc
+import TestSupport
+import Testing
+
+@testable internal import TransferEngine
+
+@Suite(.timeLimit(.minutes(3))) struct `A connection whose whole stretch another one has taken over` {
+    static let file = patternBytes(8_000_000)
+
+    /// Of three connections, one has sent its head only, and one is slow. The first one is done, and takes over the stretch without a byte.
+    /// Then the bytes of this stretch come from both.
+    @Test func `is not lost`() async throws {
+        let (joined, taken) = (Gate(), Gate())
+        defer {
+            joined.open()
+            taken.open()
+        }
+        let server = ScriptedServer { request, reply in
+            let (first, last) = (request.range?.first ?? 0, request.range?.last ?? Self.file.count - 1)
+            let fields: KeyValuePairs = ["ETag": "\"v1\"", "Accept-Ranges": "bytes", "Content-Range": "bytes \(first)-\(last)/8000000"]
+            reply.head(request.range == nil ? 200 : 206, fields, length: last - first + 1)
+            /// Sends 5,000 bytes each 10 ms, until `isOver`, and then the rest.
+            func trickle(from start: Int, until isOver: (_ place: Int) -> Bool) {
+                var place = start
+                while place + 5000 <= last, !isOver(place) {
+                    poll(nil, 0, 10)
+                    guard reply.send(Self.file[place..<place + 5000]) else { return }
+                    place += 5000
+                }
+                reply.send(Self.file[place...last])
+            }
+            switch request.number {
+            case 0:
+                reply.send(Self.file[..<100_000])
+                joined.wait()
+                // The engine knows the speeds of its connections after a third of a second.
+                trickle(from: 100_000) { $0 >= 600_000 }
+            case 2: trickle(from: first) { _ in taken.isOpen }
+            default:
+                taken.wait()
+                reply.send(Self.file[first...last])
+            }
+        }
+        let fixture = await EngineFixture()
+        let request = try fixture.request(server.url("/file.bin")) { $0.connections = 3 }
+        fixture.engine.start(request)
+        func joins(_ events: [TransferEvent]) -> Int { events.count { if case .joined = $0 { true } else { false } } }
+        await fixture.log.wait { joins($0) >= 2 }
+        joined.open()
+        await fixture.log.wait { joins($0) >= 3 }
+        taken.open()
+        let end = await fixture.log.end(of: request.number)
+        #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file)
+        let failures = await fixture.log.events.compactMap { if case .over(_, let failure?) = $0 { failure } else { nil } }
+        #expect(failures.isEmpty, "\(failures)")
+    }
+}
