@@ -6,8 +6,9 @@ import Testing
 
 @testable import todoku
 
-/// All but `asset` and `rehearse`, whose tests look into other levels and other pages.
-private let subcommands = TodokuCommand.configuration.subcommands.compactMap { $0.configuration.commandName }
+/// All in the help but `asset` and `rehearse`, whose tests look into other levels and other pages.
+private let subcommands = TodokuCommand.configuration.subcommands.filter { $0.configuration.shouldDisplay }
+    .compactMap { $0.configuration.commandName }
     .filter { !["asset", "rehearse"].contains($0) }
 
 @Suite(.serialized) struct `The command` {
