@@ -62,8 +62,8 @@ enum Program {
     ) async -> ExitStatus {
         var status = ExitStatus.success
         for target in targets {
-            do throws(ClientError) { try await target.reach(body, batch: whole) } catch {
-                status = status.and(report(CommandFailure(error, about: target), json: json))
+            do throws(TargetError) { try await target.reach(body, batch: whole) } catch {
+                status = status.and(report(CommandFailure(error), json: json))
             }
         }
         return status
@@ -88,20 +88,21 @@ extension DownloaderClient {
 }
 
 extension Target {
-    /// Calls `body` for the download, or `whole` for the batch. A number is tried as a download's first.
+    /// Calls `body` for the download, or `whole` for the batch. A number is tried as a download's first. The error about a number that is
+    /// neither is about a download.
     @BusActor func reach<R>(
         _ body: @BusActor (DownloadReference) async throws(ClientError) -> R,
         batch whole: @BusActor (BatchReference) async throws(ClientError) -> R
-    ) async throws(ClientError) -> R {
+    ) async throws(TargetError) -> R {
         if let download {
             do throws(ClientError) { return try await body(download) } catch {
-                if error.errorName == .invalidState { throw error.naming(download) }
-                guard error.cause == .unknownDownload, batch != nil else { throw error }
+                guard error.cause == .unknownDownload, batch != nil else { throw TargetError(error, about: download) }
             }
         }
         guard let batch else { preconditionFailure("a target names something") }
         do throws(ClientError) { return try await whole(batch) } catch {
-            throw error.errorName == .invalidState ? error.naming(batch) : error
+            if let download, error.cause == .unknownDownload { throw TargetError(error, about: download) }
+            throw TargetError(error, about: batch)
         }
     }
 }

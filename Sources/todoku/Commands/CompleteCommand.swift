@@ -21,7 +21,8 @@ struct CompleteCommand: ParsableCommand {
         BusActor.runMain {
             do throws(ClientError) {
                 let names = try await DownloaderClient.connect().namesIfRunning()
-                let texts = (names?.downloads.map(\.description) ?? []) + (names?.batches.map(\.description) ?? [])
+                var texts = names?.downloads.map(\.description) ?? []
+                texts.append(contentsOf: names?.batches.map(\.description) ?? [])
                 Output.write(texts.filter(Self.isPlain).map { "\($0)\n" }.joined())
             } catch {}  // a shell at its prompt has no place for errors
             Program.finish(.success)

@@ -48,8 +48,10 @@ struct FetchCommand: ParsableCommand {
                 }
                 return file.isNew || !exitCode ? .success : .unchanged
             } catch {
-                guard error.isEnd else { throw error }
-                return Program.report(CommandFailure(.ended, catalog.explanation(error), name: error.name), json: output.json)
+                let failure = CommandFailure(error, about: url, number: 1, of: 1)
+                guard error.isEnd else { throw error.cause == .refused ? failure : CommandFailure(error) }
+                return Program.report(
+                    CommandFailure(.ended, catalog.explanation(error), name: error.name, about: failure.subject), json: output.json)
             }
         }
     }

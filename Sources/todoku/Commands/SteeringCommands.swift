@@ -358,15 +358,15 @@ struct ChangeCommand: ParsableCommand {
                 try await Self.change(download, folder, allowsMetered, client)
             } batch: { batch throws(ClientError) in
                 // A download that cannot change does not keep the others from changing.
-                var last: ClientError?
+                var last: (error: ClientError, download: DownloadReference)?
                 for member in try await client.remaining(of: batch) {
                     do throws(ClientError) { try await Self.change(member.reference, folder, allowsMetered, client) } catch {
                         if error.cause == .unknownDownload { continue }
-                        if let last { Program.report(last, json: output.json) }
-                        last = error.naming(member.reference)
+                        if let last { Program.report(CommandFailure(last.error, about: .download(last.download)), json: output.json) }
+                        last = (error.naming(member.reference), member.reference)
                     }
                 }
-                if let last { throw last }
+                if let last { throw last.error }
             }
         }
     }

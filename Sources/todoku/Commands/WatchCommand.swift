@@ -30,7 +30,7 @@ struct WatchCommand: ParsableCommand {
         Program.run(json: output.json) { client in
             var (downloads, batch) = ([DownloadReference](), BatchReference?.none)
             for target in targets {
-                do throws(ClientError) {
+                do throws(TargetError) {
                     try await target.reach { download throws(ClientError) in
                         _ = try await client.describe(download)
                         downloads.append(download)
@@ -39,7 +39,7 @@ struct WatchCommand: ParsableCommand {
                         batch = reference
                         downloads += try await client.list(DownloadQuery(batch: reference))
                     }
-                } catch { throw CommandFailure(error, about: target) }
+                } catch { throw CommandFailure(error) }
             }
             // A batch alone has one line with its counts.
             if targets.count == 1, !exec.isGiven, let batch {
@@ -101,7 +101,7 @@ struct WaitCommand: ParsableCommand {
             var status = ExitStatus.success
             let commands = exec.isGiven ? EndCommands(exec, json: output.json) : nil
             for target in named {
-                do throws(ClientError) {
+                do throws(TargetError) {
                     status = status.and(
                         try await target.reach { download throws(ClientError) in
                             try await wait(for: download, client)
@@ -109,12 +109,12 @@ struct WaitCommand: ParsableCommand {
                             try await wait(for: batch, client)
                         })
                 } catch {
-                    var failure = CommandFailure(error, about: target)
+                    var failure = CommandFailure(error)
                     // A missing download and too many waiting calls are refusals. Any other error is the download's own.
-                    if error.cause == .refused, error.errorName != .limitExceeded, let download = target.download {
-                        failure = CommandFailure(
-                            .ended,
-                            catalog.text("download %1$s did not finish: %2$s", "\(download)", catalog.explanation(error)), name: error.name)
+                    let reason = error.error
+                    if reason.cause == .refused, reason.errorName != .limitExceeded, case .download(let download) = error.subject {
+                        let text = catalog.text("download %1$s did not finish: %2$s", "\(download)", catalog.explanation(reason))
+                        failure = CommandFailure(.ended, text, name: reason.name, about: error.subject)
                     }
                     status = status.and(Program.report(failure, json: output.json))
                 }
@@ -130,7 +130,7 @@ struct WaitCommand: ParsableCommand {
     /// The downloads of a target that have ended; none if they are no longer on the list.
     @BusActor private func ended(_ target: Target, _ client: DownloaderClient) async -> [DownloadDescription] {
         var downloads: [DownloadDescription] = []
-        do throws(ClientError) {
+        do throws(TargetError) {
             try await target.reach { download throws(ClientError) in
                 let description = try await client.describe(download)
                 downloads = [description]

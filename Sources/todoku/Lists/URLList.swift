@@ -181,7 +181,9 @@ struct URLList: Equatable {
             let index = Int(error.message[..<colon].dropFirst(5)), lines.indices.contains(index)
         else { return CommandFailure(error) }
         let reason = catalog.explanation(name: error.name, String(error.message[colon...].dropFirst(2)))
+        let line = lines[index]
         return CommandFailure(
-            .refused, Self.text(name, line: lines[index].number, CommandWords.replacingKeys(in: reason)), name: error.name)
+            .refused, Self.text(name, line: line.number, CommandWords.replacingKeys(in: reason)), name: error.name,
+            about: .url(try? DownloadURL(line.url), number: index +| 1))
     }
 }

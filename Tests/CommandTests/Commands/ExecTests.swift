@@ -107,7 +107,7 @@ private let noting = """
         #expect(await desk.run("batch", "--notify", "never", "list").output == "1\n")
         #expect(await desk.run("add", server.url("/b")).output == "4\n")
         let exit = await desk.run("wait", "--exec", "noting", "--exec-failed", "noting failed", "1", "4", "99")
-        #expect(exit.status == 3 && exit.errors == "todoku: there is no download 99\n", "\(exit)")
+        #expect(exit.status == 3 && exit.errors == "todoku: \(Desk.noDownload(99))\n", "\(exit)")
         let noted = arguments(notes)
         #expect(Set(noted.prefix(2)) == ["[\(desk.downloads)/a]", "[failed]"], "\(noted)")
         #expect(noted.dropFirst(2) == ["[\(desk.downloads)/b]"], "\(noted)")

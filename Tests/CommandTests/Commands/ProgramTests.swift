@@ -133,7 +133,7 @@ private let subcommands = TodokuCommand.configuration.subcommands.filter { $0.co
         #expect(await desk.run("show", "--url", "1").output == server.url("/a.bin?q=1") + "\n")
         let unknown = await desk.run("show", "1", "99")
         #expect(unknown.status == 3)
-        #expect(unknown.errors == "todoku: there is no download 99\n")
+        #expect(unknown.errors == "todoku: \(Desk.noDownload(99))\n")
 
         #expect(await desk.run("resume", "1", "org.example.App/ch_1").status == 0)
         let wait = await desk.run("wait", "1", "org.example.App/ch_1")
@@ -309,7 +309,7 @@ private let subcommands = TodokuCommand.configuration.subcommands.filter { $0.co
         #expect(interrupted.status == 130)
         #expect(interrupted.output.split(separator: "\n").allSatisfy { JSON(String($0))?["event"]?.string != nil }, "\(interrupted)")
         let unknown = await desk.run("watch", "99")
-        #expect((unknown.status, unknown.errors) == (3, "todoku: there is no download 99\n"))
+        #expect((unknown.status, unknown.errors) == (3, "todoku: \(Desk.noDownload(99))\n"))
         await desk.close()
     }
 

@@ -94,7 +94,7 @@ import Testing
         #expect(await desk.run("move").status == 2)
         #expect(await desk.run("move", "--priority", "high", "3").status == 2)
         let unknown = await desk.run("move", "9", "first")
-        #expect(unknown.status == 3 && unknown.errors == "todoku: there is no download 9\n", "\(unknown)")
+        #expect(unknown.status == 3 && unknown.errors == "todoku: \(Desk.noDownload(9))\n", "\(unknown)")
     }
 }
 
