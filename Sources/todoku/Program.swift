@@ -72,11 +72,17 @@ enum Program {
 
 extension DownloaderClient {
     /// The batch's members that have not ended, in queue order.
+    ///
+    /// - Throws: `invalidState` if all have ended, as the service does about a single download.
     func remaining(of batch: BatchReference) async throws(ClientError) -> [DownloadDescription] {
         _ = try await describe(batch)  // about a missing batch, the list's error names the key of the filter
         var query = DownloadQuery.remaining
         query.batch = batch
-        return try await describe(query)
+        let members = try await describe(query)
+        guard !members.isEmpty else {
+            throw ClientError(.refused, name: ErrorName.invalidState.busName, message: "A batch that has ended cannot be changed.")
+        }
+        return members
     }
 }
 

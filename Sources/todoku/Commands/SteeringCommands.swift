@@ -285,32 +285,34 @@ struct MoveCommand: ParsableCommand {
                 if let priority { try await client.setPriority(priority, of: download) }
                 if let place { try await client.move(download, to: place.position) }
             } batch: { batch throws(ClientError) in
+                let members = try await client.remaining(of: batch)
                 if let priority {
-                    for member in try await client.remaining(of: batch) {
+                    for member in members {
                         try await unlessEnded { () throws(ClientError) in
                             try await client.setPriority(priority, of: member.reference)
                         }
                     }
                 }
-                if let place { try await Self.move(batch, to: place, client) }
+                if let place { try await Self.move(members.map { ($0.reference, priority ?? $0.priority) }, to: place, client) }
             }
         }
     }
 
-    /// Moves the members of `batch` to `place` and the places after it, in their order.
-    @BusActor private static func move(_ batch: BatchReference, to place: Place, _ client: DownloaderClient) async throws(ClientError) {
-        let members = try await client.remaining(of: batch)
-        func move(_ member: DownloadDescription, to position: UInt32) async throws(ClientError) {
-            try await unlessEnded { () throws(ClientError) in try await client.move(member.reference, to: position) }
+    /// Moves the members of a batch to `place` and the places after it, in their order.
+    @BusActor private static func move(
+        _ members: [(reference: DownloadReference, priority: Int32)], to place: Place, _ client: DownloaderClient
+    ) async throws(ClientError) {
+        func move(_ member: DownloadReference, to position: UInt32) async throws(ClientError) {
+            try await unlessEnded { () throws(ClientError) in try await client.move(member, to: position) }
         }
         // All go to the end first: a member that leaves a place before `place` would shift those that are there already.
-        for member in members { try await move(member, to: .max) }
+        for member in members { try await move(member.reference, to: .max) }
         if place.position == .max { return }
         // Each priority counts its places from 0.
         var next: [Int32: UInt32] = [:]
         for member in members {
             let position = next[member.priority, default: place.position]
-            try await move(member, to: position)
+            try await move(member.reference, to: position)
             next[member.priority] = position +| 1
         }
     }

@@ -122,6 +122,10 @@ import Testing
         let json = await desk.run("wait", "--json", "/org/todoku/Downloader1/batch/1")
         #expect(json.status == 1 && JSON(json.output)?["failed"]?.number == 1 && JSON(json.output)?["batch"]?.string == "1", "\(json)")
         #expect(await desk.run("pause", "1").errors == "todoku: 1: A batch that has ended cannot be paused.\n")
+        for command in [["limit", "1K", "1"], ["move", "1", "first"], ["move", "--priority", "1", "1"], ["change", "--metered", "1"]] {
+            let late = await desk.start(command).wait()
+            #expect(late.status == 3 && late.errors == "todoku: 1: A batch that has ended cannot be changed.\n", "\(command): \(late)")
+        }
         #expect(await desk.run("retry", "1").succeeded(saying: ""))
         #expect(await desk.run("wait", "--quiet", "1").output == "")
         #expect(server.requests.filter { $0.path == "/gone" }.count == 2, "what failed has been tried again, and nothing else")
