@@ -41,3 +41,37 @@ import Testing
         await desk.close()
     }
 }
+
+@Suite struct `A word that is no command` {
+    @Test(arguments: [
+        (["lst"], "There is no command “lst”. Did you mean: todoku list?"),
+        (["ls"], "There is no command “ls”. Did you mean: todoku list?"),
+        (["rm", "7"], "There is no command “rm”. Did you mean: todoku remove, todoku cancel?"),
+        (["lsit", "--all"], "There is no command “lsit”. Did you mean: todoku list?"),
+        (["Resume", "7"], "There is no command “Resume”. Did you mean: todoku resume?"),
+        (["asset", "ls"], "There is no command “ls”. Did you mean: todoku asset list?"),
+        (["asset", "upadte", "org.example.App/maps"], "There is no command “upadte”. Did you mean: todoku asset update?"),
+        (["fly"], "There is no command “fly”; “todoku --help” lists all."),
+        (["asset", "7"], "There is no command “7”; “todoku asset --help” lists all."),
+        (["comp"], "There is no command “comp”; “todoku --help” lists all."),
+        (["https://example.org/a?key=secret"], "A URL is no command; “todoku get URL” downloads it."),
+        (["example.org/a", "-o", "b"], "A URL is no command; “todoku get URL” downloads it."),
+    ])
+    func `is told, with the commands that may be meant`(arguments: [String], sentence: String) async {
+        let exit = await Desk.runAlone(arguments)
+        #expect(exit.status == 2 && exit.output == "", "\(exit)")
+        #expect(exit.errors.hasPrefix("todoku: \(sentence)\nUsage: todoku ") && !exit.errors.contains("secret"), "\(exit)")
+        #expect(exit.errors.contains(" --help' for more information."), "\(exit)")
+        let json = await Desk.runAlone(arguments + ["--json"])
+        #expect(JSON(json.output)?["error"]?["message"]?.string == sentence, "\(json)")
+    }
+
+    @Test(arguments: [
+        (["--frob"], "Unknown option '--frob'"), (["show"], "Missing expected argument '<download> ...'"),
+        (["asset", "show"], "Missing expected argument '<app/name>'"), (["list", "ls"], "Unexpected argument 'ls'"),
+    ])
+    func `is not found where a command is right`(arguments: [String], start: String) async {
+        let exit = await Desk.runAlone(arguments)
+        #expect(exit.status == 2 && exit.errors.hasPrefix("todoku: \(start)\n"), "\(exit)")
+    }
+}

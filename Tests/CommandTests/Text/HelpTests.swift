@@ -112,7 +112,8 @@ private func commands(
 @Suite struct `A wrong command line in Japanese` {
     @Test(arguments: [
         (["get"], "引数「<url> ...」がありません\n説明：<url>  ダウンロードする URL。http または https。\n使い方：todoku get "),
-        (["fly"], "余分な引数「fly」があります\n使い方：todoku <subcommand>\n"), (["--frob"], "オプション「--frob」はありません\n"),
+        (["fly"], "「fly」というコマンドはありません。「todoku --help」で一覧を表示できます。\n使い方：todoku <subcommand>\n"),
+        (["lst"], "「lst」というコマンドはありません。もしかして：todoku list\n"), (["--frob"], "オプション「--frob」はありません\n"),
         (["list", "--al"], "オプション「--al」はありません。「--all」のことですか？\n"),
         (["get", "--json=1", "http://h/"], "オプション「--json」は値をとりませんが、「1」が指定されています。\n"),
         (
