@@ -51,7 +51,7 @@ struct CommandFailure: Error, Equatable, CustomStringConvertible {
                 catalog.text("there is no download %1$s; “todoku list --all” shows all downloads", "\(download)")
             case .batch(let batch) where error.cause == .unknownDownload:
                 catalog.text("there is no batch %1$s; “todoku list --all” shows all batches", "\(batch)")
-            default: CommandWords.replacingKeys(in: catalog.explanation(error))
+            default: catalog.explanation(error)
             }
         self.init(.refused, message, name: error.name, about: subject)
     }
@@ -65,10 +65,18 @@ struct CommandFailure: Error, Equatable, CustomStringConvertible {
         if error.errorName == .invalidUrl || error.errorName == .unsupportedScheme, let suggestion = Self.suggestion(for: text) {
             message = catalog.text("%1$s Did you mean %2$s?", message, suggestion)
         }
-        if CommandWords.tellsMissingFolder(error.message) { message = catalog.text("%1$s --parents makes it.", message) }
+        if CommandWords.tellsMissingFolder(error.message) { message = Self.namingParents(message) }
         if count > 1 { message = "\(url?.redacted ?? catalog.text("URL %1$s", String(number))): \(message)" }
         self.init(.refused, message, name: error.name, about: .url(url, number: number))
     }
+
+    /// The failure, for a command with --parents, which makes a missing folder.
+    func namingParents(_ error: ClientError) -> CommandFailure {
+        guard CommandWords.tellsMissingFolder(error.message) else { return self }
+        return CommandFailure(status, Self.namingParents(message), name: name, about: subject)
+    }
+
+    private static func namingParents(_ message: String) -> String { catalog.text("%1$s --parents makes it.", message) }
 
     /// `url` with the scheme that it lacks; nil: it has one, or would not be a URL with it. “mailto:a@b.c” would have a user name.
     private static func suggestion(for url: String) -> String? {

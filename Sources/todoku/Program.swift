@@ -56,14 +56,18 @@ enum Program {
     }
 
     /// Calls `body` for each download in `targets`, and `whole` for each batch. A failure is reported, and the next one is tried.
+    ///
+    /// - Parameter hasParents: whether the command has the option --parents.
     static func each(
-        _ targets: [Target], json: Bool, _ body: @BusActor (DownloadReference) async throws(ClientError) -> Void,
+        _ targets: [Target], json: Bool, hasParents: Bool = false,
+        _ body: @BusActor (DownloadReference) async throws(ClientError) -> Void,
         batch whole: @BusActor (BatchReference) async throws(ClientError) -> Void
     ) async -> ExitStatus {
         var status = ExitStatus.success
         for target in targets {
             do throws(TargetError) { try await target.reach(body, batch: whole) } catch {
-                status = status.and(report(CommandFailure(error), json: json))
+                let failure = CommandFailure(error)
+                status = status.and(report(hasParents ? failure.namingParents(error.error) : failure, json: json))
             }
         }
         return status

@@ -39,10 +39,13 @@ struct AssetAdd: ParsableCommand {
     @Option(help: "When to check without a call: manual, login or daily.") var update = AssetUpdatePolicy.manual
     @Option(
         help: ArgumentHelp("The Ed25519 key that signs the manifest: 64 hexadecimal digits.", valueName: "key")) var publicKey: String?
-    @Option(name: .shortAndLong, help: ArgumentHelp("An existing folder of the asset's own.", valueName: "folder")) var directory: String?
+    @Option(name: .shortAndLong, help: ArgumentHelp("A folder of the asset's own.", valueName: "folder"), completion: .directory)
+    var directory: String?
+    @Flag(name: [.customShort("p"), .long], help: "Make the folder, if it is missing.") var parents = false
     @OptionGroup var output: OutputArguments
 
     func validate() throws {
+        if parents, directory == nil { throw ValidationError(catalog.text("%1$s needs %2$s.", "--parents", "--directory")) }
         _ = try key()
         _ = try bytes()
     }
@@ -65,10 +68,18 @@ struct AssetAdd: ParsableCommand {
 
     func run() throws {
         let (key, bytes) = (try key(), try bytes())
+        let folder = Program.require(json: output.json) { () throws(CommandFailure) -> String? in
+            let folder = try directory.map { path throws(CommandFailure) in try LocalPath.absolute(path) }
+            if parents, let folder { try LocalPath.makeFolder(folder) }
+            return folder
+        }
         Program.run(json: output.json) { client in
             var request = DownloadRequest()
-            request.set(\.directory, to: try directory.map(LocalPath.absolute))
-            let asset = try await client.registerAsset(key, manifest: url, update: update, publicKey: bytes, request)
+            request.set(\.directory, to: folder)
+            let asset: AssetReference
+            do throws(ClientError) {
+                asset = try await client.registerAsset(key, manifest: url, update: update, publicKey: bytes, request)
+            } catch { throw CommandFailure(error).namingParents(error) }
             let description = try await client.describe(asset)
             Output.write(output.json ? description.json.text + "\n" : description.path + "\n")
             return .success

@@ -138,7 +138,7 @@ struct DocumentFile {
     /// The service's refusal, with the name of the document.
     func failure(_ error: ClientError) -> CommandFailure {
         let prefix = "The Metalink document: "
-        guard error.cause == .refused, error.message.hasPrefix(prefix) else { return CommandFailure(error) }
+        guard error.cause == .refused, error.message.hasPrefix(prefix) else { return CommandFailure(error).namingParents(error) }
         let reason = catalog.explanation(name: error.name, String(error.message.dropFirst(prefix.count)))
         return CommandFailure(.refused, catalog.text("%1$s: %2$s", name, reason), name: error.name)
     }

@@ -356,7 +356,7 @@ struct ChangeCommand: ParsableCommand {
         }
         let allowsMetered: Bool? = metered ? true : notMetered ? false : nil
         Program.run(json: output.json) { client in
-            await Program.each(lists.targets, json: output.json) { download throws(ClientError) in
+            await Program.each(lists.targets, json: output.json, hasParents: true) { download throws(ClientError) in
                 try await Self.change(download, folder, allowsMetered, client)
             } batch: { batch throws(ClientError) in
                 // A download that cannot change does not keep the others from changing.

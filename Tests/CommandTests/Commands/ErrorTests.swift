@@ -75,3 +75,49 @@ import Testing
         #expect(exit.status == 2 && exit.errors.hasPrefix("todoku: \(start)\n"), "\(exit)")
     }
 }
+
+@Suite struct `The folder of --parents` {
+    @Test func `is also that of an archive, an asset and the files of pack`() async throws {
+        let desk = await Desk()
+        let levels = desk.bus.folder.makeFolder("levels")
+        writeFile("\(levels)/hello", "hello".utf8)
+        let made = await Child.run(["tar", "-C", levels, "-czf", desk.bus.folder("a.tar.gz"), "hello"])
+        #expect(made.status == 0, "\(made)")
+        let archive = try #require(readFile(desk.bus.folder("a.tar.gz")))
+        let server = ScriptedServer { _, reply in reply.respond(200, body: archive) }
+        let new = desk.bus.folder("new")
+        for (name, command) in [
+            ("extract", ["get", "--extract=new/extract/here", server.url("/a.tar.gz")]),
+            ("asset", ["asset", "add", "-d", "new/asset", "org.example.App/maps", server.url("/m.json")]),
+            ("pack", ["asset", "pack", "levels", "-o", "new/pack"]),
+        ] {
+            let missing = await desk.start(command).wait()
+            let folder = "\(new)/\(name)"
+            #expect(missing.status == 3, "\(missing)")
+            #expect(missing.errors.hasSuffix("The folder \(folder) does not exist. --parents makes it.\n"), "\(missing)")
+            #expect(!fileExists(new))
+            let exit = await desk.start(command + ["-p"]).wait()
+            #expect(exit.status == 0 && fileExists(folder), "\(exit)")
+            removeTree(new)
+        }
+        let change = await desk.run("add", "--paused", server.url("/x"))
+        let number = change.output.filter { $0 != "\n" }
+        let moved = await desk.run("change", "-d", "new", number)
+        #expect(moved.status == 3 && moved.errors.hasSuffix(" does not exist. --parents makes it.\n"), "\(moved)")
+        let setting = await desk.run("settings", "default-directory", "new")
+        #expect(setting.status == 3 && setting.errors == "todoku: The folder \(new) does not exist.\n", "\(setting)")
+        let alone = await desk.run("asset", "add", "-p", "org.example.App/maps", server.url("/m.json"))
+        #expect(alone.status == 2 && alone.errors.contains("--parents needs --directory"), "\(alone)")
+        await desk.close()
+    }
+}
+
+@Suite struct `An option that is wrong` {
+    @Test(arguments: [("--checksum", "x"), ("--piece-hashes", "x"), ("--proxy", "x://y")])
+    func `is named by its flag`(option: String, value: String) async {
+        let exit = await Desk.runAlone(["add", option, value, "http://127.0.0.1:1/"])
+        let message = exit.errors.split(separator: "\n").first ?? ""
+        #expect(exit.status == 2 && message.contains("\(option)"), "\(exit)")
+        #expect(!message.contains("todoku: checksum:") && !message.contains(": piece-hashes:"), "\(exit)")
+    }
+}

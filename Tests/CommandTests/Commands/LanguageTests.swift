@@ -27,7 +27,7 @@ import Testing
         let refused = await desk.run("show", "99")
         #expect((refused.status, refused.errors) == (3, "todoku: ダウンロード 99 はありません。「todoku list --all」で全件を表示できます\n"))
         let option = await desk.run("add", "--header", "Host: x", server.url("/a"))
-        #expect(option.status == 3 && option.errors.hasPrefix("todoku: 指定されたオプションが正しくありません（"), "\(option)")
+        #expect(option.status == 3 && option.errors.hasPrefix("todoku: 指定されたオプションが正しくありません（--header: "), "\(option)")
         #expect(await desk.run("remove", "--ended").output == "2件のダウンロードを削除しました\n")
 
         let json = await desk.run("show", "--json", "99")

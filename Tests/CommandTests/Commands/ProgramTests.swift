@@ -7,9 +7,8 @@ import Testing
 @testable import todoku
 
 /// All in the help but `asset` and `rehearse`, whose tests look into other levels and other pages.
-private let subcommands = TodokuCommand.configuration.subcommands.filter { $0.configuration.shouldDisplay }
-    .compactMap { $0.configuration.commandName }
-    .filter { !["asset", "rehearse"].contains($0) }
+private let subcommands = TodokuCommand.configuration.subcommands.map(\.configuration).filter(\.shouldDisplay)
+    .compactMap(\.commandName).filter { !["asset", "rehearse"].contains($0) }
 
 @Suite(.serialized) struct `The command` {
     private let body = patternBytes(50_000)
@@ -227,7 +226,7 @@ private let subcommands = TodokuCommand.configuration.subcommands.filter { $0.co
         #expect(await desk.run("get", "--parents", "-d", "new/other", url).status == 0)
         #expect(readFile(desk.bus.folder("new/other/a")) == body)
         let bare = await desk.run("add", "-p", url)
-        #expect(bare.status == 2 && bare.errors.contains("--parents needs --output or --directory"), "\(bare)")
+        #expect(bare.status == 2 && bare.errors.contains("--parents needs --output, --directory or --extract=PATH"), "\(bare)")
         writeFile(desk.bus.folder("file"), "".utf8)
         let wrong = await desk.run("get", "-p", "-d", "file/x", url)
         #expect(wrong.status == 3 && wrong.errors.hasSuffix("/file” cannot be made: Not a directory\n"), "\(wrong)")
