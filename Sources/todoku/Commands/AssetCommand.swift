@@ -184,12 +184,7 @@ struct AssetList: ParsableCommand {
                 if Terminal.errorsAreSeen { Output.writeError(catalog.text("No asset is registered.") + "\n") }
                 return .success
             }
-            var table = Table([
-                Table.Column(heading: catalog.text("STATE")), Table.Column(heading: catalog.text("VERSION")),
-                Table.Column(heading: catalog.text("NAME")),
-            ])
-            for asset in descriptions { table.add([asset.status, asset.installedVersion, "\(asset.app)/\(asset.name)"]) }
-            Output.write(table.text(width: Terminal.current?.columns))
+            Output.write(Table.of(descriptions).text(width: Terminal.current?.columns))
             return .success
         }
     }
@@ -211,10 +206,7 @@ struct AssetShow: ParsableCommand {
             if description.stage == .downloading, let download = description.download, let now = try? await client.describe(download) {
                 description.progress = AssetDescription.Progress(done: now.received, total: now.total)
             }
-            for (name, value) in description.members where !value.isEmpty {
-                let text = name == "status" ? catalog.status(description) : value
-                Output.write(TerminalText.padded(name, to: 18) + TerminalText.plain(text) + "\n")
-            }
+            Output.write(description.text())
             return .success
         }
     }
@@ -245,6 +237,25 @@ extension AssetDescription {
             ("download", download?.path ?? ""),
             ("error", error?.message ?? ""),
         ]
+    }
+
+    /// A line for each known fact.
+    func text(_ catalog: Catalog = todoku.catalog) -> String {
+        let labels = [
+            catalog.text("app"), catalog.text("name"), catalog.text("manifest-url"), catalog.text("installed-version"),
+            catalog.text("latest-version"), catalog.text("stage"), catalog.text("status"), catalog.text("path"), catalog.text("download"),
+            catalog.text("error"),
+        ]
+        return zip(labels, members).filter { !$1.1.isEmpty }.map { label, member in
+            let text =
+                switch member.0 {
+                case "stage": catalog.spoken == .english ? stage.name : catalog.stage(stage)
+                case "status": catalog.status(self)
+                case "error": error.map { catalog.explanation(name: $0.name, $0.message) } ?? member.1
+                default: member.1
+                }
+            return TerminalText.padded(label, to: 18) + TerminalText.plain(text) + "\n"
+        }.joined()
     }
 
     var json: JSON { .object(members.map { ($0, .string($1)) }) }

@@ -29,7 +29,7 @@ import Testing
         #expect(readFile("\(path)/hello") == Array("hello".utf8))
         #expect(await desk.run("asset", "check", "--exit-code", asset).status == 4)
         let list = await desk.run("asset", "list")
-        #expect(list.output == "STATE       VERSION  NAME\nup-to-date  2026.1   \(asset)\n", "\(list)")
+        #expect(list.output == "NAME                  STATE       VERSION\n\(asset)  up-to-date  2026.1\n", "\(list)")
         #expect(JSON(await desk.run("asset", "show", "--json", asset).output)?["installed-version"]?.string == "2026.1")
         #expect((await desk.run("asset", "show", asset)).output.contains("stage             ready\n"))
         #expect(await desk.run("asset", "rollback", asset).status == 3)
