@@ -26,8 +26,12 @@ struct FetchCommand: ParsableCommand {
     @OptionGroup(title: "Request") var request: RequestArguments
     @OptionGroup var output: OutputArguments
     @Flag(name: .shortAndLong, help: "Print errors only.") var quiet = false
+    @OptionGroup var refusedExec: RefusedExecArguments
 
     func validate() throws {
+        if refusedExec.isGiven {
+            throw ValidationError(catalog.text("todoku fetch runs no command; write instead: COMMAND \"$(todoku fetch URL)\"."))
+        }
         try request.check(urls: [url])
         if let option = request.optionsOfDownload.first {
             throw ValidationError(

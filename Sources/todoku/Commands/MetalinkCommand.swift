@@ -31,6 +31,7 @@ struct MetalinkCommand: ParsableCommand {
     @OptionGroup(title: "Request") var request: RequestArguments
     @OptionGroup var output: OutputArguments
     @Flag(name: .shortAndLong, help: "Print errors only.") var quiet = false
+    @OptionGroup var refusedExec: RefusedExecArguments
 
     private var isURL: Bool {
         let name = file.lowercased()
@@ -38,6 +39,7 @@ struct MetalinkCommand: ParsableCommand {
     }
 
     func validate() throws {
+        try refusedExec.refuse(for: "todoku metalink")
         try request.checkForList()
         if file == "-", request.login.passwordFile == "-" || request.loadCookies == "-" {
             throw ValidationError(

@@ -160,6 +160,9 @@ private let noting = """
         (["get", "--exec", "echo done;", "http://h/"], "ends with “;”"), (["watch", "--exec", "sleep 1 & \n", "7"], "ends with “&”"),
         (["add", "--exec", "true", "http://h/"], "todoku add does not wait for the end"),
         (["add", "--exec-failed", "true", "http://h/"], "todoku add does not wait for the end"),
+        (["batch", "--wait", "--exec", "true", "list"], "todoku watch --exec COMMAND \"$(todoku batch FILE)\""),
+        (["metalink", "--exec-failed", "true", "x.meta4"], "todoku watch --exec COMMAND \"$(todoku metalink FILE)\""),
+        (["fetch", "--exec", "true", "http://h/"], "COMMAND \"$(todoku fetch URL)\""),
         (["wait", "--exec", "true", "--tag", "t"], "--exec needs named downloads"),
     ])
     func `is refused where it could do nothing, or would run the file`(arguments: [String], reason: String) async {
