@@ -41,7 +41,7 @@ struct PackArguments: ParsableArguments {
 extension CommandFailure {
     /// Packing is done here, without the service.
     static func packing<R>(_ body: () throws(PackingError) -> R) throws(CommandFailure) -> R {
-        do throws(PackingError) { return try body() } catch { throw CommandFailure(.refused, error.message) }
+        do throws(PackingError) { return try body() } catch { throw CommandFailure(.refused, catalog.sentence(error.message)) }
     }
 }
 
@@ -95,7 +95,7 @@ struct AssetPack: ParsableCommand {
     func run() throws {
         let instant = try instant()
         let packed = Program.require(json: json.json) { () throws(CommandFailure) in try pack(instant) }
-        for warning in packed.warnings { Output.complain(catalog.text("warning: %1$s", warning)) }
+        for warning in packed.warnings { Output.complain(catalog.text("warning: %1$s", catalog.sentence(warning))) }
         guard !quiet else { return }
         let paths = [packed.archive, packed.signature, packed.manifest].compactMap(\.self)
         Output.write(json.json ? packed.json.text + "\n" : paths.map { "\($0)\n" }.joined())
