@@ -109,6 +109,20 @@ private func commands(
     }
 }
 
+@Suite struct `The manual page` {
+    @Test(arguments: ["", "ja/man1/"])
+    func `has each short option beside the long one`(folder: String) throws {
+        let bytes = try #require(readFile("\(repository)/data/man/\(folder)todoku.1"))
+        let page = String(decoding: bytes, as: UTF8.self).replacing("\\", with: "")
+        for (names, type) in commands() {
+            let words = TodokuCommand.helpMessage(for: type, columns: 1000).split { !$0.isLetter && $0 != "-" }.map(String.init)
+            for (short, long) in zip(words, words.dropFirst()) where short.count == 2 && short.hasPrefix("-") && long.hasPrefix("--") {
+                #expect(page.contains("\(short) \", \" \(long)") || long == "--help", "\(names): \(short), \(long)")
+            }
+        }
+    }
+}
+
 @Suite struct `A wrong command line in Japanese` {
     @Test(arguments: [
         (["get"], "引数「<url> ...」がありません\n説明：<url>  ダウンロードする URL。http または https。\n使い方：todoku get "),
