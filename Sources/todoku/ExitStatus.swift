@@ -27,6 +27,7 @@ struct CommandFailure: Error, Equatable, CustomStringConvertible {
     enum Subject: Equatable {
         case download(DownloadReference)
         case batch(BatchReference)
+        case asset(AssetReference)
         /// One of the command's URLs, counted from 1. nil: it is no URL.
         case url(DownloadURL?, number: Int)
     }
@@ -51,9 +52,17 @@ struct CommandFailure: Error, Equatable, CustomStringConvertible {
                 catalog.text("there is no download %1$s; “todoku list --all” shows all downloads", "\(download)")
             case .batch(let batch) where error.cause == .unknownDownload:
                 catalog.text("there is no batch %1$s; “todoku list --all” shows all batches", "\(batch)")
-            default: catalog.explanation(error)
+            default: Self.missingAsset(error) ?? catalog.explanation(error)
             }
         self.init(.refused, message, name: error.name, about: subject)
+    }
+
+    /// nil: the error is not that an asset is missing.
+    private static func missingAsset(_ error: ClientError) -> String? {
+        let start = "There is no asset "
+        guard error.message.hasPrefix(start) else { return nil }
+        let name = String(error.message.dropFirst(start.count)).withoutStop
+        return catalog.text("there is no asset %1$s; “todoku asset list” shows all assets", name)
     }
 
     init(_ error: TargetError) { self.init(error.error, about: error.subject) }
@@ -100,6 +109,7 @@ extension CommandFailure.Subject {
         switch self {
         case .download(let download): [("download", .string(download.description))]
         case .batch(let batch): [("batch", .string(batch.description))]
+        case .asset(let asset): [("asset", .string(asset.description))]
         case .url(let url, let number): [("url", JSON(url?.redacted)), ("url-number", .unsigned(UInt64(clamping: number)))]
         }
     }

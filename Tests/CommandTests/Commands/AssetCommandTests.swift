@@ -47,10 +47,12 @@ import Testing
         let failed = await desk.run("asset", "update", "--json", asset)
         let last = JSON(String(failed.output.split(separator: "\n").last ?? ""))
         #expect(failed.status == 1 && last?["error"]?["name"]?.string == "org.todoku.Error.HttpStatus", "\(failed)")
+        #expect(last?["asset"]?.string == asset)
         #expect(await desk.run("asset", "add", asset, "ftp://h/x").status == 3)
         for verb in ["show", "check", "update", "rollback", "cancel"] {
             let unknown = await desk.run("asset", verb, "org.example.App/none")
-            #expect(unknown.status == 3 && unknown.errors.contains("There is no asset org.example.App/none."), "\(verb): \(unknown.errors)")
+            let sentence = "todoku: there is no asset org.example.App/none; “todoku asset list” shows all assets\n"
+            #expect(unknown.status == 3 && unknown.errors == sentence, "\(verb): \(unknown)")
         }
         for wrong in [
             ["add", "maps", "http://h/m"], ["add", asset, "http://h/m", "--update", "hourly"],
