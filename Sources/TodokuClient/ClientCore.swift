@@ -180,6 +180,24 @@ internal import EventLoop
         }
     }
 
+    /// As `DownloaderClient.namesIfRunning`.
+    func namesIfRunning() async throws(ClientError) -> (downloads: [DownloadReference], batches: [BatchReference])? {
+        do throws(ClientError) {
+            var paths: [ObjectPath] = []
+            for (query, isNewestFirst) in [(DownloadQuery.remaining, false), (.ended, true)] {
+                var filter = query.filter
+                filter.isNewestFirst = isNewestFirst
+                paths += try await ask(Manager.list, filter.dictionary)
+            }
+            var batches = BatchFilter()
+            batches.isNewestFirst = true
+            return (paths.map { DownloadReference($0) }, try await ask(Manager.listBatches, batches.dictionary).map { BatchReference($0) })
+        } catch {
+            guard error.cause == .serviceUnavailable else { throw error }
+            return nil
+        }
+    }
+
     func status() async throws(ClientError) -> ServiceStatus {
         ServiceStatus(try await call(Standard.getAll, Manager.interface, at: BusName.managerPath, repeatable: true))
     }

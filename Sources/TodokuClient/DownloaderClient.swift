@@ -246,6 +246,14 @@ public final class DownloaderClient: Sendable {
         try await core.overview(current: min(current, Limits.listed), recent: min(recent, Limits.listed))
     }
 
+    /// What a person may name at a command line: the unended downloads in queue order, the downloads that ended last, and the newest
+    /// batches; at most 1,000 of each.
+    ///
+    /// - Returns: nil if the service does not run (it is not started), or does not answer.
+    package func namesIfRunning() async throws(ClientError) -> (downloads: [DownloadReference], batches: [BatchReference])? {
+        try await core.namesIfRunning()
+    }
+
     /// Calls `receive` on the client's thread when the service starts, ends, or has other news about itself. Never starts the service.
     /// Received bytes are no news: to show them, call `overview` as often as needed.
     public func watchService(_ receive: @escaping @Sendable (ServiceNews) -> Void) async -> Watch {

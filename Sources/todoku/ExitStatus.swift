@@ -23,60 +23,69 @@ enum ExitStatus: Int32 {
 
 /// Why the command fails: one sentence and an exit status.
 struct CommandFailure: Error, Equatable, CustomStringConvertible {
+    /// What an error is about, for JSON.
+    enum Subject: Equatable {
+        case download(DownloadReference)
+        case batch(BatchReference)
+        case asset(AssetReference)
+        /// One of the command's URLs, counted from 1. nil: it is no URL.
+        case url(DownloadURL?, number: Int)
+    }
+
     let status: ExitStatus
     let message: String
     /// The error's name on the bus, for JSON; empty: none.
     let name: String
+    var subject: Subject?
 
     /// For ArgumentParser, if `validate` throws it.
     var description: String { message }
 
-    init(_ status: ExitStatus, _ message: String, name: String = "") { (self.status, self.message, self.name) = (status, message, name) }
-
-    init(_ error: ClientError) {
-        (status, message, name) = (.refused, CommandWords.replacingKeys(in: catalog.explanation(error)), error.name)
+    init(_ status: ExitStatus, _ message: String, name: String = "", about subject: Subject? = nil) {
+        (self.status, self.message, self.name, self.subject) = (status, message, name, subject)
     }
 
-    /// `error` about one download.
-    init(_ error: ClientError, about download: DownloadReference) {
-        status = .refused
-        name = error.name
-        message =
-            error.cause == .unknownDownload
-            ? catalog.text("there is no download %1$s", "\(download)") : CommandWords.replacingKeys(in: catalog.explanation(error))
+    init(_ error: ClientError, about subject: Subject? = nil) {
+        let message =
+            switch subject {
+            case .download(let download) where error.cause == .unknownDownload:
+                catalog.text("there is no download %1$s; “todoku list --all” shows all downloads", "\(download)")
+            case .batch(let batch) where error.cause == .unknownDownload:
+                catalog.text("there is no batch %1$s; “todoku list --all” shows all batches", "\(batch)")
+            default: Self.missingAsset(error) ?? catalog.explanation(error)
+            }
+        self.init(.refused, message, name: error.name, about: subject)
     }
 
-    /// `error` about a download or batch.
-    init(_ error: ClientError, about target: Target) {
-        if let download = target.download {
-            self.init(error, about: download)
-        } else if let batch = target.batch {
-            self.init(error, about: batch)
-        } else {
-            self.init(error)
-        }
+    /// nil: the error is not that an asset is missing.
+    private static func missingAsset(_ error: ClientError) -> String? {
+        let start = "There is no asset "
+        guard error.message.hasPrefix(start) else { return nil }
+        let name = String(error.message.dropFirst(start.count)).withoutStop
+        return catalog.text("there is no asset %1$s; “todoku asset list” shows all assets", name)
     }
 
-    /// `error` about one batch.
-    init(_ error: ClientError, about batch: BatchReference) {
-        if error.cause == .unknownDownload {
-            self.init(.refused, catalog.text("there is no batch %1$s", "\(batch)"), name: error.name)
-        } else {
-            self.init(error)
-        }
-    }
+    init(_ error: TargetError) { self.init(error.error, about: error.subject) }
 
     /// `error` about one of several URLs. The message repeats no part of the URL that may hold secrets.
-    init(_ error: ClientError, about url: String, number: Int, of count: Int) {
-        self.init(error)
-        if error.errorName == .invalidUrl || error.errorName == .unsupportedScheme, let suggestion = Self.suggestion(for: url) {
-            self = CommandFailure(status, catalog.text("%1$s Did you mean %2$s?", message, suggestion), name: name)
+    init(_ error: ClientError, about text: String, number: Int, of count: Int) {
+        let url = try? DownloadURL(text)
+        var message = CommandFailure(error).message
+        if error.errorName == .invalidUrl || error.errorName == .unsupportedScheme, let suggestion = Self.suggestion(for: text) {
+            message = catalog.text("%1$s Did you mean %2$s?", message, suggestion)
         }
-        if CommandWords.tellsMissingFolder(error.message) {
-            self = CommandFailure(status, catalog.text("%1$s --parents makes it.", message), name: name)
-        }
-        if count > 1 { self.prefix((try? DownloadURL(url))?.redacted ?? catalog.text("URL %1$s", String(number))) }
+        if CommandWords.tellsMissingFolder(error.message) { message = Self.namingParents(message) }
+        if count > 1 { message = "\(url?.redacted ?? catalog.text("URL %1$s", String(number))): \(message)" }
+        self.init(.refused, message, name: error.name, about: .url(url, number: number))
     }
+
+    /// The failure, for a command with --parents, which makes a missing folder.
+    func namingParents(_ error: ClientError) -> CommandFailure {
+        guard CommandWords.tellsMissingFolder(error.message) else { return self }
+        return CommandFailure(status, Self.namingParents(message), name: name, about: subject)
+    }
+
+    private static func namingParents(_ message: String) -> String { catalog.text("%1$s --parents makes it.", message) }
 
     /// `url` with the scheme that it lacks; nil: it has one, or would not be a URL with it. “mailto:a@b.c” would have a user name.
     private static func suggestion(for url: String) -> String? {
@@ -86,10 +95,39 @@ struct CommandFailure: Error, Equatable, CustomStringConvertible {
         return url.redacted
     }
 
-    private mutating func prefix(_ text: String) { self = CommandFailure(status, "\(text): \(message)", name: name) }
-
     var json: JSON {
-        .object([("error", .object([("name", name.isEmpty ? .null : .string(name)), ("message", .string(message))]))])
+        let error = JSON.object([("name", name.isEmpty ? .null : .string(name)), ("message", .string(message))])
+        var members = [("error", error)]
+        members.append(contentsOf: subject?.json ?? [])
+        return .object(members)
+    }
+}
+
+extension CommandFailure.Subject {
+    /// The members beside `error`, as other objects have them.
+    fileprivate var json: [(String, JSON)] {
+        switch self {
+        case .download(let download): [("download", .string(download.description))]
+        case .batch(let batch): [("batch", .string(batch.description))]
+        case .asset(let asset): [("asset", .string(asset.description))]
+        case .url(let url, let number): [("url", JSON(url?.redacted)), ("url-number", .unsigned(UInt64(clamping: number)))]
+        }
+    }
+}
+
+/// An error about a target, with what the target turned out to be.
+struct TargetError: Error {
+    let error: ClientError
+    let subject: CommandFailure.Subject
+
+    init(_ error: ClientError, about download: DownloadReference) {
+        self.error = error.errorName == .invalidState ? error.naming(download) : error
+        subject = .download(download)
+    }
+
+    init(_ error: ClientError, about batch: BatchReference) {
+        self.error = error.errorName == .invalidState ? error.naming(batch) : error
+        subject = .batch(batch)
     }
 }
 

@@ -21,14 +21,25 @@ internal import Glibc
                 Output.write(String(text) + "\n")
                 exit(ExitStatus.success.rawValue)
             }
+            let sentence = UnknownCommand.sentence(for: Array(CommandLine.arguments.dropFirst()))
             // After “--”, the arguments may belong to another command (`todoku rehearse`).
             if CommandLine.arguments.prefix(while: { $0 != "--" }).contains("--json") {
-                Program.report(CommandFailure(.usage, TodokuCommand.message(for: error)), json: true)
+                Program.report(CommandFailure(.usage, sentence ?? TodokuCommand.message(for: error)), json: true)
+            } else if let translation {
+                Output.writeError(translation.complaint(for: error, saying: sentence) + "\n")
             } else {
-                let text = translation?.complaint(for: error) ?? TodokuCommand.fullMessage(for: error)
-                Output.writeError(text.hasPrefix("Error: ") ? "todoku: " + text.dropFirst(7) + "\n" : text + "\n")
+                Output.writeError(complaint(for: error, saying: sentence) + "\n")
             }
             exit(ExitStatus.usage.rawValue)
         }
+    }
+
+    /// What is wrong with the command line, and its usage.
+    ///
+    /// - Parameter sentence: what is wrong, in place of ArgumentParser's message; nil: that is good enough.
+    private static func complaint(for error: any Error, saying sentence: String?) -> String {
+        let (text, message) = (TodokuCommand.fullMessage(for: error), TodokuCommand.message(for: error))
+        guard text.hasPrefix("Error: \(message)") else { return text }
+        return "todoku: \(sentence ?? message)\(text.dropFirst("Error: \(message)".count))"
     }
 }

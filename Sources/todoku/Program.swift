@@ -57,14 +57,18 @@ enum Program {
     }
 
     /// Calls `body` for each download in `targets`, and `whole` for each batch. A failure is reported, and the next one is tried.
+    ///
+    /// - Parameter hasParents: whether the command has the option --parents.
     static func each(
-        _ targets: [Target], json: Bool, _ body: @BusActor (DownloadReference) async throws(ClientError) -> Void,
+        _ targets: [Target], json: Bool, hasParents: Bool = false,
+        _ body: @BusActor (DownloadReference) async throws(ClientError) -> Void,
         batch whole: @BusActor (BatchReference) async throws(ClientError) -> Void
     ) async -> ExitStatus {
         var status = ExitStatus.success
         for target in targets {
-            do throws(ClientError) { try await target.reach(body, batch: whole) } catch {
-                status = status.and(report(CommandFailure(error, about: target), json: json))
+            do throws(TargetError) { try await target.reach(body, batch: whole) } catch {
+                let failure = CommandFailure(error)
+                status = status.and(report(hasParents ? failure.namingParents(error.error) : failure, json: json))
             }
         }
         return status
@@ -73,11 +77,17 @@ enum Program {
 
 extension DownloaderClient {
     /// The batch's members that have not ended, in queue order.
+    ///
+    /// - Throws: `invalidState` if all have ended, as the service does about a single download.
     func remaining(of batch: BatchReference) async throws(ClientError) -> [DownloadDescription] {
         _ = try await describe(batch)  // about a missing batch, the list's error names the key of the filter
         var query = DownloadQuery.remaining
         query.batch = batch
-        return try await describe(query)
+        let members = try await describe(query)
+        guard !members.isEmpty else {
+            throw ClientError(.refused, name: ErrorName.invalidState.busName, message: "A batch that has ended cannot be changed.")
+        }
+        return members
     }
 }
 
@@ -89,20 +99,21 @@ extension DownloaderClient {
 }
 
 extension Target {
-    /// Calls `body` for the download, or `whole` for the batch. A number is tried as a download's first.
+    /// Calls `body` for the download, or `whole` for the batch. A number is tried as a download's first. The error about a number that is
+    /// neither is about a download.
     @BusActor func reach<R>(
         _ body: @BusActor (DownloadReference) async throws(ClientError) -> R,
         batch whole: @BusActor (BatchReference) async throws(ClientError) -> R
-    ) async throws(ClientError) -> R {
+    ) async throws(TargetError) -> R {
         if let download {
             do throws(ClientError) { return try await body(download) } catch {
-                if error.errorName == .invalidState { throw error.naming(download) }
-                guard error.cause == .unknownDownload, batch != nil else { throw error }
+                guard error.cause == .unknownDownload, batch != nil else { throw TargetError(error, about: download) }
             }
         }
         guard let batch else { preconditionFailure("a target names something") }
         do throws(ClientError) { return try await whole(batch) } catch {
-            throw error.errorName == .invalidState ? error.naming(batch) : error
+            if let download, error.cause == .unknownDownload { throw TargetError(error, about: download) }
+            throw TargetError(error, about: batch)
         }
     }
 }

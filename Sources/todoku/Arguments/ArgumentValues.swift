@@ -20,10 +20,8 @@ extension BatchReference: ExpressibleByArgument {
 
 /// The object of a command: a download or a batch. Both are numbered in one sequence, so a number may be either's.
 struct Target: ExpressibleByArgument {
-    /// What `todoku list` names: numbers of downloads and batches, and APP/TOKEN. No other text passes: bash expands the words of a
-    /// completion, and an app chooses its name.
-    static let defaultCompletionKind = CompletionKind.shellCommand(
-        #"todoku list --all 2>/dev/null | sed -n -e 's|^ *\([0-9][0-9]*\) .*|\1|p' -e 's|^ *\([A-Za-z0-9._-]*/[A-Za-z0-9_]*\) .*|\1|p'"#)
+    /// Numbers of downloads and batches, and APP/TOKEN.
+    static let defaultCompletionKind = CompletionKind.shellCommand("todoku complete 2>/dev/null")
 
     /// nil for the object path of a batch.
     let download: DownloadReference?

@@ -46,8 +46,6 @@ struct AssetRequestArguments: ParsableArguments {
 extension RequestArguments {
     /// Refuses what is no proxy, without its credentials in the message.
     static func check(proxy: String) throws {
-        do throws(Refusal) { _ = try ProxyAddress(proxy) } catch {
-            throw ValidationError(catalog.explanation(name: error.name.busName, CommandWords.replacingKeys(in: error.message)))
-        }
+        do throws(Refusal) { _ = try ProxyAddress(proxy) } catch { throw ValidationError(catalog.explanation(error)) }
     }
 }

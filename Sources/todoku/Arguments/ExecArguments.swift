@@ -29,6 +29,23 @@ struct ExecArguments: ParsableArguments {
     var isGiven: Bool { exec != nil || execFailed != nil }
 }
 
+/// `--exec` and `--exec-failed` of a command that runs none. They are read only so that the error can name the command that does.
+struct RefusedExecArguments: ParsableArguments {
+    @Option(help: .hidden) var exec: String?
+    @Option(help: .hidden) var execFailed: String?
+
+    var isGiven: Bool { exec != nil || execFailed != nil }
+
+    /// For `validate` of a command that queues a batch.
+    ///
+    /// - Parameter command: such as “todoku batch”.
+    func refuse(for command: String) throws {
+        guard isGiven else { return }
+        throw ValidationError(
+            catalog.text("%1$s runs no command; use todoku watch --exec COMMAND \"$(%1$s FILE)\".", command))
+    }
+}
+
 /// A command line of the user for sh(1).
 struct UserCommand: Equatable, Sendable {
     /// Without line ends and blanks at its end: the path belongs to the last line.

@@ -14,7 +14,7 @@ struct RequestArguments: ParsableArguments {
     @Option(name: .shortAndLong, help: .option(\.directory), completion: .directory)
     var directory: String?
 
-    @Flag(name: [.customShort("p"), .long], help: "Make the folder of --output or --directory, if it is missing.")
+    @Flag(name: [.customShort("p"), .long], help: "Make the folder of --output, --directory or --extract, if it is missing.")
     var parents = false
 
     @Option(help: .option(\.fileName, "name"))
@@ -207,8 +207,8 @@ struct RequestArguments: ParsableArguments {
             throw ValidationError(
                 catalog.text("--extract with a path already gives the folder; leave --output and --directory out."))
         }
-        if parents, output == nil, directory == nil, !mayNameFolders {
-            throw ValidationError(catalog.text("%1$s needs %2$s or %3$s.", "--parents", "--output", "--directory"))
+        if parents, output == nil, directory == nil, extract?.isPath != true, !mayNameFolders {
+            throw ValidationError(catalog.text("%1$s needs %2$s or %3$s.", "--parents", "--output, --directory", "--extract=PATH"))
         }
         try Self.check(header)
         if ifExists == .ask { try checkQuestion(mayAsk) }
@@ -224,9 +224,7 @@ struct RequestArguments: ParsableArguments {
         }
         if token != nil, app == nil { throw ValidationError(catalog.text("%1$s needs %2$s.", "--token", "--app")) }
         if let checksum {
-            do throws(Refusal) { _ = try Checksum(checksum) } catch {
-                throw ValidationError(catalog.explanation(name: error.name.busName, error.message))
-            }
+            do throws(Refusal) { _ = try Checksum(checksum) } catch { throw ValidationError(catalog.explanation(error)) }
         }
         if let proxy { try Self.check(proxy: proxy) }
         if output == "-" {
@@ -279,9 +277,11 @@ struct RequestArguments: ParsableArguments {
         let path = try output.flatMap { text throws(CommandFailure) in try LocalPath.split(text) }
         let folder = try directory.map { text throws(CommandFailure) in try LocalPath.absolute(text) }
         request.set(\.directory, to: path?.folder ?? folder)
-        if parents, let folder = path?.folder ?? folder { try LocalPath.makeFolder(folder) }
         request.set(\.fileName, to: path?.name ?? filename)
-        request.set(\.extract, to: try extract?.folder())
+        let extraction = try extract?.folder()
+        request.set(\.extract, to: extraction)
+        let above = extract?.isPath == true ? extraction?.name.map { LocalPath.folder(of: $0) } : nil
+        if parents, let folder = path?.folder ?? folder ?? above { try LocalPath.makeFolder(folder) }
         let (username, password) = try login.read()
         request.set(\.username, to: username)
         request.set(\.password, to: password)
@@ -372,9 +372,7 @@ struct RequestArguments: ParsableArguments {
     }
 
     @Sendable static func parsePieceHashes(_ text: String) throws -> PieceHashes {
-        do throws(Refusal) { return try PieceHashes(text) } catch {
-            throw ValidationError(catalog.explanation(name: error.name.busName, error.message))
-        }
+        do throws(Refusal) { return try PieceHashes(text) } catch { throw ValidationError(catalog.explanation(error)) }
     }
 
     @Sendable static func parseDesktopID(_ text: String) throws -> DesktopID {

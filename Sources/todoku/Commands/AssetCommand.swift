@@ -39,11 +39,14 @@ struct AssetAdd: ParsableCommand {
     @Option(help: "When to check without a call: manual, login or daily.") var update = AssetUpdatePolicy.manual
     @Option(
         help: ArgumentHelp("The Ed25519 key that signs the manifest: 64 hexadecimal digits.", valueName: "key")) var publicKey: String?
-    @Option(name: .shortAndLong, help: ArgumentHelp("An existing folder of the asset's own.", valueName: "folder")) var directory: String?
+    @Option(name: .shortAndLong, help: ArgumentHelp("A folder of the asset's own.", valueName: "folder"), completion: .directory)
+    var directory: String?
+    @Flag(name: [.customShort("p"), .long], help: "Make the folder, if it is missing.") var parents = false
     @OptionGroup var requests: AssetRequestArguments
     @OptionGroup var output: OutputArguments
 
     func validate() throws {
+        if parents, directory == nil { throw ValidationError(catalog.text("%1$s needs %2$s.", "--parents", "--directory")) }
         _ = try key()
         _ = try bytes()
     }
@@ -66,11 +69,18 @@ struct AssetAdd: ParsableCommand {
 
     func run() throws {
         let (key, bytes) = (try key(), try bytes())
-        let asked = Program.require(json: output.json) { () throws(CommandFailure) in try requests.request(for: url) }
+        let request = Program.require(json: output.json) { () throws(CommandFailure) in
+            var request = try requests.request(for: url)
+            let folder = try directory.map { path throws(CommandFailure) in try LocalPath.absolute(path) }
+            if parents, let folder { try LocalPath.makeFolder(folder) }
+            request.set(\.directory, to: folder)
+            return request
+        }
         Program.run(json: output.json) { client in
-            var request = asked
-            request.set(\.directory, to: try directory.map(LocalPath.absolute))
-            let asset = try await client.registerAsset(key, manifest: url, update: update, publicKey: bytes, request)
+            let asset: AssetReference
+            do throws(ClientError) {
+                asset = try await client.registerAsset(key, manifest: url, update: update, publicKey: bytes, request)
+            } catch { throw CommandFailure(error).namingParents(error) }
             let description = try await client.describe(asset)
             Output.write(output.json ? description.json.text + "\n" : description.path + "\n")
             return .success
@@ -181,12 +191,7 @@ struct AssetList: ParsableCommand {
                 if Terminal.errorsAreSeen { Output.writeError(catalog.text("No asset is registered.") + "\n") }
                 return .success
             }
-            var table = Table([
-                Table.Column(heading: catalog.text("STATE")), Table.Column(heading: catalog.text("VERSION")),
-                Table.Column(heading: catalog.text("NAME")),
-            ])
-            for asset in descriptions { table.add([asset.status, asset.installedVersion, "\(asset.app)/\(asset.name)"]) }
-            Output.write(table.text(width: Terminal.current?.columns))
+            Output.write(Table.of(descriptions).text(width: Terminal.current?.columns))
             return .success
         }
     }
@@ -208,10 +213,7 @@ struct AssetShow: ParsableCommand {
             if description.stage == .downloading, let download = description.download, let now = try? await client.describe(download) {
                 description.progress = AssetDescription.Progress(done: now.received, total: now.total)
             }
-            for (name, value) in description.members where !value.isEmpty {
-                let text = name == "status" ? catalog.status(description) : value
-                Output.write(TerminalText.padded(name, to: 18) + TerminalText.plain(text) + "\n")
-            }
+            Output.write(description.text())
             return .success
         }
     }
@@ -242,6 +244,25 @@ extension AssetDescription {
             ("download", download?.path ?? ""),
             ("error", error?.message ?? ""),
         ]
+    }
+
+    /// A line for each known fact.
+    func text(_ catalog: Catalog = todoku.catalog) -> String {
+        let labels = [
+            catalog.text("app"), catalog.text("name"), catalog.text("manifest-url"), catalog.text("installed-version"),
+            catalog.text("latest-version"), catalog.text("stage"), catalog.text("status"), catalog.text("path"), catalog.text("download"),
+            catalog.text("error"),
+        ]
+        return zip(labels, members).filter { !$1.1.isEmpty }.map { label, member in
+            let text =
+                switch member.0 {
+                case "stage": catalog.spoken == .english ? stage.name : catalog.stage(stage)
+                case "status": catalog.status(self)
+                case "error": error.map { catalog.explanation(name: $0.name, $0.message) } ?? member.1
+                default: member.1
+                }
+            return TerminalText.padded(label, to: 18) + TerminalText.plain(text) + "\n"
+        }.joined()
     }
 
     var json: JSON { .object(members.map { ($0, .string($1)) }) }

@@ -41,7 +41,7 @@ struct PackArguments: ParsableArguments {
 extension CommandFailure {
     /// Packing is done here, without the service.
     static func packing<R>(_ body: () throws(PackingError) -> R) throws(CommandFailure) -> R {
-        do throws(PackingError) { return try body() } catch { throw CommandFailure(.refused, error.message) }
+        do throws(PackingError) { return try body() } catch { throw CommandFailure(.refused, catalog.sentence(error.message)) }
     }
 }
 
@@ -62,7 +62,10 @@ struct AssetPack: ParsableCommand {
 
     @Argument(help: ArgumentHelp("The folder with the data.", valueName: "folder")) var folder: String
     @Option(help: "The version; without it, 16 digits of the archive's digest.") var version: String?
-    @Option(name: .shortAndLong, help: ArgumentHelp("Where to write the files: an existing folder.", valueName: "folder")) var output = "."
+    @Option(
+        name: .shortAndLong, help: ArgumentHelp("The folder of the files.", valueName: "folder"), completion: .directory)
+    var output = "."
+    @Flag(name: [.customShort("p"), .long], help: "Make the folder, if it is missing.") var parents = false
     @Option(help: "The name of the files; without it, that of the folder.") var name: String?
     @Option(help: "Where the archive will be, without its name; without it, beside the manifest.") var url: String?
     @Option(help: ArgumentHelp("Another place with the archive; may be given several times.", valueName: "url")) var mirror: [String] = []
@@ -92,7 +95,7 @@ struct AssetPack: ParsableCommand {
     func run() throws {
         let instant = try instant()
         let packed = Program.require(json: json.json) { () throws(CommandFailure) in try pack(instant) }
-        for warning in packed.warnings { Output.complain(catalog.text("warning: %1$s", warning)) }
+        for warning in packed.warnings { Output.complain(catalog.text("warning: %1$s", catalog.sentence(warning))) }
         guard !quiet else { return }
         let paths = [packed.archive, packed.signature, packed.manifest].compactMap(\.self)
         Output.write(json.json ? packed.json.text + "\n" : paths.map { "\($0)\n" }.joined())
@@ -100,8 +103,13 @@ struct AssetPack: ParsableCommand {
 
     private func pack(_ instant: WallTime?) throws(CommandFailure) -> PackedAsset {
         let source = try LocalPath.absolute(folder)
+        let folder = try LocalPath.absolute(output)
+        if parents { try LocalPath.makeFolder(folder) }
+        guard LocalPath.exists(folder) else {
+            throw CommandFailure(.refused, catalog.text("The folder %1$s does not exist. --parents makes it.", folder))
+        }
         var request = PackRequest(
-            folder: source, output: try LocalPath.absolute(output), name: name ?? source.split(separator: "/").last.map(String.init) ?? "")
+            folder: source, output: folder, name: name ?? source.split(separator: "/").last.map(String.init) ?? "")
         (request.version, request.timestamp, request.forces) = (version, instant, force)
         (request.baseURL, request.mirrors) = (url.map(Self.base), mirror.map(Self.base))
         try packing.apply(to: &request)

@@ -39,7 +39,7 @@ struct AssetServe: ParsableCommand {
             let rehearsal = UpdateRehearsal(self, source, key)
             do throws(PackingError) { try await rehearsal.begin() } catch {
                 rehearsal.end()
-                Program.finish(Program.report(CommandFailure(.refused, error.message), json: false))
+                Program.finish(Program.report(CommandFailure(.refused, catalog.sentence(error.message)), json: false))
             }
         }
     }
@@ -107,7 +107,7 @@ struct AssetServe: ParsableCommand {
         let signed = key.map { " --public-key \($0.publicText)" } ?? ""
         Output.write(
             """
-            Serving \(TerminalText.plain(source)) at \(url)
+            \(catalog.text("Serving %1$s at %2$s", TerminalText.plain(source), url))
               todoku asset add\(signed) \(shown) \(url)
               todoku asset update \(shown)
 
@@ -136,7 +136,8 @@ struct AssetServe: ParsableCommand {
         archives = Array((archives.filter { $0 != asset.archive } + [asset.archive]).suffix(2))
         let kept = archives
         _ = await onDisk { PackedFolder.clean(temporary, keeping: kept) }
-        Output.write("packed \(asset.version): \(plainCatalog.size(asset.unpackedSize)) in \(plainCatalog.size(asset.size))\n")
+        let (files, archive) = (catalog.size(asset.unpackedSize), catalog.size(asset.size))
+        Output.write(catalog.text("packed %1$s: %2$s in %3$s", asset.version, files, archive) + "\n")
     }
 
     private func look(after delay: Duration) {
@@ -158,7 +159,7 @@ struct AssetServe: ParsableCommand {
             try await pack(state)
         } catch {
             // The same failure is told once.
-            if failure != error.message { Output.complain(error.message) }
+            if failure != error.message { Output.complain(catalog.sentence(error.message)) }
             failure = error.message
         }
         look(after: max(Self.interval, (.now - begun) * 20))

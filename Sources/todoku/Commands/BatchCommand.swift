@@ -36,8 +36,10 @@ struct BatchCommand: ParsableCommand {
     @OptionGroup(title: "Request") var request: RequestArguments
     @OptionGroup var output: OutputArguments
     @Flag(name: .shortAndLong, help: "Print errors only.") var quiet = false
+    @OptionGroup var refusedExec: RefusedExecArguments
 
     func validate() throws {
+        try refusedExec.refuse(for: "todoku batch")
         try request.checkForList(mayNameFolders: true)
         if file == "-", request.login.passwordFile == "-" || request.loadCookies == "-" {
             throw ValidationError(

@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import DownloadModel
 internal import EventLoop
 internal import Upkeep
 
@@ -32,21 +33,26 @@ struct DoctorCommand: ParsableCommand {
         }
     }
 
-    /// The columns before the text.
-    private static let indent = 26
+    /// The columns before the text; on a narrow terminal, those of a text that has lines of its own.
+    private static let (indent, narrowIndent) = (26, 4)
+    /// The width below which a terminal is narrow.
+    private static let narrow = 60
 
     /// A line, wrapped to `width` columns, and the advice below it. nil: not wrapped.
     static func text(_ finding: Finding, width: Int?, hasColour: Bool = Terminal.hasColour, isUTF8: Bool = Terminal.isUTF8) -> String {
-        let blanks = String(repeating: " ", count: indent)
+        let isNarrow = width.map { $0 < narrow } ?? false
+        let blanks = String(repeating: " ", count: isNarrow ? narrowIndent : indent)
         func block(_ text: String, first: String) -> String {
             let text = TerminalText.plain(text)
-            let lines = width.map { TerminalText.wrapped(text, to: max(20, $0 - indent)) } ?? [text]
+            // A path that is cut leads nowhere.
+            let lines = width.map { TerminalText.wrapped(text, to: max(8, $0 -| blanks.count), cutsWords: false) } ?? [text]
             return lines.enumerated().map { ($0 == 0 ? first : blanks) + $1 + "\n" }.joined()
         }
         let verdict = TerminalText.padded(finding.verdict.rawValue, to: 9)
         let painted = hasColour ? Colour(finding.verdict)?.paint(verdict) ?? verdict : verdict
-        let subject = TerminalText.padded(finding.subject.rawValue, to: indent - 9)
-        let line = block(finding.text, first: "\(painted)\(subject)")
+        let subject = TerminalText.padded(finding.subject.rawValue, to: isNarrow ? 0 : indent - 9)
+        let start = "\(painted)\(subject)"
+        let line = isNarrow ? "\(start)\n\(block(finding.text, first: blanks))" : block(finding.text, first: start)
         let arrow = isUTF8 ? "→ " : "> "
         guard let advice = finding.advice else { return line }
         return line + block("\(arrow)\(advice)", first: blanks)

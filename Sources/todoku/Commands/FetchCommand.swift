@@ -26,8 +26,12 @@ struct FetchCommand: ParsableCommand {
     @OptionGroup(title: "Request") var request: RequestArguments
     @OptionGroup var output: OutputArguments
     @Flag(name: .shortAndLong, help: "Print errors only.") var quiet = false
+    @OptionGroup var refusedExec: RefusedExecArguments
 
     func validate() throws {
+        if refusedExec.isGiven {
+            throw ValidationError(catalog.text("todoku fetch runs no command; write instead: COMMAND \"$(todoku fetch URL)\"."))
+        }
         try request.check(urls: [url])
         if let option = request.optionsOfDownload.first {
             throw ValidationError(
@@ -49,8 +53,10 @@ struct FetchCommand: ParsableCommand {
                 }
                 return file.isNew || !exitCode ? .success : .unchanged
             } catch {
-                guard error.isEnd else { throw error }
-                return Program.report(CommandFailure(.ended, catalog.explanation(error), name: error.name), json: output.json)
+                let failure = CommandFailure(error, about: url, number: 1, of: 1)
+                guard error.isEnd else { throw error.cause == .refused ? failure : CommandFailure(error) }
+                return Program.report(
+                    CommandFailure(.ended, catalog.explanation(error), name: error.name, about: failure.subject), json: output.json)
             }
         }
     }

@@ -88,9 +88,7 @@ struct AddCommand: ParsableCommand {
               todoku wait "$(todoku add https://example.org/file.iso)"
             """)
 
-    /// Only so that the error can name the command that takes this option.
-    @Option(help: .hidden) var exec: String?
-    @Option(help: .hidden) var execFailed: String?
+    @OptionGroup var refusedExec: RefusedExecArguments
 
     @Argument(help: ArgumentHelp("URL to download; http or https.", valueName: "url"))
     var urls: [String]
@@ -100,7 +98,7 @@ struct AddCommand: ParsableCommand {
     @Flag(name: .shortAndLong, help: "Print errors only.") var quiet = false
 
     func validate() throws {
-        if exec != nil || execFailed != nil {
+        if refusedExec.isGiven {
             throw ValidationError(
                 catalog.text(
                     "todoku add does not wait for the end; use todoku get --exec COMMAND URL, or todoku wait --exec COMMAND DOWNLOAD."))

@@ -61,7 +61,7 @@ struct ListCommand: ParsableCommand {
     func run() throws {
         Program.run(json: output.json) { client in
             if let batch {
-                do throws(ClientError) { _ = try await client.describe(batch) } catch { throw CommandFailure(error, about: batch) }
+                do throws(ClientError) { _ = try await client.describe(batch) } catch { throw CommandFailure(error, about: .batch(batch)) }
             }
             let query = DownloadQuery(app: app, tag: tag, states: state.isEmpty ? nil : Set(state), batch: batch)
             var downloads = try await client.describe(query)

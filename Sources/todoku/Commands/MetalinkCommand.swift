@@ -31,6 +31,7 @@ struct MetalinkCommand: ParsableCommand {
     @OptionGroup(title: "Request") var request: RequestArguments
     @OptionGroup var output: OutputArguments
     @Flag(name: .shortAndLong, help: "Print errors only.") var quiet = false
+    @OptionGroup var refusedExec: RefusedExecArguments
 
     private var isURL: Bool {
         let name = file.lowercased()
@@ -38,6 +39,7 @@ struct MetalinkCommand: ParsableCommand {
     }
 
     func validate() throws {
+        try refusedExec.refuse(for: "todoku metalink")
         try request.checkForList()
         if file == "-", request.login.passwordFile == "-" || request.loadCookies == "-" {
             throw ValidationError(
@@ -141,7 +143,7 @@ struct DocumentFile {
     /// The service's refusal, with the name of the document.
     func failure(_ error: ClientError) -> CommandFailure {
         let prefix = "The Metalink document: "
-        guard error.cause == .refused, error.message.hasPrefix(prefix) else { return CommandFailure(error) }
+        guard error.cause == .refused, error.message.hasPrefix(prefix) else { return CommandFailure(error).namingParents(error) }
         let reason = catalog.explanation(name: error.name, String(error.message.dropFirst(prefix.count)))
         return CommandFailure(.refused, catalog.text("%1$s: %2$s", name, reason), name: error.name)
     }

@@ -31,7 +31,7 @@ struct OpenCommand: ParsableCommand {
                 if folder { try await client.openFolder(activationToken: token) } else { try await client.activate(activationToken: token) }
                 return .success
             }
-            do throws(ClientError) {
+            do throws(TargetError) {
                 try await target.reach { download throws(ClientError) in
                     _ = try await client.describe(download)  // `open` refuses an unknown download otherwise than other calls
                     try await client.open(download, inFolder: folder, activationToken: token)
@@ -43,7 +43,7 @@ struct OpenCommand: ParsableCommand {
                     }
                     try await client.open(first, inFolder: true, activationToken: token)
                 }
-            } catch { throw CommandFailure(error, about: target) }
+            } catch { throw CommandFailure(error) }
             return .success
         }
     }

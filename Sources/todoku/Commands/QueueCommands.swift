@@ -45,12 +45,14 @@ struct HostCommand: ParsableCommand {
                 try await client.setHostRule(HostRule(connections: connections, requestInterval: interval), of: host)
                 if !reset { return .success }
             }
+            let (rules, slowed) = Self.concerning(host, try await client.status().hostRules, try await client.slowedHosts())
             if let host, reset {
                 try await client.resetHost(host)
+                if slowed.isEmpty {
+                    Output.complain(catalog.text("%1$s was not slowed down, so there is nothing to reset", host))
+                }
                 return .success
             }
-            let slowed = try await client.slowedHosts().filter { host == nil || DownloadURL.host(of: $0.key) == host?.lowercased() }
-            let rules = try await client.status().hostRules.filter { host == nil || $0.key == host?.lowercased() }
             if output.json {
                 let members = rules.sorted { $0.key < $1.key }.map { ($0.key, Self.json($0.value)) }
                 let others = slowed.sorted { $0.key < $1.key }.map { ($0.key, Self.json($0.value)) }
@@ -59,6 +61,10 @@ struct HostCommand: ParsableCommand {
                 if !rules.isEmpty { Output.write(Self.table(rules).text(width: Terminal.current?.columns)) }
                 if !rules.isEmpty, !slowed.isEmpty { Output.write("\n") }
                 if !slowed.isEmpty { Output.write(Self.table(slowed).text(width: Terminal.current?.columns)) }
+                if let host, let name = rules.keys.first, name != Self.name(of: host), Terminal.errorsAreSeen {
+                    Output.writeError(
+                        catalog.text("%1$s has no rule of its own; that of %2$s applies.", TerminalText.plain(host), name) + "\n")
+                }
             } else if Terminal.errorsAreSeen {
                 Output.writeError(
                     (host.map { catalog.text("%1$s has no rule of its own.", TerminalText.plain($0)) }
@@ -67,6 +73,24 @@ struct HostCommand: ParsableCommand {
             }
             return .success
         }
+    }
+
+    /// The rule that applies to `host`, by the host that has it, and the slowed origins that --reset would reset. nil: all.
+    static func concerning(
+        _ host: String?, _ rules: [String: HostRule], _ slowed: [String: SlowedHost]
+    ) -> (rules: [String: HostRule], slowed: [String: SlowedHost]) {
+        guard let host else { return (rules, slowed) }
+        var inEffect = HostRules()
+        for (host, rule) in rules { try? inEffect.set(host, rule) }
+        let name = inEffect.governing(Self.name(of: host)).name
+        let key = rules[name] == nil ? HostRules.others : name
+        return (rules.filter { $0.key == key }, slowed.filter { inEffect.governing(DownloadURL.host(of: $0.key)).name == name })
+    }
+
+    /// The host as the service knows it: in lower case, without the dot of the DNS root.
+    private static func name(of host: String) -> String {
+        let name = host.lowercased()
+        return name.hasSuffix(".") ? String(name.dropLast()) : name
     }
 
     /// - Throws: if `host` can be no host's name, so that no rule can be found or set.
@@ -83,14 +107,13 @@ struct HostCommand: ParsableCommand {
 
     static func table(_ rules: [String: HostRule]) -> Table {
         var table = Table([
-            .init(heading: catalog.text("INTERVAL"), isNumber: true), .init(heading: catalog.text("CONNECTIONS"), isNumber: true),
-            .init(heading: catalog.text("HOST")),
+            .init(heading: catalog.text("HOST"), isName: true, staysInRow: true), .init(heading: catalog.text("INTERVAL"), isNumber: true),
+            .init(heading: catalog.text("CONNECTIONS")),
         ])
         for (host, rule) in rules.sorted(by: { $0.key < $1.key }) {
             table.add([
-                rule.requestInterval.map { catalog.text("%1$s ms", catalog.count($0.wholeMilliseconds)) } ?? "-",
+                host, rule.requestInterval.map { catalog.text("%1$s ms", catalog.count($0.wholeMilliseconds)) } ?? "-",
                 rule.connections.map { $0 == 0 ? catalog.text("no limit") : catalog.count($0) } ?? "-",
-                host,
             ])
         }
         return table
@@ -99,13 +122,14 @@ struct HostCommand: ParsableCommand {
     /// A table of the origins that refused requests.
     static func table(_ slowed: [String: SlowedHost]) -> Table {
         var table = Table([
-            .init(heading: catalog.text("INTERVAL"), isNumber: true), .init(heading: catalog.text("STATUS"), isNumber: true),
-            .init(heading: catalog.text("SINCE")), .init(heading: catalog.text("PAUSED UNTIL")), .init(heading: catalog.text("REFUSES")),
+            .init(heading: catalog.text("REFUSES"), isName: true, staysInRow: true),
+            .init(heading: catalog.text("INTERVAL"), isNumber: true, leftOut: 1), .init(heading: catalog.text("SINCE"), leftOut: 2),
+            .init(heading: catalog.text("PAUSED UNTIL")), .init(heading: catalog.text("STATUS")),
         ])
         for (origin, host) in slowed.sorted(by: { $0.key < $1.key }) {
             table.add([
-                catalog.text("%1$s ms", catalog.count(host.interval.wholeMilliseconds)), String(host.status),
-                host.since.map { Clock.brief($0) } ?? "-", host.pausedUntil.map { Clock.brief($0) } ?? "-", origin,
+                origin, catalog.text("%1$s ms", catalog.count(host.interval.wholeMilliseconds)),
+                host.since.map { Clock.brief($0) } ?? "-", host.pausedUntil.map { Clock.brief($0) } ?? "-", String(host.status),
             ])
         }
         return table

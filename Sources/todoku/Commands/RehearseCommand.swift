@@ -58,7 +58,9 @@ struct RehearseCommand: ParsableCommand {
             )
         }
         Program.require(json: output.json) { () throws(CommandFailure) in
-            do throws(RehearsalError) { try RehearsalRun.prepare(for: scenario) } catch { throw CommandFailure(.refused, error.message) }
+            do throws(RehearsalError) { try RehearsalRun.prepare(for: scenario) } catch {
+                throw CommandFailure(.refused, catalog.sentence(error.message))
+            }
         }
         let (command, json, quiet, strict) = (self.command, output.json, self.quiet, self.strict)
         BusActor.runMain {
@@ -68,7 +70,9 @@ struct RehearseCommand: ParsableCommand {
     }
 
     private static func parsed(_ text: String) throws(CommandFailure) -> Scenario {
-        do throws(RehearsalError) { return try Scenario.parse(text) } catch { throw CommandFailure(.usage, error.message) }
+        do throws(RehearsalError) { return try Scenario.parse(text) } catch {
+            throw CommandFailure(.usage, catalog.sentence(error.message))
+        }
     }
 
     private func rehearsalOptions() throws(CommandFailure) -> RehearsalOptions {
@@ -137,10 +141,10 @@ struct RehearseCommand: ParsableCommand {
         let left = await run.end()
         switch course {
         case .refused(let error):
-            for complaint in left { Output.complain(complaint) }
+            for complaint in left { Output.complain(catalog.sentence(complaint)) }
             return refuse(error)
         case .over(let status):
-            for complaint in left { Output.complain(complaint) }
+            for complaint in left { Output.complain(catalog.sentence(complaint)) }
             return status
         case .notStarted(let reason, let status):
             Program.report(CommandFailure(.refused, catalog.text("“%1$s” cannot be started: %2$s", command[0], reason)), json: json)
@@ -150,7 +154,7 @@ struct RehearseCommand: ParsableCommand {
             if let summary {
                 Output.write(json ? display.json.text + "\n" : display.text, toFile: summary)
             } else {
-                for complaint in display.complaints { Output.complain(complaint) }
+                for complaint in display.complaints { Output.complain(catalog.sentence(complaint)) }
             }
             guard display.status == 0 else { return display.status }
             return !left.isEmpty || isStrict && !display.hasPlayed ? ExitStatus.refused.rawValue : 0
@@ -166,7 +170,9 @@ struct RehearseCommand: ParsableCommand {
     }
 
     private func refuse(_ error: RehearsalError) -> Int32 {
-        Program.report(CommandFailure(.refused, catalog.text("the rehearsal cannot begin: %1$s", error.message)), json: json).rawValue
+        Program.report(
+            CommandFailure(.refused, catalog.text("the rehearsal cannot begin: %1$s", catalog.sentence(error.message))), json: json
+        ).rawValue
     }
 
     private func course(of run: RehearsalRun, _ command: [String]) async -> Course {

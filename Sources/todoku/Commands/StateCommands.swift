@@ -62,7 +62,11 @@ struct ResetCommand: ParsableCommand {
         StateChange.run(json: isJSON) { () async throws(CommandFailure) -> ExitStatus in
             var change = try await StateChange.begin(json: isJSON)
             guard change.isNeeded else {
-                Output.complain(catalog.text("there is no queue, so there is nothing to reset"))
+                if isJSON {
+                    change.report(backup: nil, setAside: nil)
+                } else {
+                    Output.complain(catalog.text("there is no queue, so there is nothing to reset"))
+                }
                 return .success
             }
             try change.confirm(isConfirmed, replacingBy: nil)

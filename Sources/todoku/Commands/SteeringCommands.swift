@@ -291,23 +291,25 @@ struct MoveCommand: ParsableCommand {
                 if let priority { try await client.setPriority(priority, of: download) }
                 if let place { try await client.move(download, to: place.position) }
             } batch: { batch throws(ClientError) in
+                let members = try await client.remaining(of: batch)
                 if let priority {
-                    for member in try await client.remaining(of: batch) {
+                    for member in members {
                         try await unlessEnded { () throws(ClientError) in
                             try await client.setPriority(priority, of: member.reference)
                         }
                     }
                 }
-                if let place { try await Self.move(batch, to: place, client) }
+                if let place { try await Self.move(members.map { ($0.reference, priority ?? $0.priority) }, to: place, client) }
             }
         }
     }
 
-    /// Moves the members of `batch` to `place` and the places after it, in their order.
-    @BusActor private static func move(_ batch: BatchReference, to place: Place, _ client: DownloaderClient) async throws(ClientError) {
-        let members = try await client.remaining(of: batch)
-        func move(_ member: DownloadDescription, to position: UInt32) async throws(ClientError) {
-            try await unlessEnded { () throws(ClientError) in try await client.move(member.reference, to: position) }
+    /// Moves the members of a batch to `place` and the places after it, in their order.
+    @BusActor private static func move(
+        _ members: [(reference: DownloadReference, priority: Int32)], to place: Place, _ client: DownloaderClient
+    ) async throws(ClientError) {
+        func move(_ member: DownloadReference, to position: UInt32) async throws(ClientError) {
+            try await unlessEnded { () throws(ClientError) in try await client.move(member, to: position) }
         }
         // Each member goes before the one behind it. None goes to the end meanwhile, so no other download starts in its place.
         if place.position == 0 {
@@ -315,13 +317,13 @@ struct MoveCommand: ParsableCommand {
             return
         }
         // All go to the end first: a member that leaves a place before `place` would shift those that are there already.
-        for member in members { try await move(member, to: .max) }
+        for member in members { try await move(member.reference, to: .max) }
         if place.position == .max { return }
         // Each priority counts its places from 0.
         var next: [Int32: UInt32] = [:]
         for member in members {
             let position = next[member.priority, default: place.position]
-            try await move(member, to: position)
+            try await move(member.reference, to: position)
             next[member.priority] = position +| 1
         }
     }
@@ -365,19 +367,19 @@ struct ChangeCommand: ParsableCommand {
         }
         let allowsMetered: Bool? = metered ? true : notMetered ? false : nil
         Program.run(json: output.json) { client in
-            await Program.each(lists.targets, json: output.json) { download throws(ClientError) in
+            await Program.each(lists.targets, json: output.json, hasParents: true) { download throws(ClientError) in
                 try await Self.change(download, folder, allowsMetered, client)
             } batch: { batch throws(ClientError) in
                 // A download that cannot change does not keep the others from changing.
-                var last: ClientError?
+                var last: (error: ClientError, download: DownloadReference)?
                 for member in try await client.remaining(of: batch) {
                     do throws(ClientError) { try await Self.change(member.reference, folder, allowsMetered, client) } catch {
                         if error.cause == .unknownDownload { continue }
-                        if let last { Program.report(last, json: output.json) }
-                        last = error.naming(member.reference)
+                        if let last { Program.report(CommandFailure(last.error, about: .download(last.download)), json: output.json) }
+                        last = (error.naming(member.reference), member.reference)
                     }
                 }
-                if let last { throw last }
+                if let last { throw last.error }
             }
         }
     }

@@ -32,6 +32,6 @@ struct TodokuCommand: ParsableCommand {
             MoveCommand.self, ChangeCommand.self,
             RemoveCommand.self, OpenCommand.self, WhyCommand.self, HostCommand.self, LimitCommand.self, SettingsCommand.self,
             AssetCommand.self, RehearseCommand.self, StatsCommand.self, DoctorCommand.self, BackupCommand.self, ResetCommand.self,
-            RestoreCommand.self,
+            RestoreCommand.self, CompleteCommand.self,
         ])
 }

@@ -55,7 +55,7 @@ struct WatchCommand: ParsableCommand {
         defer { withExtendedLifetime(signals) {} }
         var (downloads, batch) = ([DownloadReference](), BatchReference?.none)
         for target in targets {
-            do throws(ClientError) {
+            do throws(TargetError) {
                 try await target.reach { download throws(ClientError) in
                     _ = try await client.describe(download)
                     downloads.append(download)
@@ -64,7 +64,7 @@ struct WatchCommand: ParsableCommand {
                     batch = reference
                     downloads += try await client.list(DownloadQuery(batch: reference))
                 }
-            } catch { throw CommandFailure(error, about: target) }
+            } catch { throw CommandFailure(error) }
         }
         return (downloads, batch)
     }
@@ -120,7 +120,7 @@ struct WaitCommand: ParsableCommand {
             let commands = exec.isGiven ? EndCommands(exec, json: output.json) : nil
             let notice = quiet ? nil : PauseNotice(client)
             for target in named {
-                do throws(ClientError) {
+                do throws(TargetError) {
                     status = status.and(
                         try await target.reach { download throws(ClientError) in
                             try await wait(for: download, client, notice)
@@ -128,12 +128,12 @@ struct WaitCommand: ParsableCommand {
                             try await wait(for: batch, client, notice)
                         })
                 } catch {
-                    var failure = CommandFailure(error, about: target)
+                    var failure = CommandFailure(error)
                     // A missing download and too many waiting calls are refusals. Any other error is the download's own.
-                    if error.cause == .refused, error.errorName != .limitExceeded, let download = target.download {
-                        failure = CommandFailure(
-                            .ended,
-                            catalog.text("download %1$s did not finish: %2$s", "\(download)", catalog.explanation(error)), name: error.name)
+                    let reason = error.error
+                    if reason.cause == .refused, reason.errorName != .limitExceeded, case .download(let download) = error.subject {
+                        let text = catalog.text("download %1$s did not finish: %2$s", "\(download)", catalog.explanation(reason))
+                        failure = CommandFailure(.ended, text, name: reason.name, about: error.subject)
                     }
                     status = status.and(Program.report(failure, json: output.json))
                 }
@@ -149,7 +149,7 @@ struct WaitCommand: ParsableCommand {
     /// The downloads of a target that have ended; none if they are no longer on the list.
     @BusActor private func ended(_ target: Target, _ client: DownloaderClient) async -> [DownloadDescription] {
         var downloads: [DownloadDescription] = []
-        do throws(ClientError) {
+        do throws(TargetError) {
             try await target.reach { download throws(ClientError) in
                 let description = try await client.describe(download)
                 downloads = [description]

@@ -39,6 +39,20 @@ extension Catalog {
         }
     }
 
+    /// How current an asset is, in a word for a column: in English that of the contract.
+    func statusWord(_ asset: AssetDescription) -> String {
+        switch asset.status {
+        case "not-installed": text("not-installed")
+        case "update-available": text("update-available")
+        case "downloading": text("downloading")
+        case "paused": text("paused")
+        case "waiting-unmetered": text("waiting-unmetered")
+        case "up-to-date": text("up-to-date")
+        case "obsolete": text("obsolete")
+        default: asset.status
+        }
+    }
+
     /// How current an asset is.
     func status(_ asset: AssetDescription) -> String {
         switch asset.status {
@@ -63,5 +77,16 @@ extension Catalog {
         guard let progress = asset.progress else { return word }
         let share = progress.fraction.map { "\(percent(Int(clamping: $0 * 100)))  " } ?? ""
         return "\(word)  \(share)\(size(progress.done, of: progress.total))"
+    }
+}
+
+extension Table {
+    static func of(_ assets: [AssetDescription], _ catalog: Catalog = todoku.catalog) -> Table {
+        var table = Table([
+            Column(heading: catalog.text("NAME"), isName: true, staysInRow: true), Column(heading: catalog.text("STATE")),
+            Column(heading: catalog.text("VERSION")),
+        ])
+        for asset in assets { table.add(["\(asset.app)/\(asset.name)", catalog.statusWord(asset), asset.installedVersion]) }
+        return table
     }
 }

@@ -17,9 +17,13 @@ enum CommandWords {
     /// How the service begins a sentence about a folder. Several flags name one, such as --output.
     private static let folder = "directory: "
 
+    /// The keys with which sentences about their values begin.
+    private static let keysInFront = ["checksum", "piece-hashes"]
+
     /// A sentence of the service with flags in the place of keys: "Option filename is too long." becomes "--filename is too long."
     static func replacingKeys(in sentence: String) -> String {
         if sentence.hasPrefix(folder) { return "The folder \(sentence.dropFirst(folder.count))" }
+        if keysInFront.contains(where: { sentence.hasPrefix("\($0): ") }) { return "--\(sentence)" }
         var words: [Substring] = []
         for word in sentence.split(separator: " ", omittingEmptySubsequences: false) {
             let key = word.prefix { $0.isASCII && ($0.isLetter || $0 == "-") }

@@ -9,14 +9,16 @@ struct Table {
         var isNumber = false
         /// On a narrow terminal, columns are left out, the highest number first; nil: the column stays.
         var leftOut: Int?
-        /// The first column only: its cells name downloads. A name that is cut cannot be typed, so a wide one has a line of its own on a
+        /// The first column only: its cells are names. A name that is cut cannot be typed, so a wide one has a line of its own on a
         /// terminal.
         var isName = false
+        /// With `isName`: a wide name stays in its row if the whole row fits into the width of the terminal.
+        var staysInRow = false
     }
 
     /// The columns to which the last column is cut before another is left out.
     private static let narrowest = 12
-    /// The most columns of a name that has no line of its own.
+    /// The most columns of a name that has no line of its own, unless it stays in its row.
     private static let widestName = 12
 
     let columns: [Column]
@@ -42,8 +44,8 @@ struct Table {
     /// - Parameter width: the terminal's width, which no line exceeds but that of a long name; nil: nothing is cut or left out.
     func text(width: Int?, hasColour: Bool = Terminal.hasColour) -> String {
         let all = [columns.map(\.heading)] + rows
-        let mayHaveOwnLine = width != nil && columns.first?.isName == true
-        let hasOwnLine = all.map { mayHaveOwnLine && TerminalText.width($0[0]) > Self.widestName }
+        let widest = columns.first?.isName == true ? width.map { widestNameInRow(all, $0) } : nil
+        let hasOwnLine = all.map { cells in widest.map { TerminalText.width(cells[0]) > $0 } ?? false }
         let widths = columns.indices.map { column in
             zip(all, hasOwnLine).map { cells, hasOwnLine in column == 0 && hasOwnLine ? 0 : TerminalText.width(cells[column]) }.max() ?? 0
         }
@@ -72,6 +74,15 @@ struct Table {
             }
             return text
         }.joined()
+    }
+
+    /// The most columns of a name that has no line of its own.
+    private func widestNameInRow(_ rows: [[String]], _ width: Int) -> Int {
+        guard columns.first?.staysInRow == true else { return Self.widestName }
+        let others = columns.indices.dropFirst().reduce(0) { sum, column in
+            sum +| 2 +| (rows.map { TerminalText.width($0[column]) }.max() ?? 0)
+        }
+        return max(Self.widestName, width -| others)
     }
 
     private func columnsThatFit(in width: Int, _ widths: [Int]) -> [Int] {

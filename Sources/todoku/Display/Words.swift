@@ -90,19 +90,25 @@ extension Catalog {
     /// The text of an error. The service's messages are English and have the details, so in another language they follow the translated
     /// reason.
     func explanation(_ error: ClientError) -> String {
-        guard spoken != .english else { return error.message }
+        let message = CommandWords.replacingKeys(in: error.message)
+        guard spoken != .english else { return message }
         switch error.cause {
         case .busUnavailable: return withDetails(text("the session bus cannot be reached"), Self.afterColon(error.message))
         case .serviceUnavailable:
             return withDetails(text("the download service cannot be started, or does not answer"), Self.afterColon(error.message))
         // The translated reason mentions the download's folder, but a call may be denied for other reasons.
-        case .refused where error.errorName == .permissionDenied: return withDetails(text("Permission was denied."), error.message)
-        case .unknownDownload, .refused: return explanation(name: error.name, error.message)
+        case .refused where error.errorName == .permissionDenied: return withDetails(text("Permission was denied."), message)
+        case .unknownDownload, .refused: return explanation(name: error.name, message)
         }
     }
 
     func explanation(_ error: DownloadError) -> String {
-        CommandWords.replacingKeys(in: explanation(name: error.name, error.message, httpStatus: error.httpStatus))
+        explanation(name: error.name, CommandWords.replacingKeys(in: error.message), httpStatus: error.httpStatus)
+    }
+
+    /// The text of the refusal of an option that the command itself has checked.
+    func explanation(_ error: Refusal) -> String {
+        explanation(name: error.name.busName, CommandWords.replacingKeys(in: error.message))
     }
 
     /// - Parameter name: the error's name on the bus.

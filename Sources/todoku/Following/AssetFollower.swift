@@ -61,10 +61,10 @@ internal import TodokuClient
             Output.write(json ? JSON.object(members).text + "\n" : path + "\n")
             return .success
         case .failure(let error):
-            let text = catalog.explanation(error)
-            return Program.report(
-                CommandFailure(
-                    error.isEnd ? .ended : .refused, assets.count > 1 ? "\(asset): \(text)" : text, name: error.name), json: json)
+            let text = CommandFailure(error).message
+            let failure = CommandFailure(
+                error.isEnd ? .ended : .refused, assets.count > 1 ? "\(asset): \(text)" : text, name: error.name, about: .asset(asset))
+            return Program.report(failure, json: json)
         case nil: return .success
         }
     }

@@ -52,7 +52,7 @@ internal import Upkeep
     }
 
     nonisolated static func store<R>(_ body: () throws(StoreError) -> R) throws(CommandFailure) -> R {
-        do throws(StoreError) { return try body() } catch { throw CommandFailure(.refused, error.message) }
+        do throws(StoreError) { return try body() } catch { throw CommandFailure(.refused, catalog.sentence(error.message)) }
     }
 
     /// Whether there is a queue to lose.
@@ -138,10 +138,12 @@ internal import Upkeep
     /// Ends the service, and runs `body` while it does not run.
     func withoutService<R>(_ body: () throws(StoreError) -> R) async throws(CommandFailure) -> R {
         for attempt in 1...Self.tries {
-            do throws(ServiceHolds) { try await ServiceEnd.end() } catch { throw CommandFailure(.refused, error.description) }
+            do throws(ServiceHolds) { try await ServiceEnd.end() } catch {
+                throw CommandFailure(.refused, catalog.sentence(error.description))
+            }
             do throws(StoreError) { return try body() } catch {
                 // Another program may have had the bus start the service again.
-                guard error.reason == .inUse, attempt < Self.tries else { throw CommandFailure(.refused, error.message) }
+                guard error.reason == .inUse, attempt < Self.tries else { throw CommandFailure(.refused, catalog.sentence(error.message)) }
             }
         }
         throw CommandFailure(.refused, catalog.text("other programs start the service again and again; end them first"))

@@ -26,8 +26,11 @@ struct HelpTranslation: Sendable {
     }
 
     /// What is wrong with the command line, and its usage.
-    func complaint(for error: any Error) -> String {
-        complaint(TodokuCommand.fullMessage(for: error, columns: Self.unwrapped), about: TodokuCommand.message(for: error))
+    ///
+    /// - Parameter sentence: what is wrong, in place of ArgumentParser's message; nil: that is good enough.
+    func complaint(for error: any Error, saying sentence: String? = nil) -> String {
+        let written = TodokuCommand.fullMessage(for: error, columns: Self.unwrapped)
+        return complaint(written, about: TodokuCommand.message(for: error), saying: sentence)
     }
 
     // MARK: Screens
@@ -101,11 +104,11 @@ struct HelpTranslation: Sendable {
     // MARK: Complaints
 
     /// - Parameter written: `message` behind "Error: ", and below it the help of an argument, if it is about one, and the usage.
-    func complaint(_ written: String, about message: String) -> String {
+    func complaint(_ written: String, about message: String, saying sentence: String? = nil) -> String {
         let start = "Error: \(message)"
         guard !message.isEmpty, written.hasPrefix(start) else { return written }
         let lines = written.dropFirst(start.count).split(separator: "\n").map { belowMessage($0) }
-        return (["todoku: \(self.message(message[...]))"] + lines).joined(separator: "\n")
+        return (["todoku: \(sentence ?? self.message(message[...]))"] + lines).joined(separator: "\n")
     }
 
     private func belowMessage(_ line: Substring) -> String {

@@ -50,7 +50,7 @@ struct Aria2Proxies: Equatable {
     private static func address(_ value: String) throws(Aria2Options.Fault) -> ProxyAddress? {
         guard !value.isEmpty else { return nil }
         do throws(Refusal) { return try ProxyAddress(value.contains("://") ? value : "http://\(value)") } catch {
-            throw Aria2Options.Fault(catalog.explanation(name: error.name.busName, CommandWords.replacingKeys(in: error.message)))
+            throw Aria2Options.Fault(catalog.explanation(error))
         }
     }
 

@@ -179,9 +179,12 @@ struct URLList: Equatable {
     func failure(_ error: ClientError) -> CommandFailure {
         guard error.cause == .refused, error.message.hasPrefix("Item "), let colon = error.message.firstIndex(of: ":"),
             let index = Int(error.message[..<colon].dropFirst(5)), lines.indices.contains(index)
-        else { return CommandFailure(error) }
-        let reason = catalog.explanation(name: error.name, String(error.message[colon...].dropFirst(2)))
+        else { return CommandFailure(error).namingParents(error) }
+        let own = ClientError(error.cause, name: error.name, message: String(error.message[colon...].dropFirst(2)))
+        let line = lines[index]
         return CommandFailure(
-            .refused, Self.text(name, line: lines[index].number, CommandWords.replacingKeys(in: reason)), name: error.name)
+            .refused, Self.text(name, line: line.number, catalog.explanation(own)), name: error.name,
+            about: .url(try? DownloadURL(line.url), number: index +| 1)
+        ).namingParents(own)
     }
 }

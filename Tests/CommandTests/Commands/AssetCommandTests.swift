@@ -29,7 +29,7 @@ import Testing
         #expect(readFile("\(path)/hello") == Array("hello".utf8))
         #expect(await desk.run("asset", "check", "--exit-code", asset).status == 4)
         let list = await desk.run("asset", "list")
-        #expect(list.output == "STATE       VERSION  NAME\nup-to-date  2026.1   \(asset)\n", "\(list)")
+        #expect(list.output == "NAME                  STATE       VERSION\n\(asset)  up-to-date  2026.1\n", "\(list)")
         #expect(JSON(await desk.run("asset", "show", "--json", asset).output)?["installed-version"]?.string == "2026.1")
         #expect((await desk.run("asset", "show", asset)).output.contains("stage             ready\n"))
         #expect(await desk.run("asset", "rollback", asset).status == 3)
@@ -47,10 +47,12 @@ import Testing
         let failed = await desk.run("asset", "update", "--json", asset)
         let last = JSON(String(failed.output.split(separator: "\n").last ?? ""))
         #expect(failed.status == 1 && last?["error"]?["name"]?.string == "org.todoku.Error.HttpStatus", "\(failed)")
+        #expect(last?["asset"]?.string == asset)
         #expect(await desk.run("asset", "add", asset, "ftp://h/x").status == 3)
         for verb in ["show", "check", "update", "rollback", "cancel"] {
             let unknown = await desk.run("asset", verb, "org.example.App/none")
-            #expect(unknown.status == 3 && unknown.errors.contains("There is no asset org.example.App/none."), "\(verb): \(unknown.errors)")
+            let sentence = "todoku: there is no asset org.example.App/none; “todoku asset list” shows all assets\n"
+            #expect(unknown.status == 3 && unknown.errors == sentence, "\(verb): \(unknown)")
         }
         for wrong in [
             ["add", "maps", "http://h/m"], ["add", asset, "http://h/m", "--update", "hourly"],

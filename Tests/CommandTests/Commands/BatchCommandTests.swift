@@ -27,7 +27,7 @@ import Testing
             #expect(members.allSatisfy { $0["batch"]?.string == "/org/todoku/Downloader1/batch/1" })
         }
         #expect(await desk.run("show", "3").output.contains("Batch:       1\n"))
-        #expect(await desk.run("list", "--batch", "99").errors == "todoku: there is no batch 99\n")
+        #expect(await desk.run("list", "--batch", "99").errors == "todoku: \(Desk.noBatch(99))\n")
         #expect(await desk.run("list", "--batch", "org.example.App/x").status == 2)
         let quiet = await desk.run("batch", "--quiet", "--paused", "list")
         #expect(quiet.succeeded(saying: ""))
@@ -122,6 +122,10 @@ import Testing
         let json = await desk.run("wait", "--json", "/org/todoku/Downloader1/batch/1")
         #expect(json.status == 1 && JSON(json.output)?["failed"]?.number == 1 && JSON(json.output)?["batch"]?.string == "1", "\(json)")
         #expect(await desk.run("pause", "1").errors == "todoku: 1: A batch that has ended cannot be paused.\n")
+        for command in [["limit", "1K", "1"], ["move", "1", "first"], ["move", "--priority", "1", "1"], ["change", "--metered", "1"]] {
+            let late = await desk.start(command).wait()
+            #expect(late.status == 3 && late.errors == "todoku: 1: A batch that has ended cannot be changed.\n", "\(command): \(late)")
+        }
         #expect(await desk.run("retry", "1").succeeded(saying: ""))
         #expect(await desk.run("wait", "--quiet", "1").output == "")
         #expect(server.requests.filter { $0.path == "/gone" }.count == 2, "what failed has been tried again, and nothing else")
@@ -134,7 +138,7 @@ import Testing
         #expect(await desk.run("batch", "--paused", "--notify", "never", "list").succeeded(saying: "4\n"))
         let some = await desk.run("cancel", "5", "99", "/org/todoku/Downloader1/batch/98", "4")
         #expect(some.status == 3 && some.output == "", "\(some)")
-        #expect(some.errors == "todoku: there is no download 99\ntodoku: there is no batch 98\n", "\(some)")
+        #expect(some.errors == "todoku: \(Desk.noDownload(99))\ntodoku: \(Desk.noBatch(98))\n", "\(some)")
         #expect(await states("4") == ["cancelled", "cancelled"])
         #expect(await desk.run("pause", "b4").status == 2)
         await desk.close()
@@ -207,10 +211,10 @@ import Testing
         #expect(both.status == 1 && both.output.contains("1 finished ") && both.output.contains("3 finished "), "\(both)")
         let all = await desk.run("list", "--all")
         #expect(all.output.contains("1 of 2"), "\(all)")
-        #expect(await desk.run("watch", "99").errors == "todoku: there is no download 99\n")
+        #expect(await desk.run("watch", "99").errors == "todoku: \(Desk.noDownload(99))\n")
         for command in [["limit", "500K"], ["why"], ["show"], ["open"]] {
             let missing = await desk.start(command + ["98"]).wait()
-            #expect(missing.status == 3 && missing.errors == "todoku: there is no download 98\n", "\(missing)")
+            #expect(missing.status == 3 && missing.errors == "todoku: \(Desk.noDownload(98))\n", "\(missing)")
         }
         await desk.close()
     }

@@ -107,7 +107,7 @@ private let noting = """
         #expect(await desk.run("batch", "--notify", "never", "list").output == "1\n")
         #expect(await desk.run("add", server.url("/b")).output == "4\n")
         let exit = await desk.run("wait", "--exec", "noting", "--exec-failed", "noting failed", "1", "4", "99")
-        #expect(exit.status == 3 && exit.errors == "todoku: there is no download 99\n", "\(exit)")
+        #expect(exit.status == 3 && exit.errors == "todoku: \(Desk.noDownload(99))\n", "\(exit)")
         let noted = arguments(notes)
         #expect(Set(noted.prefix(2)) == ["[\(desk.downloads)/a]", "[failed]"], "\(noted)")
         #expect(noted.dropFirst(2) == ["[\(desk.downloads)/b]"], "\(noted)")
@@ -160,6 +160,9 @@ private let noting = """
         (["get", "--exec", "echo done;", "http://h/"], "ends with “;”"), (["watch", "--exec", "sleep 1 & \n", "7"], "ends with “&”"),
         (["add", "--exec", "true", "http://h/"], "todoku add does not wait for the end"),
         (["add", "--exec-failed", "true", "http://h/"], "todoku add does not wait for the end"),
+        (["batch", "--wait", "--exec", "true", "list"], "todoku watch --exec COMMAND \"$(todoku batch FILE)\""),
+        (["metalink", "--exec-failed", "true", "x.meta4"], "todoku watch --exec COMMAND \"$(todoku metalink FILE)\""),
+        (["fetch", "--exec", "true", "http://h/"], "COMMAND \"$(todoku fetch URL)\""),
         (["wait", "--exec", "true", "--tag", "t"], "--exec needs named downloads"),
     ])
     func `is refused where it could do nothing, or would run the file`(arguments: [String], reason: String) async {

@@ -6,9 +6,9 @@ import Testing
 
 @testable import todoku
 
-/// All but `asset` and `rehearse`, whose tests look into other levels and other pages.
-private let subcommands = TodokuCommand.configuration.subcommands.compactMap { $0.configuration.commandName }
-    .filter { !["asset", "rehearse"].contains($0) }
+/// All in the help but `asset` and `rehearse`, whose tests look into other levels and other pages.
+private let subcommands = TodokuCommand.configuration.subcommands.map(\.configuration).filter(\.shouldDisplay)
+    .compactMap(\.commandName).filter { !["asset", "rehearse"].contains($0) }
 
 @Suite(.serialized) struct `The command` {
     private let body = patternBytes(50_000)
@@ -132,7 +132,7 @@ private let subcommands = TodokuCommand.configuration.subcommands.compactMap { $
         #expect(await desk.run("show", "--url", "1").output == server.url("/a.bin?q=1") + "\n")
         let unknown = await desk.run("show", "1", "99")
         #expect(unknown.status == 3)
-        #expect(unknown.errors == "todoku: there is no download 99\n")
+        #expect(unknown.errors == "todoku: \(Desk.noDownload(99))\n")
 
         #expect(await desk.run("resume", "1", "org.example.App/ch_1").status == 0)
         let wait = await desk.run("wait", "1", "org.example.App/ch_1")
@@ -226,7 +226,7 @@ private let subcommands = TodokuCommand.configuration.subcommands.compactMap { $
         #expect(await desk.run("get", "--parents", "-d", "new/other", url).status == 0)
         #expect(readFile(desk.bus.folder("new/other/a")) == body)
         let bare = await desk.run("add", "-p", url)
-        #expect(bare.status == 2 && bare.errors.contains("--parents needs --output or --directory"), "\(bare)")
+        #expect(bare.status == 2 && bare.errors.contains("--parents needs --output, --directory or --extract=PATH"), "\(bare)")
         writeFile(desk.bus.folder("file"), "".utf8)
         let wrong = await desk.run("get", "-p", "-d", "file/x", url)
         #expect(wrong.status == 3 && wrong.errors.hasSuffix("/file” cannot be made: Not a directory\n"), "\(wrong)")
@@ -308,7 +308,7 @@ private let subcommands = TodokuCommand.configuration.subcommands.compactMap { $
         #expect(interrupted.status == 130)
         #expect(interrupted.output.split(separator: "\n").allSatisfy { JSON(String($0))?["event"]?.string != nil }, "\(interrupted)")
         let unknown = await desk.run("watch", "99")
-        #expect((unknown.status, unknown.errors) == (3, "todoku: there is no download 99\n"))
+        #expect((unknown.status, unknown.errors) == (3, "todoku: \(Desk.noDownload(99))\n"))
         await desk.close()
     }
 

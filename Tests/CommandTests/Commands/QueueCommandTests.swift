@@ -94,7 +94,7 @@ import Testing
         #expect(await desk.run("move").status == 2)
         #expect(await desk.run("move", "--priority", "high", "3").status == 2)
         let unknown = await desk.run("move", "9", "first")
-        #expect(unknown.status == 3 && unknown.errors == "todoku: there is no download 9\n", "\(unknown)")
+        #expect(unknown.status == 3 && unknown.errors == "todoku: \(Desk.noDownload(9))\n", "\(unknown)")
     }
 }
 
@@ -107,6 +107,9 @@ import Testing
         let json = JSON(await desk.run("host", "--json").output)
         #expect(json?["example.org"]?["request-interval"]?.number == 500)
         #expect(json?["example.org"]?["connections"]?.number == 2)
+        #expect(await desk.run("host", "www.example.org").output.contains("example.org"), "the rule of a domain applies to subdomains")
+        let reset = await desk.run("host", "example.org", "--reset")
+        #expect(reset.status == 0 && reset.errors == "todoku: example.org was not slowed down, so there is nothing to reset\n", "\(reset)")
         #expect(await desk.run("host", "example.org", "--remove").status == 0)
         #expect(await desk.run("host", "example.org", "--json").output == "{}\n")
         let wrong = await desk.run("host", "http://example.org/", "--connections", "1")

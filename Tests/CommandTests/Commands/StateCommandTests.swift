@@ -154,6 +154,8 @@ import Testing
         #expect(backup.status == 3 && JSON(backup.output)?["error"]?["message"]?.string?.contains("nothing to copy") == true, "\(backup)")
         let reset = await desk.run("reset", "--yes")
         #expect(reset.status == 0 && reset.errors == "todoku: there is no queue, so there is nothing to reset\n", "\(reset)")
+        let json = await desk.run("reset", "--yes", "--json")
+        #expect(json.succeeded(saying: "{\"restored\":null,\"backup\":null,\"set-aside\":null}\n"), "\(json)")
         writeFile(desk.bus.folder("text"), "no database".utf8)
         let restore = await desk.run("restore", "--yes", "text")
         #expect(restore.status == 3 && restore.errors.contains("is damaged"), "\(restore)")

@@ -49,6 +49,17 @@ import Testing
         #expect(Catalog(.japanese).status(asset(stage, status)) != text)
     }
 
+    @Test func `shows all details, in Japanese too`() {
+        let ready = asset("ready", "up-to-date")
+        let plain = ready.text(english).split(separator: "\n")
+        #expect(plain.contains("stage             ready") && plain.contains("status            up to date"), "\(plain)")
+        let translated = ready.text(Catalog(.japanese)).split(separator: "\n")
+        #expect(translated.count == plain.count && zip(plain, translated).allSatisfy { $0 != $1 }, "\(translated)")
+        for word in ["stage", "status", "ready", "up to date", "version"] {
+            #expect(!translated.contains { $0.contains(word) }, "\(translated)")
+        }
+    }
+
     @BusActor @Test func `has a line for each stage, and for each tenth`() {
         let lines = withoutTerminal { display in
             display.changed(asset("checking", "not-installed"), before: asset("idle", "not-installed"))

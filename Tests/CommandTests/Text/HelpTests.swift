@@ -109,10 +109,25 @@ private func commands(
     }
 }
 
+@Suite struct `The manual page` {
+    @Test(arguments: ["", "ja/man1/"])
+    func `has each short option beside the long one`(folder: String) throws {
+        let bytes = try #require(readFile("\(repository)/data/man/\(folder)todoku.1"))
+        let page = String(decoding: bytes, as: UTF8.self).replacing("\\", with: "")
+        for (names, type) in commands() {
+            let words = TodokuCommand.helpMessage(for: type, columns: 1000).split { !$0.isLetter && $0 != "-" }.map(String.init)
+            for (short, long) in zip(words, words.dropFirst()) where short.count == 2 && short.hasPrefix("-") && long.hasPrefix("--") {
+                #expect(page.contains("\(short) \", \" \(long)") || long == "--help", "\(names): \(short), \(long)")
+            }
+        }
+    }
+}
+
 @Suite struct `A wrong command line in Japanese` {
     @Test(arguments: [
         (["get"], "引数「<url> ...」がありません\n説明：<url>  ダウンロードする URL。http または https。\n使い方：todoku get "),
-        (["fly"], "余分な引数「fly」があります\n使い方：todoku <subcommand>\n"), (["--frob"], "オプション「--frob」はありません\n"),
+        (["fly"], "「fly」というコマンドはありません。「todoku --help」で一覧を表示できます。\n使い方：todoku <subcommand>\n"),
+        (["lst"], "「lst」というコマンドはありません。もしかして：todoku list\n"), (["--frob"], "オプション「--frob」はありません\n"),
         (["list", "--al"], "オプション「--al」はありません。「--all」のことですか？\n"),
         (["get", "--json=1", "http://h/"], "オプション「--json」は値をとりませんが、「1」が指定されています。\n"),
         (
@@ -125,7 +140,7 @@ private func commands(
             "「--if-exists <if-exists>」に「keep」は指定できません。rename, replace, skip, fail, ask のどれかを指定してください。\n"
         ),
         (["add", "--token", "x", "http://h/"], "--token には --app が必要です。\n使い方：todoku add "),
-        (["add", "--checksum", "x", "http://h/"], "指定されたオプションが正しくありません（"),
+        (["add", "--checksum", "x", "http://h/"], "指定されたオプションが正しくありません（--checksum: there is no"),
         (["add", "--exec", "", "http://h/"], "todoku add は終わりを待ちません。"), (["get", "--exec", "", "http://h/"], "--exec が空です。"),
         (["limit", "7"], "「<speed>」に「7」は指定できません：「7」では毎秒7バイトになります。"), (["settings", "badge", "x"], "badge には "),
         (["stats", "--since", "7"], "「--since <time>」に「7」は指定できません：「7」は時刻ではありません。12h、7d、"),

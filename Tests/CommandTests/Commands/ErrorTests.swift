@@ -1,0 +1,123 @@
+import TestSupport
+import Testing
+
+@Suite(.serialized) struct `An error as JSON` {
+    @Test func `says which download, batch or URL it is about`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { _, reply in reply.respond(404) }
+        func objects(_ arguments: [String]) async -> [JSON] {
+            let exit = await desk.start(arguments + ["--json"]).wait()
+            #expect(exit.status != 0 && exit.errors == "", "\(exit)")
+            return exit.output.split(separator: "\n").compactMap { JSON(String($0)) }.filter { $0["event"] == nil }
+        }
+        let missing = await objects(["show", "98", "org.example.App/x", "/org/todoku/Downloader1/batch/97"])
+        #expect(missing.map { $0["download"]?.string } == ["98", "org.example.App/x", nil])
+        #expect(missing.map { $0["batch"]?.string } == [nil, nil, "97"])
+        #expect(missing.first?["error"]?["message"]?.string == Desk.noDownload(98))
+        #expect(missing.last?["error"]?["message"]?.string == Desk.noBatch(97))
+
+        writeFile(desk.bus.folder("list"), "\(server.url("/gone?key=secret"))\n".utf8)
+        #expect(await desk.run("batch", "--wait", "--quiet", "--notify", "never", "list").status == 1)
+        let ended = await objects(["pause", "1", "2"])
+        #expect(ended.map { $0["batch"]?.string } == ["1", nil] && ended.map { $0["download"]?.string } == [nil, "2"], "\(ended)")
+        let failed = await objects(["wait", "2"])
+        #expect(failed.map { $0["download"]?.string } == ["2"], "\(failed)")
+
+        let urls = await objects(["add", "nonsense", "ftp://example.org/a?key=secret"])
+        #expect(urls.map { $0["url-number"]?.number } == [1, 2] && urls.first?["url"] == .null, "\(urls)")
+        let option = await objects(["add", "--filename", "a/b", server.url("/x?key=secret")])
+        #expect(option.map { $0["url"]?.string } == [server.url("/x")], "\(option)")
+        let fetched = await objects(["fetch", server.url("/gone?key=secret")])
+        #expect(fetched.map { $0["url"]?.string } == [server.url("/gone")] && fetched.first?["url-number"]?.number == 1, "\(fetched)")
+        await desk.close()
+    }
+
+    @Test func `from a fetch suggests what is missing, as from get`() async throws {
+        let desk = await Desk()
+        let bare = await desk.run("fetch", "example.org/file")
+        #expect(bare.status == 3 && bare.errors.hasSuffix(" Did you mean https://example.org/file?\n"), "\(bare)")
+        let folder = await desk.run("fetch", "-d", desk.bus.folder("new"), "http://127.0.0.1:1/a")
+        #expect(folder.status == 3 && folder.errors.hasSuffix(" does not exist. --parents makes it.\n"), "\(folder)")
+        await desk.close()
+    }
+}
+
+@Suite struct `A word that is no command` {
+    @Test(arguments: [
+        (["lst"], "There is no command “lst”. Did you mean: todoku list?"),
+        (["ls"], "There is no command “ls”. Did you mean: todoku list?"),
+        (["rm", "7"], "There is no command “rm”. Did you mean: todoku remove, todoku cancel?"),
+        (["lsit", "--all"], "There is no command “lsit”. Did you mean: todoku list?"),
+        (["Resume", "7"], "There is no command “Resume”. Did you mean: todoku resume?"),
+        (["asset", "ls"], "There is no command “ls”. Did you mean: todoku asset list?"),
+        (["asset", "upadte", "org.example.App/maps"], "There is no command “upadte”. Did you mean: todoku asset update?"),
+        (["fly"], "There is no command “fly”; “todoku --help” lists all."),
+        (["asset", "7"], "There is no command “7”; “todoku asset --help” lists all."),
+        (["comp"], "There is no command “comp”; “todoku --help” lists all."),
+        (["https://example.org/a?key=secret"], "A URL is no command; “todoku get URL” downloads it."),
+        (["example.org/a", "-o", "b"], "A URL is no command; “todoku get URL” downloads it."),
+    ])
+    func `is told, with the commands that may be meant`(arguments: [String], sentence: String) async {
+        let exit = await Desk.runAlone(arguments)
+        #expect(exit.status == 2 && exit.output == "", "\(exit)")
+        #expect(exit.errors.hasPrefix("todoku: \(sentence)\nUsage: todoku ") && !exit.errors.contains("secret"), "\(exit)")
+        #expect(exit.errors.contains(" --help' for more information."), "\(exit)")
+        let json = await Desk.runAlone(arguments + ["--json"])
+        #expect(JSON(json.output)?["error"]?["message"]?.string == sentence, "\(json)")
+    }
+
+    @Test(arguments: [
+        (["--frob"], "Unknown option '--frob'"), (["show"], "Missing expected argument '<download> ...'"),
+        (["asset", "show"], "Missing expected argument '<app/name>'"), (["list", "ls"], "Unexpected argument 'ls'"),
+    ])
+    func `is not found where a command is right`(arguments: [String], start: String) async {
+        let exit = await Desk.runAlone(arguments)
+        #expect(exit.status == 2 && exit.errors.hasPrefix("todoku: \(start)\n"), "\(exit)")
+    }
+}
+
+@Suite struct `The folder of --parents` {
+    @Test func `is also that of an archive, an asset and the files of pack`() async throws {
+        let desk = await Desk()
+        let levels = desk.bus.folder.makeFolder("levels")
+        writeFile("\(levels)/hello", "hello".utf8)
+        let made = await Child.run(["tar", "-C", levels, "-czf", desk.bus.folder("a.tar.gz"), "hello"])
+        #expect(made.status == 0, "\(made)")
+        let archive = try #require(readFile(desk.bus.folder("a.tar.gz")))
+        let server = ScriptedServer { _, reply in reply.respond(200, body: archive) }
+        let new = desk.bus.folder("new")
+        for (name, command) in [
+            ("extract", ["get", "--extract=new/extract/here", server.url("/a.tar.gz")]),
+            ("asset", ["asset", "add", "-d", "new/asset", "org.example.App/maps", server.url("/m.json")]),
+            ("pack", ["asset", "pack", "levels", "-o", "new/pack"]),
+        ] {
+            let missing = await desk.start(command).wait()
+            let folder = "\(new)/\(name)"
+            #expect(missing.status == 3, "\(missing)")
+            #expect(missing.errors.hasSuffix("The folder \(folder) does not exist. --parents makes it.\n"), "\(missing)")
+            #expect(!fileExists(new))
+            let exit = await desk.start(command + ["-p"]).wait()
+            #expect(exit.status == 0 && fileExists(folder), "\(exit)")
+            removeTree(new)
+        }
+        let change = await desk.run("add", "--paused", server.url("/x"))
+        let number = change.output.filter { $0 != "\n" }
+        let moved = await desk.run("change", "-d", "new", number)
+        #expect(moved.status == 3 && moved.errors.hasSuffix(" does not exist. --parents makes it.\n"), "\(moved)")
+        let setting = await desk.run("settings", "default-directory", "new")
+        #expect(setting.status == 3 && setting.errors == "todoku: The folder \(new) does not exist.\n", "\(setting)")
+        let alone = await desk.run("asset", "add", "-p", "org.example.App/maps", server.url("/m.json"))
+        #expect(alone.status == 2 && alone.errors.contains("--parents needs --directory"), "\(alone)")
+        await desk.close()
+    }
+}
+
+@Suite struct `An option that is wrong` {
+    @Test(arguments: [("--checksum", "x"), ("--piece-hashes", "x"), ("--proxy", "x://y")])
+    func `is named by its flag`(option: String, value: String) async {
+        let exit = await Desk.runAlone(["add", option, value, "http://127.0.0.1:1/"])
+        let message = exit.errors.split(separator: "\n").first ?? ""
+        #expect(exit.status == 2 && message.contains("\(option)"), "\(exit)")
+        #expect(!message.contains("todoku: checksum:") && !message.contains(": piece-hashes:"), "\(exit)")
+    }
+}

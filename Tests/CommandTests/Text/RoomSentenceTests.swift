@@ -1,0 +1,96 @@
+import DownloadModel
+import Localization
+import TestSupport
+import Testing
+
+@testable import todoku
+
+@Suite struct `The sentences of rooms without a language` {
+    private let japanese = Catalog(.japanese)
+
+    /// Whether `text` has a Japanese character.
+    private func isTranslated(_ text: String) -> Bool { text.unicodeScalars.contains { (0x3040...0x9FFF).contains($0.value) } }
+
+    @Test(arguments: [
+        ("“levels” is empty", "「levels」は空です"), ("“a/b” cannot be read: Permission denied", "「a/b」を読み込めません：Permission denied"),
+        ("“pipe” is a named pipe (in /x/levels/pipe)", "「pipe」は名前付きパイプです（/x/levels/pipe）"),
+        ("“a” is a link out of the archive, to \"../b\" (in /x/a)", "「a」はアーカイブの外「../b」へのリンクです（/x/a）"),
+        (
+            "version 1 is there already with other contents, which apps would keep; give another --version, or --force",
+            "バージョン 1 は別の内容ですでにあり、アプリはそれを使い続けます。別の --version を指定するか、--force を付けてください"
+        ),
+        (
+            "there is no scenario “busi”; “todoku rehearse --list” has them all",
+            "シナリオ「busi」はありません。「todoku rehearse --list」で一覧を表示できます"
+        ),
+        ("“at” of “crash” must be a number from 1 to 9, not “x”", "「crash」の「at」は1から9までの数でなければなりません。「x」は使えません"),
+        (
+            "There is no database /s/todoku.db yet, so there is nothing to copy.",
+            "データベース /s/todoku.db はまだないため、コピーするものがありません。"
+        ),
+        (
+            "There is not enough room to write the copy in /a; free some and try again.",
+            "/a に空きが足りません（コピーの書き込み）。空きを作って、もう一度実行してください。"
+        ),
+        ("something new", "something new"),
+    ])
+    func `are translated by their templates`(written: String, translated: String) {
+        #expect(japanese.sentence(written) == translated)
+        #expect(Catalog(.english).sentence(written) == written)
+    }
+
+    /// A room may get a new sentence. Its literal is found in the sources, and filled with a letter for each interpolation.
+    @Test(arguments: ["Packing", "Rehearsal", "DownloadStore/Copies"])
+    func `are all known`(room: String) async throws {
+        let found = await Child.run(
+            [
+                "grep", "-rhoE",
+                #"(PackingError|RehearsalError|StoreError)\((\.[a-zA-Z]+, )?"([^"\\]|\\\([^()]*(\([^()]*\)[^()]*)*\)|\\.)*""#,
+                "\(repository)/Sources/\(room)",
+            ])
+        let literals: [Substring] = found.output.split(separator: "\n").compactMap { line in line.firstIndex(of: "\"").map { line[$0...] } }
+        #expect(literals.count >= 10, "\(found)")
+        for literal in literals {
+            // A literal that only joins texts, such as “x (in x)”, says nothing itself.
+            let body: Substring = literal.dropFirst().dropLast()
+            let sentence = Self.filled(body)
+            guard sentence.filter({ $0.isLetter }).count > 4 else { continue }
+            #expect(isTranslated(japanese.sentence(sentence)), "\(sentence)")
+        }
+    }
+
+    /// The literal's text with “x” in the place of each interpolation.
+    private static func filled(_ literal: Substring) -> String {
+        var (text, depth, isEscaped) = ("", 0, false)
+        for character in literal {
+            if depth > 0 {
+                if character == "(" { depth += 1 }
+                if character == ")" { depth -= 1 }
+                if depth == 0 { text += "x" }
+            } else if isEscaped {
+                if character == "(" { depth = 1 } else { text.append(character) }
+                isEscaped = false
+            } else if character == "\\" {
+                isEscaped = true
+            } else {
+                text.append(character)
+            }
+        }
+        return text
+    }
+
+    @Test func `are shown in a Japanese session by asset, rehearse, backup and reset`() async throws {
+        let desk = await Desk(extra: ["LC_ALL": "ja_JP.UTF-8"], isFirstRun: true)
+        desk.bus.folder.makeFolder("levels")
+        for (command, start) in [
+            (["asset", "pack", "levels"], "todoku: 「\(desk.bus.folder("levels"))」は空です\n"),
+            (["asset", "key", "levels"], "todoku: 「\(desk.bus.folder("levels"))」"),
+            (["asset", "serve", "nowhere"], "todoku: 「"), (["rehearse", "busi", "--", "true"], "todoku: シナリオ「busi」はありません。"),
+            (["backup", "queue.db"], "todoku: データベース "), (["restore", "--yes", "nowhere"], "todoku: バックアップ "),
+        ] {
+            let exit = await desk.start(command).wait()
+            #expect(exit.status != 0 && exit.output == "" && exit.errors.hasPrefix(start), "\(command): \(exit)")
+        }
+        await desk.close()
+    }
+}
