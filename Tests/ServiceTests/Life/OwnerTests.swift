@@ -113,7 +113,7 @@ private struct Stage {
     }
 }
 
-@Suite(.timeLimit(.minutes(5))) struct `An app that is called` {
+@Suite(.timeLimit(.minutes(10))) struct `An app that is called` {
     /// The whole way of the example as installed: no part of it knows that this is a test.
     @Test func `queues and quits; at the end it is started, processes the file, and acknowledges`() async throws {
         let world = await ServiceWorld(activation: "--idle-exit 30", names: [example.id: example.command])
