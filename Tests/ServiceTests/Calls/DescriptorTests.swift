@@ -246,7 +246,7 @@ extension Running {
     @Test func `ends Interrupted with the service, told or killed, and keeps the service from exiting`() async throws {
         let world = await ServiceWorld()
         let client = try await world.client()
-        var daemon = await world.start(["--idle-exit", "15"])
+        var daemon = await world.start(["--idle-exit", "30"])
         let gate = Gate()
         let server = ScriptedServer { _, reply in
             reply.head(200, length: 10)
@@ -259,7 +259,7 @@ extension Running {
         }
         // A paused download keeps the service.
         let paused = try await add(["start": .bool(false)])
-        await pause(milliseconds: 16_500)
+        await pause(milliseconds: 33_000)
         #expect(daemon.isRunning)
         let active = try await add([:])
         #expect(await server.waitForRequests(1))
