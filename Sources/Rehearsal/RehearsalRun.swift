@@ -23,9 +23,9 @@ package struct RehearsalOptions: Sendable {
     /// How long an interrupted command has to end before the next, harder signal.
     private static let grace: Duration = .seconds(5)
     /// How long the report waits for messages that the bus has not passed on.
-    private static let patience: Duration = .seconds(5)
+    private static let patience: Duration = .seconds(30)
     /// How long a crash waits for the service to report the bytes. The last bytes may lie in a buffer.
-    private static let crashPatience: Duration = .seconds(5)
+    private static let crashPatience: Duration = .seconds(15)
     /// `RestartSec` of todokud.service.
     private static let restart: Duration = .seconds(1)
 

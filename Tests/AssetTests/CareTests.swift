@@ -8,7 +8,7 @@ internal import Testing
 /// A manifest on a host other than this machine: the publisher is the proxy.
 private let remote = "http://files.example.org/m.json"
 
-@Suite(.timeLimit(.minutes(3))) struct `An asset that is checked without a call` {
+@Suite(.timeLimit(.minutes(10))) struct `An asset that is checked without a call` {
     @Test func `at login is checked in each session, whatever has started the service`() async throws {
         let desk = try await Desk.start()
         _ = try await desk.register("maps", ["update": .string("login")])
@@ -80,7 +80,7 @@ private let remote = "http://files.example.org/m.json"
     }
 }
 
-@Suite(.timeLimit(.minutes(3))) struct `An installed version` {
+@Suite(.timeLimit(.minutes(10))) struct `An installed version` {
     @Test func `that somebody has deleted is not installed, and comes back with the next update`() async throws {
         let desk = try await Desk.start()
         await desk.publisher.publish("1")
@@ -231,7 +231,7 @@ private let remote = "http://files.example.org/m.json"
     }
 }
 
-@Suite(.timeLimit(.minutes(3))) struct `The folder of an asset` {
+@Suite(.timeLimit(.minutes(10))) struct `The folder of an asset` {
     @Test func `is not that of another one by another path, also while nothing is installed`() async throws {
         let desk = try await Desk.start()
         let folder = desk.running.world.bus.folder.makeFolder("data-of-one")
@@ -256,7 +256,7 @@ private let remote = "http://files.example.org/m.json"
     }
 }
 
-@Suite(.timeLimit(.minutes(3))) struct `The download of a failed update` {
+@Suite(.timeLimit(.minutes(10))) struct `The download of a failed update` {
     @Test func `is not cleared away, and the next update continues with its bytes`() async throws {
         let desk = try await Desk.start()
         await desk.publisher.publish("1")

@@ -35,7 +35,7 @@ extension Desk {
     }
 }
 
-@Suite(.timeLimit(.minutes(3))) struct `An update that waits` {
+@Suite(.timeLimit(.minutes(10))) struct `An update that waits` {
     @Test func `without a call stops on a metered link, says so, and resumes on another`() async throws {
         let online = try await Online()
         let (desk, client) = (online.desk, online.desk.client)
@@ -85,7 +85,7 @@ extension Desk {
     }
 }
 
-@Suite(.timeLimit(.minutes(3))) struct `A manifest on a public server` {
+@Suite(.timeLimit(.minutes(10))) struct `A manifest on a public server` {
     @Test(arguments: ["http://192.168.1.1/1.tar.gz", "http://127.0.0.1/1.tar.gz", "http://[::1]/1.tar.gz", "http://localhost/1.tar.gz"])
     func `leads to no private address, neither as its archive nor as a mirror`(url: String) async throws {
         let online = try await Online()

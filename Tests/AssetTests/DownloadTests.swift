@@ -4,7 +4,7 @@ internal import EventLoop
 internal import TestSupport
 internal import Testing
 
-@Suite(.timeLimit(.minutes(3))) struct `The download of an asset` {
+@Suite(.timeLimit(.minutes(10))) struct `The download of an asset` {
     /// The values of `Download` as announced.
     private func told(_ desk: Desk, _ asset: ObjectPath) async -> [String] {
         await desk.client.signals.of(asset).compactMap { $0.changed?[Asset.download.name] }.compactMap { ObjectPath($0)?.value }

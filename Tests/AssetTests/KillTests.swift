@@ -5,7 +5,7 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-@Suite(.timeLimit(.minutes(5))) struct `An update that is killed` {
+@Suite(.timeLimit(.minutes(10))) struct `An update that is killed` {
     /// Kills the service at `stage` of the update from version 1 to version 2, and looks what the next one makes of it.
     @Test(arguments: ["checking", "downloading", "extracting", "ready"])
     func `leads to the old version or to the new one, and the next service goes on`(stage: String) async throws {
@@ -122,7 +122,7 @@ internal import Testing
     }
 }
 
-@Suite(.timeLimit(.minutes(3))) struct `An asset that is kept current` {
+@Suite(.timeLimit(.minutes(10))) struct `An asset that is kept current` {
     @Test func `is updated at login without a call`() async throws {
         let desk = try await Desk.start()
         let asset = try await desk.register("maps", ["update": .string("login")])
@@ -167,7 +167,7 @@ internal import Testing
     }
 }
 
-@Suite(.timeLimit(.minutes(3))) struct `An app in a sandbox` {
+@Suite(.timeLimit(.minutes(10))) struct `An app in a sandbox` {
     @Test func `registers assets of its own, and sees no others`() async throws {
         let desk = try await Desk.start()
         try await desk.client.set(Manager.sandboxPrivate, true)

@@ -5,7 +5,7 @@ internal import EventLoop
 internal import TestSupport
 internal import Testing
 
-@Suite(.timeLimit(.minutes(3))) struct `The toast of an asset` {
+@Suite(.timeLimit(.minutes(10))) struct `The toast of an asset` {
     @Test func `names it and its version, once for each version`() async throws {
         let desk = try await Desk.start()
         let toasts = try await OddServer(name: "Plasma", at: desk.running.world.bus.address)

@@ -5,7 +5,7 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-@Suite(.timeLimit(.minutes(3))) struct `An asset` {
+@Suite(.timeLimit(.minutes(10))) struct `An asset` {
     @Test func `is updated from its manifest to a path that is ready, in the stages of the contract`() async throws {
         let desk = try await Desk.start()
         await desk.publisher.publish("1")
@@ -208,7 +208,7 @@ internal import Testing
     }
 }
 
-@Suite(.timeLimit(.minutes(3))) struct `An update that cannot succeed` {
+@Suite(.timeLimit(.minutes(10))) struct `An update that cannot succeed` {
     private func failure(_ desk: Desk, _ asset: ObjectPath) async -> DBusError? { await thrown { try await desk.update(asset) } }
 
     @Test(arguments: [
@@ -297,7 +297,7 @@ internal import Testing
     }
 }
 
-@Suite(.timeLimit(.minutes(3))) struct `A signed manifest` {
+@Suite(.timeLimit(.minutes(10))) struct `A signed manifest` {
     /// Makes a key; returns its public half.
     private func makeKey(_ folder: TemporaryFolder) async -> [UInt8] {
         let made = await Child.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", folder("key.pem")])
@@ -333,7 +333,7 @@ internal import Testing
     }
 }
 
-@Suite(.timeLimit(.minutes(3))) struct `A registration` {
+@Suite(.timeLimit(.minutes(10))) struct `A registration` {
     @Test(
         arguments: [
             ("", "maps", [:], "InvalidOption"), (Desk.app, "../x", [:], "InvalidOption"),

@@ -8,7 +8,7 @@ import Testing
 private let body = patternBytes(60_000)
 private let status = #"{"type":"status"}"#
 
-@Suite(.timeLimit(.minutes(3))) struct `The browser's program` {
+@Suite(.timeLimit(.minutes(10))) struct `The browser's program` {
     @Test(arguments: [(BrowserWorld.chromium, "org.chromium.Chromium"), (BrowserWorld.firefox, "org.mozilla.firefox")])
     func `queues a download that sends what the browser would send`(arguments: [String], app: String) async throws {
         let world = try await BrowserWorld()

@@ -4,7 +4,7 @@ internal import TestSupport
 internal import Testing
 internal import TodokuClient
 
-@Suite(.serialized, .timeLimit(.minutes(5))) struct `A sequence of a download's states` {
+@Suite(.serialized, .timeLimit(.minutes(10))) struct `A sequence of a download's states` {
     private let body = patternBytes(40_000)
 
     /// A server whose responses wait for `gate`; nil: for nothing.

@@ -5,7 +5,7 @@ internal import Testing
 @testable internal import DBus
 
 /// Messages that any program may send. None of them may end or block the service.
-@Suite(.timeLimit(.minutes(3))) struct `A stranger` {
+@Suite(.timeLimit(.minutes(10))) struct `A stranger` {
     @Test @BusActor func `cannot get the service disconnected by values nested as deep as the bus allows`() async throws {
         let service = try await TestService()
         for levels in [8, 20, 40] + Array(56...66) {

@@ -6,7 +6,7 @@ import PushInterface
 import TestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(3))) struct `What todoku-push holds` {
+@Suite(.timeLimit(.minutes(10))) struct `What todoku-push holds` {
     @Test func `is bounded: a message beyond 64 that wait is refused`() async throws {
         // Nothing can be fetched, so all wait.
         let world = try await PushWorld(hasService: false)
@@ -18,7 +18,7 @@ import Testing
             let message = file.message(["url": "\"\(file.server.url("/\(number)"))\""])
             try await world.connection.call(
                 UnifiedPush.Version1.message, on: Push.busName, at: UnifiedPush.connectorPath,
-                (token, Array(message.utf8), "\(number)"))
+                (token, Array(message.utf8), "\(number)"), timeout: .seconds(60))
         }
         #expect(try await world.entry()["waiting"] == .uint32(64))
         #expect(try await world.refused() == ["full": 2])

@@ -5,7 +5,7 @@ import PushInterface
 import TestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(3))) struct `The example of a push` {
+@Suite(.timeLimit(.minutes(10))) struct `The example of a push` {
     private static let program = "\(repository)/examples/push/push.py"
     private static let python = "/usr/bin/python3"
 

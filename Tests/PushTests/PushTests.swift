@@ -6,7 +6,7 @@ import PushInterface
 import TestSupport
 import Testing
 
-@Suite(.timeLimit(.minutes(3))) struct `A push` {
+@Suite(.timeLimit(.minutes(10))) struct `A push` {
     /// Version 2 is encrypted by an implementation that shares no code with ours.
     @Test(arguments: [1, 2])
     func `brings the file, and only then calls the app`(version: Int) async throws {
@@ -36,7 +36,7 @@ import Testing
         let distributor = await world.distributor()
         let app = try await AppStandIn(world)
         let gate = Gate()
-        let file = await Served { gate.wait() }
+        let file = await Served(gate: gate)
         let registration = try await world.registered()
         await world.send(file.message(), to: registration)
         #expect(await file.server.waitForRequests(1))
@@ -149,7 +149,7 @@ import Testing
         let distributor = await world.distributor()
         let app = try await AppStandIn(world)
         let gate = Gate()
-        let file = await Served { gate.wait() }
+        let file = await Served(gate: gate)
         let registration = try await world.registered()
         await world.send(file.message(), to: registration)
         // The distributor has its answer, so the message is on disk.

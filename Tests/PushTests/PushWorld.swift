@@ -152,16 +152,23 @@ struct Served: Sendable {
     let sha256: String
     let server: ScriptedServer
 
-    /// - Parameter wait: called before the server answers.
-    init(_ count: Int = 100_000, seed: UInt64 = 1, type: String = "image/png", wait: @escaping @Sendable () -> Void = {}) async {
+    /// - Parameter gate: the server sends the file once this is open; nil: at once.
+    init(_ count: Int = 100_000, seed: UInt64 = 1, type: String = "image/png", gate: Gate? = nil) async {
         let bytes = patternBytes(count, seed: seed)
         self.bytes = bytes
         let folder = TemporaryFolder("todoku-sum")
         writeFile(folder("file"), bytes)
         sha256 = String(await Child.run(["sha256sum", folder("file")]).output.prefix(64))
         server = ScriptedServer { request, reply in
-            wait()
-            reply.serve(bytes, for: request, type: type)
+            guard let gate, request.range == nil else { return reply.serve(bytes, for: request, type: type) }
+            reply.head(200, ["Content-Type": type, "Accept-Ranges": "bytes"], length: bytes.count)
+            // A silent server would be given up after half a minute.
+            var sent = 0
+            while !gate.isOpen, sent + 10 < bytes.count, reply.send(bytes[sent..<sent + 10]) {
+                sent += 10
+                poll(nil, 0, 500)
+            }
+            reply.send(bytes[sent...])
         }
     }
 

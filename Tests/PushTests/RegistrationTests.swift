@@ -10,7 +10,7 @@ import Testing
 
 @testable import PushService
 
-@Suite(.timeLimit(.minutes(3))) struct `A registration` {
+@Suite(.timeLimit(.minutes(10))) struct `A registration` {
     @Test func `is refused with an error that names what is wrong`() async throws {
         let world = try await PushWorld()
         let app = PushWorld.app

@@ -9,7 +9,7 @@ internal import Glibc
 @BusActor final class ChildProcesses {
     /// How long all processes together have to end by SIGTERM, and then by SIGKILL.
     private static let patience: Duration = .seconds(2)
-    private static let lastPatience: Duration = .seconds(5)
+    private static let lastPatience: Duration = .seconds(30)
 
     private var signals: SignalSource?
     /// The programs that were started here and run, and those that have ended: their exit status, or 128 and the signal.

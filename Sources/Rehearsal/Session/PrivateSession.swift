@@ -5,7 +5,7 @@ internal import Glibc
 /// A session bus of its own with a home of its own, in a temporary folder.
 @BusActor final class PrivateSession {
     /// How long the bus may take to listen.
-    private static let patience: Duration = .seconds(20)
+    private static let patience: Duration = .seconds(60)
 
     /// The temporary folder.
     let folder: String

@@ -136,7 +136,7 @@ private func python(_ script: String, _ arguments: String...) async -> Child.Exi
     }
 }
 
-@Suite(.serialized, .timeLimit(.minutes(5))) struct `An author and a user` {
+@Suite(.serialized, .timeLimit(.minutes(10))) struct `An author and a user` {
     @Test func `pack, serve, add, update, change, pack again, update and roll back`() async throws {
         let studio = await Studio()
         let desk = studio.desk
@@ -246,7 +246,7 @@ private func python(_ script: String, _ arguments: String...) async -> Child.Exi
     }
 }
 
-@Suite(.serialized, .timeLimit(.minutes(3))) struct `The rehearsal server` {
+@Suite(.serialized, .timeLimit(.minutes(10))) struct `The rehearsal server` {
     /// What Python's HTTP client gets, and what bare sockets do.
     @Test func `answers conditional requests and ranges, and no path leads out of the folder`() async throws {
         let studio = await Studio()

@@ -13,8 +13,27 @@ import Testing
         let advice: String?
     }
 
-    private func examine(_ desk: Desk, _ arguments: String...) async throws -> (status: Int32, lines: [Line]) {
-        let exit = await desk.start(["doctor", "--json"] + arguments).wait()
+    /// Runs the doctor. It waits for five seconds for each answer. Where it has waited so long, a program that answers may have had no
+    /// processor, so the doctor is asked again.
+    private func ask(_ environment: [String: String], _ arguments: [String] = []) async -> Child.Exit {
+        var exit: Child.Exit
+        var tries = 0
+        var lasted: Duration
+        repeat {
+            tries += 1
+            let begun = ContinuousClock.now
+            exit = await Child.run([Desk.command, "doctor"] + arguments, environment: environment)
+            lasted = .now - begun
+        } while lasted > .seconds(5) && tries < 5
+        return exit
+    }
+
+    /// - Parameter isOnce: whether one run is enough, however long it lasts.
+    private func examine(
+        _ desk: Desk, _ arguments: String..., isOnce: Bool = false
+    ) async throws -> (status: Int32, lines: [Line]) {
+        let words = ["--json"] + arguments
+        let exit = isOnce ? await desk.start(["doctor"] + words).wait() : await ask(desk.environment, words)
         #expect(exit.errors == "")
         let lines = try #require(JSON(exit.output)?.array, "\(exit)").map { line in
             Line(
@@ -54,7 +73,7 @@ import Testing
 
     @Test func `writes a line for each finding, and the advice below it`() async throws {
         let desk = await Desk()
-        let exit = await desk.run("doctor")
+        let exit = await ask(desk.environment)
         #expect(exit.status == 0 && exit.errors == "")
         let lines = exit.output.split(separator: "\n")
         #expect(lines.first == "found    bus              the session bus answers", "\(exit)")
@@ -136,7 +155,7 @@ import Testing
         let tray = try TrayPanel(on: desk.bus.address)
         let logind = try StandInLogind(on: machine.address)
         let manager = try StandInNetworkManager(on: machine.address, metered: 1)
-        let exit = await Child.run([Desk.command, "doctor"], environment: environment)
+        let exit = await ask(environment)
         #expect(
             exit.output.contains("\nfound    notifications    dunst 1 (test): toasts can be clicked, a toast shows progress"), "\(exit)")
         #expect(exit.output.contains(" shows count and progress on icons\n"))
@@ -144,11 +163,11 @@ import Testing
         #expect(exit.output.contains("\nwrong    tray "))
         #expect(exit.output.contains("\nfound    sleep            logind keeps the machine awake"))
         #expect(exit.output.contains("\nfound    network          NetworkManager sees a network, which is metered\n"))
-        #expect(logind.asked == ["sleep Todoku block"])
+        #expect(Set(logind.asked) == ["sleep Todoku block"])
         manager.set("Connectivity", 2)
         logind.refused = ["block"]
         server.vanish()
-        let later = await Child.run([Desk.command, "doctor"], environment: environment)
+        let later = await ask(environment)
         #expect(later.status == 1 && later.output.contains("NetworkManager sees a captive portal, so all downloads wait"), "\(later)")
         #expect(later.output.contains("\nmissing  sleep            logind refuses to keep the machine awake: Permission denied\n"))
         withExtendedLifetime((dock, tray)) {}
@@ -161,7 +180,7 @@ import Testing
         let mute = MuteBus(in: folder, isFull: false)
         let desk = await Desk(extra: ["DBUS_SYSTEM_BUS_ADDRESS": mute.address])
         let server = try OddServer(name: "hangs", at: desk.bus.address, .hangs)
-        let (status, lines) = try await examine(desk)
+        let (status, lines) = try await examine(desk, isOnce: true)
         #expect(status == 1)
         let toasts = try line("notifications", lines)
         #expect(toasts.verdict == "wrong" && toasts.text.contains("gives no answer"), "\(toasts)")

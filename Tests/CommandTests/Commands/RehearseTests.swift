@@ -93,7 +93,7 @@ private let plays: [RehearsalPlay] = [
     RehearsalPlay(scenario: "crash", answers: (200, 206), starts: 2),
 ]
 
-@Suite(.timeLimit(.minutes(5))) struct `todoku rehearse` {
+@Suite(.timeLimit(.minutes(10))) struct `todoku rehearse` {
     @Test(arguments: plays) func `plays a scenario to a command, and tells how the download ended`(play: RehearsalPlay) async throws {
         let stage = Stage()
         let (exit, summary) = try await stage.summary(
@@ -180,14 +180,18 @@ private let plays: [RehearsalPlay] = [
         #expect(refused == true && stage.isClean)
     }
 
-    @Test(arguments: ["busy", "truncated", "crash"]) func `plays to an app on GDBus`(scenario: String) async {
+    @Test(arguments: ["busy", "truncated", "crash"]) func `plays to an app on GDBus`(scenario: String) async throws {
         let stage = Stage()
         let client = "\(repository)/examples/python/gdbus_client.py"
-        let exit = await stage.play(scenario, "exec /usr/bin/python3 \(client) \"$TODOKU_REHEARSAL_URL/file\"")
-        #expect(exit.status == 0 && exit.output.contains("\nfinished "), "\(exit)")
-        #expect(exit.errors.contains("todoku: rehearsal “\(scenario):") && exit.errors.contains("the fault happened"), "\(exit)")
-        // A call that waits during a crash gets the answer NoReply.
-        #expect(exit.errors.contains("NoReply") == (scenario == "crash"), "\(exit)")
+        // A call that waits during a crash gets the answer NoReply. On a busy machine, the service may be killed before the client waits.
+        // Then it is tried again.
+        for attempt in 1...10 {
+            let exit = await stage.play(scenario, "exec /usr/bin/python3 \(client) \"$TODOKU_REHEARSAL_URL/file\"")
+            try #require(exit.status == 0 && exit.output.contains("\nfinished "), "\(exit)")
+            try #require(exit.errors.contains("todoku: rehearsal “\(scenario):") && exit.errors.contains("the fault happened"), "\(exit)")
+            if exit.errors.contains("NoReply") == (scenario == "crash") { break }
+            #expect(scenario == "crash" && attempt < 10, "\(exit)")
+        }
     }
 
     @Test func `plays to the tests of an example app`() async throws {

@@ -33,7 +33,7 @@ internal import Testing
     func has(_ condition: NetworkCondition?) async -> Bool { await eventually { told.last == .some(condition) } }
 }
 
-@Suite(.timeLimit(.minutes(5))) struct `The system bus` {
+@Suite(.timeLimit(.minutes(10))) struct `The system bus` {
     @BusActor private final class Visitor {
         var told: [Bool] = []
         var dials = 0

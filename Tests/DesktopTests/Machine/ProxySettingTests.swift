@@ -140,7 +140,7 @@ private func gsettings(_ changes: [String: String]) -> GNOMEProxies {
     }
 }
 
-@Suite(.timeLimit(.minutes(3))) struct `The desktop's proxies` {
+@Suite(.timeLimit(.minutes(10))) struct `The desktop's proxies` {
     private func choice(_ environment: [String: String], _ address: String, patience: Duration = .seconds(60)) async throws -> ProxyChoice {
         let bus = try #require(environment["DBUS_SESSION_BUS_ADDRESS"])
         let connection = try await Connection.open(address: bus)

@@ -326,7 +326,7 @@ enum AssetStep: Sendable, Equatable {
     func expectVersionOnBus() async {
         guard let asset = try? await lane.assets().first else { return }
         var told: String?
-        let isSame = await eventually(within: .seconds(30)) {
+        let isSame = await eventually(within: .seconds(60)) {
             guard let before = try? await lane.installedVersion(asset) else {
                 told = nil
                 // An end that was under way has gone on.
@@ -368,7 +368,7 @@ enum AssetStep: Sendable, Equatable {
         // Without a fault no start is needed, and one that is recorded would look like that of an interrupted update.
         if await eventually(within: .seconds(place.hits > 0 ? 3 : 15), { await isTidy() }) { return }
         guard await restart() else { return }
-        if await eventually(within: .seconds(30), { await isTidy() }) { return }
+        if await eventually(within: .seconds(60), { await isTidy() }) { return }
         let downloads = (try? await lane.urls().values.sorted()) ?? []
         verdict.wrong.append("left behind: \(leftovers), downloads \(downloads)")
     }
@@ -393,7 +393,7 @@ enum AssetStep: Sendable, Equatable {
         if let path = (try? await lane.assets())?.first {
             _ = await insist("UnregisterAsset") { () async throws(DBusError) in try await lane.unregisterAsset(path) }
         }
-        let isGone = await eventually(within: .seconds(30)) {
+        let isGone = await eventually(within: .seconds(60)) {
             listFolder("\(place.files)/todoku/assets").isEmpty && listFolder(manifests).isEmpty
                 && listFolder("\(place.state)/todoku/segments").isEmpty
         }

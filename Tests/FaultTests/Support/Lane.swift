@@ -126,16 +126,16 @@ internal import Testing
     func answersNewcomer() async -> Bool {
         guard let newcomer = try? Connection.open(address: bus.address) else { return false }
         let arguments = (Manager.interface, Manager.version.name)
-        let call = try? await newcomer.call(Standard.get, on: BusName.service, at: BusName.managerPath, arguments, timeout: .seconds(20))
+        let call = try? await newcomer.call(Standard.get, on: BusName.service, at: BusName.managerPath, arguments, timeout: .seconds(60))
         return call != nil
     }
 
     func download(_ url: String, _ options: [String: Variant]) async throws(DBusError) -> ObjectPath {
-        try await connection.call(Manager.download, on: BusName.service, at: BusName.managerPath, (url, options), timeout: .seconds(20))
+        try await connection.call(Manager.download, on: BusName.service, at: BusName.managerPath, (url, options), timeout: .seconds(60))
     }
     func set(_ property: String, _ value: Variant) async throws(DBusError) {
         try await connection.call(
-            Standard.set, on: BusName.service, at: BusName.managerPath, (Manager.interface, property, value), timeout: .seconds(20))
+            Standard.set, on: BusName.service, at: BusName.managerPath, (Manager.interface, property, value), timeout: .seconds(60))
     }
     func retry(_ path: ObjectPath) async throws {
         try await connection.call(Download.retry, on: BusName.service, at: path, (), timeout: .seconds(60))

@@ -39,18 +39,20 @@ func makeMemoryFile() -> Int32 {
     return unsafeBitCast(symbol, to: Create.self)("todoku-test", 1)  // MFD_CLOEXEC
 }
 
+private let quiet = Client.patient(["notify": .string("never")])
+
 extension Running {
     fileprivate func write(
         _ url: String, into file: FileDescriptor, _ more: [String: Variant] = [:], by other: Client? = nil
     ) async throws -> ObjectPath {
-        try await (other ?? client).call(Manager.downloadToFd, (url, file, ["notify": .string("never")].merging(more) { $1 }))
+        try await (other ?? client).call(Manager.downloadToFd, (url, file, quiet.merging(more) { $1 }))
     }
 
     /// How many descriptors of callers' files the daemon holds.
     fileprivate var held: Int { openFiles(of: daemon.pid, below: world.folder) }
 }
 
-@Suite(.timeLimit(.minutes(3))) struct `A download into a descriptor` {
+@Suite(.timeLimit(.minutes(10))) struct `A download into a descriptor` {
     @Test func `writes the file, from its first byte on, and releases it`() async throws {
         let running = try await Running.start()
         let body = patternBytes(2_500_000)
@@ -132,7 +134,7 @@ extension Running {
     @Test func `resumes after a lost connection, and restarts if the file is another`() async throws {
         let running = try await Running.start()
         let body = patternBytes(3_000_000)
-        let (changed, gate) = (patternBytes(2_000_000, seed: 2), Gate())
+        let changed = patternBytes(2_000_000, seed: 2)
         let server = ScriptedServer { request, reply in
             switch (request.path, request.number) {
             case (_, 0), ("/other", 2):
@@ -143,7 +145,6 @@ extension Running {
             default: reply.serve(body, for: request, entityTag: "\"1\"")
             }
         }
-        defer { gate.open() }
         let file = OwnFile(running.file("mine"))
         let path = try await running.write(server.url("/a"), into: file.wire)
         #expect(try await running.client.wait(path) == "")
@@ -245,7 +246,7 @@ extension Running {
     @Test func `ends Interrupted with the service, told or killed, and keeps the service from exiting`() async throws {
         let world = await ServiceWorld()
         let client = try await world.client()
-        var daemon = await world.start(["--idle-exit", "15"])
+        var daemon = await world.start(["--idle-exit", "30"])
         let gate = Gate()
         let server = ScriptedServer { _, reply in
             reply.head(200, length: 10)
@@ -254,11 +255,11 @@ extension Running {
         defer { gate.open() }
         let file = OwnFile("\(world.folder)/mine")
         func add(_ options: [String: Variant]) async throws -> ObjectPath {
-            try await client.call(Manager.downloadToFd, (server.url("/a"), file.wire, ["notify": .string("never")].merging(options) { $1 }))
+            try await client.call(Manager.downloadToFd, (server.url("/a"), file.wire, quiet.merging(options) { $1 }))
         }
         // A paused download keeps the service.
         let paused = try await add(["start": .bool(false)])
-        await pause(milliseconds: 16_500)
+        await pause(milliseconds: 33_000)
         #expect(daemon.isRunning)
         let active = try await add([:])
         #expect(await server.waitForRequests(1))
@@ -416,8 +417,7 @@ extension Running {
     @Test func `has a limit for a connection, and for all together`() async throws {
         let running = try await Running.start()
         let file = OwnFile(running.file("mine"))
-        let waiting: [String: Variant] = ["start": .bool(false)]
-        let error = todokuError("LimitExceeded")
+        let (waiting, error): ([String: Variant], String) = (["start": .bool(false)], todokuError("LimitExceeded"))
         var paths: [ObjectPath] = []
         for _ in 0..<Limits.descriptorsPerCaller { paths.append(try await running.write("http://127.0.0.1:1/", into: file.wire, waiting)) }
         #expect(await eventually { running.held == Limits.descriptorsPerCaller })  // as below, for the last message

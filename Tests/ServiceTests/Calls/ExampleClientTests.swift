@@ -84,7 +84,7 @@ private func lines(_ output: String) -> [String] { output.split(separator: "\n")
 
 private func isProgress(_ line: String) -> Bool { line.hasPrefix("progress ") && line.hasSuffix(" of 1000000") }
 
-@Suite(.timeLimit(.minutes(5))) struct `An example client` {
+@Suite(.timeLimit(.minutes(10))) struct `An example client` {
     private func expectProgress(_ child: Child, _ client: ExampleClient) async throws {
         let isTold = await eventually { lines(child.output).contains(where: isProgress) || !child.isRunning } && child.isRunning
         try #require(isTold, "\(client.packages): “\(child.output)” \(child.errors)")

@@ -92,7 +92,7 @@ extension StandInJobServer {
 
 private let extract: [String: Variant] = ["extract": .bool(true)]
 
-@Suite(.timeLimit(.minutes(5))) struct `The option extract` {
+@Suite(.timeLimit(.minutes(10))) struct `The option extract` {
     private let shelf = ArchiveShelf()
 
     @Test(arguments: ["levels.tar.gz", "levels.zip", "levels.tar", "levels.tar.xz", "levels.tar.zst", "levels.tbz2", "levels.7z"])
@@ -388,7 +388,7 @@ private let extract: [String: Variant] = ["extract": .bool(true)]
     }
 }
 
-@Suite(.timeLimit(.minutes(5))) struct `An unpacked folder` {
+@Suite(.timeLimit(.minutes(10))) struct `An unpacked folder` {
     private let shelf = ArchiveShelf()
 
     @Test func `of a batch is deleted with it, and so are its files`() async throws {

@@ -5,7 +5,7 @@ internal import TestSupport
 internal import Testing
 
 /// Compiles what other programs generate from the interface files, and lets it talk to the real service: `examples/generated-clients`.
-@Suite(.timeLimit(.minutes(5))) struct `A generated client` {
+@Suite(.timeLimit(.minutes(10))) struct `A generated client` {
     private let build = TemporaryFolder()
 
     @Test func `is made of every interface file`() {

@@ -36,7 +36,7 @@ extension Running {
 /// How many calls have been sent.
 @BusActor private final class Sent { var count = 0 }
 
-@Suite(.timeLimit(.minutes(3))) struct `A Metalink document on the bus` {
+@Suite(.timeLimit(.minutes(10))) struct `A Metalink document on the bus` {
     private let body = patternBytes(70_000)
 
     @Test func `queues its files as one batch, with names, sizes and checksums`() async throws {

@@ -5,7 +5,7 @@ internal import TestSupport
 internal import Testing
 
 /// The options `post-data` and `post-type`, through the service.
-@Suite(.timeLimit(.minutes(5))) struct `A request with a body` {
+@Suite(.timeLimit(.minutes(10))) struct `A request with a body` {
     private func bytes(_ text: String) -> Variant { .array(of: "y", text.utf8.map { .byte($0) }) }
 
     @Test func `is a POST, whose answer is the file`() async throws {

@@ -6,7 +6,7 @@ internal import TestSupport
 internal import Testing
 
 /// `Repr-Digest`, `Digest` and the property `ProvedBy`, through the service.
-@Suite(.timeLimit(.minutes(5))) struct `What proves a file` {
+@Suite(.timeLimit(.minutes(10))) struct `What proves a file` {
     private static let file = patternBytes(2_000_000)
     private static let changed = patternBytes(2_000_000, seed: 9)
 

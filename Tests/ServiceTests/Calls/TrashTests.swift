@@ -5,7 +5,7 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-@Suite(.timeLimit(.minutes(3))) struct `The trash` {
+@Suite(.timeLimit(.minutes(10))) struct `The trash` {
     private let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
 
     private func trash(_ running: Running, _ path: ObjectPath) async throws { try await running.client.call(Download.trash, at: path, ()) }

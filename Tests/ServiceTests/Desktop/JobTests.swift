@@ -78,7 +78,7 @@ extension StandInJobServer {
 
     @Test func `pauses, resumes and cancels the download by its buttons, and only by those of the job server`() async throws {
         let server = TrickleServer()
-        let running = try await Running.start(["--idle-exit", "15"])
+        let running = try await Running.start(["--idle-exit", "30"])
         let jobs = try await StandInJobServer(on: running.world.bus.address)
         let path = try await running.download(server.url("/a"), shown)
         let view = try #require(await jobs.only())
@@ -90,7 +90,7 @@ extension StandInJobServer {
         #expect(await running.client.signals.isIn("paused", path))
         #expect(await eventually { await view.properties["suspended"] == .bool(true) })
         // The user could resume the download in the job view, so the service stays, although nothing else keeps it.
-        #expect(await eventually(within: .seconds(17)) { !running.daemon.isRunning } == false)
+        #expect(await eventually(within: .seconds(33)) { !running.daemon.isRunning } == false)
         #expect(await view.terminated == nil)
         await jobs.click("resumeRequested", view)
         #expect(await running.client.signals.isIn("active", path))
@@ -126,7 +126,7 @@ extension StandInJobServer {
 
     @Test func `keeps the service only while somebody shows it`() async throws {
         let server = TrickleServer()
-        let running = try await Running.start(["--idle-exit", "15"])
+        let running = try await Running.start(["--idle-exit", "30"])
         let jobs = try await StandInJobServer(on: running.world.bus.address)
         let path = try await running.download(server.url("/a"), shown)
         let view = try #require(await jobs.only())
@@ -134,7 +134,7 @@ extension StandInJobServer {
         #expect(await running.client.signals.isIn("paused", path))
         #expect(await eventually { await view.properties["suspended"] == .bool(true) })
         try await jobs.vanish()
-        #expect(await running.world.bus.waitForOwner(BusName.service, present: false))
+        #expect(await running.world.bus.waitForOwner(BusName.service, present: false, within: .seconds(120)))
         server.gate.open()
     }
 

@@ -160,18 +160,20 @@ private struct NetworkHost {
             await eventually { (try? await running.client.get(Download.waitReason, at: path)) == reason }
         }
 
-        let path = try await running.download("http://10.9.9.1/a", ["allow-metered": .bool(false)])
+        // A connection may be lost without a word when the link changes.
+        let impatient: [String: Variant] = ["stall-timeout": .uint32(30_000)]
+        let path = try await running.download("http://10.9.9.1/a", impatient.merging(["allow-metered": .bool(false)]) { $1 })
         #expect(await running.client.signals.has("Progress", at: path))
         await host.metered("yes")
         #expect(await waits(path, for: "metered"))
-        _ = try await running.fetch("http://10.9.9.1/b")
+        _ = try await running.fetch("http://10.9.9.1/b", impatient)
         await host.metered("no")
         #expect(readFile(try await running.client.wait(path)) == body)
         // nginx writes the line after the last byte.
         #expect(await eventually { host.log.contains { $0.hasPrefix("206 /a bytes=") } }, "\(host.log)")
 
         await host.cli("connection", "down", "dl")
-        let next = try await running.download("http://10.9.9.1/b")
+        let next = try await running.download("http://10.9.9.1/b", impatient)
         #expect(await waits(next, for: "offline"))
         await host.cli("connection", "up", "dl")
         _ = try await running.client.wait(next)

@@ -91,11 +91,11 @@ private func dripping(_ slow: String, until gate: Gate, failing: String, _ body:
         let world = await ServiceWorld(extra: ["DISPLAY": display.name, "PATH": "\(tools.path):\(path)"])
         let dunst = await Dunst(on: world.bus, display)
         let client = try await world.client()
-        let running = Running(world: world, daemon: await world.start(["--idle-exit", "15"]), client: client)
+        let running = Running(world: world, daemon: await world.start(["--idle-exit", "30"]), client: client)
         let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
         let file = try await running.fetch(server.url("/a.txt"), ["notify": .string("always"), "show-progress": .bool(false)])
         #expect(await eventually { await dunst.displayed() == 1 })
-        #expect(await eventually(within: .milliseconds(17_000)) { !running.daemon.isRunning } == false)
+        #expect(await eventually(within: .seconds(33)) { !running.daemon.isRunning } == false)
         await dunst.control("action", "0")
         #expect(await eventually { readFile(tools("opened")) == Array(file.utf8) })
         await dunst.control("close-all")
@@ -108,7 +108,7 @@ private func dripping(_ slow: String, until gate: Gate, failing: String, _ body:
         let world = await ServiceWorld(extra: ["DISPLAY": display.name])
         let dunst = await Dunst(on: world.bus, display)
         let client = try await world.client()
-        let running = Running(world: world, daemon: await world.start(["--idle-exit", "15", "--toast-keep", "2"]), client: client)
+        let running = Running(world: world, daemon: await world.start(["--idle-exit", "30", "--toast-keep", "2"]), client: client)
         let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
         _ = try await running.fetch(server.url("/a.txt"), ["notify": .string("always"), "show-progress": .bool(false)])
         #expect(await running.daemon.wait().isClean)

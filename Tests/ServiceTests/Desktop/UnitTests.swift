@@ -75,7 +75,7 @@ internal import Testing
             gate.wait()
         }
         let downloads = "\(manager.home)/Downloads"
-        let added = await manager.run(["todoku", "add", "-d", downloads, server.url("/a.bin")])
+        let added = await manager.run(["todoku", "add", "--stall-timeout", "1h", "-d", downloads, server.url("/a.bin")])
         #expect(added.output == "1\n", "\(added)")
         #expect(await server.waitForRequests(1))
         let process = await manager.property("MainPID", of: "todokud.service")

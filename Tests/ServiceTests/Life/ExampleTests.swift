@@ -51,7 +51,7 @@ private struct Run: Sendable {
     }
 }
 
-@Suite(.timeLimit(.minutes(5))) struct `A window that comes and goes` {
+@Suite(.timeLimit(.minutes(10))) struct `A window that comes and goes` {
     /// The sequence of every article on background downloads: press, close, open again, done.
     @Test func `finds its download again: running, and finished while it was closed`() async throws {
         let display = await Display(width: 600, height: 400)

@@ -113,7 +113,7 @@ private struct Stage {
     }
 }
 
-@Suite(.timeLimit(.minutes(5))) struct `An app that is called` {
+@Suite(.timeLimit(.minutes(10))) struct `An app that is called` {
     /// The whole way of the example as installed: no part of it knows that this is a test.
     @Test func `queues and quits; at the end it is started, processes the file, and acknowledges`() async throws {
         let world = await ServiceWorld(activation: "--idle-exit 30", names: [example.id: example.command])
@@ -278,12 +278,12 @@ private struct Stage {
     }
 
     @Test func `keeps the service until it has acknowledged`() async throws {
-        let stage = try await Stage(["--idle-exit", "15"])
+        let stage = try await Stage(["--idle-exit", "30"])
         stage.app.misbehave("mute")
         let path = try await stage.download("/a")
         #expect(await stage.app.hasCalls(1))
-        // Still running well after the fifteen seconds; only waiting can show that.
-        #expect(await eventually(within: .milliseconds(17_000)) { !stage.daemon.isRunning } == false)
+        // Still running well after the thirty seconds; only waiting can show that.
+        #expect(await eventually(within: .seconds(33)) { !stage.daemon.isRunning } == false)
         try await stage.client.call(Download.acknowledge, at: path, ())
         #expect(await stage.daemon.wait().isClean)
     }

@@ -12,7 +12,7 @@ extension Client {
 }
 
 /// The option `mirrors` and the property `Sources`, through the service.
-@Suite(.timeLimit(.minutes(5))) struct `Mirrors` {
+@Suite(.timeLimit(.minutes(10))) struct `Mirrors` {
     private static let file = patternBytes(3_000_000)
     private static let other = patternBytes(3_000_000, seed: 9)
 

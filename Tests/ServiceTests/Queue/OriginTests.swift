@@ -4,7 +4,7 @@ internal import DownloaderInterface
 internal import TestSupport
 internal import Testing
 
-@Suite(.timeLimit(.minutes(5))) struct `Where the bytes came from` {
+@Suite(.timeLimit(.minutes(10))) struct `Where the bytes came from` {
     private let last = ScriptedServer { request, reply in reply.serve(patternBytes(10), for: request) }
 
     /// The values of `Url`, `GetUrl` and the finished file's origin attribute.

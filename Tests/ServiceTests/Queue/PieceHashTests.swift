@@ -6,7 +6,7 @@ internal import TestSupport
 internal import Testing
 
 /// The option `piece-hashes`, through the service.
-@Suite(.timeLimit(.minutes(5))) struct `Piece hashes on the bus` {
+@Suite(.timeLimit(.minutes(10))) struct `Piece hashes on the bus` {
     private static let file = patternBytes(3_000_000)
     private static let length = 262_144
 

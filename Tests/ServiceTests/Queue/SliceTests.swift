@@ -316,6 +316,6 @@ extension RawCaller {
     func forget() { (held, released, ended, removed) = ([], [], 0, 0) }
 
     func call(_ method: MethodOf<Void, Void>) async throws {
-        try await connection.call(method, on: BusName.service, at: BusName.managerPath, ())
+        try await connection.call(method, on: BusName.service, at: BusName.managerPath, (), timeout: .seconds(60))
     }
 }

@@ -131,9 +131,9 @@ struct Running {
         return Running(world: world, daemon: daemon, client: client)
     }
 
-    /// Options for a download without toasts, into the test's folder.
+    /// Options for a download without toasts, into the test's folder, from a server that may be silent.
     func options(_ more: [String: Variant] = [:]) -> [String: Variant] {
-        ["directory": .string(world.folder), "notify": .string("never")].merging(more) { $1 }
+        Client.patient(["directory": .string(world.folder), "notify": .string("never")].merging(more) { $1 })
     }
 
     func download(_ url: String, _ more: [String: Variant] = [:]) async throws -> ObjectPath {

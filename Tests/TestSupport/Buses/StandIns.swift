@@ -299,8 +299,8 @@ extension BusActor {
 
     /// The answer of the emitter of `mark` to `Query`.
     public func query(_ mark: Mark) async throws -> (String, [String: Variant]) {
-        try await connection.call(
-            MethodOf(Self.interface, "Query", out: String.self, [String: Variant].self), on: mark.sender, at: ObjectPath(mark.path), ())
+        let query = MethodOf(Self.interface, "Query", out: String.self, [String: Variant].self)
+        return try await connection.call(query, on: mark.sender, at: ObjectPath(mark.path), (), timeout: .seconds(60))
     }
 
     /// Whether the emitter of `mark` is on the bus.
@@ -433,11 +433,11 @@ extension BusActor {
         guard try connection.requestName(Self.name) else { throw DBusError.failed("\(Self.name) has an owner") }
     }
 
-    /// A click on the newest toast, which starts its application. Without an action, the call names only the application.
+    /// A click on the newest toast, which may start its application. Without an action, the call names only the application.
     public func click() async throws(DBusError) {
         guard let (application, _, content) = toasts.last else { throw .failed("there is no toast") }
         guard let action = content["default-action"]?.string, let target = content["default-action-target"] else {
-            return try await connection.call(Self.activate, on: application, at: path(of: application), platform)
+            return try await connection.call(Self.activate, on: application, at: path(of: application), platform, timeout: .seconds(120))
         }
         try await activate(action, target, of: application)
     }
@@ -455,7 +455,7 @@ extension BusActor {
     private func path(of application: String) -> ObjectPath { ObjectPath("/" + application.split(separator: ".").joined(separator: "/")) }
 
     private func activate(_ action: String, _ target: Variant, of application: String) async throws(DBusError) {
-        try await connection.call(
-            Self.activateAction, on: application, at: path(of: application), (String(action.dropFirst("app.".count)), [target], platform))
+        let terms = (String(action.dropFirst("app.".count)), [target], platform)
+        try await connection.call(Self.activateAction, on: application, at: path(of: application), terms, timeout: .seconds(120))
     }
 }

@@ -20,7 +20,7 @@ extension TransferRequest {
     }
 }
 
-@Suite(.timeLimit(.minutes(3))) struct `Pieces of a transfer` {
+@Suite(.timeLimit(.minutes(5))) struct `Pieces of a transfer` {
     static let file = patternBytes(4_000_000)
     static let length = 262_144
     /// 4,000,000 bytes are 15 pieces and a part of one.

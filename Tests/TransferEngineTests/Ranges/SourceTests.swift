@@ -7,7 +7,7 @@ import Testing
 @testable internal import PartFiles
 @testable internal import TransferEngine
 
-@Suite(.timeLimit(.minutes(3))) struct `Automatic connections to sources that mix` {
+@Suite(.timeLimit(.minutes(5))) struct `Automatic connections to sources that mix` {
     /// The first server sends the rest only once the other one has brought bytes.
     @Test func `use each from the beginning`() async throws {
         let file = patternBytes(12_000_000)
@@ -44,7 +44,7 @@ import Testing
     }
 }
 
-@Suite(.timeLimit(.minutes(3))) struct `Sources of a transfer without a checksum` {
+@Suite(.timeLimit(.minutes(5))) struct `Sources of a transfer without a checksum` {
     static let file = patternBytes(2_000_000)
     static let other = [UInt8](repeating: 0xEE, count: 2_000_000)
 
@@ -196,7 +196,7 @@ import Testing
     }
 }
 
-@Suite(.timeLimit(.minutes(3))) struct `Sources of a transfer with a checksum` {
+@Suite(.timeLimit(.minutes(5))) struct `Sources of a transfer with a checksum` {
     static let file = patternBytes(8_000_000)
 
     @Test func `go on where another one has stopped`() async throws {
@@ -369,7 +369,7 @@ import Testing
     }
 }
 
-@Suite(.timeLimit(.minutes(3))) struct `Mirrors that a server names` {
+@Suite(.timeLimit(.minutes(5))) struct `Mirrors that a server names` {
     static let file = patternBytes(3_000_000)
 
     /// As MirrorBrain does: the redirect names the mirrors, and leads to the first of them.

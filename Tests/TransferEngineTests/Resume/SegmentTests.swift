@@ -8,7 +8,7 @@ import Testing
 @testable internal import TransferEngine
 
 /// Bytes that several connections left. The tests write the bytes as the engine would.
-@Suite(.timeLimit(.minutes(3))) struct `What several connections left` {
+@Suite(.timeLimit(.minutes(5))) struct `What several connections left` {
     static let file = patternBytes(3_000_000)
     static let held = ByteRanges([0..<500_000, 1_000_000..<1_500_000, 2_000_000..<2_400_000])
 

@@ -7,7 +7,7 @@ import Testing
 @testable internal import PartFiles
 @testable internal import TransferEngine
 
-@Suite(.timeLimit(.minutes(3))) struct `After kill -9` {
+@Suite(.timeLimit(.minutes(5))) struct `After kill -9` {
     static let file = patternBytes(12_000_000)
 
     @Test(arguments: [1_100_000, 3_000_000, 9_700_001] as [UInt64])

@@ -224,7 +224,7 @@ private func chosen(_ calls: [Substring], _ way: Way) -> [Int] {
 ) async {
     let segments = "\(place.state)/todoku/segments"
     let folder = folder ?? place.files
-    let isClean = await eventually(within: .seconds(30)) { listFolder(folder) == names.sorted() && listFolder(segments) == [] }
+    let isClean = await eventually(within: .seconds(60)) { listFolder(folder) == names.sorted() && listFolder(segments) == [] }
     verdict.expect(isClean, "left behind: \(listFolder(folder)), segments \(listFolder(segments))")
     let aside = listFolder("\(place.state)/todoku").filter { $0.contains("corrupt") }
     verdict.expect(aside == [] || mayHaveLost, "the database was set aside: \(aside)")

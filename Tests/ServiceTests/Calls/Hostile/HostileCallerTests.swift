@@ -9,7 +9,7 @@ internal import Testing
 @testable internal import DownloadStore
 
 /// Malicious or broken callers. Another caller must be served meanwhile, and the daemon's memory must stay within a bound.
-@Suite(.serialized, .timeLimit(.minutes(5))) struct `A hostile caller` {
+@Suite(.serialized, .timeLimit(.minutes(10))) struct `A hostile caller` {
     @Test(arguments: [1, 2] as [UInt64]) @BusActor func `gets one proper answer for each of thousands of odd calls`(seed: UInt64)
         async throws
     {

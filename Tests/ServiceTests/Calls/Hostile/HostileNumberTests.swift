@@ -6,7 +6,7 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-@Suite(.timeLimit(.minutes(3))) struct `A number at the end of its type` {
+@Suite(.timeLimit(.minutes(10))) struct `A number at the end of its type` {
     @Test(arguments: [UInt32.max, UInt32.max - 1, 0])
     func `as MaxActive and MaxPerHost stops no redirect, also after a restart`(most: UInt32) async throws {
         let world = await ServiceWorld()
