@@ -142,7 +142,9 @@ extension DownloaderClient {
     }
 
     /// Waits without a time limit until all downloads of the batch have ended. If the service goes away meanwhile, the call is repeated.
-    public func wait(for batch: BatchReference) async throws(ClientError) -> OutcomeCounts {
+    ///
+    /// - Throws: `ClientError`; `CancellationError` when the task is cancelled. The downloads continue.
+    public func wait(for batch: BatchReference) async throws -> OutcomeCounts {
         let (finished, failed, cancelled) = try await core.wait(Batch.wait, at: batch.objectPath)
         return OutcomeCounts(finished: finished, failed: failed, cancelled: cancelled)
     }

@@ -39,7 +39,7 @@ struct FetchCommand: ParsableCommand {
     func run() throws {
         let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request(for: [url]) }
         Program.run(json: output.json) { client in
-            do throws(ClientError) {
+            do {
                 let file = try await client.fetch(url, request)
                 if output.json {
                     if !quiet { Output.write(file.json.text + "\n") }
@@ -47,7 +47,7 @@ struct FetchCommand: ParsableCommand {
                     Output.write(file.path + "\n")
                 }
                 return file.isNew || !exitCode ? .success : .unchanged
-            } catch {
+            } catch let error as ClientError {
                 guard error.isEnd else { throw error }
                 return Program.report(CommandFailure(.ended, catalog.explanation(error), name: error.name), json: output.json)
             }

@@ -144,7 +144,8 @@ struct WaitCommand: ParsableCommand {
     }
 
     private func wait(for download: DownloadReference, _ client: DownloaderClient) async throws(ClientError) -> ExitStatus {
-        let path = try await client.wait(for: download)
+        let path: String
+        do { path = try await client.wait(for: download) } catch { throw ClientError(ofWait: error) }
         if !quiet {
             let members: [(String, JSON)] = [("download", .string(download.description)), ("path", .string(path))]
             Output.write((output.json ? JSON.object(members).text : path) + "\n")
@@ -153,7 +154,8 @@ struct WaitCommand: ParsableCommand {
     }
 
     private func wait(for batch: BatchReference, _ client: DownloaderClient) async throws(ClientError) -> ExitStatus {
-        let counts = try await client.wait(for: batch)
+        let counts: OutcomeCounts
+        do { counts = try await client.wait(for: batch) } catch { throw ClientError(ofWait: error) }
         if !quiet { Output.write(Self.text(counts, of: batch, json: output.json)) }
         return counts.allFinished ? .success : .ended
     }
