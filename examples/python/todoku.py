@@ -40,6 +40,8 @@ Answer = Callable[[], Any]
 Then = Callable[[Answer], None]
 
 T = TypeVar("T")
+# Beginnings of names: the bus knows no such service, or cannot start it.
+_MISSING = ("org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.Spawn.", "org.freedesktop.systemd1.")
 _NO_REPLY, _UNKNOWN_OBJECT = "org.freedesktop.DBus.Error.NoReply", "org.freedesktop.DBus.Error.UnknownObject"
 _FOREVER = GLib.MAXINT  # GDBus's word for no time limit; without it, GDBus gives up after 25 s
 _MOST_LOSSES, _STEADY = 6, 30.0  # losses in a row; seconds after which a loss begins a new row
@@ -79,8 +81,13 @@ class TodokuError(Exception):
         """Whether Download.retry may help; None if the service does not know, or no download failed."""
         return self.details.get("retryable")
 
+    @property
+    def is_unavailable(self) -> bool:
+        """Whether the service is not installed, or cannot be started."""
+        return self.bus_name.startswith(_MISSING)
+
     def __str__(self) -> str:
-        return f"{self.name}: {self.message}"
+        return f"{self.name}: {'Todoku is not installed, or cannot be started: ' if self.is_unavailable else ''}{self.message}"
 
     @classmethod
     def of(cls, error: GLib.Error) -> TodokuError:
@@ -99,6 +106,7 @@ class Status(Dict[str, Any]):
 
     state: str = property(lambda self: self["State"])  # type: ignore[assignment]
     received: int = property(lambda self: self["Received"])  # type: ignore[assignment]
+    wait_reason: str = property(lambda self: self["WaitReason"])  # type: ignore[assignment]
     path: str = property(lambda self: self["Path"])  # type: ignore[assignment]
     has_ended: bool = property(lambda self: self["State"] in ENDED)  # type: ignore[assignment]
 

@@ -5,61 +5,6 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// A client of `examples/python`, `shell`, `javascript`, `swift`, `rust` or `generated-clients`: `PROGRAM [--again] URL [FOLDER]`.
-enum ExampleClient: String, CaseIterable, Sendable {
-    case gdbus = "Gdbus"
-    case dasbus = "Dasbus"
-    case module = "Module"
-    case shell = "Shell"
-    case javaScript = "JavaScript"
-    case swift = "Swift"
-    case rust = "Rust"
-    case glib = "Glib"
-    case qt = "Qt"
-
-    /// The clients to try: the one in Rust if `meson-helpers/try-rust-client` has built it, else all others. So no other test needs Cargo.
-    static let tried: [ExampleClient] = getenv("TODOKU_RUST_CLIENT") == nil ? allCases.filter { $0 != .rust } : [.rust]
-
-    private var command: [String] {
-        get async throws {
-            let examples = "\(repository)/examples"
-            return switch self {
-            case .gdbus, .dasbus, .module: [ExampleApp.python, "\(examples)/python/\(rawValue.lowercased())_client.py"]
-            case .shell: ["\(examples)/shell/client.sh"]
-            case .javaScript: ["\(examples)/javascript/client.js"]
-            case .swift: [builtProgram("swift-client", variable: "TODOKU_SWIFT_CLIENT")]
-            case .rust: [builtProgram("todoku-client", variable: "TODOKU_RUST_CLIENT")]
-            case .glib: [try await GeneratedClient.glibProgram()]
-            case .qt: [try await GeneratedClient.qtProgram()]
-            }
-        }
-    }
-
-    /// What it needs to run: Debian packages, or a program that is built.
-    var packages: String {
-        switch self {
-        case .gdbus, .module: "packages python3-gi"
-        case .dasbus: "packages python3-dasbus"
-        case .shell: "packages libglib2.0-bin, systemd"
-        case .javaScript: "packages gjs"
-        case .swift: "the product swift-client"
-        case .rust: "meson-helpers/try-rust-client"
-        case .glib: "packages libglib2.0-0"
-        case .qt: "packages libqt5dbus5"
-        }
-    }
-
-    /// The path of its downloads, without the token.
-    var path: String { "\(BusName.tokensPath)/\(ObjectPath.escape("org.example.\(rawValue)Client"))" }
-
-    /// - Throws: if the client cannot be compiled.
-    func start(_ arguments: String..., in world: ServiceWorld) async throws -> Child {
-        // Otherwise Python would write its bytecode of the module into the repository.
-        let environment = world.environment.merging(["PYTHONDONTWRITEBYTECODE": "1"]) { $1 }
-        return Child(try await command + arguments, environment: environment)
-    }
-}
-
 private let body = patternBytes(1_000_000)
 
 /// A server whose first response stops after 400,000 bytes until the gate opens. Each later response is whole.
@@ -131,6 +76,86 @@ private func isProgress(_ line: String) -> Bool { line.hasPrefix("progress ") &&
         let unknown = try await client.start("--again", "http://127.0.0.1:1/a", in: running.world).wait()
         #expect(unknown.status == 1 && unknown.output.hasPrefix("failed UnknownObject: "), "\(unknown)")
         #expect(try await running.client.list() == [])
+    }
+
+    @Test(arguments: ExampleClient.tried) func `says why its download waits, and can cancel it`(client: ExampleClient) async throws {
+        let running = try await Running.start()
+        let world = running.world
+        let server = ScriptedServer { _, reply in reply.respond(503, ["Retry-After": "3600"]) }
+        let child = try await client.start(server.url("/a.bin"), world.folder, in: world)
+        let isTold = await eventually { lines(child.output).contains("waiting retry") || !child.isRunning } && child.isRunning
+        try #require(isTold, "\(client.packages): “\(child.output)” \(child.errors)")
+        let path = try #require(try await running.client.list().first)
+        // A client that comes later says it, too.
+        let later = try await client.start("--again", server.url("/a.bin"), in: world)
+        #expect(await eventually { later.output.contains("waiting retry\n") || !later.isRunning } && later.isRunning, "\(later.errors)")
+        let cancelling = try await client.start("--cancel", server.url("/a.bin"), in: world).wait()
+        #expect(cancelling.status == 0 && cancelling.output == "cancelled \(path.value)\n" && cancelling.errors == "", "\(cancelling)")
+        for waiting in [child, later] {
+            let exit = await waiting.wait()
+            #expect(exit.status == 1 && lines(exit.output).last?.hasPrefix("failed Cancelled: ") == true, "\(exit)")
+        }
+        #expect(try await running.client.get(Download.state, at: path) == "cancelled")
+        #expect(server.requests.count == 1 && world.files == [])
+        let unknown = try await client.start("--cancel", "http://127.0.0.1:1/b", in: world).wait()
+        #expect(unknown.status == 1 && unknown.output.hasPrefix("failed UnknownObject: "), "\(unknown)")
+    }
+
+    @Test(arguments: ExampleClient.tried) func `has an exit status of its own for a missing service`(client: ExampleClient) async throws {
+        let world = await ServiceWorld()
+        let absent = try await client.start("http://127.0.0.1:1/a", world.folder, in: world).wait()
+        #expect(absent.status == 69 && absent.output.hasPrefix("failed ServiceUnknown: "), "\(client.packages): \(absent)")
+        #expect(absent.output.contains(" cannot be started: ") && lines(absent.output).count == 1 && absent.errors == "", "\(absent)")
+        await world.bus.makeActivatable(BusName.service, "/bin/false")
+        let broken = try await client.start("--cancel", "http://127.0.0.1:1/a", in: world).wait()
+        #expect(broken.status == 69 && broken.output.hasPrefix("failed ChildExited: "), "\(broken)")
+        #expect(broken.output.contains(" cannot be started: ") && broken.errors == "", "\(broken)")
+    }
+
+    /// GJS 1.74 itself crashes on such an argument.
+    @Test(arguments: ExampleClient.tried.filter { $0 != .javaScript }) func `refuses a folder whose name is not UTF-8`(
+        client: ExampleClient
+    ) async throws {
+        let running = try await Running.start()
+        let name = #"exec "$@" "$(printf 'caf\351')""#
+        let refused = try await client.start(
+            "http://127.0.0.1:1/a", prefix: ["env", "-C", running.world.folder, "sh", "-c", name, "sh"], in: running.world
+        ).wait()
+        let usage: [Int32] = [2, 64]  // Python's argparse has 2
+        #expect(usage.contains(refused.status) && refused.output == "", "\(client.packages): \(refused)")
+        #expect(refused.errors.contains("D-Bus carries only text in UTF-8\n"), "\(refused)")
+        #expect(try await running.client.list() == [])
+        #expect(running.world.files == [])
+    }
+
+    @Test func `in shell queues a file anew if the answer to Remove is lost`() async throws {
+        let running = try await Running.start()
+        let world = running.world
+        let server = ScriptedServer { request, reply in
+            if request.number == 0 { reply.respond(404) } else { reply.serve(body, for: request) }
+        }
+        #expect(try await ExampleClient.shell.start(server.url("/a.bin"), world.folder, in: world).wait().status == 1)
+        // The service removes the download, and then seems to crash.
+        let (folder, path) = (TemporaryFolder(), currentEnvironment()["PATH"] ?? "/usr/bin:/bin")
+        let script = """
+            #!/bin/sh
+            PATH='\(path)'
+            case "$*" in
+                *.Remove*)
+                    if mkdir '\(folder("lost"))' 2>/dev/null; then
+                        gdbus "$@" >/dev/null || exit
+                        echo 'Error: GDBus.Error:org.freedesktop.DBus.Error.NoReply: lost' >&2
+                        exit 1
+                    fi ;;
+            esac
+            exec gdbus "$@"
+
+            """
+        writeFile(folder("gdbus"), script.utf8, mode: 0o755)
+        let prefix = ["env", "PATH=\(folder.path):\(path)"]
+        let exit = try await ExampleClient.shell.start(server.url("/a.bin"), world.folder, prefix: prefix, in: world).wait()
+        #expect(fileExists(folder("lost")))
+        #expect(exit.status == 0 && lines(exit.output).last == "finished \(world.folder)/a.bin", "\(exit)")
     }
 
     @Test(arguments: ExampleClient.tried) func `that was killed in the middle finds its download again`(
