@@ -57,4 +57,24 @@ enum ExampleClient: String, CaseIterable, Sendable {
         let environment = world.environment.merging(["PYTHONDONTWRITEBYTECODE": "1"]) { $1 }
         return Child(prefix + (try await command) + arguments, environment: environment)
     }
+
+    /// The file that its tests download.
+    static let body = patternBytes(1_000_000)
+
+    /// A server whose first response stops after 400,000 bytes until the gate opens. Each later response is whole.
+    static func stoppingServer(_ gate: Gate) -> ScriptedServer {
+        ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.respond(200, body: body) }
+            reply.head(200, length: body.count)
+            reply.send(body[..<400_000])
+            var sent = 400_000
+            // A silent server would be given up after half a minute.
+            while !gate.isOpen, sent + 50 < body.count, reply.send(body[sent..<sent + 50]) {
+                sent += 50
+                poll(nil, 0, 500)
+            }
+            reply.send(body[sent...])
+            reply.close()
+        }
+    }
 }
