@@ -8,8 +8,8 @@ internal import EventLoop
 /// A client has one connection to the session bus. A thread of this library (`EventLoop`'s) serves it, or the main thread of a program that
 /// runs that loop. The bus starts the service if it does not run. A call is answered within a minute or fails, with a `ClientError`.
 ///
-/// `wait`, `waitAll`, `fetch`, `check` and `update` have no time limit. When their task is cancelled, they throw `CancellationError` at once,
-/// and the service continues. All other calls are made and answered also in a cancelled task, so that a task can clean up.
+/// `wait`, `waitAll`, `fetch`, `check` and `update` have no time limit. When their task is cancelled, they throw `CancellationError` at
+/// once, and the service continues. All other calls are made and answered also in a cancelled task, so that a task can clean up.
 public final class DownloaderClient: Sendable {
     let core: ClientCore
 
@@ -35,8 +35,8 @@ public final class DownloaderClient: Sendable {
     /// If the service goes away meanwhile, it is started again and the same Fetch is awaited. A file that was completed just then is
     /// reported as new.
     ///
-    /// - Throws: a `ClientError` that says why the download failed, or why it is refused. `CancellationError` when the task is cancelled; the
-    ///   download continues.
+    /// - Throws: a `ClientError` that says why the download failed, or why it is refused. `CancellationError` when the task is cancelled;
+    ///   the download continues.
     public func fetch(_ url: String, _ request: DownloadRequest = DownloadRequest()) async throws -> FetchedFile {
         try await core.fetch(url, request.options)
     }

@@ -3,7 +3,8 @@ internal import DownloaderInterface
 internal import Glibc
 internal import TestSupport
 
-/// A client of `examples/python`, `shell`, `javascript`, `swift`, `rust` or `generated-clients`: `PROGRAM [--again | --cancel] URL [FOLDER]`.
+/// A client of `examples/python`, `shell`, `javascript`, `swift`, `rust` or `generated-clients`:
+/// `PROGRAM [--again | --cancel] URL [FOLDER]`.
 enum ExampleClient: String, CaseIterable, Sendable {
     case gdbus = "Gdbus"
     case dasbus = "Dasbus"
