@@ -39,7 +39,7 @@ internal import TodokuClient
     /// - Parameter time: asked again after each step.
     func fetch(_ message: PendingPush, _ registration: Registration, time: () -> Time) async -> End {
         if let path = await pathOfCopy(of: message.push, registration) { return .ended(PendingPush.Outcome(.noData, path: path)) }
-        do throws(ClientError) {
+        do {
             let client = try await connected()
             // An earlier process may have begun, and its file may have come in time.
             let isInTime = time() == .over ? try await hasFileInTime(message, registration, client) : false
@@ -54,9 +54,11 @@ internal import TodokuClient
             return .expired
         } catch {
             // A service whose disk is full refuses everything, as long as it lasts.
-            guard error.cause == .refused && error.errorName != .storage || error.cause == .unknownDownload else {
+            guard let error = error as? ClientError,
+                error.cause == .refused && error.errorName != .storage || error.cause == .unknownDownload
+            else {
                 if time() == .over { return .expired }
-                log.warning("the download service cannot be reached; the push is kept", metadata: ["cause": "\(error.message)"])
+                log.warning("the download service cannot be reached; the push is kept", metadata: ["cause": "\(error)"])
                 return .unreachable
             }
             return .ended(PendingPush.Outcome(.failed, error: error.name, message: error.message, hasDownload: true))
@@ -65,11 +67,12 @@ internal import TodokuClient
 
     private func fetch(
         _ message: PendingPush, _ registration: Registration, _ client: DownloaderClient
-    ) async throws(ClientError) -> FetchedFile {
-        do throws(ClientError) {
+    ) async throws -> FetchedFile {
+        do {
             return try await client.fetch(message.push.url, Self.request(for: message, registration))
         } catch {
-            guard error.errorName == .alreadyExists, let file = try await replace(message, registration, client) else { throw error }
+            guard (error as? ClientError)?.errorName == .alreadyExists else { throw error }
+            guard let file = try await replace(message, registration, client) else { throw error }
             return file
         }
     }
@@ -80,7 +83,7 @@ internal import TodokuClient
     /// - Returns: nil if the download itself ended with `AlreadyExists`.
     private func replace(
         _ message: PendingPush, _ registration: Registration, _ client: DownloaderClient
-    ) async throws(ClientError) -> FetchedFile? {
+    ) async throws -> FetchedFile? {
         let reference = DownloadReference(app: registration.key.app, token: Self.downloadToken(message.id))
         let former = try await client.describe(reference)
         switch former.state {

@@ -162,10 +162,10 @@ extension DownloaderClient {
     }
 
     /// Fetches the manifest: whether there is a newer version, and which is the latest.
-    public func check(_ asset: AssetReference) async throws(ClientError) -> (isNewer: Bool, version: String) {
-        let (isNewer, version) = try await of(asset) { () async throws(ClientError) in
-            try await core.wait(Asset.check, at: asset.objectPath)
-        }
+    ///
+    /// - Throws: `ClientError`; `CancellationError` when the task is cancelled. The check itself continues.
+    public func check(_ asset: AssetReference) async throws -> (isNewer: Bool, version: String) {
+        let (isNewer, version) = try await of(asset, long: { try await core.wait(Asset.check, at: asset.objectPath) })
         return (isNewer, version)
     }
 
@@ -174,11 +174,10 @@ extension DownloaderClient {
     /// - Parameters:
     ///   - asset: the asset to update.
     ///   - force: also bring the version that a rollback has left.
-    public func update(_ asset: AssetReference, force: Bool = false) async throws(ClientError) -> (isChanged: Bool, path: String) {
+    /// - Throws: `ClientError`; `CancellationError` when the task is cancelled. The update itself continues; `cancel(_:)` stops it.
+    public func update(_ asset: AssetReference, force: Bool = false) async throws -> (isChanged: Bool, path: String) {
         let options: [String: Variant] = force ? ["force": .bool(true)] : [:]
-        let (isChanged, path) = try await of(asset) { () async throws(ClientError) in
-            try await core.wait(Asset.update, at: asset.objectPath, options)
-        }
+        let (isChanged, path) = try await of(asset, long: { try await core.wait(Asset.update, at: asset.objectPath, options) })
         return (isChanged, path)
     }
 
@@ -210,9 +209,17 @@ extension DownloaderClient {
     private func of<Result>(
         _ asset: AssetReference, _ call: () async throws(ClientError) -> Result
     ) async throws(ClientError) -> Result {
-        do throws(ClientError) { return try await call() } catch {
-            guard error.cause == .unknownDownload else { throw error }
-            throw ClientError(error.cause, name: error.name, message: "There is no asset \(asset).")
-        }
+        do throws(ClientError) { return try await call() } catch { throw error.naming(asset) }
+    }
+
+    /// The same for a call that may take long.
+    private func of<Result>(_ asset: AssetReference, long call: () async throws -> Result) async throws -> Result {
+        do { return try await call() } catch let error as ClientError { throw error.naming(asset) }
+    }
+}
+
+extension ClientError {
+    fileprivate func naming(_ asset: AssetReference) -> ClientError {
+        cause == .unknownDownload ? ClientError(cause, name: name, message: "There is no asset \(asset).") : self
     }
 }

@@ -8,15 +8,17 @@ internal import EventLoop
     /// Most time for an answer: the bus may have to start the service, and the service may have to read in a long list.
     private static let callTimeout: Duration = .seconds(60)
     /// How many times in a row a call is repeated if the service goes away before it answers.
-    private static let mostLosses = 6
+    static let mostLosses = 6
     /// A service that ran for this long before it went away does not fail at each start.
-    private static let steadyTime: Duration = .seconds(30)
+    static let steadyTime: Duration = .seconds(30)
 
-    private let connection: Connection
+    let connection: Connection
     private var watches: [UInt64: WatchState] = [:]
     private var presences: [UInt64: Presence] = [:]
     private var assetWatches: [UInt64: AssetWatch] = [:]
     private var nextWatch: UInt64 = 0
+    /// Calls that may take long, of the type `LongCall`, by object and method.
+    var longCalls: [String: AnyObject] = [:]
     /// The applications that this client reports as being in front.
     private var inFront: Set<String> = []
     private var foregroundWatch: Connection.Subscription?
@@ -69,44 +71,17 @@ internal import EventLoop
         try await call(Standard.set, (property.interface, property.name, value.variant), at: path, repeatable: true)
     }
 
-    /// A call that may take long. It is repeated if the service goes away.
-    func wait<Out>(
-        _ method: MethodOf<[String: Variant], Out>, at path: ObjectPath, _ options: [String: Variant] = [:]
-    ) async throws(ClientError) -> Out {
-        try await untilAnswered(method, at: path, options).answer
-    }
-
-    func waitAll(_ filter: DownloadFilter) async throws(ClientError) -> OutcomeCounts {
+    func waitAll(_ filter: DownloadFilter) async throws -> OutcomeCounts {
         let dictionary = filter.dictionary.filter { $0.key != "limit" && $0.key != "after" }
         let (finished, failed, cancelled) = try await untilAnswered(Manager.waitAll, at: BusName.managerPath, dictionary).answer
         return OutcomeCounts(finished: finished, failed: failed, cancelled: cancelled)
     }
 
-    func fetch(_ url: String, _ options: [String: Variant]) async throws(ClientError) -> FetchedFile {
+    func fetch(_ url: String, _ options: [String: Variant]) async throws -> FetchedFile {
         let ((outcome, path), wasLost) = try await untilAnswered(Manager.fetch, at: BusName.managerPath, (url, options))
         // The first call's answer may have been lost with the service. So report the file as new: a client would rather process a file
         // twice than never.
         return FetchedFile(isNew: wasLost || outcome != FetchOutcome.noData.rawValue, path: path)
-    }
-
-    /// Calls without a time limit, and repeats the call if the service goes away.
-    private func untilAnswered<In, Out>(
-        _ method: MethodOf<In, Out>, at path: ObjectPath, _ arguments: In
-    ) async throws(ClientError) -> (answer: Out, wasLost: Bool) {
-        var losses = 0
-        var wasLost = false
-        while true {
-            let begun = ContinuousClock.now
-            do throws(DBusError) {
-                return (try await connection.call(method, on: BusName.service, at: path, arguments, timeout: nil), wasLost)
-            } catch {
-                guard error.isNoReply else { throw ClientError(error) }
-                wasLost = true
-                losses = .now - begun > Self.steadyTime ? 1 : losses + 1
-                guard losses <= Self.mostLosses else { throw ClientError(error) }
-            }
-            await sleep(for: Self.pause(after: losses))
-        }
     }
 
     func setForeground(_ app: String, _ isInFront: Bool) async throws(ClientError) {
@@ -130,9 +105,9 @@ internal import EventLoop
     }
 
     /// The delay before the service is called again: none, then 1, 2, 4 … seconds.
-    private static func pause(after losses: Int) -> Duration { losses <= 1 ? .zero : .seconds(1 << min(losses - 2, 16)) }
+    static func pause(after losses: Int) -> Duration { losses <= 1 ? .zero : .seconds(1 << min(losses - 2, 16)) }
 
-    private func sleep(for delay: Duration) async {
+    func sleep(for delay: Duration) async {
         guard delay > .zero else { return }
         await withCheckedContinuation { continuation in Poller.shared.schedule(after: delay) { continuation.resume() } }
     }
@@ -398,5 +373,5 @@ internal import EventLoop
 
 extension DBusError {
     /// The called program went away, or took too long.
-    fileprivate var isNoReply: Bool { name == "org.freedesktop.DBus.Error.NoReply" }
+    var isNoReply: Bool { name == "org.freedesktop.DBus.Error.NoReply" }
 }

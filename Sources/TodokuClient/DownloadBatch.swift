@@ -106,10 +106,12 @@ extension DownloaderClient {
 
     /// The batches on the list, the oldest first.
     ///
-    /// - Parameter hasEnded: only those that have ended, or that have not; nil: all.
-    public func batches(hasEnded: Bool? = nil) async throws(ClientError) -> [BatchReference] {
+    /// - Parameters:
+    ///   - app: only those whose members all have this application id; nil: those of all applications.
+    ///   - hasEnded: only those that have ended, or that have not; nil: all.
+    public func batches(of app: String? = nil, hasEnded: Bool? = nil) async throws(ClientError) -> [BatchReference] {
         var filter = BatchFilter()
-        filter.hasEnded = hasEnded
+        (filter.app, filter.hasEnded) = (app, hasEnded)
         var result: [BatchReference] = []
         while true {
             let page = try await core.call(Manager.listBatches, filter.dictionary, repeatable: true)
@@ -142,7 +144,9 @@ extension DownloaderClient {
     }
 
     /// Waits without a time limit until all downloads of the batch have ended. If the service goes away meanwhile, the call is repeated.
-    public func wait(for batch: BatchReference) async throws(ClientError) -> OutcomeCounts {
+    ///
+    /// - Throws: `ClientError`; `CancellationError` when the task is cancelled. The downloads continue.
+    public func wait(for batch: BatchReference) async throws -> OutcomeCounts {
         let (finished, failed, cancelled) = try await core.wait(Batch.wait, at: batch.objectPath)
         return OutcomeCounts(finished: finished, failed: failed, cancelled: cancelled)
     }

@@ -6,8 +6,10 @@ internal import EventLoop
 /// The download service as an async Swift API: `Sendable` values, and functions that may be called from any thread.
 ///
 /// A client has one connection to the session bus. A thread of this library (`EventLoop`'s) serves it, or the main thread of a program that
-/// runs that loop. The bus starts the service if it does not run. A call is answered within a minute or fails; `wait` has no limit. Errors
-/// are `ClientError`.
+/// runs that loop. The bus starts the service if it does not run. A call is answered within a minute or fails, with a `ClientError`.
+///
+/// `wait`, `waitAll`, `fetch`, `check` and `update` have no time limit. When their task is cancelled, they throw `CancellationError` at
+/// once, and the service continues. All other calls are made and answered also in a cancelled task, so that a task can clean up.
 public final class DownloaderClient: Sendable {
     let core: ClientCore
 
@@ -33,8 +35,9 @@ public final class DownloaderClient: Sendable {
     /// If the service goes away meanwhile, it is started again and the same Fetch is awaited. A file that was completed just then is
     /// reported as new.
     ///
-    /// - Throws: why the download failed, or why it is refused.
-    public func fetch(_ url: String, _ request: DownloadRequest = DownloadRequest()) async throws(ClientError) -> FetchedFile {
+    /// - Throws: a `ClientError` that says why the download failed, or why it is refused. `CancellationError` when the task is cancelled;
+    ///   the download continues.
+    public func fetch(_ url: String, _ request: DownloadRequest = DownloadRequest()) async throws -> FetchedFile {
         try await core.fetch(url, request.options)
     }
 
@@ -84,14 +87,17 @@ public final class DownloaderClient: Sendable {
     /// Waits without a time limit until the download has ended. If the service goes away meanwhile, the call is repeated.
     ///
     /// - Returns: the path of the file.
-    /// - Throws: why the download failed, or why it cannot be awaited.
-    public func wait(for download: DownloadReference) async throws(ClientError) -> String {
+    /// - Throws: a `ClientError` that says why the download failed, or why it cannot be awaited. `CancellationError` when the task is
+    ///   cancelled; the download continues.
+    public func wait(for download: DownloadReference) async throws -> String {
         try await core.wait(Download.wait, at: download.objectPath)
     }
 
     /// Waits without a time limit until all downloads that match now have ended. If the service goes away meanwhile, the call is repeated,
     /// with the downloads that match then.
-    public func waitAll(_ query: DownloadQuery = DownloadQuery()) async throws(ClientError) -> OutcomeCounts {
+    ///
+    /// - Throws: `ClientError`; `CancellationError` when the task is cancelled. The downloads continue.
+    public func waitAll(_ query: DownloadQuery = DownloadQuery()) async throws -> OutcomeCounts {
         try await core.waitAll(query.filter)
     }
 

@@ -132,6 +132,9 @@ struct TargetError: Error {
 }
 
 extension ClientError {
+    /// The error of a call that may take long. No task of the command is cancelled, so each such error is the client's.
+    init(ofWait error: any Error) { self = error as? ClientError ?? ClientError(.refused, name: "", message: "\(error)") }
+
     /// The error with the number of the download or batch before it, because the service says only “A download that is finished …”. An
     /// error that names one already stays as it is.
     func naming(_ item: some CustomStringConvertible) -> ClientError {

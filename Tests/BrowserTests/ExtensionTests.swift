@@ -17,6 +17,7 @@ import Testing
         ("data/browser/firefox/manifest.json", "s/browser@todoku/other@todoku/", "the id of Firefox's manifest"),
         ("data/browser/org.todoku.browser.chromium.json.in", "s/cacmadan/cacmadam/", "“allowed_origins” is "),
         ("data/browser/org.todoku.browser.firefox.json.in", "s/stdio/socket/", "“type” is socket"),
+        ("data/browser/firefox/manifest.json", "s/\"browsingActivity\", //", "“data_collection_permissions” does not require "),
         ("data/browser/firefox/manifest.json", "s/options.html/option.html/", "there is no option.html"),
         ("data/browser/firefox/manifest.json", "s/todoku-16.png/todoku-32.png/", "is no PNG of 16 by 16 pixels"),
         ("data/browser/chromium/manifest.json", "s/\"cookies\", //", "“permissions” differs"),

@@ -63,6 +63,15 @@ import TodokuClient
         try await client.pause(held.reference)
         try await client.cancel(held.reference)
         #expect(try await client.wait(for: held.reference) == OutcomeCounts(cancelled: 1))
+        #expect(try await client.batches() == [queued.reference, held.reference])
+        #expect(try await client.batches(hasEnded: false) == [])
+        let (one, other) = ("org.example.One", "org.example.Other")
+        defaults.app = one
+        let ofApp = try await client.downloadBatch([BatchItem(server.url("/d")), BatchItem(server.url("/e"))], defaults).reference
+        #expect(try await client.batches(of: one) == [ofApp])
+        #expect(try await client.batches(of: one, hasEnded: true) == [])
+        #expect(try await client.batches(of: other) == [])
+        #expect(try await client.batches().count == 3)
         try await client.remove(queued.reference, deleteFiles: true)
         #expect(listFolder(desk.downloads) == [])
         do {

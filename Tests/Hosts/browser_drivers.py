@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Drives a headless browser for Tests/Hosts/browser: Chromium by the DevTools protocol on a pipe, Firefox by Marionette on TCP.
 
-A driver has two tabs: one with a page of the test, and one with the extension's page of settings.
+A driver has two tabs: one with a page of the test, and one with the extension's page of settings; and, if asked, a private window.
 """
 import fcntl
 import json
@@ -119,8 +119,43 @@ class Chromium(Driver):
             self.call("Extensions.loadUnpacked", {"path": extension})
             until("the extension is loaded", self.has_extension)
         for name, url in (("page", "about:blank"), ("settings", f"chrome-extension://{CHROMIUM_ID}/options.html")):
-            target = self.call("Target.createTarget", {"url": url})["targetId"]
-            self.tabs[name] = self.call("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
+            self.attach(name, self.call("Target.createTarget", {"url": url})["targetId"])
+
+    def attach(self, name, target):
+        self.tabs[name] = self.call("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
+
+    def allow_private(self):
+        """Allows the extension in private windows, as a person does on the page of extensions. The extension is loaded again."""
+        self.attach("extensions", self.call("Target.createTarget", {"url": "chrome://extensions/"})["targetId"])
+        until("the page of extensions is shown", lambda: self.run("extensions", "typeof chrome.developerPrivate") == "object")
+        change = json.dumps({"extensionId": CHROMIUM_ID, "incognitoAccess": True})
+        fault = self.run("extensions", f"""new Promise(done => chrome.developerPrivate.updateExtensionConfiguration(
+            {change}, () => done(chrome.runtime?.lastError?.message ?? '')))""")
+        if fault:
+            raise BrowserError(f"the extension cannot be allowed in private windows: {fault}")
+        until("the extension is allowed in private windows", lambda: self.run("extensions", f"""new Promise(done =>
+            chrome.developerPrivate.getExtensionInfo({json.dumps(CHROMIUM_ID)}, extension =>
+                done(extension?.state === 'ENABLED' && extension.incognitoAccess.isActive)))"""))
+        until("the page of settings is shown again", self.open_settings)
+
+    def open_settings(self):
+        """Opens the page of settings in a new tab; False while the extension is being loaded."""
+        try:
+            self.attach("settings", self.call("Target.createTarget", {"url": self.settings})["targetId"])
+            return self.run("settings", "document.readyState === 'complete' && typeof chrome.windows?.create === 'function'")
+        except BrowserError:
+            return False
+
+    def open_private(self, url):
+        """A browser context of the protocol would have a cookie store that no extension sees. So the extension opens the window."""
+        before = {target["targetId"] for target in self.call("Target.getTargets")["targetInfos"]}
+        self.run("settings", f"chrome.windows.create({{ incognito: true, url: {json.dumps(url)} }}).then(() => true)")
+
+        def new_page():
+            return next((target["targetId"] for target in self.call("Target.getTargets")["targetInfos"] if target["type"] == "page"
+                         and target["url"] == url and target["targetId"] not in before), None)
+
+        self.attach("private", until("the private window is open", new_page))
 
     def has_extension(self):
         targets = self.call("Target.getTargets")["targetInfos"]
@@ -236,6 +271,31 @@ class Firefox(Driver):
         fault = self.call("WebDriver:ExecuteAsyncScript", {"script": script, "args": [FIREFOX_ID, ["http://*/*", "https://*/*"]]})["value"]
         if fault:
             raise BrowserError(f"the sites cannot be allowed: {fault}")
+
+    def allow_private(self):
+        """Allows the extension in private windows. The extension is loaded again, which closes its tabs."""
+        script = """
+            const [id, done] = arguments;
+            const { AddonManager } = ChromeUtils.importESModule("resource://gre/modules/AddonManager.sys.mjs");
+            const { ExtensionPermissions } = ChromeUtils.importESModule("resource://gre/modules/ExtensionPermissions.sys.mjs");
+            ExtensionPermissions.add(id, { permissions: ["internal:privateBrowsingAllowed"], origins: [] })
+                .then(() => AddonManager.getAddonByID(id)).then(addon => addon.reload()).then(() => done(""), error => done(String(error)));
+        """
+        self.call("WebDriver:SwitchToWindow", {"handle": self.tabs["page"]})
+        self.call("Marionette:SetContext", {"value": "chrome"})
+        fault = self.call("WebDriver:ExecuteAsyncScript", {"script": script, "args": [FIREFOX_ID]})["value"]
+        if fault:
+            raise BrowserError(f"the extension cannot be allowed in private windows: {fault}")
+        until("the extension is allowed in private windows", lambda: self.call("WebDriver:ExecuteScript", {
+            "script": "return WebExtensionPolicy.getByID(arguments[0])?.privateBrowsingAllowed ?? false", "args": [FIREFOX_ID]})["value"])
+        self.call("Marionette:SetContext", {"value": "content"})
+        self.tabs["settings"] = self.call("WebDriver:NewWindow", {"type": "tab"})["handle"]
+        self.go("settings", self.settings)
+
+    def open_private(self, url):
+        self.call("WebDriver:SwitchToWindow", {"handle": self.tabs["page"]})
+        self.tabs["private"] = self.call("WebDriver:NewWindow", {"type": "window", "private": True})["handle"]
+        self.go("private", url)
 
     def connect(self, port):
         try:

@@ -6,6 +6,7 @@
 (org.example.Activatable.service); the app writes the file's SHA-256 beside it, and only then says that it has taken it. Should it be
 killed before, it is called again: so what it does must come to the same when it is done twice.
 """
+import concurrent.futures
 import hashlib
 import os
 import sys
@@ -42,18 +43,28 @@ class App(Gio.Application):
     def __init__(self):
         super().__init__(application_id=ID, flags=Gio.ApplicationFlags.IS_SERVICE)
         self.set_inactivity_timeout(10_000)  # it stays 10 s for the next one
+        self.worker = concurrent.futures.ThreadPoolExecutor(max_workers=1)  # the files one after the other
         action = Gio.SimpleAction.new("download-ended", GLib.VariantType.new("(osss)"))
         action.connect("activate", lambda _, parameter: self.download_ended(*parameter.unpack()))
         self.add_action(action)
 
-    def download_ended(self, download, outcome, path, error):
+    def download_ended(self, *ended):
+        """Returns at once, so that the app answers further calls. The app is held until the work is done; otherwise it would quit."""
         self.hold()
-        if outcome == "finished":
-            self.process(path)
-        else:
-            print(f"{download} {outcome}: {error}", file=sys.stderr)
-        self.acknowledge(download)
-        self.release()
+        self.worker.submit(self.work, *ended)
+
+    def work(self, download, outcome, path, error):
+        """In a thread of its own."""
+        try:
+            if outcome == "finished":
+                self.process(path)
+            else:
+                print(f"{download} {outcome}: {error}", file=sys.stderr)
+            self.acknowledge(download)
+        except (OSError, GLib.Error) as fault:
+            print(f"{download}: {fault}", file=sys.stderr)  # Todoku calls again, because nobody has acknowledged
+        finally:
+            GLib.idle_add(self.release)  # in the thread of the main loop
 
     def process(self, path):
         with open(path, "rb") as file:

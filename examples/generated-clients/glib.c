@@ -4,10 +4,11 @@
  *   gdbus-codegen --interface-prefix org.todoku. --c-namespace Todoku --generate-c-code todoku $interfaces
  *   cc glib.c todoku.c -o client $(pkg-config --cflags --libs gio-unix-2.0)
  *
- *   client [--again] URL [FOLDER]
+ *   client [--again | --cancel] URL [FOLDER]
  *
  * It queues a download, shows its progress, and waits for its end. If the client is killed, the download continues, and --again waits for
- * it. The exit status is 0 if the download finished, and 1 if it failed.
+ * it; --cancel cancels it. The exit status is 0 if the download finished or was cancelled by --cancel, 1 if it failed, and 69 if Todoku is
+ * missing.
  */
 #include "todoku.h"
 #include <stdio.h>
@@ -26,13 +27,23 @@ static gint64 asked;
 /* The service exited or crashed before it answered. */
 static gboolean is_lost(const GError *error) { return g_error_matches(error, G_DBUS_ERROR, G_DBUS_ERROR_NO_REPLY); }
 
+/* The bus knows no such service, or cannot start it. */
+static gboolean is_missing(const char *name)
+{
+    if (name == NULL) return FALSE;
+    return strcmp(name, "org.freedesktop.DBus.Error.ServiceUnknown") == 0 || g_str_has_prefix(name, "org.freedesktop.DBus.Error.Spawn.") ||
+        g_str_has_prefix(name, "org.freedesktop.systemd1.");
+}
+
 /* GDBus puts the name of a D-Bus error before its message. Its own errors have no such name, but the name of their domain. */
 static void failed(GError *error)
 {
     char *name = g_dbus_error_get_remote_error(error);
     const char *dot = name ? strrchr(name, '.') : NULL;
     g_dbus_error_strip_remote_error(error);
-    printf("failed %s: %s\n", dot ? dot + 1 : g_quark_to_string(error->domain), error->message);
+    if (is_missing(name)) status = 69;
+    printf("failed %s: %s%s\n", dot ? dot + 1 : g_quark_to_string(error->domain),
+        status == 69 ? "Todoku is not installed, or cannot be started: " : "", error->message);
     g_free(name);
     g_error_free(error);
     g_main_loop_quit(loop);
@@ -83,6 +94,13 @@ static void progress(TodokuDownload1 *object, guint64 written, guint64 received,
     if (received > 0) printf("progress %" G_GUINT64_FORMAT " of %" G_GINT64_FORMAT "\n", received, total);
 }
 
+/* Says why the download waits. docs/dbus.md has the reasons; empty: it does not wait. */
+static void waits(TodokuDownload1 *object, GParamSpec *changed, gpointer data)
+{
+    const char *reason = todoku_download1_get_wait_reason(object);
+    if (reason != NULL && *reason != 0) printf("waiting %s\n", reason);
+}
+
 static gboolean begin_wait(gpointer data);
 
 static void answered(GObject *source, GAsyncResult *result, gpointer data)
@@ -125,17 +143,33 @@ static void found(GObject *source, GAsyncResult *result, gpointer data)
         return;
     }
     g_signal_connect(download, "progress", G_CALLBACK(progress), NULL);
+    g_signal_connect(download, "notify::wait-reason", G_CALLBACK(waits), NULL);
     progress(download, 0, todoku_download1_get_received(download), todoku_download1_get_total(download), NULL);
+    waits(download, NULL, NULL);
     g_dbus_proxy_set_default_timeout(G_DBUS_PROXY(download), G_MAXINT);  /* no time limit; otherwise 25 s */
     begin_wait(NULL);
+}
+
+static gboolean cancel(const char *path, GError **error)
+{
+    TodokuDownload1 *former = todoku_download1_proxy_new_for_bus_sync(
+        G_BUS_TYPE_SESSION, G_DBUS_PROXY_FLAGS_DO_NOT_LOAD_PROPERTIES, TODOKU, path, NULL, error);
+    if (former == NULL) return FALSE;
+    gboolean is_cancelled = todoku_download1_call_cancel_sync(former, NULL, error);
+    if (is_cancelled) printf("cancelled %s\n", path);
+    g_object_unref(former);
+    return is_cancelled;
 }
 
 int main(int argc, char **argv)
 {
     gboolean again = argc > 1 && strcmp(argv[1], "--again") == 0;
-    char **given = argv + (again ? 2 : 1);
-    int count = argc - (again ? 2 : 1);
-    if (count < 1 || count > 2) return fprintf(stderr, "usage: %s [--again] URL [FOLDER]\n", argv[0]), 64;
+    gboolean cancels = argc > 1 && strcmp(argv[1], "--cancel") == 0;
+    char **given = argv + (again || cancels ? 2 : 1);
+    int count = argc - (again || cancels ? 2 : 1);
+    if (count < 1 || count > 2) return fprintf(stderr, "usage: %s [--again | --cancel] URL [FOLDER]\n", argv[0]), 64;
+    for (int i = 0; i < count; i++)
+        if (!g_utf8_validate(given[i], -1, NULL)) return fprintf(stderr, "%s: D-Bus carries only text in UTF-8\n", argv[0]), 64;
     setvbuf(stdout, NULL, _IOLBF, 0);
     loop = g_main_loop_new(NULL, FALSE);
     /* A letter, then letters and digits: such a token needs no escaping in the object path. */
@@ -143,6 +177,11 @@ int main(int argc, char **argv)
     char *token = g_strdup_printf("url%.32s", digest);
     char *path = g_strconcat(MANAGER, "/download/by_token/org_2eexample_2eGlibClient/", token, NULL);
     GError *error = NULL;
+    if (cancels) {
+        if (cancel(path, &error)) return 0;
+        failed(error);
+        return status;
+    }
     gboolean is_queued = again || queue(given[0], given[1], token, path, &error);
     if (!is_queued && is_lost(error)) {
         /* The next call starts the service. */

@@ -3,12 +3,14 @@
 //   interfaces=$(pkg-config --variable=interfaces_dir todoku)
 //   qdbusxml2cpp -i todokutypes.h -p downloader $interfaces/org.todoku.Downloader1.xml
 //   qdbusxml2cpp -i todokutypes.h -p download $interfaces/org.todoku.Download1.xml
+//   moc qt.cpp -o qt.moc
 // `pkg-config --cflags todoku` finds todokutypes.h.
 //
-//   client [--again] URL [FOLDER]
+//   client [--again | --cancel] URL [FOLDER]
 //
 // It queues a download, shows its progress, and waits for its end. If the client is killed, the download continues, and --again waits for
-// it. The exit status is 0 if the download finished, and 1 if it failed.
+// it; --cancel cancels it. The exit status is 0 if the download finished or was cancelled by --cancel, 1 if it failed, and 69 if Todoku is
+// missing.
 #include "download.h"
 #include "downloader.h"
 #include <QCoreApplication>
@@ -39,8 +41,10 @@ template<typename Reply, typename Then> static void whenAnswered(const Reply &re
     });
 }
 
-class Client
+class Client : public QObject
 {
+    Q_OBJECT
+
 public:
     Client(const QString &url, const QString &folder)
         : url(url), folder(folder),
@@ -50,31 +54,46 @@ public:
     {
     }
 
-    int run(bool again)
+    int run(const QString &what)
     {
+        // download.path() is the property Path of the file; the base class knows the path of the object.
+        const QString object = download.QDBusAbstractInterface::path();
+        if (what == "--cancel") {
+            QDBusPendingReply<> cancelled = download.Cancel();
+            cancelled.waitForFinished();
+            if (cancelled.isError()) return failed(cancelled.error());
+            tell("cancelled " + object);
+            return 0;
+        }
         // Subscribe first, then read: a change between the two is reported twice rather than never.
         QObject::connect(&download, &OrgTodokuDownload1Interface::Progress,
             [this](qulonglong, qulonglong received, qlonglong total) { progress(received, total); });
-        QDBusError error = again ? QDBusError() : queue();
+        bus.connect(service, object, "org.freedesktop.DBus.Properties", "PropertiesChanged", this,
+            SLOT(changed(QString,QVariantMap,QStringList)));
+        QDBusError error = what.isEmpty() ? queue() : QDBusError();
         if (isLost(error)) error = queue();  // the next call starts the service
         if (error.isValid()) return failed(error);
-        // download.path() is the property Path of the file; the base class knows the path of the object.
-        const QString object = download.QDBusAbstractInterface::path();
         QDBusMessage getAll = QDBusMessage::createMethodCall(service, object, "org.freedesktop.DBus.Properties", "GetAll");
         getAll << download.interface();
         whenAnswered(QDBusPendingReply<QVariantMap>(bus.asyncCall(getAll)), [this](const QDBusPendingReply<QVariantMap> &reply) {
             if (reply.isError() && !isLost(reply.error())) return QCoreApplication::exit(failed(reply.error()));
-            if (!reply.isError()) progress(reply.value()["Received"].toULongLong(), reply.value()["Total"].toLongLong());
+            if (!reply.isError()) {
+                progress(reply.value()["Received"].toULongLong(), reply.value()["Total"].toLongLong());
+                waits(reply.value()["WaitReason"].toString());
+            }
             download.setTimeout(INT_MAX);  // no time limit; otherwise 25 s
             wait();
         });
         return QCoreApplication::exec();
     }
 
+private slots:
+    void changed(const QString &, const QVariantMap &values, const QStringList &) { waits(values["WaitReason"].toString()); }
+
 private:
     const QString app = "org.example.QtClient", service = "org.todoku.Downloader1", manager = "/org/todoku/Downloader1";
     static constexpr int mostLosses = 6;  // in a row: then the service does not work
-    const QDBusConnection bus = QDBusConnection::sessionBus();
+    QDBusConnection bus = QDBusConnection::sessionBus();
     const QString url, folder, token;
     OrgTodokuDownload1Interface download;
     int losses = 0;
@@ -106,6 +125,12 @@ private:
         if (received > 0) tell(QString("progress %1 of %2").arg(received).arg(total));
     }
 
+    /// Says why the download waits. docs/dbus.md has the reasons; empty: it does not wait.
+    void waits(const QString &reason)
+    {
+        if (!reason.isEmpty()) tell("waiting " + reason);
+    }
+
     void wait()
     {
         QElapsedTimer asked;
@@ -124,18 +149,27 @@ private:
 
     int failed(const QDBusError &error)
     {
-        tell("failed " + error.name().section('.', -1) + ": " + error.message());
-        return 1;
+        // The bus knows no such service, or cannot start it.
+        const QString name = error.name();
+        const bool isMissing = error.type() == QDBusError::ServiceUnknown || name.startsWith("org.freedesktop.DBus.Error.Spawn.")
+            || name.startsWith("org.freedesktop.systemd1.");
+        const QString cause = isMissing ? "Todoku is not installed, or cannot be started: " : "";
+        tell("failed " + name.section('.', -1) + ": " + cause + error.message());
+        return isMissing ? 69 : 1;
     }
 };
 
 int main(int argc, char **argv)
 {
     QCoreApplication application(argc, argv);
-    QStringList given = application.arguments().mid(1);
-    const bool again = given.value(0) == "--again";
-    if (again) given.removeFirst();
-    if (given.isEmpty() || given.size() > 2) return std::fprintf(stderr, "usage: %s [--again] URL [FOLDER]\n", argv[0]), 64;
+    QStringList given;
+    for (int i = 1; i < argc; i++) given << QString::fromUtf8(argv[i]);
+    const bool isText = !given.join("").contains(QChar::ReplacementCharacter);
+    if (!isText) return std::fprintf(stderr, "%s: D-Bus carries only text in UTF-8\n", argv[0]), 64;
+    const QString what = given.value(0) == "--again" || given.value(0) == "--cancel" ? given.takeFirst() : QString();
+    if (given.isEmpty() || given.size() > 2) return std::fprintf(stderr, "usage: %s [--again | --cancel] URL [FOLDER]\n", argv[0]), 64;
     registerTodokuTypes();
-    return Client(given[0], given.value(1)).run(again);
+    return Client(given[0], given.value(1)).run(what);
 }
+
+#include "qt.moc"

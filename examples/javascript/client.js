@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: CC0-1.0
 // A client of Todoku in JavaScript, on plain Gio (GJS 1.74; the package gjs).
 //
-//   client.js [--again] URL [FOLDER]
+//   client.js [--again | --cancel] URL [FOLDER]
 //
 // It queues a download, shows its progress, and waits for its end. If the client is killed, the download continues, and --again waits for
-// it. The exit status is 0 if the download finished, and 1 if it failed.
+// it; --cancel cancels it. The exit status is 0 if the download finished or was cancelled by --cancel, 1 if it failed, and 69 if Todoku is
+// missing. D-Bus carries only text in UTF-8; GJS itself ends on an argument that has other bytes.
 import Gio from 'gi://Gio';
 import GLib from 'gi://GLib';
 import System from 'system';
@@ -17,6 +18,8 @@ const DOWNLOAD = 'org.todoku.Download1';
 const PROPERTIES = 'org.freedesktop.DBus.Properties';
 const NO_REPLY = 'org.freedesktop.DBus.Error.NoReply'; // the service exited or crashed before it answered
 const UNKNOWN_OBJECT = 'org.freedesktop.DBus.Error.UnknownObject';
+// Beginnings of names: the bus knows no such service, or cannot start it.
+const MISSING = ['org.freedesktop.DBus.Error.ServiceUnknown', 'org.freedesktop.DBus.Error.Spawn.', 'org.freedesktop.systemd1.'];
 const MOST_LOSSES = 6; // in a row: then the service does not work
 
 const text = value => new GLib.Variant('s', value);
@@ -41,13 +44,17 @@ class Client {
         this.path = `${MANAGER}/download/by_token/${APP.replaceAll('.', '_2e')}/${this.token}`;
     }
 
-    run(folder, again) {
+    run(folder, what) {
         try {
             this.bus = Gio.bus_get_sync(Gio.BusType.SESSION, null);
+            if (what === '--cancel')
+                return this.cancel();
             // Subscribe first, then read: a change between the two is reported twice rather than never.
             this.bus.signal_subscribe(TODOKU, DOWNLOAD, 'Progress', this.path, null, Gio.DBusSignalFlags.NONE,
                 (bus, sender, path, iface, signal, parameters) => this.progress(...parameters.deepUnpack().slice(1)));
-            if (!again)
+            this.bus.signal_subscribe(TODOKU, PROPERTIES, 'PropertiesChanged', this.path, null, Gio.DBusSignalFlags.NONE,
+                (bus, sender, path, iface, signal, parameters) => this.waits(parameters.recursiveUnpack()[1].WaitReason));
+            if (!what)
                 this.queue(folder);
             this.begin(PROPERTIES, 'GetAll', new GLib.Variant('(s)', [DOWNLOAD]), (bus, result) => this.described(bus, result));
             this.loop.run();
@@ -97,6 +104,18 @@ class Client {
             print(`progress ${received} of ${total}`); // the total is -1 while the server has not told it
     }
 
+    // docs/dbus.md has the reasons; empty: it does not wait.
+    waits(reason) {
+        if (reason)
+            print(`waiting ${reason}`);
+    }
+
+    cancel() {
+        this.call(this.path, DOWNLOAD, 'Cancel', '()');
+        print('cancelled', this.path);
+        return 0;
+    }
+
     // Calls without blocking. Without the time limit G_MAXINT, GDBus would give up after 25 s. GJS knows the number as MAXINT32.
     begin(iface, method, parameters, then) {
         this.bus.call(TODOKU, this.path, iface, method, parameters, null, Gio.DBusCallFlags.NONE, GLib.MAXINT32, null, then);
@@ -107,6 +126,7 @@ class Client {
         try {
             const [now] = bus.call_finish(result).recursiveUnpack();
             this.progress(now.Received, now.Total);
+            this.waits(now.WaitReason);
         } catch (error) {
             if (nameAndMessage(error)[0] !== NO_REPLY)
                 return this.failed(error);
@@ -138,19 +158,21 @@ class Client {
     }
 
     failed(error) {
-        const [name, message] = nameAndMessage(error);
+        let [name, message] = nameAndMessage(error);
+        if (MISSING.some(beginning => name.startsWith(beginning))) {
+            message = `Todoku is not installed, or cannot be started: ${message}`;
+            this.status = 69;
+        }
         print(`failed ${name.split('.').pop()}: ${message}`);
         this.loop.quit();
     }
 }
 
 const given = [...ARGV];
-const again = given[0] === '--again';
-if (again)
-    given.shift();
+const what = ['--again', '--cancel'].includes(given[0]) ? given.shift() : '';
 if (given.length < 1 || given.length > 2) {
-    printerr('usage: client.js [--again] URL [FOLDER]');
+    printerr('usage: client.js [--again | --cancel] URL [FOLDER]');
     System.exit(64);
 }
 const [url, folder] = given;
-System.exit(new Client(url).run(folder, again));
+System.exit(new Client(url).run(folder, what));

@@ -51,12 +51,11 @@ class App(Gio.Application):
         self.add_action(action)
 
     def push(self, name, result, path, details):
-        self.hold()
+        """The call is answered when this returns, so the work must be done by then. No self.hold() is needed for that."""
         if result == "failed":
             print(f"{name}: {details['message']}", file=sys.stderr)
         else:
             self.show(path)
-        self.release()
 
     def show(self, path):
         """One rename makes the new image the current one. Done twice, it comes to the same."""

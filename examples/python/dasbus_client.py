@@ -3,7 +3,8 @@
 """A client of Todoku with dasbus 1.7 (the package python3-dasbus).
 
 `dasbus_client.py URL [FOLDER]` queues a download, shows its progress, and waits for its end. If the client is killed, the download
-continues, and `dasbus_client.py --again URL` waits for it. The exit status is 0 if the download finished, and 1 if it failed.
+continues, and `dasbus_client.py --again URL` waits for it; `--cancel URL` cancels it. The exit status is 0 if the download finished or was
+cancelled by `--cancel`, 1 if it failed, and 69 if Todoku is missing.
 """
 import argparse
 import hashlib
@@ -22,6 +23,8 @@ TODOKU = "org.todoku.Downloader1"
 MANAGER = "/org/todoku/Downloader1"
 NO_REPLY = "org.freedesktop.DBus.Error.NoReply"  # the service exited or crashed before it answered
 UNKNOWN_OBJECT = "org.freedesktop.DBus.Error.UnknownObject"
+# Beginnings of names: the bus knows no such service, or cannot start it.
+MISSING = ("org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.Spawn.", "org.freedesktop.systemd1.")
 MOST_LOSSES = 6  # in a row: then the service does not work
 ERRORS = (DBusError, GLib.Error)  # of the service and the bus; of the connection
 
@@ -49,7 +52,7 @@ class Client:
     def queue(self, folder):
         """After the answer, the download is on disk. The token makes a repeated call return the same download."""
         self.repeat(self.remove_ended)
-        options = {"app": APP, "token": self.token, **({"directory": os.path.abspath(folder)} if folder else {})}
+        options = {"app": APP, "token": self.token, **({"directory": folder} if folder else {})}
         options = {key: get_variant(Str, value) for key, value in options.items()}
         print("queued", self.repeat(lambda: self.manager.Download(self.url, options)), flush=True)
 
@@ -66,11 +69,16 @@ class Client:
         if received:
             print(f"progress {received} of {total}", flush=True)  # the total is -1 while the server has not told it
 
+    def waits(self, reason):
+        if reason:
+            print(f"waiting {reason}", flush=True)  # docs/dbus.md has the reasons; empty: it does not wait
+
     def described(self, answer):
         """This answer comes in order with the signals: what it says is newer than the signals before it."""
         try:
             now = get_native(answer())
             self.progress(now["Received"], now["Total"])
+            self.waits(now["WaitReason"])
         except ERRORS as error:
             if getattr(error, "dbus_name", "") != NO_REPLY:
                 return self.failed(error)
@@ -96,15 +104,26 @@ class Client:
 
     def failed(self, error):
         name = getattr(error, "dbus_name", "") or error.domain
-        print(f"failed {name.rsplit('.', 1)[-1]}: {error if isinstance(error, DBusError) else error.message}", flush=True)
+        message = str(error) if isinstance(error, DBusError) else error.message
+        if name.startswith(MISSING):
+            self.status, message = 69, f"Todoku is not installed, or cannot be started: {message}"
+        print(f"failed {name.rsplit('.', 1)[-1]}: {message}", flush=True)
         self.loop.quit()
 
-    def run(self, folder, again):
+    def cancel(self):
+        self.download.Cancel()
+        print("cancelled", self.path, flush=True)
+        return 0
+
+    def run(self, folder, again, cancel):
         try:
+            if cancel:
+                return self.cancel()
             if not again:
                 self.queue(folder)
             # Subscribe first, then read: a change between the two is reported twice rather than never.
             self.download.Progress.connect(lambda written, received, total: self.progress(received, total))
+            self.download.PropertiesChanged.connect(lambda _, changed, gone: self.waits(get_native(changed).get("WaitReason")))
             self.download.GetAll("org.todoku.Download1", callback=self.described)
             self.loop.run()
         except ERRORS as error:
@@ -112,10 +131,20 @@ class Client:
         return self.status
 
 
+def utf8(text):
+    """Python keeps other bytes of an argument as surrogates, which D-Bus does not carry."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError("D-Bus carries only text in UTF-8") from None
+    return text
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Downloads URL to FOLDER.")
-    parser.add_argument("url", metavar="URL")
-    parser.add_argument("folder", metavar="FOLDER", nargs="?")
+    parser.add_argument("url", metavar="URL", type=utf8)
+    parser.add_argument("folder", metavar="FOLDER", nargs="?", type=lambda folder: utf8(os.path.abspath(folder)))
     parser.add_argument("--again", action="store_true", help="find the download of an earlier run, and wait for it")
+    parser.add_argument("--cancel", action="store_true", help="cancel the download of an earlier run")
     given = parser.parse_args()
-    sys.exit(Client(given.url).run(given.folder, given.again))
+    sys.exit(Client(given.url).run(given.folder, given.again, given.cancel))

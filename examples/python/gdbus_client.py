@@ -3,7 +3,8 @@
 """A client of Todoku on plain Gio.
 
 `gdbus_client.py URL [FOLDER]` queues a download, shows its progress, and waits for its end. If the client is killed, the download
-continues, and `gdbus_client.py --again URL` waits for it. The exit status is 0 if the download finished, and 1 if it failed.
+continues, and `gdbus_client.py --again URL` waits for it; `--cancel URL` cancels it. The exit status is 0 if the download finished or was
+cancelled by `--cancel`, 1 if it failed, and 69 if Todoku is missing.
 """
 import argparse
 import hashlib
@@ -23,6 +24,8 @@ DOWNLOAD = "org.todoku.Download1"
 PROPERTIES = "org.freedesktop.DBus.Properties"
 NO_REPLY = "org.freedesktop.DBus.Error.NoReply"  # the service exited or crashed before it answered
 UNKNOWN_OBJECT = "org.freedesktop.DBus.Error.UnknownObject"
+# Beginnings of names: the bus knows no such service, or cannot start it.
+MISSING = ("org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.Spawn.", "org.freedesktop.systemd1.")
 MOST_LOSSES = 6  # in a row: then the service does not work
 
 
@@ -53,7 +56,7 @@ class Client:
     def queue(self, folder):
         """After the answer, the download is on disk. The token makes a repeated call return the same download."""
         self.remove_ended()
-        options = {"app": APP, "token": self.token, **({"directory": os.path.abspath(folder)} if folder else {})}
+        options = {"app": APP, "token": self.token, **({"directory": folder} if folder else {})}
         options = {key: GLib.Variant("s", value) for key, value in options.items()}
         print("queued", self.call(MANAGER, TODOKU, "Download", "(sa{sv})", self.url, options)[0], flush=True)
 
@@ -69,6 +72,13 @@ class Client:
     def told(self, *signal):
         self.progress(*signal[5].unpack()[1:])
 
+    def changed(self, *signal):
+        self.waits(signal[5].unpack()[1].get("WaitReason"))
+
+    def waits(self, reason):
+        if reason:
+            print(f"waiting {reason}", flush=True)  # docs/dbus.md has the reasons; empty: it does not wait
+
     def progress(self, received, total):
         if received:
             print(f"progress {received} of {total}", flush=True)  # the total is -1 while the server has not told it
@@ -82,6 +92,7 @@ class Client:
         try:
             now = bus.call_finish(result).unpack()[0]
             self.progress(now["Received"], now["Total"])
+            self.waits(now["WaitReason"])
         except GLib.Error as error:
             if name_and_message(error)[0] != NO_REPLY:
                 return self.failed(error)
@@ -106,15 +117,25 @@ class Client:
 
     def failed(self, error):
         name, message = name_and_message(error)
+        if name.startswith(MISSING):
+            self.status, message = 69, f"Todoku is not installed, or cannot be started: {message}"
         print(f"failed {name.rsplit('.', 1)[-1]}: {message}", flush=True)
         self.loop.quit()
 
-    def run(self, folder, again):
+    def cancel(self):
+        self.call(self.path, DOWNLOAD, "Cancel", "()")
+        print("cancelled", self.path, flush=True)
+        return 0
+
+    def run(self, folder, again, cancel):
         try:
             self.bus = Gio.bus_get_sync(Gio.BusType.SESSION)
+            if cancel:
+                return self.cancel()
             # Subscribe first, then read: a change between the two is reported twice rather than never.
             flags = Gio.DBusSignalFlags.NONE
             self.bus.signal_subscribe(TODOKU, DOWNLOAD, "Progress", self.path, None, flags, self.told)
+            self.bus.signal_subscribe(TODOKU, PROPERTIES, "PropertiesChanged", self.path, None, flags, self.changed)
             if not again:
                 self.queue(folder)
             self.begin(PROPERTIES, "GetAll", GLib.Variant("(s)", (DOWNLOAD,)), self.described)
@@ -124,10 +145,20 @@ class Client:
         return self.status
 
 
+def utf8(text):
+    """Python keeps other bytes of an argument as surrogates, which D-Bus does not carry."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError("D-Bus carries only text in UTF-8") from None
+    return text
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Downloads URL to FOLDER.")
-    parser.add_argument("url", metavar="URL")
-    parser.add_argument("folder", metavar="FOLDER", nargs="?")
+    parser.add_argument("url", metavar="URL", type=utf8)
+    parser.add_argument("folder", metavar="FOLDER", nargs="?", type=lambda folder: utf8(os.path.abspath(folder)))
     parser.add_argument("--again", action="store_true", help="find the download of an earlier run, and wait for it")
+    parser.add_argument("--cancel", action="store_true", help="cancel the download of an earlier run")
     given = parser.parse_args()
-    sys.exit(Client(given.url).run(given.folder, given.again))
+    sys.exit(Client(given.url).run(given.folder, given.again, given.cancel))

@@ -40,6 +40,8 @@ Answer = Callable[[], Any]
 Then = Callable[[Answer], None]
 
 T = TypeVar("T")
+# Beginnings of names: the bus knows no such service, or cannot start it.
+_MISSING = ("org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.Spawn.", "org.freedesktop.systemd1.")
 _NO_REPLY, _UNKNOWN_OBJECT = "org.freedesktop.DBus.Error.NoReply", "org.freedesktop.DBus.Error.UnknownObject"
 _FOREVER = GLib.MAXINT  # GDBus's word for no time limit; without it, GDBus gives up after 25 s
 _MOST_LOSSES, _STEADY = 6, 30.0  # losses in a row; seconds after which a loss begins a new row
@@ -57,6 +59,8 @@ _KEYS = {
     "a{sv}": "metadata",
 }
 OPTIONS = {key: kind for kind, keys in _KEYS.items() for key in keys.split()}  # the D-Bus type of each; extract is b or s
+_RENEWED = {key: OPTIONS[key] for key in ("headers", "header-list", "cookies", "referrer", "username", "password")}
+_BATCH_FILTER = {"app": "s", "ended": "b"}
 _FILTER = {"app": "s", "tag": "s", "state": "s", "states": "as", "batch": "o", "metadata": "a{sv}"}
 _TAKES: Dict[str, Tuple[Any, str]] = {
     "s": (str, "text"), "o": (str, "an object path"), "b": (bool, "True or False"), "as": ((list, tuple), "a list of texts"),
@@ -79,8 +83,13 @@ class TodokuError(Exception):
         """Whether Download.retry may help; None if the service does not know, or no download failed."""
         return self.details.get("retryable")
 
+    @property
+    def is_unavailable(self) -> bool:
+        """Whether the service is not installed, or cannot be started."""
+        return self.bus_name.startswith(_MISSING)
+
     def __str__(self) -> str:
-        return f"{self.name}: {self.message}"
+        return f"{self.name}: {'Todoku is not installed, or cannot be started: ' if self.is_unavailable else ''}{self.message}"
 
     @classmethod
     def of(cls, error: GLib.Error) -> TodokuError:
@@ -99,6 +108,7 @@ class Status(Dict[str, Any]):
 
     state: str = property(lambda self: self["State"])  # type: ignore[assignment]
     received: int = property(lambda self: self["Received"])  # type: ignore[assignment]
+    wait_reason: str = property(lambda self: self["WaitReason"])  # type: ignore[assignment]
     path: str = property(lambda self: self["Path"])  # type: ignore[assignment]
     has_ended: bool = property(lambda self: self["State"] in ENDED)  # type: ignore[assignment]
 
@@ -318,12 +328,29 @@ class Todoku:
     @_method
     def find(self, **filter: Any) -> _Plan[List[Download]]:
         """The downloads that match all of `app`, `tag`, `state`, `states`, `batch` (an object path) and `metadata`, in queue order."""
-        wanted, paths = self._options(filter, _FILTER), []
+        paths = yield from self._pages("List", self._options(filter, _FILTER))
+        return [Download(self.bus, path) for path in paths]
+
+    @_method
+    def batches(self, **filter: Any) -> _Plan[List[Batch]]:
+        """The batches whose members all have `app`, the oldest first. With `ended`, only those that have ended (True) or not (False)."""
+        paths = yield from self._pages("ListBatches", self._options(filter, _BATCH_FILTER))
+        return [Batch(self.bus, path) for path in paths]
+
+    @_method
+    def wait_all(self, **filter: Any) -> _Plan[Tuple[int, int, int]]:
+        """Waits for the end of all downloads that match now; `filter` as for find. Returns how many finished, failed and were cancelled.
+        If the service goes away meanwhile, the downloads that match then are awaited."""
+        arguments = GLib.Variant("(a{sv})", (self._options(filter, _FILTER),))
+        return (yield from _answered(_Call(MANAGER, SERVICE, "WaitAll", arguments, _FOREVER)))
+
+    def _pages(self, method: str, wanted: Dict[str, GLib.Variant]) -> _Plan[List[str]]:
+        paths: List[str] = []
         while True:
-            (page,) = yield from _answered(_Call(MANAGER, SERVICE, "List", GLib.Variant("(a{sv})", (wanted,))))
+            (page,) = yield from _answered(_Call(MANAGER, SERVICE, method, GLib.Variant("(a{sv})", (wanted,))))
             paths += page
             if len(page) < 1000:  # the most paths of one answer
-                return [Download(self.bus, path) for path in paths]
+                return paths
             wanted["after"] = GLib.Variant("o", page[-1])
 
 
@@ -390,15 +417,22 @@ class Download:
         values = {key: _metadata(value) for key, value in metadata.items()}
         return self._do("SetMetadata", GLib.Variant("(a{sv})", (values,)), then=then)
 
+    @_method
+    def replace_url(self, url: str, **options: Any) -> _Plan[None]:
+        """Continues with a fresh link to the same bytes. Options are headers, header_list, cookies, referrer, username and password."""
+        arguments = GLib.Variant("(sa{sv})", (url, _dictionary(_RENEWED, options)))
+        yield from _answered(_Call(self.path, DOWNLOAD, "ReplaceUrl", arguments))
+
     def remove(self, delete_file: bool = False, then: Optional[Then] = None) -> None:
         """Removes the download from the list. An unfinished download is cancelled first."""
         return self._do("Remove", GLib.Variant("(b)", (delete_file,)), most_losses=0, then=then)
 
 
 class Batch:
-    """Downloads that were queued together."""
+    """Downloads that were queued together. `downloads` are in the order of the items; None if Todoku.batches has found the batch. Then
+    `find(batch=batch.path)` finds those that are still on the list."""
 
-    def __init__(self, bus: Gio.DBusConnection, path: str, downloads: List[Download]):
+    def __init__(self, bus: Gio.DBusConnection, path: str, downloads: Optional[List[Download]] = None):
         self.bus, self.path, self.downloads = bus, path, downloads
 
     @_method

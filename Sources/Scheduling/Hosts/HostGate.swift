@@ -236,26 +236,18 @@ struct HostGate {
     ///
     /// - Returns: the rows that must be saved before the request goes out.
     mutating func begin(_ request: PlacedRequest, _ id: RequestID, now: WallTime) -> [StoreChange] {
-        let (load, requestInterval) = (load(of: request.host), request.requestInterval)
+        let load = load(of: request.host)
         let isSlowed = isSlowed(request.origin, isUrgent: request.isUrgent)
-        var (request, saves) = (request, [StoreChange]())
+        var request = request
         (request.phase, request.startedAt) = (.underWay, now)
-        request.isPaced = load.interval > .zero || requestInterval > .zero || isSlowed
+        request.isPaced = load.interval > .zero || request.requestInterval > .zero || isSlowed
         request.isPresumedToShare = !hasPlace(at: load, limit(of: load)) && mayShare(request, of: id, at: load)
         put(request, id)
         if request.isFurther { load.further += 1 } else { load.active += 1 }
         load.turns.took(claim(of: request))
         hosts.touch(load)
         if isSlowed { paces.change(request.origin, now: now) { $0.started(id, at: now) } }
-        if load.interval > .zero {
-            load.pacing.started(id, at: now)
-            saves.append(.requested(HostRequest(host: load.name, requestInterval: .zero, at: now, isSent: false)))
-        }
-        if requestInterval > .zero {
-            for over in load.forgetRequestIntervals(now: now) { saves.append(.requestOver(host: load.name, requestInterval: over)) }
-            load.requestIntervals[requestInterval, default: HostLoad.Pacing()].started(id, at: now)
-            saves.append(.requested(HostRequest(host: load.name, requestInterval: requestInterval, at: now, isSent: false)))
-        }
+        let saves = load.started(id, request, now: now)
         hosts.noteInstants(of: load)
         return saves
     }
@@ -355,18 +347,9 @@ struct HostGate {
     mutating func sent(_ id: RequestID, at time: WallTime, now: WallTime) -> [StoreChange] {
         guard let request = requests[id], !request.hasLeft else { return [] }
         let load = load(of: request.host)
-        var saves: [StoreChange] = []
         if !request.isUrgent { paces.change(request.origin, now: now) { $0.sent(id, at: time) } }
-        for requestInterval in [.zero, request.requestInterval] {
-            guard var pacing = requestInterval == .zero ? load.pacing : load.requestIntervals[requestInterval], pacing.unsent.contains(id)
-            else { continue }
-            pacing.sent(id, at: time)
-            if requestInterval == .zero { load.pacing = pacing } else { load.requestIntervals[requestInterval] = pacing }
-            guard let last = pacing.last, pacing.unsent.isEmpty else { continue }
-            saves.append(.requested(HostRequest(host: load.name, requestInterval: requestInterval, at: last, isSent: true)))
-        }
         hosts.touch(load)
-        return saves
+        return load.sent(id, request, at: time)
     }
 
     /// The server of a request has stopped sending, or sends again.
@@ -408,6 +391,7 @@ struct HostGate {
         paces.change(request.origin, creates: true, now: now) { pace in
             pace.refused(
                 status, startedAt: request.startedAt, retryAfter: retryAfter, of: id.download, by: request.app, ruled: ruled, now: now)
+            if !request.isPrivate { pace.isShown = true }
         }
         touchOrigin(request.origin)
         guard request.isUrgent, let host = hosts[rules.governing(DownloadURL.host(of: request.origin)).name] else { return }
@@ -432,9 +416,12 @@ struct HostGate {
     }
 
     /// Restores a pause that a server requested until `until`, `pause` after its refusal.
-    mutating func recall(_ origin: String, _ status: UInt32, _ pause: Duration, until: WallTime, by app: String, now: WallTime) {
+    mutating func recall(
+        _ origin: String, _ status: UInt32, _ pause: Duration, until: WallTime, by app: String, isShown: Bool, now: WallTime
+    ) {
         paces.change(origin, creates: true, now: now) {
             $0.recall(until: until, by: app, status: status, refusedAt: until + (.zero - pause), now: now)
+            if isShown { $0.isShown = true }
         }
         touchOrigin(origin)
     }
@@ -480,7 +467,7 @@ struct HostGate {
             if old != load.name, let former = hosts[old] { count(id, request, at: load, insteadOf: former) }
             load.rule = rules.governing(load.name).rule
             // Requests without an interval went out at an unknown time, so the interval begins now.
-            if load.active > 0, load.interval > .zero { load.pacing.begins(at: now) }
+            if load.active > 0, load.interval > .zero { load.pacing.begins(at: now, isPrivate: request.isPrivate) }
             hosts.noteInstants(of: load)
         }
         // A rule for all other hosts groups no hosts.
@@ -510,7 +497,7 @@ struct HostGate {
             // The host that counts the request now must hear when the request has gone out.
             if former.unsent.contains(id) {
                 former.gaveUp(id, requestInterval: request.requestInterval)
-                host.awaitsSent(id, requestInterval: request.requestInterval, since: request.startedAt)
+                host.awaitsSent(id, request, since: request.startedAt)
             }
         }
         hosts.touch(former)

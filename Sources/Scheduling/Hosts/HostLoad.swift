@@ -49,34 +49,45 @@ final class HostLoad {
     /// The time of the last request of one kind.
     struct Pacing {
         private(set) var last: WallTime?
+        /// The last request whose download is not private; only this may be saved.
+        private(set) var stored: WallTime?
         /// Started requests that are not known to have gone out. The interval begins only when they have gone out.
         private(set) var unsent: Set<RequestID> = []
 
-        init(last: WallTime? = nil) { self.last = last }
+        init(last: WallTime? = nil) { (self.last, stored) = (last, last) }
 
-        mutating func started(_ id: RequestID, at now: WallTime) {
-            last = max(last ?? now, now)
+        mutating func started(_ id: RequestID, at now: WallTime, isPrivate: Bool = false) {
+            pass(now, isPrivate: isPrivate)
             unsent.insert(id)
         }
 
-        mutating func begins(at now: WallTime) { last = last ?? now }
+        mutating func begins(at now: WallTime, isPrivate: Bool) {
+            last = last ?? now
+            if !isPrivate { stored = stored ?? now }
+        }
+
+        private mutating func pass(_ time: WallTime, isPrivate: Bool) {
+            passed(time)
+            if !isPrivate { stored = max(stored ?? time, time) }
+        }
 
         /// The next request also keeps the interval from `now`.
         mutating func passed(_ now: WallTime) { last = max(last ?? now, now) }
 
-        mutating func sent(_ id: RequestID, at time: WallTime) {
-            if unsent.remove(id) != nil { last = max(last ?? time, time) }
+        mutating func sent(_ id: RequestID, at time: WallTime, isPrivate: Bool = false) {
+            if unsent.remove(id) != nil { pass(time, isPrivate: isPrivate) }
         }
 
         /// Takes over the last request of `other`. Requests in flight stay with `other`.
         mutating func take(_ other: inout Pacing) {
             if let time = other.last { passed(time) }
-            other.last = nil
+            if let time = other.stored { pass(time, isPrivate: false) }
+            (other.last, other.stored) = (nil, nil)
         }
 
         mutating func gaveUp(_ id: RequestID) { unsent.remove(id) }
 
-        mutating func shift(by delta: Duration) { last = last.map { $0 + delta } }
+        mutating func shift(by delta: Duration) { (last, stored) = (last.map { $0 + delta }, stored.map { $0 + delta }) }
 
         /// When the next request may start, `interval` after the last; nil: once the started requests have gone out.
         func next(_ interval: Duration, now: WallTime) -> WallTime? {
@@ -165,16 +176,48 @@ final class HostLoad {
         return over
     }
 
-    /// The intervals whose last request is remembered; zero: the host's own.
-    var pacings: [Duration] { (pacing.last == nil ? [] : [.zero]) + requestIntervals.keys.sorted() }
+    /// The intervals whose last request may be saved; zero: the host's own.
+    var pacings: [Duration] { requests.map(\.requestInterval).sorted() }
 
     /// Started requests that are not known to have gone out.
     var unsent: Set<RequestID> { requestIntervals.values.reduce(into: pacing.unsent) { $0.formUnion($1.unsent) } }
 
-    /// Counts the request `id`, started at `start` and counted elsewhere before, as not yet known to have gone out.
-    func awaitsSent(_ id: RequestID, requestInterval: Duration, since start: WallTime) {
-        if interval > .zero { pacing.started(id, at: start) }
-        if requestInterval > .zero { requestIntervals[requestInterval, default: Pacing()].started(id, at: start) }
+    /// Counts the request `id`, which began at `start`, as not yet known to have gone out.
+    func awaitsSent(_ id: RequestID, _ request: PlacedRequest, since start: WallTime) {
+        let isPrivate = request.isPrivate
+        if interval > .zero { pacing.started(id, at: start, isPrivate: isPrivate) }
+        guard request.requestInterval > .zero else { return }
+        requestIntervals[request.requestInterval, default: Pacing()].started(id, at: start, isPrivate: isPrivate)
+    }
+
+    /// The request `id` starts here.
+    ///
+    /// - Returns: the rows that must be saved before it goes out. A row of a private download's request would outlive that download.
+    func started(_ id: RequestID, _ request: PlacedRequest, now: WallTime) -> [StoreChange] {
+        let over = request.requestInterval > .zero ? forgetRequestIntervals(now: now) : []
+        awaitsSent(id, request, since: now)
+        var saves: [StoreChange] = over.map { .requestOver(host: name, requestInterval: $0) }
+        guard !request.isPrivate else { return saves }
+        for (kept, row) in [(interval, Duration.zero), (request.requestInterval, request.requestInterval)] where kept > .zero {
+            saves.append(.requested(HostRequest(host: name, requestInterval: row, at: now, isSent: false)))
+        }
+        return saves
+    }
+
+    /// The request `id`, which was started here, has gone out.
+    ///
+    /// - Returns: the rows to save.
+    func sent(_ id: RequestID, _ request: PlacedRequest, at time: WallTime) -> [StoreChange] {
+        var saves: [StoreChange] = []
+        for requestInterval in [.zero, request.requestInterval] {
+            guard var pacing = requestInterval == .zero ? self.pacing : requestIntervals[requestInterval], pacing.unsent.contains(id)
+            else { continue }
+            pacing.sent(id, at: time, isPrivate: request.isPrivate)
+            if requestInterval == .zero { self.pacing = pacing } else { requestIntervals[requestInterval] = pacing }
+            guard let last = pacing.stored, pacing.unsent.isEmpty else { continue }
+            saves.append(.requested(HostRequest(host: name, requestInterval: requestInterval, at: last, isSent: true)))
+        }
+        return saves
     }
 
     /// This host no longer counts the request `id`, whether it has gone out or not.
@@ -191,10 +234,10 @@ final class HostLoad {
         }
     }
 
-    /// The last requests that are remembered.
+    /// The last requests that may be saved.
     var requests: [HostRequest] {
         ([(.zero, pacing)] + requestIntervals.map { ($0.key, $0.value) }).compactMap { requestInterval, pacing in
-            pacing.last.map { HostRequest(host: name, requestInterval: requestInterval, at: $0, isSent: pacing.unsent.isEmpty) }
+            pacing.stored.map { HostRequest(host: name, requestInterval: requestInterval, at: $0, isSent: pacing.unsent.isEmpty) }
         }
     }
 

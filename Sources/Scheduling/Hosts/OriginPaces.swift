@@ -29,6 +29,8 @@ public struct OriginPace: Sendable {
     /// At most this many downloads are remembered as having slowed the origin. After that, each may slow the origin once more.
     private static let mostDownloads = 256
 
+    /// Whether the origin refused a download that is not private. Otherwise no list of hosts may tell it.
+    var isShown = false
     /// The least time between two requests; zero: none.
     public private(set) var interval: Duration = .zero
     /// The time of the first refusal of the series, and the status of the last refusal.

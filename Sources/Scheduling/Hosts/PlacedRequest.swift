@@ -20,6 +20,8 @@ struct PlacedRequest {
     let requestInterval: Duration
     /// A caller wants the download at once: no pause or pace of the origin delays the request.
     var isUrgent = false
+    /// The request is of a private download: no row, and no list of hosts, may tell its host.
+    var isPrivate = false
     /// When the request was started or permitted; while it waits, when it began to wait.
     var startedAt: WallTime
     var phase: Phase
@@ -48,8 +50,8 @@ struct PlacedRequest {
     /// The next request of the same transfer, which waits for `host`.
     func next(to host: String, origin: String, now: WallTime) -> PlacedRequest {
         PlacedRequest(
-            host: host, origin: origin, app: app, requestInterval: requestInterval, isUrgent: isUrgent, startedAt: now,
-            phase: .waiting, isFurther: isFurther)
+            host: host, origin: origin, app: app, requestInterval: requestInterval, isUrgent: isUrgent, isPrivate: isPrivate,
+            startedAt: now, phase: .waiting, isFurther: isFurther)
     }
 }
 

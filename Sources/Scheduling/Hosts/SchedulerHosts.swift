@@ -53,7 +53,7 @@ extension Scheduler {
         entry.transferCount &+= 1
         let request = PlacedRequest(
             host: entry.host, origin: entry.origin, app: entry.record.options.app, requestInterval: entry.requestInterval,
-            isUrgent: entry.isUrgent, startedAt: now, phase: .underWay)
+            isUrgent: entry.isUrgent, isPrivate: entry.record.options.isPrivate, startedAt: now, phase: .underWay)
         output.append(gate.takeSlot(request, entry.request, size: entry.fileSize(entry.record), now: now))
     }
 
@@ -162,7 +162,7 @@ extension Scheduler {
     }
 
     /// The origins whose refusals still delay requests, by `DownloadURL.origin`.
-    public func slowedOrigins(now: WallTime) -> [String: OriginPace] { gate.paces.all(now: now) }
+    public func slowedOrigins(now: WallTime) -> [String: OriginPace] { gate.paces.all(now: now).filter(\.value.isShown) }
 
     /// Forgets the refusals of the origins of `host`, and of all hosts that share its rule.
     func resetHost(_ host: String, now: WallTime) {
@@ -214,7 +214,8 @@ extension Scheduler {
 
     private func recall(_ failure: DownloadFailure, of entry: ScheduledDownload, until: WallTime, now: WallTime) {
         guard let status = failure.httpStatus, [429, 503].contains(status), let pause = failure.retryAfter else { return }
-        gate.recall(failure.origin ?? entry.origin, status, pause, until: until, by: entry.record.options.app, now: now)
+        let (origin, options) = (failure.origin ?? entry.origin, entry.record.options)
+        gate.recall(origin, status, pause, until: until, by: options.app, isShown: !options.isPrivate, now: now)
     }
 
     /// The origins of the files that have arrived since `time`, each with the start of the last such download.

@@ -44,7 +44,7 @@ struct FetchCommand: ParsableCommand {
         let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request(for: [url]) }
         Program.run(json: output.json) { client in
             if !quiet { await PauseNotice(client).tell() }
-            do throws(ClientError) {
+            do {
                 let file = try await client.fetch(url, request)
                 if output.json {
                     if !quiet { Output.write(file.json.text + "\n") }
@@ -52,7 +52,7 @@ struct FetchCommand: ParsableCommand {
                     Output.write(file.path + "\n")
                 }
                 return file.isNew || !exitCode ? .success : .unchanged
-            } catch {
+            } catch let error as ClientError {
                 let failure = CommandFailure(error, about: url, number: 1, of: 1)
                 guard error.isEnd else { throw error.cause == .refused ? failure : CommandFailure(error) }
                 return Program.report(

@@ -133,8 +133,9 @@ struct DocumentFile {
             }
         }
         defer { withExtendedLifetime(interrupt) {} }
-        do throws(ClientError) { _ = try await client.wait(for: download) } catch {
+        do { _ = try await client.wait(for: download) } catch {
             try? await client.remove(download)
+            guard let error = error as? ClientError else { throw error }
             throw CommandFailure(.ended, catalog.text("%1$s: %2$s", name, catalog.explanation(error)), name: error.name)
         }
         try? await client.remove(download)

@@ -166,7 +166,8 @@ struct WaitCommand: ParsableCommand {
         for download: DownloadReference, _ client: DownloaderClient, _ notice: PauseNotice?
     ) async throws(ClientError) -> ExitStatus {
         await notice?.tell(about: download)
-        let path = try await client.wait(for: download)
+        let path: String
+        do { path = try await client.wait(for: download) } catch { throw ClientError(ofWait: error) }
         if !quiet {
             let members: [(String, JSON)] = [("download", .string(download.description)), ("path", .string(path))]
             Output.write((output.json ? JSON.object(members).text : path) + "\n")
@@ -178,7 +179,8 @@ struct WaitCommand: ParsableCommand {
         for batch: BatchReference, _ client: DownloaderClient, _ notice: PauseNotice?
     ) async throws(ClientError) -> ExitStatus {
         await notice?.tell(about: DownloadQuery(batch: batch))
-        let counts = try await client.wait(for: batch)
+        let counts: OutcomeCounts
+        do { counts = try await client.wait(for: batch) } catch { throw ClientError(ofWait: error) }
         if !quiet { Output.write(Self.text(counts, of: batch, json: output.json)) }
         return counts.allFinished ? .success : .ended
     }

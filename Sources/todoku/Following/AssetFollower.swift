@@ -31,8 +31,8 @@ internal import TodokuClient
         for asset in assets {
             BusActor.spawn { [self] in
                 let outcome: Result<(isChanged: Bool, path: String), ClientError>
-                do throws(ClientError) { outcome = .success(try await client.update(asset, force: force)) } catch {
-                    outcome = .failure(error)
+                do { outcome = .success(try await client.update(asset, force: force)) } catch {
+                    outcome = .failure(ClientError(ofWait: error))
                 }
                 outcomes[asset] = outcome
                 if outcomes.count == assets.count { waiting?.resume() }

@@ -62,9 +62,9 @@ internal import TodokuClient
     func follow() async throws -> ExitStatus {
         await look()
         let outcomes: OutcomeCounts
-        do throws(ClientError) { outcomes = try await client.wait(for: batch) } catch {
+        do { outcomes = try await client.wait(for: batch) } catch {
             stop()
-            guard error.cause == .unknownDownload else { throw error }
+            guard let error = error as? ClientError, error.cause == .unknownDownload else { throw error }
             throw CommandFailure(.ended, catalog.text("batch %1$s was removed", "\(batch)"), name: error.name)
         }
         stop()

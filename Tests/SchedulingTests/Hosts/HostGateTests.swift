@@ -16,9 +16,10 @@ private struct Gateway {
         gate = HostGate(settings)
     }
 
-    func request(_ host: String, app: String = "", interval: Duration = .zero) -> PlacedRequest {
+    func request(_ host: String, app: String = "", interval: Duration = .zero, isPrivate: Bool = false) -> PlacedRequest {
         PlacedRequest(
-            host: host, origin: "http://\(host):80", app: app, requestInterval: interval, startedAt: now, phase: .underWay)
+            host: host, origin: "http://\(host):80", app: app, requestInterval: interval, isPrivate: isPrivate, startedAt: now,
+            phase: .underWay)
     }
 
     /// - Returns: the id of the request, and the rows to save before it goes out.
@@ -130,6 +131,37 @@ private func rule(_ interval: Duration) -> HostRule { HostRule(requestInterval: 
         for id in ids { gateway.gate.leave(id) }
         #expect(host.active == 0)
         #expect(gateway.gate.set(settings, now: gateway.now).saves.isEmpty)
+    }
+
+    @Test func `saves no request of a private download, and keeps its interval all the same`() throws {
+        var gateway = try Gateway([HostRules.others: rule(.seconds(60))])
+        let secret = gateway.request("h", interval: .seconds(300), isPrivate: true)
+        let (id, saves) = gateway.begin(secret)
+        #expect(saves == [] && gateway.gate.lastRequests() == [])
+        #expect(gateway.opens(gateway.request("h")) == nil, "nobody knows when it went out")
+        #expect(gateway.gate.sent(id, at: gateway.now, now: gateway.now) == [])
+        #expect(gateway.opens(gateway.request("h")) == gateway.now + after(.seconds(60)))
+        #expect(gateway.opens(gateway.request("h", interval: .seconds(300))) == gateway.now + after(.seconds(300)))
+        let delta = Duration.seconds(3600)
+        gateway.now = gateway.now + delta
+        #expect(gateway.gate.shift(by: delta) == [])
+        gateway.gate.leave(id)
+        gateway.gate.forget(id)
+        let host = gateway.gate.load(of: "h")
+        #expect(gateway.gate.forgetIfIdle(host, now: gateway.now + .seconds(600)) == [])
+
+        // Beside other downloads of the host, the rows tell the times of those only.
+        let first = gateway.now
+        let (open, rows) = gateway.begin(gateway.request("h"))
+        #expect(rows == [.requested(HostRequest(host: "h", requestInterval: .zero, at: first, isSent: false))])
+        let sent = [HostRequest(host: "h", requestInterval: .zero, at: first, isSent: true)]
+        #expect(gateway.gate.sent(open, at: first, now: first) == sent.map { .requested($0) })
+        gateway.now = first + .seconds(90)
+        let (other, none) = gateway.begin(secret)
+        #expect(none == [])
+        _ = gateway.gate.sent(other, at: gateway.now, now: gateway.now)
+        #expect(gateway.gate.lastRequests() == sent)
+        #expect(gateway.opens(gateway.request("h")) == gateway.now + after(.seconds(60)))
     }
 
     @Test func `moves with the clock`() throws {

@@ -9,8 +9,8 @@ internal import Testing
     private static let secret = "Confidential"
 
     /// The files of the queue that contain the name.
-    private func holders(_ world: ServiceWorld) -> [String] {
-        listFolder(world.state).filter { readFile("\(world.state)/\($0)")?.firstRange(of: Array(Self.secret.utf8)) != nil }
+    private func holders(_ world: ServiceWorld, of name: String = secret) -> [String] {
+        listFolder(world.state).filter { readFile("\(world.state)/\($0)")?.firstRange(of: Array(name.utf8)) != nil }
     }
 
     /// Starts a private download, and returns what `DownloadEnded` says of it.
@@ -92,6 +92,39 @@ internal import Testing
             }
             #expect(await eventually { holders(world) == [] })
         }
+    }
+
+    /// The server is the proxy of the environment, so no name needs a look-up. Each host gets one request within an hour.
+    @Test func `leaves its hosts neither in a file of the queue nor in the list of slowed hosts`() async throws {
+        let server = ScriptedServer { request, reply in
+            switch request.target {
+            case "http://hidden-first.example/a": reply.respond(302, ["Location": "http://hidden-second.example/b"])
+            case "http://hidden-slow.example/c": reply.respond(503, ["Retry-After": "86400"])
+            default: reply.respond(200, text: "here")
+            }
+        }
+        let running = try await Running.start(["--log-level", "trace"], extra: ["http_proxy": server.url("/")])
+        let (client, world) = (running.client, running.world)
+        try await client.call(Manager.setHostRule, ("*", ["request-interval": .uint32(3_600_000)]))
+        let options: [String: Variant] = ["private": .bool(true), "request-interval": .uint32(7_200_000)]
+        let path = try await running.download("http://hidden-first.example/a", options)
+        let refused = try await running.download("http://hidden-slow.example/c", options)
+        let file = try await client.wait(path)
+        #expect(await client.signals.isIn("waiting", refused))
+        #expect(try await client.call(Manager.listSlowedHosts, ()).isEmpty)
+        try await client.cancel(refused)
+        _ = try await running.fetch("http://open.example/d", ["request-interval": .uint32(7_200_000)])
+        for one in [path, refused] {
+            #expect(await client.signals.until { $0.contains { Manager.downloadRemoved.read($0.message) == one } })
+        }
+        #expect(await eventually { holders(world, of: "hidden") == [] }, "\(holders(world, of: "hidden"))")
+        #expect(holders(world, of: "open.example") != [], "the hosts of other downloads are kept")
+        let saved = world.bus.folder("backup.db")
+        let backup = await Child.run([builtProgram("todoku", variable: "TODOKU"), "backup", saved], environment: world.environment)
+        #expect(backup.status == 0 && readFile(saved)?.firstRange(of: Array("hidden".utf8)) == nil, "\(backup)")
+        let exit = await running.daemon.stop()
+        #expect(!exit.errors.contains("hidden") && exit.errors.contains("download ended"), "\(exit.errors)")
+        #expect(holders(world, of: "hidden") == [] && readFile(file) == Array("here".utf8))
     }
 
     @Test(arguments: ["activate", "only-if-changed"]) func `goes with no option that keeps its outcome`(key: String) async throws {

@@ -142,6 +142,30 @@ private struct Stage {
         #expect(order == ["DownloadEnded", "ActivateAction", "Acknowledge"])
     }
 
+    @Test func `answers further calls while it works`() async throws {
+        let stage = try await Stage()
+        // The app writes the digest into a pipe that nobody reads yet.
+        let pipe = "\(stage.world.folder)/a.sha256.new"
+        #expect(mkfifo(pipe, 0o600) == 0)
+        let download = try await stage.download("/a")
+        #expect(await stage.app.hasCalls(1))
+        // GApplication answers this call in its main loop.
+        let listed = await stage.world.run(
+            "gdbus", "call", "--session", "--timeout", "60", "--dest", stage.app.id, "--object-path", "/org/example/Activatable",
+            "--method", "org.gtk.Actions.List")
+        #expect(listed.output == "(['download-ended'],)\n", "\(listed)")
+        let read = await stage.world.run("cat", pipe)
+        #expect(read.output.hasSuffix("  a\n"), "\(read)")
+        #expect(await stage.app.hasTaken(download))
+        // A fault of its work neither ends it nor is acknowledged.
+        #expect(mkdir("\(stage.world.folder)/b.sha256.new", 0o700) == 0)
+        _ = try await stage.download("/b")
+        #expect(await stage.app.hasCalls(2))
+        let last = try await stage.download("/c")
+        #expect(await stage.app.hasTaken(last))
+        #expect(Set(stage.app.calls.map(\.process)).count == 1)
+    }
+
     @Test func `hears how it ended: finished, failed, cancelled`() async throws {
         let stage = try await Stage()
         let done = try await stage.download("/a")

@@ -59,6 +59,11 @@ enum GeneratedClient {
             lines.append("moc \(name).h -o \(name).moc")
             unit += "#include \"\(name).cpp\"\n#include \"\(name).moc\"\n"
         }
+        // Its own classes may have slots, too.
+        let file = "\(examples)/\(source)"
+        if String(decoding: readFile(file) ?? [], as: UTF8.self).contains("Q_OBJECT") {
+            lines.append("moc '\(file)' -o '\(source.replacing(".cpp", with: ".moc"))'")
+        }
         writeFile(folder("all.cpp"), unit.utf8)
         lines.append("c++ -std=c++17 -fPIC -O0 -Wall -Werror -I. all.cpp -o client $(pkg-config --cflags --libs Qt5DBus todoku)")
         try await make(lines.joined(separator: "\n"), "qtbase5-dev, qtbase5-dev-tools, g++, pkg-config", in: folder)

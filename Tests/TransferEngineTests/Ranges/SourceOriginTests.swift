@@ -5,7 +5,7 @@ import Testing
 
 @testable internal import TransferEngine
 
-@Suite(.timeLimit(.minutes(3))) struct `Two URLs of one server, without a checksum` {
+@Suite(.timeLimit(.minutes(5))) struct `Two URLs of one server, without a checksum` {
     static let file = patternBytes(2_000_000)
     static let other = [UInt8](repeating: 0xEE, count: 2_000_000)
 

@@ -6,7 +6,7 @@ import Testing
 @testable internal import TransferEngine
 
 /// A source whose first response is chunked, and so states no size. The caller knows the size and the checksum of the file.
-@Suite(.timeLimit(.minutes(3))) struct `A source that states no size` {
+@Suite(.timeLimit(.minutes(5))) struct `A source that states no size` {
     static let file = patternBytes(8_000_000)
 
     /// Sends the first bytes of the file in a chunk, then ends the connection. It answers 404 to every later request.

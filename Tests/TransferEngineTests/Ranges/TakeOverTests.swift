@@ -6,7 +6,7 @@ import Testing
 
 @testable internal import TransferEngine
 
-@Suite(.timeLimit(.minutes(3))) struct `A connection whose whole stretch another one has taken over` {
+@Suite(.timeLimit(.minutes(5))) struct `A connection whose whole stretch another one has taken over` {
     static let file = patternBytes(8_000_000)
 
     /// Of three connections, one has sent its head only, and one is slow. The first one is done, and takes over the stretch without a byte.

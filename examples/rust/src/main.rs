@@ -2,7 +2,8 @@
 //! A client of Todoku with zbus 1.9, the version of Debian 12 (the package librust-zbus-dev).
 //!
 //! `todoku-client URL [FOLDER]` queues a download, shows its progress, and waits for its end. If the client is killed, the download
-//! continues, and `todoku-client --again URL` waits for it. The exit status is 0 if the download finished, and 1 if it failed.
+//! continues, and `todoku-client --again URL` waits for it; `--cancel URL` cancels it. The exit status is 0 if the download finished or was
+//! cancelled by `--cancel`, 1 if it failed, and 69 if Todoku is missing.
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -20,6 +21,12 @@ const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
 /// The service exited or crashed before it answered.
 const NO_REPLY: &str = "org.freedesktop.DBus.Error.NoReply";
 const UNKNOWN_OBJECT: &str = "org.freedesktop.DBus.Error.UnknownObject";
+/// Beginnings of names: the bus knows no such service, or cannot start it.
+const MISSING: [&str; 3] = [
+    "org.freedesktop.DBus.Error.ServiceUnknown",
+    "org.freedesktop.DBus.Error.Spawn.",
+    "org.freedesktop.systemd1.",
+];
 /// In a row: then the service does not work.
 const MOST_LOSSES: u32 = 6;
 
@@ -87,13 +94,10 @@ impl Client {
         Ok(())
     }
 
-    /// Prints the progress that the service tells, on a thread and a connection of their own.
+    /// Prints the progress and the waits that the service tells, on a thread and a connection of their own.
     fn follow_progress(&self) -> zbus::Result<()> {
         let bus = Connection::new_session()?;
-        let rule = format!(
-            "type='signal',sender='{}',interface='{}',member='Progress',path='{}'",
-            TODOKU, DOWNLOAD, self.path
-        );
+        let rule = format!("type='signal',sender='{}',path='{}'", TODOKU, self.path);
         let driver = "org.freedesktop.DBus";
         bus.call_method(Some(driver), "/org/freedesktop/DBus", Some(driver), "AddMatch", &rule)?;
         thread::spawn(move || tell_signals(&bus));
@@ -101,6 +105,7 @@ impl Client {
         let received: u64 = self.property("Received")?.try_into()?;
         let total: i64 = self.property("Total")?.try_into()?;
         tell_progress(received, total);
+        tell_wait(&String::try_from(self.property("WaitReason")?)?);
         Ok(())
     }
 
@@ -128,9 +133,21 @@ fn tell_signals(bus: &Connection) -> zbus::Result<()> {
     loop {
         let message = bus.receive_message()?;
         let header = message.header()?;
-        if header.message_type()? == MessageType::Signal && header.member()? == Some("Progress") {
-            let (_written, received, total): (u64, u64, i64) = message.body()?;
-            tell_progress(received, total);
+        if header.message_type()? != MessageType::Signal {
+            continue;
+        }
+        match header.member()? {
+            Some("Progress") => {
+                let (_written, received, total): (u64, u64, i64) = message.body()?;
+                tell_progress(received, total);
+            }
+            Some("PropertiesChanged") => {
+                let (_interface, changed, _gone): (String, HashMap<String, OwnedValue>, Vec<String>) = message.body()?;
+                if let Some(Value::Str(reason)) = changed.get("WaitReason").map(|value| &**value) {
+                    tell_wait(reason.as_str());
+                }
+            }
+            _ => {}
         }
     }
 }
@@ -142,13 +159,26 @@ fn tell_progress(received: u64, total: i64) {
     }
 }
 
+/// Says why the download waits. docs/dbus.md has the reasons; empty: it does not wait.
+fn tell_wait(reason: &str) {
+    let has_ended = HAS_ENDED.lock().unwrap();
+    if !*has_ended && !reason.is_empty() {
+        println!("waiting {}", reason);
+    }
+}
+
 fn has_name(error: &Error, wanted: &str) -> bool {
     matches!(error, Error::MethodError(name, _, _) if name == wanted)
 }
 
-fn run(url: &str, folder: Option<&str>, again: bool) -> zbus::Result<String> {
+/// Returns the last line.
+fn run(what: &str, url: &str, folder: Option<&str>) -> zbus::Result<String> {
     let client = Client::new(url)?;
-    if !again {
+    if what == "--cancel" {
+        client.call::<_, ()>(&client.path, DOWNLOAD, "Cancel", &())?;
+        return Ok(format!("cancelled {}", client.path));
+    }
+    if what.is_empty() {
         let queued = match client.queue(url, folder) {
             // The next call starts the service.
             Err(error) if has_name(&error, NO_REPLY) => client.queue(url, folder)?,
@@ -158,28 +188,32 @@ fn run(url: &str, folder: Option<&str>, again: bool) -> zbus::Result<String> {
     }
     match client.follow_progress() {
         Err(error) if !has_name(&error, NO_REPLY) => return Err(error),
-        _ => client.wait(),
+        _ => Ok(format!("finished {}", client.wait()?)),
     }
 }
 
 fn main() {
-    let mut given: Vec<String> = env::args().skip(1).collect();
-    let again = given.first().map(String::as_str) == Some("--again");
-    if again {
-        given.remove(0);
-    }
+    let given: Result<Vec<String>, _> = env::args_os().skip(1).map(|text| text.into_string()).collect();
+    let mut given = given.unwrap_or_else(|_| {
+        eprintln!("todoku-client: D-Bus carries only text in UTF-8");
+        process::exit(64);
+    });
+    let has_word = given.first().map_or(false, |word| word == "--again" || word == "--cancel");
+    let what = if has_word { given.remove(0) } else { String::new() };
     if given.is_empty() || given.len() > 2 {
-        eprintln!("usage: todoku-client [--again] URL [FOLDER]");
+        eprintln!("usage: todoku-client [--again | --cancel] URL [FOLDER]");
         process::exit(64);
     }
-    let outcome = run(&given[0], given.get(1).map(String::as_str), again);
+    let outcome = run(&what, &given[0], given.get(1).map(String::as_str));
     *HAS_ENDED.lock().unwrap() = true;
     match outcome {
-        Ok(file) => println!("finished {}", file),
+        Ok(line) => println!("{}", line),
         Err(Error::MethodError(name, message, _)) => {
             let short = name.rsplit('.').next().unwrap_or_default();
-            println!("failed {}: {}", short, message.unwrap_or_default());
-            process::exit(1);
+            let is_missing = MISSING.iter().any(|beginning| name.starts_with(beginning));
+            let cause = if is_missing { "Todoku is not installed, or cannot be started: " } else { "" };
+            println!("failed {}: {}{}", short, cause, message.unwrap_or_default());
+            process::exit(if is_missing { 69 } else { 1 });
         }
         Err(error) => {
             println!("failed Connection: {}", error);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: CC0-1.0
 // A client of Todoku with TodokuClient.
 //
-//   swift-client [--again] URL [FOLDER]
+//   swift-client [--again | --cancel] URL [FOLDER]
 //
 // It queues a download, shows its progress, and waits for its end. If the client is killed, the download continues, and --again waits for
-// it. The exit status is 0 if the download finished, and 1 if it failed.
+// it; --cancel cancels it. The exit status is 0 if the download finished or was cancelled by --cancel, 1 if it failed, and 69 if Todoku is
+// missing.
 import Glibc
 import TodokuClient
 
@@ -13,17 +14,23 @@ import TodokuClient
 
     static func main() async {
         var arguments = Array(CommandLine.arguments.dropFirst())
-        let again = arguments.first == "--again"
-        if again { arguments.removeFirst() }
-        guard (1...2).contains(arguments.count) else {
-            say("usage: swift-client [--again] URL [FOLDER]", to: 2)
-            exit(64)
-        }
+        let what = ["--again", "--cancel"].contains(arguments.first) ? arguments.removeFirst() : ""
+        guard (1...2).contains(arguments.count) else { refuse("usage: swift-client [--again | --cancel] URL [FOLDER]") }
+        // Swift has replaced bytes that are not UTF-8.
+        guard !arguments.joined().contains("\u{FFFD}") else { refuse("swift-client: D-Bus carries only text in UTF-8") }
         do {
-            let outcome = try await download(arguments[0], to: arguments.count == 2 ? arguments[1] : nil, again: again)
+            if what == "--cancel" {
+                try await cancel(arguments[0])
+                exit(0)
+            }
+            let outcome = try await download(arguments[0], to: arguments.count == 2 ? arguments[1] : nil, again: what == "--again")
             exit(tell(outcome) ? 0 : 1)
+        } catch let error as ClientError where error.cause == .serviceUnavailable {
+            // Todoku is not installed, or cannot be started.
+            failed(error.name, error.message)
+            exit(69)
         } catch let error as ClientError {
-            // A refused call; no such download; no service; no session bus: `error.cause` tells them apart.
+            // A refused call; no such download; no session bus: `error.cause` tells them apart.
             failed(error.name, error.message)
         } catch {
             failed("", "\(error)")
@@ -47,14 +54,22 @@ import TodokuClient
             say("queued \(queued.path)")
         }
         // The sequence continues when the service exits or crashes, and ends with the outcome.
-        var (outcome, received): (DownloadOutcome?, ByteCount) = (nil, 0)
+        var (outcome, received, reason): (DownloadOutcome?, ByteCount, String?) = (nil, 0, nil)
         for try await now in client.watch(download) {
             if now.received != received, now.received > 0 {
                 say("progress \(now.received) of \(now.total.map { "\($0)" } ?? "?")")
             }
-            (outcome, received) = (now.outcome, now.received)
+            // It waits for its turn at a host, the next attempt, space, a network …; docs/dbus.md has the reasons.
+            if let wait = now.waitReason, !wait.isEmpty, wait != reason { say("waiting \(wait)") }
+            (outcome, received, reason) = (now.outcome, now.received, now.waitReason)
         }
         return outcome
+    }
+
+    static func cancel(_ url: String) async throws {
+        let download = DownloadReference(app: app, token: token(for: url))
+        try await DownloaderClient.connect().cancel(download)
+        say("cancelled \(download.path)")
     }
 
     /// An ended download of an earlier run still has the token: a new call would return it.
@@ -98,6 +113,11 @@ import TodokuClient
         guard !folder.hasPrefix("/"), let current = getcwd(nil, 0) else { return folder }
         defer { free(current) }
         return String(cString: current) + "/" + folder
+    }
+
+    static func refuse(_ message: String) -> Never {
+        say(message, to: 2)
+        exit(64)
     }
 
     /// Prints a line, at once.

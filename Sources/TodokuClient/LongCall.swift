@@ -1,0 +1,103 @@
+internal import DBus
+internal import DownloadModel
+internal import DownloaderInterface
+internal import EventLoop
+
+/// A call that may take as long as a download, and the tasks that wait for its answer.
+///
+/// A task that is cancelled leaves at once. D-Bus cannot take a call back, so the service still answers it later.
+@BusActor final class LongCall<Answer: Sendable> {
+    private var answer: Result<Answer, any Error>?
+    private var waiting: [UInt64: CheckedContinuation<Result<Answer, any Error>, Never>] = [:]
+    private var nextNumber: UInt64 = 0
+
+    /// Whether a task still waits. If none does, the call is not repeated.
+    var isAwaited: Bool { !waiting.isEmpty }
+
+    /// Waits for `end(_:)`.
+    ///
+    /// - Throws: the error that the call ended with; `CancellationError` at once when the task is cancelled.
+    func wait() async throws -> Answer {
+        let number = nextNumber
+        nextNumber &+= 1
+        return try await withTaskCancellationHandler {
+            await withCheckedContinuation { continuation in
+                if let answer {
+                    continuation.resume(returning: answer)
+                } else if Task.isCancelled {
+                    continuation.resume(returning: .failure(CancellationError()))
+                } else {
+                    waiting[number] = continuation
+                }
+            }
+        } onCancel: {
+            BusActor.spawn { self.leave(number) }
+        }.get()
+    }
+
+    private func leave(_ number: UInt64) { waiting.removeValue(forKey: number)?.resume(returning: .failure(CancellationError())) }
+
+    func end(_ answer: Result<Answer, any Error>) {
+        self.answer = answer
+        let tasks = waiting.values
+        waiting = [:]
+        for task in tasks { task.resume(returning: answer) }
+    }
+}
+
+extension ClientCore {
+    /// Waits for a call that may take long and has no arguments but `options`. The call is repeated if the service goes away.
+    ///
+    /// A cancelled task leaves its call with the service, which allows 256 at a time. So the next wait for the same answer joins that call.
+    func wait<Out>(
+        _ method: MethodOf<[String: Variant], Out>, at path: ObjectPath, _ options: [String: Variant] = [:]
+    ) async throws -> Out {
+        guard options.isEmpty else { return try await untilAnswered(method, at: path, options).answer }
+        try Task.checkCancellation()
+        let key = "\(path) \(method.name)"
+        if let call = longCalls[key] as? LongCall<(answer: Out, wasLost: Bool)> { return try await call.wait().answer }
+        let call = LongCall<(answer: Out, wasLost: Bool)>()
+        longCalls[key] = call
+        BusActor.spawn { [self] in
+            let answer = await repeatUntilAnswered(method, at: path, options, for: call)
+            longCalls[key] = nil
+            call.end(answer)
+        }
+        return try await call.wait().answer
+    }
+
+    /// Calls without a time limit, and repeats the call if the service goes away.
+    ///
+    /// - Throws: `ClientError`; `CancellationError` at once when the task is cancelled.
+    func untilAnswered<In, Out>(
+        _ method: MethodOf<In, Out>, at path: ObjectPath, _ arguments: In
+    ) async throws -> (answer: Out, wasLost: Bool) {
+        // The call of a cancelled task would change the service's queue.
+        try Task.checkCancellation()
+        let call = LongCall<(answer: Out, wasLost: Bool)>()
+        BusActor.spawn { [self] in call.end(await repeatUntilAnswered(method, at: path, arguments, for: call)) }
+        return try await call.wait()
+    }
+
+    private func repeatUntilAnswered<In, Out>(
+        _ method: MethodOf<In, Out>, at path: ObjectPath, _ arguments: In, for call: LongCall<(answer: Out, wasLost: Bool)>
+    ) async -> Result<(answer: Out, wasLost: Bool), any Error> {
+        var losses = 0
+        var wasLost = false
+        while true {
+            let begun = ContinuousClock.now
+            do throws(DBusError) {
+                let answer = try await connection.call(method, on: BusName.service, at: path, arguments, timeout: nil)
+                return .success((answer, wasLost))
+            } catch {
+                guard error.isNoReply else { return .failure(ClientError(error)) }
+                wasLost = true
+                losses = .now - begun > Self.steadyTime ? 1 : losses +| 1
+                guard losses <= Self.mostLosses else { return .failure(ClientError(error)) }
+            }
+            await sleep(for: Self.pause(after: losses))
+            // The repeated call would start the service.
+            guard call.isAwaited else { return .failure(CancellationError()) }
+        }
+    }
+}

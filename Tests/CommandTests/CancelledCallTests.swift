@@ -1,0 +1,150 @@
+internal import EventLoop
+internal import Glibc
+internal import TestSupport
+internal import Testing
+internal import TodokuClient
+
+/// The calls of each method that a monitor has seen.
+private struct Calls: Sendable {
+    private let monitor: Child
+
+    init(of desk: Desk) async {
+        monitor = Child(["dbus-monitor", "--session", "--profile"], environment: desk.environment)
+        let isReady = await eventually { [monitor] in monitor.output.contains("NameLost") }
+        #expect(isReady, "package dbus-bin: \(monitor.errors)")
+    }
+
+    func count(_ method: String) -> Int {
+        monitor.output.split(separator: "\n").count { $0.hasPrefix("mc\t") && $0.hasSuffix("\t\(method)") }
+    }
+}
+
+@Suite(.serialized, .timeLimit(.minutes(5))) struct `A call whose task is cancelled` {
+    private let body = patternBytes(40_000)
+
+    private func server(_ gate: Gate) -> ScriptedServer {
+        ScriptedServer { [body] request, reply in
+            gate.wait()
+            reply.serve(body, for: request)
+        }
+    }
+
+    @Test func `ends at once, and leaves the download alone`() async throws {
+        let desk = await Desk()
+        let gate = Gate()
+        defer { gate.open() }
+        let server = server(gate)
+        let client = try await DownloaderClient.connect(to: desk.bus.address)
+        let calls = await Calls(of: desk)
+        let download = try await client.download(server.url("/a.bin"))
+        let waiting = Task { try await client.wait(for: download) }
+        #expect(await eventually { calls.count("Wait") == 1 })
+        waiting.cancel()
+        await #expect(throws: CancellationError.self) { try await waiting.value }
+        #expect(try await client.describe(download).outcome == nil)
+        // The service still has the first call, and its answer is the next wait's.
+        async let again = client.wait(for: download)
+        gate.open()
+        #expect(try await again == "\(desk.downloads)/a.bin")
+        #expect(calls.count("Wait") == 1 && calls.count("Cancel") == 0)
+        await desk.close()
+    }
+
+    @Test func `ends at once whatever it waits for`() async throws {
+        let desk = await Desk()
+        let gate = Gate()
+        defer { gate.open() }
+        let server = server(gate)
+        let client = try await DownloaderClient.connect(to: desk.bus.address)
+        let calls = await Calls(of: desk)
+        let batch = try await client.downloadBatch([BatchItem(server.url("/a.bin"))]).reference
+        let checked = try await client.registerAsset(AssetKey(app: "org.example.App", name: "a"), manifest: server.url("/a.json"))
+        let updated = try await client.registerAsset(AssetKey(app: "org.example.App", name: "b"), manifest: server.url("/b.json"))
+        let waits: [(method: String, wait: @Sendable () async throws -> Void)] = [
+            ("Wait", { _ = try await client.wait(for: batch) }),
+            ("WaitAll", { _ = try await client.waitAll() }),
+            ("Fetch", { _ = try await client.fetch(server.url("/b.bin")) }),
+            ("Check", { _ = try await client.check(checked) }),
+            ("Update", { _ = try await client.update(updated) }),
+        ]
+        for (method, wait) in waits {
+            let waiting = Task { try await wait() }
+            #expect(await eventually { calls.count(method) == 1 }, "\(method)")
+            waiting.cancel()
+            await #expect(throws: CancellationError.self, "\(method)") { try await waiting.value }
+        }
+        gate.open()
+        #expect(try await client.wait(for: batch) == OutcomeCounts(finished: 1))
+        #expect(try await eventually { try await client.list(DownloadQuery(states: [.finished])).count >= 2 })
+        #expect(calls.count("Cancel") == 0)
+        await desk.close()
+    }
+
+    @Test func `ends also while the service does not answer, and then does not start the service again`() async throws {
+        let desk = await Desk()
+        let gate = Gate()
+        defer { gate.open() }
+        let server = server(gate)
+        let client = try await DownloaderClient.connect(to: desk.bus.address)
+        let calls = await Calls(of: desk)
+        let download = try await client.download(server.url("/a.bin"))
+        let waiting = Task { try await client.wait(for: download) }
+        #expect(await eventually { calls.count("Wait") == 1 })
+        let process = try #require(await desk.serviceProcess())
+        kill(process, SIGSTOP)
+        waiting.cancel()
+        await #expect(throws: CancellationError.self) { try await waiting.value }
+        kill(process, SIGKILL)
+        #expect(await eventually { await desk.serviceProcess() == nil })
+        // The first answer comes after the news that the call of Wait is lost. A repeated call would come before the second question.
+        for _ in 0..<2 { #expect(try await client.overview() == nil) }
+        #expect(await desk.serviceProcess() == nil)
+        gate.open()
+        #expect(try await client.list() == [download])
+        #expect(await eventually { calls.count("Describe") == 1 })
+        #expect(calls.count("Wait") == 1)
+        #expect(try await client.wait(for: download) == "\(desk.downloads)/a.bin")
+        await desk.close()
+    }
+
+    /// The service answers at most 256 waiting calls of a connection.
+    @Test func `leaves room for further waits`() async throws {
+        let desk = await Desk()
+        let gate = Gate()
+        defer { gate.open() }
+        let server = server(gate)
+        let client = try await DownloaderClient.connect(to: desk.bus.address)
+        let download = try await client.download(server.url("/a.bin"))
+        let waits = (0..<600).map { _ in Task { try await client.wait(for: download) } }
+        for wait in waits[..<300] { wait.cancel() }
+        for wait in waits[..<300] { await #expect(throws: CancellationError.self) { try await wait.value } }
+        gate.open()
+        for wait in waits[300...] { #expect(try await wait.value == "\(desk.downloads)/a.bin") }
+        await desk.close()
+    }
+
+    @Test func `is not made if the task was cancelled before, but other calls are`() async throws {
+        let desk = await Desk()
+        let client = try await DownloaderClient.connect(to: desk.bus.address)
+        let late = Task {
+            Self.cancelOwnTask()
+            return try await client.fetch("http://127.0.0.1:1/a.bin")
+        }
+        await #expect(throws: CancellationError.self) { try await late.value }
+        #expect(try await client.list().isEmpty)
+
+        var request = DownloadRequest()
+        request.start = false
+        let download = try await client.download("http://127.0.0.1:1/", request)
+        let cleaning = Task {
+            Self.cancelOwnTask()
+            do { _ = try await client.wait(for: download) } catch is CancellationError { try await client.cancel(download) }
+        }
+        try await cleaning.value
+        #expect(try await client.describe(download).outcome == .cancelled)
+        await desk.close()
+    }
+
+    /// In a function of its own, because an async function would call the async version.
+    private static func cancelOwnTask() { withUnsafeCurrentTask { (task: UnsafeCurrentTask?) -> Void in task?.cancel() } }
+}
