@@ -191,7 +191,7 @@ let package = Package(
         suite(
             "CommandTests",
             [
-                "todoku", "game-loader", "Packing", "Upkeep", "Localization", "TodokuClient", "DownloaderInterface", "DBus",
+                "todoku", "game-loader", "Packing", "Upkeep", "Transport", "Localization", "TodokuClient", "DownloaderInterface", "DBus",
                 "DownloadModel",
                 "EventLoop",
             ]),
