@@ -121,8 +121,10 @@ let package = Package(
         room("Rehearsal", ["CSystem", "DBus", "DownloadModel", "DownloaderInterface", "EventLoop"], isTestable: true),
         room(
             "Upkeep",
-            ["EventLoop", "DBus", "DownloadModel", "PartFiles", "Transport", "DownloadStore", "Desktop", "DownloaderInterface"],
-            isTestable: true),
+            [
+                "EventLoop", "DBus", "DownloadModel", "PartFiles", "Transport", "DownloadStore", "Desktop", "DownloaderInterface",
+                "PushInterface",
+            ], isTestable: true),
         room("WebPush", ["CCrypto"]),
         room("PushModel", ["DBus", "DownloadModel", "DownloaderInterface", "JSON", "WebPush"]),
         room("PushInterface", ["CEmbedded", "DBus", "DownloaderInterface"]),
@@ -189,7 +191,7 @@ let package = Package(
         suite(
             "CommandTests",
             [
-                "todoku", "game-loader", "Packing", "Upkeep", "Localization", "TodokuClient", "DownloaderInterface", "DBus",
+                "todoku", "game-loader", "Packing", "Upkeep", "Transport", "Localization", "TodokuClient", "DownloaderInterface", "DBus",
                 "DownloadModel",
                 "EventLoop",
             ]),
@@ -199,7 +201,7 @@ let package = Package(
         suite(
             "PushTests",
             [
-                "todoku-push", "todokud", "PushService", "PushModel", "PushInterface", "WebPush", "DownloaderInterface", "DBus",
+                "todoku-push", "todokud", "todoku", "PushService", "PushModel", "PushInterface", "WebPush", "DownloaderInterface", "DBus",
                 "DownloadModel",
                 "EventLoop",
             ]),

@@ -26,7 +26,7 @@ public struct StoreError: Error, Equatable, Sendable, CustomStringConvertible {
 
     public var description: String { message }
 
-    init(_ reason: Reason, _ message: String) { (self.reason, self.message) = (reason, message) }
+    public init(_ reason: Reason, _ message: String) { (self.reason, self.message) = (reason, message) }
 
     /// Turns a result code of SQLite into a reason; the only place that does.
     ///

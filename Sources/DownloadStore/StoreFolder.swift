@@ -12,6 +12,11 @@ struct StoreFolder {
     var salvaged: String { "\(database).salvaged" }
     /// The draft of the database with which a reset or a restore replaces the present one.
     var resetDraft: String { "\(database).restored.new" }
+    /// Whether there is a database that is not empty.
+    var hasQueue: Bool {
+        var status = stat()
+        return stat(database, &status) == 0 && status.st_size > 0
+    }
     /// The length of the log at the last commit; nil: unknown.
     var mark: LogMark? { PlainFile(lockFile)?.read(at: 0, count: LogMark.length).flatMap(LogMark.init) }
 

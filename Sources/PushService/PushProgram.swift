@@ -52,7 +52,11 @@ public struct PushOptions: Sendable {
             let idleExit = IdleExit(connection: connection, name: Push.busName, idle: options.idle)
             let store = PushStore(folder: options.folder, hold: idleExit.makeHold())
             let content: PushStore.Content
-            do throws(Refusal) { content = try store.open() } catch {
+            do throws(Refusal) {
+                // The bus may have started this process while ‘todoku reset’ or an earlier one still writes.
+                try store.takeLock()
+                content = try store.open()
+            } catch {
                 log.error("the program cannot start", metadata: ["cause": "\(error.message)"])
                 connection.refuse(error.dbusError, leaving: Push.busName)
                 return 1

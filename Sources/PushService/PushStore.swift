@@ -2,6 +2,7 @@ internal import DBus
 internal import DownloadModel
 internal import EventLoop
 internal import Glibc
+internal import PushInterface
 
 /// The folder of registrations and messages: one small file for each, replaced atomically and flushed.
 ///
@@ -21,8 +22,8 @@ internal import Glibc
         fileprivate var folder: String {
             switch self {
             case .settings, .starts: ""
-            case .registration: "registrations"
-            case .message: "messages"
+            case .registration: PushFolder.registrations
+            case .message: PushFolder.messages
             }
         }
 
@@ -48,13 +49,13 @@ internal import Glibc
         var damaged: [String] = []
     }
 
-    /// Most bytes of a file.
-    private nonisolated static let longest = 1 << 20
-    private nonisolated static let folders = ["registrations", "messages"]
     private static let patience: Duration = .seconds(15)
+    /// How long a start waits for a process that is about to end, or for ‘todoku reset’.
+    private static let longestWait: Duration = .seconds(15)
     private static let pool = Pool(name: "push-store", width: 1)
 
-    private let folder: String
+    private let folder: PushFolder
+    private var lock: PushFolderLock?
     private var noted: [Item: [UInt8]?] = [:]
     /// Wait for the changes that are being written, and for those in `noted`.
     private var waiting: (forWritten: [CheckedContinuation<Bool, Never>], forNoted: [CheckedContinuation<Bool, Never>]) = ([], [])
@@ -62,43 +63,55 @@ internal import Glibc
     private let hold: IdleExit.Hold?
 
     /// - Parameter hold: held while changes are being written.
-    init(folder: String, hold: IdleExit.Hold? = nil) { (self.folder, self.hold) = (folder, hold) }
+    init(folder: String, hold: IdleExit.Hold? = nil) { (self.folder, self.hold) = (PushFolder(folder), hold) }
 
     /// Whether `folder` has a registration. Reads one folder.
-    nonisolated static func hasRegistrations(folder: String) -> Bool { !names(in: "\(folder)/registrations").isEmpty }
+    nonisolated static func hasRegistrations(folder: String) -> Bool {
+        PushFolder(folder).names(in: PushFolder.registrations)?.isEmpty == false
+    }
 
     // MARK: Reading
 
+    /// Makes this process the only one that writes the folders, as long as this object lives. Blocks.
+    ///
+    /// - Throws: `Storage` if the folders cannot be used, or another process keeps them.
+    func takeLock() throws(Refusal) {
+        try makeFolders()
+        lock = folder.lock(within: Self.longestWait)
+        guard lock == nil else { return }
+        let cause = errno
+        throw Self.failed(
+            cause == EWOULDBLOCK
+                ? "Another program uses the folder \(folder.path); end it and try again."
+                : "The folder \(folder.path) cannot be locked: \(String(cString: strerror(cause))).")
+    }
+
+    private func makeFolders() throws(Refusal) {
+        let code = folder.make()
+        guard code == 0 else { throw Self.failed("The folder \(folder.path) cannot be used: \(String(cString: strerror(code))).") }
+    }
+
     /// Makes the folders, and reads everything. Blocks, so call it before the program answers calls.
     func open() throws(Refusal) -> Content {
-        var path = ""
-        for component in folder.split(separator: "/") {
-            path += "/\(component)"
-            Self.make(path)
-        }
-        for name in Self.folders { Self.make("\(folder)/\(name)") }
-        guard access("\(folder)/registrations", R_OK | W_OK | X_OK) == 0, access("\(folder)/messages", R_OK | W_OK | X_OK) == 0 else {
-            throw Self.failed("The folder \(folder) cannot be used: \(String(cString: strerror(errno))).")
-        }
+        try makeFolders()
         var content = Content()
-        content.settings = Self.read("\(folder)/settings") ?? [:]
-        content.starts = Self.read("\(folder)/starts") ?? [:]
-        unlink("\(folder)/.new-settings")
-        unlink("\(folder)/.new-starts")
-        for name in Self.names(in: "\(folder)/registrations", cleansUp: true).prefix(Registry.most) {
-            let path = "\(folder)/registrations/\(name)"
-            if let registration = Self.read(path).flatMap(Registration.init(record:)), registration.token == name {
+        content.settings = read("settings") ?? [:]
+        content.starts = read("starts") ?? [:]
+        for name in ["settings", "starts"] { folder.deleteDraft(of: name) }
+        for name in (folder.names(in: PushFolder.registrations, cleansUp: true) ?? []).prefix(Registry.most) {
+            let path = "\(PushFolder.registrations)/\(name)"
+            if let registration = read(path).flatMap(Registration.init(record:)), registration.token == name {
                 content.registrations.append(registration)
             } else {
-                content.damaged.append(path)
+                content.damaged.append("\(folder.path)/\(path)")
             }
         }
-        for name in Self.names(in: "\(folder)/messages", cleansUp: true).prefix(Deliveries.mostWaiting) {
-            let path = "\(folder)/messages/\(name)"
-            if let message = Self.read(path).flatMap(PendingPush.init(record:)), message.id == name {
+        for name in (folder.names(in: PushFolder.messages, cleansUp: true) ?? []).prefix(Deliveries.mostWaiting) {
+            let path = "\(PushFolder.messages)/\(name)"
+            if let message = read(path).flatMap(PendingPush.init(record:)), message.id == name {
                 content.messages.append(message)
             } else {
-                content.damaged.append(path)
+                content.damaged.append("\(folder.path)/\(path)")
             }
         }
         content.registrations.sort { ($0.created, $0.token) < ($1.created, $1.token) }
@@ -106,39 +119,8 @@ internal import Glibc
         return content
     }
 
-    /// Names of records, in alphabetical order.
-    ///
-    /// - Parameter cleansUp: whether to delete what an interrupted write left behind. Another process may be writing now, unless this one
-    ///   owns the bus name.
-    private nonisolated static func names(in path: String, cleansUp: Bool = false) -> [String] {
-        guard let handle = opendir(path) else { return [] }
-        defer { closedir(handle) }
-        var names: [String] = []
-        while let entry = readdir(handle) {
-            let name = withUnsafePointer(to: &entry.pointee.d_name) {
-                $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
-            }
-            if !name.hasPrefix(".") {
-                names.append(name)
-            } else if cleansUp, name.hasPrefix(".new-") {
-                unlink("\(path)/\(name)")
-            }
-        }
-        return names.sorted()
-    }
-
-    private static func read(_ path: String) -> [String: Variant]? {
-        let file = Glibc.open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-        guard file >= 0 else { return nil }
-        defer { close(file) }
-        var bytes: [UInt8] = []
-        var buffer = [UInt8](repeating: 0, count: 64 << 10)
-        while bytes.count <= longest {
-            let count = Glibc.read(file, &buffer, buffer.count)
-            guard count > 0 else { return count == 0 ? Message.value([String: Variant].self, from: bytes) : nil }
-            bytes += buffer[..<count]
-        }
-        return nil
+    private func read(_ name: String) -> [String: Variant]? {
+        folder.bytes(name).flatMap { Message.value([String: Variant].self, from: $0) }
     }
 
     // MARK: Writing
@@ -158,7 +140,7 @@ internal import Glibc
             if noted.isEmpty { waiting.forWritten.append(continuation) } else { waiting.forNoted.append(continuation) }
             writeNext()
         }
-        if !isOnDisk { throw Self.failed("The registrations cannot be saved in \(folder): the disk is full, or does not answer.") }
+        if !isOnDisk { throw Self.failed("The registrations cannot be saved in \(folder.path): the disk is full, or does not answer.") }
     }
 
     private static func failed(_ text: String) -> Refusal { Refusal(.storage, text) }
@@ -185,55 +167,22 @@ internal import Glibc
 
     /// Blocks. Messages come first: a registration remembers the files that were fetched, and must not do so before the message about the
     /// file says that it was. Otherwise the app would hear that the file was there already.
-    private nonisolated static func write(_ changes: [Item: [UInt8]?], to folder: String) -> Bool {
+    private nonisolated static func write(_ changes: [Item: [UInt8]?], to folder: PushFolder) -> Bool {
         var isOnDisk = true
-        for parent in ["messages", "registrations", ""] {
-            let path = parent.isEmpty ? folder : "\(folder)/\(parent)"
+        for part in [PushFolder.messages, PushFolder.registrations, ""] {
             var isTouched = false
             // Deletions come last: a message may take the place of another.
-            for (item, bytes) in changes.filter({ $0.key.folder == parent }).sorted(by: { $0.value != nil && $1.value == nil }) {
+            for (item, bytes) in changes.filter({ $0.key.folder == part }).sorted(by: { $0.value != nil && $1.value == nil }) {
                 isTouched = true
                 if let bytes {
-                    isOnDisk = replace(item.name, bytes, in: path) && isOnDisk
-                } else if unlink("\(path)/\(item.name)") != 0, errno != ENOENT {
-                    isOnDisk = false
+                    isOnDisk = folder.replace(item.name, in: part, by: bytes) && isOnDisk
+                } else {
+                    isOnDisk = folder.delete(item.name, in: part) && isOnDisk
                 }
             }
-            if isTouched { isOnDisk = flush(path) && isOnDisk }
+            if isTouched { isOnDisk = folder.flush(in: part) && isOnDisk }
             guard isOnDisk else { return false }
         }
         return isOnDisk
-    }
-
-    private nonisolated static func replace(_ name: String, _ bytes: [UInt8], in parent: String) -> Bool {
-        let (path, new) = ("\(parent)/\(name)", "\(parent)/.new-\(name)")
-        unlink(new)
-        let file = Glibc.open(new, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
-        guard file >= 0 else { return false }
-        var written = 0
-        while written < bytes.count {
-            let count = bytes.withUnsafeBytes { Glibc.write(file, $0.baseAddress! + written, $0.count - written) }
-            if count < 0, errno == EINTR { continue }
-            guard count > 0 else { break }
-            written += count
-        }
-        let isWritten = written == bytes.count && fsync(file) == 0
-        guard close(file) == 0, isWritten, rename(new, path) == 0 else {
-            unlink(new)
-            return false
-        }
-        return true
-    }
-
-    /// Makes a folder unless it is there, and brings its name to disk.
-    private nonisolated static func make(_ path: String) {
-        if mkdir(path, 0o700) == 0 { _ = flush("\(path)/..") }
-    }
-
-    private nonisolated static func flush(_ path: String) -> Bool {
-        let handle = Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-        guard handle >= 0 else { return false }
-        defer { close(handle) }
-        return fsync(handle) == 0
     }
 }

@@ -178,7 +178,7 @@ private var secretRecord: DownloadRecord {
         mkdir(folder("segments"), 0o700)
         for name in ["segments/7", "segments/7.next", "segments/other", "crashes", "starts"] { writeFile(folder(name), "x".utf8) }
         let names = try #require(readFile(folder("instance")))
-        #expect(try Store.reset(folder: folder.path, settingAside: false) == nil)
+        #expect(try Store.reset(folder: folder.path, settingAside: false).setAside == nil)
         #expect(listFolder(folder("segments")) == ["other"] && !fileExists(folder("crashes")) && !fileExists(folder("starts")))
         let state = try await reopened(folder.path)
         #expect(state.records.isEmpty && state.settings == Settings())
@@ -189,11 +189,11 @@ private var secretRecord: DownloadRecord {
 
     @Test func `sets aside what cannot be read, or is to be kept`() async throws {
         try await save(folder.path, [.put(plainRecord(3))], next: 4)
-        let kept = try Store.reset(folder: folder.path, settingAside: true)
+        let kept = try Store.reset(folder: folder.path, settingAside: true).setAside
         #expect(kept.map(fileExists) == true)
         #expect(try await reopened(folder.path).nextNumber == DownloadNumber(4))
         writeFile(folder("todoku.db"), patternBytes(9000))
-        let damaged = try Store.reset(folder: folder.path, settingAside: false)
+        let damaged = try Store.reset(folder: folder.path, settingAside: false).setAside
         #expect(damaged.flatMap(readFile) == patternBytes(9000))
         let state = try await reopened(folder.path)
         // Nobody knows which numbers were given.
@@ -269,7 +269,7 @@ private var secretRecord: DownloadRecord {
         mkdir(folder("segments"), 0o700)
         for name in ["1", "9"] { writeFile(folder("segments/\(name)"), "x".utf8) }
         let inspected = try Store.inspect(backup: target("b"))
-        let (restored, aside) = try Store.restore(folder: folder.path, from: target("b"))
+        let (restored, _, aside) = try Store.restore(folder: folder.path, from: target("b"))
         #expect(restored.downloads == 2 && inspected.downloads == 2 && aside == nil)
         let state = try await reopened(folder.path)
         // A part file of the first download may be there, and is used. That of the ninth is deleted.

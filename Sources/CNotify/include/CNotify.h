@@ -1,7 +1,8 @@
 // libnotify and the little of GLib that it is spoken to with: a table of functions, loaded on first use.
 //
-// Types and prototypes are declared here, so that a build needs no GLib headers. Each is copied from the header named beside it;
-// a test compiles the table against the real headers. Where those are included before this file, its own types stand back.
+// Types and prototypes are declared here, so that a build needs no GLib headers. Each declares the same as the header named beside it: data
+// structure layouts and prototypes, whose use the LGPL 2.1 does not limit (section 5). A test compiles the table against the real headers.
+// Where those are included before this file, its own types stand back.
 #pragma once
 #include <stddef.h>
 

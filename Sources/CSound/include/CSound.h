@@ -1,7 +1,8 @@
 // libcanberra, as far as one sound is played with it: a table of functions, loaded on first use.
 //
-// Types and prototypes are declared here, so that a build needs no headers of it. Each is copied from canberra.h; a test compiles the table
-// against the real one. Where that is included before this file, its own types stand back.
+// Types and prototypes are declared here, so that a build needs no headers of it. Each declares the same as canberra.h: prototypes, whose
+// use the LGPL 2.1 does not limit (section 5). A test compiles the table against the real header. Where that is included before this file,
+// its own types stand back.
 #pragma once
 #include <stdint.h>
 

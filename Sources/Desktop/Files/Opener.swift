@@ -124,16 +124,21 @@ internal import Glibc
         return await FilePortal.open(FileDescriptor(descriptor), inFolder: inFolder, token: token, on: connection, within: patience)
     }
 
-    /// Opens an http or https page in the user's browser.
+    /// Opens an http or https page in the user's browser: by xdg-open(1), else by the portal. Without a display the portal comes first.
     ///
     /// - Parameter byPortal: open only by the portal, as a sandboxed app could itself.
     public func openPage(_ page: String, activationToken: String? = nil, byPortal: Bool = false) async -> Outcome {
         guard page.hasPrefix("http://") || page.hasPrefix("https://") else { return .failed }
-        if byPortal {
-            guard await FilePortal.isThere(on: connection) else { return .failed }
-            return await FilePortal.open(page, token: activationToken, on: connection, within: patience) ? .opened : .failed
-        }
-        return await start(page, activationToken) ? .opened : .failed
+        if byPortal || !hasDisplay, await askPortal(page: page, activationToken) { return .opened }
+        if byPortal { return .failed }
+        if await start(page, activationToken) { return .opened }
+        guard hasDisplay, await askPortal(page: page, activationToken) else { return .failed }
+        return .opened
+    }
+
+    private func askPortal(page: String, _ token: String?) async -> Bool {
+        guard await FilePortal.isThere(on: connection) else { return false }
+        return await FilePortal.open(page, token: token, on: connection, within: patience)
     }
 
     /// Runs `xdg-open`, detached from this process. Where systemd has started this process, `xdg-open` becomes a unit of its own, because a

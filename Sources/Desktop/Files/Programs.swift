@@ -1,8 +1,8 @@
 internal import EventLoop
 internal import Glibc
 
-/// The path of a program in `PATH` of `environment`; nil if no folder there has the program.
-func findProgram(_ name: String, in environment: [String: String]) -> String? {
+/// The path of a program in `PATH` of `environment`; nil if no folder there has the program. Blocks.
+public func findProgram(_ name: String, in environment: [String: String]) -> String? {
     let path = environment["PATH"] ?? "/usr/local/bin:/usr/bin:/bin"
     return path.split(separator: ":").lazy.map { "\($0)/\(name)" }.first { access($0, X_OK) == 0 }
 }

@@ -98,6 +98,45 @@ struct CopyDraft: ~Copyable {
         return fsync(descriptor) == 0 && fstat(descriptor, &status) == 0 ? ByteCount(clamping: status.st_size) : nil
     }
 
+    /// Gives the downloads that have been cancelled since an earlier copy, and may have left the list, the rows of that copy.
+    ///
+    /// - Parameter earlier: the path of a copy that this program has made.
+    static func undoCancelling(_ database: borrowing Database, since earlier: String) throws(SQLiteError) {
+        try database.prepare("ATTACH ? AS earlier").run(earlier)
+        var numbers: [String] = []
+        let found = try database.prepare(
+            """
+            SELECT former.number FROM earlier.download AS former LEFT JOIN main.download AS present ON present.number = former.number
+            WHERE former.state NOT IN ('finished', 'failed', 'cancelled') AND ifnull(present.state, 'cancelled') = 'cancelled'
+            """)
+        try found.each { (number: String) in numbers.append(number) }
+        let tables = try SalvagedRows.tables(of: Schema.version)
+        try database.execute("BEGIN")
+        for table in tables where ["download", "course", "batch"].contains(table.name) {
+            let columns = table.columns.joined(separator: ", ")
+            let isBatch = table.name == "batch"
+            let key = isBatch ? "number = (SELECT batch FROM earlier.download WHERE number = ?)" : "number = ?"
+            let delete = try database.prepare("DELETE FROM main.\(table.name) WHERE \(key)")
+            let insert = try database.prepare(
+                "INSERT INTO main.\(table.name) (\(columns)) SELECT \(columns) FROM earlier.\(table.name) WHERE \(key)")
+            for number in numbers {
+                try delete.run(number)
+                try insert.run(number)
+            }
+        }
+        // A sweep would delete the part file that the download continues.
+        let delete = try database.prepare("DELETE FROM main.sweep WHERE number = ?")
+        for number in numbers { try delete.run(number) }
+        // The download of an asset was cancelled, too.
+        try database.execute(
+            """
+            INSERT OR REPLACE INTO main.asset (\(AssetColumn.names))
+            SELECT \(AssetColumn.names) FROM earlier.asset WHERE pending_download IS NOT NULL
+            """)
+        try database.execute("COMMIT")
+        try database.execute("DETACH earlier")
+    }
+
     /// Removes private downloads (option `private`), and batches that have no other member.
     static func forgetPrivate(_ database: borrowing Database) throws(SQLiteError) {
         var numbers: [String] = []

@@ -9,6 +9,8 @@ public struct StoreBackup: Equatable, Sendable {
     public let downloads: Int64
     public let unfinished: Int64
     public let size: ByteCount
+    /// What the copy has of other programs, in the order of the names.
+    public var attachments: [Attachment] = []
 }
 
 extension Store {
@@ -19,32 +21,64 @@ extension Store {
     /// - Parameters:
     ///   - path: an absolute path. Nothing may be there.
     ///   - withSecrets: whether passwords, user names, request headers, cookies and bodies are copied. URLs always are, with their queries.
+    ///   - attachments: files of other programs, which the copy carries. With these, a folder without a database has an empty queue.
     /// - Throws: `damaged` if the database is damaged; `inUse` if another program holds it; `newerVersion`, `diskFull`, `storage`.
-    public nonisolated static func backUp(folder: String, to path: String, withSecrets: Bool) throws(StoreError) -> StoreBackup {
+    public nonisolated static func backUp(
+        folder: String, to path: String, withSecrets: Bool, attachments: [Attachment] = []
+    ) throws(StoreError) -> StoreBackup {
         let folder = StoreFolder(path: folder)
-        var status = stat()
-        guard stat(folder.database, &status) == 0, status.st_size > 0 else {
+        guard folder.hasQueue || !attachments.isEmpty else {
             throw StoreError(.storage, "There is no database \(folder.database) yet, so there is nothing to copy.")
         }
         guard access(path, F_OK) != 0 else { throw StoreError(.storage, "\(path) exists already; choose another name.") }
-        // A daemon may have emptied the log between two reads of the first look.
-        guard !folder.hasFaultyLog || !folder.hasFaultyLog else {
-            throw StoreError(.damaged, "The log of the database \(folder.database) is damaged; start Todoku, which saves what it can.")
-        }
         let draft = try CopyDraft(at: "\(path).new")
-        let content = try fill(draft, from: folder, for: path, withSecrets: withSecrets)
-        guard content.check == "ok" else {
-            throw StoreError(.damaged, "The database \(folder.database) is damaged: \(content.check).")
-        }
-        guard let size = draft.flush() else { throw StoreError(system: errno, "write the copy", path) }
+        let backup = try complete(draft, of: folder, for: path, Content(withSecrets: withSecrets, attachments: attachments))
         // link(2) replaces no file. Some file systems have no links.
         if link(draft.file, path) != 0 {
             guard errno != EEXIST else { throw StoreError(.storage, "\(path) exists already; choose another name.") }
             guard rename(draft.file, path) == 0 else { throw StoreError(system: errno, "write the copy", path) }
         }
+        syncParent(of: path)
+        return backup
+    }
+
+    /// Replaces the backup at `path`, which is without secrets, by one of the queue as it is now. But what has been cancelled since is in
+    /// the copy as it was, because a restore is to continue it. The lock of the folder is held.
+    nonisolated static func refresh(
+        backup path: String, of folder: StoreFolder, attachments: [Attachment]
+    ) throws(StoreError) -> StoreBackup {
+        let draft = try CopyDraft(at: "\(path).new")
+        let content = Content(withSecrets: false, attachments: attachments, earlier: path)
+        let backup = try complete(draft, of: folder, for: path, content)
+        guard rename(draft.file, path) == 0 else { throw StoreError(system: errno, "write the copy", path) }
+        syncParent(of: path)
+        return backup
+    }
+
+    /// What a copy gets.
+    private struct Content {
+        var withSecrets: Bool
+        var attachments: [Attachment]
+        /// The path of an earlier copy, for what has been cancelled since.
+        var earlier: String?
+    }
+
+    /// Fills the draft, checks it, and brings it to disk.
+    private nonisolated static func complete(
+        _ draft: borrowing CopyDraft, of folder: StoreFolder, for path: String, _ wanted: Content
+    ) throws(StoreError) -> StoreBackup {
+        let content = try fill(draft, from: folder, for: path, wanted)
+        guard content.check == "ok" else {
+            throw StoreError(.damaged, "The database \(folder.database) is damaged: \(content.check).")
+        }
+        guard let size = draft.flush() else { throw StoreError(system: errno, "write the copy", path) }
+        return StoreBackup(
+            path: path, downloads: content.downloads, unfinished: content.unfinished, size: size, attachments: wanted.attachments)
+    }
+
+    private nonisolated static func syncParent(of path: String) {
         let parent = path.utf8.lastIndex(of: UInt8(ascii: "/")).map { String(path[..<$0]) } ?? ""
         _ = StoreFolder.sync(parent.isEmpty ? "/" : parent)
-        return StoreBackup(path: path, downloads: content.downloads, unfinished: content.unfinished, size: size)
     }
 
     /// Checks a backup, and counts what is in it. Blocks, and changes nothing.
@@ -59,16 +93,22 @@ extension Store {
         try refuseLog(beside: path)
         let version: Int64
         var content = CopyDraft.Content()
+        var attachments: [Attachment]? = []
         do throws(SQLiteError) {
             let backup = try Database("file:\(uriPath(path))?mode=ro&immutable=1", flags: SQLITE_OPEN_READONLY | SQLITE_OPEN_URI)
             try backup.execute("PRAGMA trusted_schema = OFF")
             version = try CopyDraft.version(of: backup)
-            if StoreError(version: version, of: path) == nil { content = try CopyDraft.content(of: backup) }
+            if StoreError(version: version, of: path) == nil {
+                content = try CopyDraft.content(of: backup)
+                if content.check == "ok" { attachments = try CopyDraft.attachments(of: backup) }
+            }
         } catch { throw StoreError(error, copying: path, to: path) }
         if let refusal = StoreError(version: version, of: path) { throw refusal }
         guard content.check == "ok" else { throw StoreError(.damaged, "The backup \(path) is damaged: \(content.check).") }
+        guard let attachments else { throw StoreError(.damaged, "The backup \(path) is damaged: its attachments are too long.") }
         return StoreBackup(
-            path: path, downloads: content.downloads, unfinished: content.unfinished, size: ByteCount(clamping: status.st_size))
+            path: path, downloads: content.downloads, unfinished: content.unfinished, size: ByteCount(clamping: status.st_size),
+            attachments: attachments)
     }
 
     /// A log beside the file has newer rows, which `restore` would not read: the file is a queue in use, or one that was set aside.
@@ -85,23 +125,37 @@ extension Store {
     }
 
     private nonisolated static func fill(
-        _ draft: borrowing CopyDraft, from folder: StoreFolder, for path: String, withSecrets: Bool
+        _ draft: borrowing CopyDraft, from folder: StoreFolder, for path: String, _ wanted: Content
     ) throws(StoreError) -> CopyDraft.Content {
+        let version = folder.hasQueue ? try fillQueue(of: draft, from: folder, for: path) : 0
+        do throws(SQLiteError) {
+            let database = try draft.open(from: version)
+            if let earlier = wanted.earlier { try CopyDraft.undoCancelling(database, since: earlier) }
+            try CopyDraft.forgetPrivate(database)
+            if !wanted.withSecrets {
+                try CopyDraft.forgetSecrets(database, table: "download", key: "number")
+                try CopyDraft.forgetSecrets(database, table: "asset", key: "app || char(10) || name")
+            }
+            try CopyDraft.attach(wanted.attachments, to: database)
+            return try CopyDraft.content(of: database)
+        } catch { throw StoreError(error, copying: folder.database, to: path) }
+    }
+
+    /// - Returns: the version of the database.
+    private nonisolated static func fillQueue(
+        of draft: borrowing CopyDraft, from folder: StoreFolder, for path: String
+    ) throws(StoreError) -> Int64 {
+        // A daemon may have emptied the log between two reads of the first look.
+        guard !folder.hasFaultyLog || !folder.hasFaultyLog else {
+            throw StoreError(.damaged, "The log of the database \(folder.database) is damaged; start Todoku, which saves what it can.")
+        }
         let version: Int64
         do throws(SQLiteError) {
             let source = try snapshotReader(folder)
             version = try draft.fill(from: source)
         } catch { throw StoreError(error, copying: folder.database, to: path) }
         if let refusal = StoreError(version: version, of: folder.database) { throw refusal }
-        do throws(SQLiteError) {
-            let database = try draft.open(from: version)
-            try CopyDraft.forgetPrivate(database)
-            if !withSecrets {
-                try CopyDraft.forgetSecrets(database, table: "download", key: "number")
-                try CopyDraft.forgetSecrets(database, table: "asset", key: "app || char(10) || name")
-            }
-            return try CopyDraft.content(of: database)
-        } catch { throw StoreError(error, copying: folder.database, to: path) }
+        return version
     }
 
     /// A connection that sees one moment, whatever a daemon writes meanwhile. Unlike `reader`, it takes SQLite's locks, and may create a

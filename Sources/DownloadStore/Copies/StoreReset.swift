@@ -14,37 +14,63 @@ extension Store {
 
     /// Replaces the database in `folder` by an empty one. Blocks.
     ///
-    /// - Parameter settingAside: sets the old database aside instead of deleting it, because nobody has a copy. This is done in any case if
-    ///   the database cannot be read.
-    /// - Returns: the path of a database that was set aside, and is deleted a day later; nil: none was.
+    /// - Parameters:
+    ///   - settingAside: sets the old database aside instead of deleting it, because nobody has a copy. This is done in any case if the
+    ///     database cannot be read.
+    ///   - copy: the path of a backup without secrets that was made before the downloads were cancelled. It gets what has come since, and
+    ///     `attachments` in place of its own. nil: there is none.
+    /// - Returns: the copy; and the path of a database that was set aside, and is deleted a day later; nil: none was.
     /// - Throws: `inUse` if a daemon keeps the folder; `diskFull`, `storage`. The present database is then as before.
-    public nonisolated static func reset(folder: String, settingAside: Bool) throws(StoreError) -> String? {
-        try reset(folder: folder, settingAside: settingAside, wait: longestReset, hold: longestHold)
+    public nonisolated static func reset(
+        folder: String, settingAside: Bool, refreshing copy: String? = nil, attachments: [Attachment] = []
+    ) throws(StoreError) -> (backup: StoreBackup?, setAside: String?) {
+        let copies = Copies(refreshed: copy, attachments: attachments)
+        return try reset(folder: folder, settingAside: settingAside, copies, wait: longestReset, hold: longestHold)
     }
 
     nonisolated static func reset(
-        folder path: String, settingAside: Bool, wait: Duration, hold: Duration
-    ) throws(StoreError) -> String? {
+        folder path: String, settingAside: Bool, _ copies: Copies = Copies(), wait: Duration, hold: Duration
+    ) throws(StoreError) -> (backup: StoreBackup?, setAside: String?) {
         let folder = StoreFolder(path: path)
         try folder.make()
+        // From here on, no daemon adds to the queue what the copy would lack.
         let lock = try folder.lock(wait: wait)
+        let backup = try copies.make(of: folder)
         let draft = try CopyDraft.replacing(folder)
         let new = try replace(folder, by: draft, Origin(path: folder.database, version: 0), settingAside: settingAside, hold: hold)
         lock.note(nil)
-        return new.setAside
+        return (backup, new.setAside)
+    }
+
+    /// The copy of the present database that is kept. It is made while the lock of the folder is held.
+    struct Copies {
+        /// The path of a backup to bring up to date.
+        var refreshed: String?
+        /// The path of a new backup.
+        var new: String?
+        var attachments: [Attachment] = []
+
+        fileprivate func make(of folder: StoreFolder) throws(StoreError) -> StoreBackup? {
+            if let refreshed { return try Store.refresh(backup: refreshed, of: folder, attachments: attachments) }
+            guard let new, folder.hasQueue || !attachments.isEmpty else { return nil }
+            return try Store.backUp(folder: folder.path, to: new, withSecrets: false, attachments: attachments)
+        }
     }
 
     /// Replaces the database in `folder` by the backup at `path`. Blocks.
     ///
     /// Assets that the present database knows stay as they are, because their folders have changed since the backup. Downloads that are in
-    /// both keep their part files, and resume.
+    /// both keep their part files, and resume. Attachments of the backup do not become a part of the database.
     ///
-    /// - Returns: what was restored, and the path of a present database that could not be read and was set aside; nil: none was.
+    /// - Parameters:
+    ///   - copy: where a backup of the present database, if there is one, is kept without secrets. Nothing may be there. nil: none is kept.
+    ///   - attachments: what that copy carries.
+    /// - Returns: what was restored; the copy; and the path of a present database that could not be read and was set aside; nil: none was.
     /// - Throws: `damaged` if the backup is damaged, or no database; `newerVersion`; `inUse` if a daemon keeps the folder; `diskFull`,
     ///   `storage`. The present database is then as before.
     public nonisolated static func restore(
-        folder: String, from path: String
-    ) throws(StoreError) -> (restored: StoreBackup, setAside: String?) {
+        folder: String, from path: String, keeping copy: String? = nil, attachments: [Attachment] = []
+    ) throws(StoreError) -> (restored: StoreBackup, backup: StoreBackup?, setAside: String?) {
         _ = try inspect(backup: path)
         let folder = StoreFolder(path: folder)
         try folder.make()
@@ -56,10 +82,18 @@ extension Store {
             version = try draft.fill(from: source)
         } catch { throw StoreError(error, copying: path, to: folder.database) }
         if let refusal = StoreError(version: version, of: path) { throw refusal }
-        let new = try replace(folder, by: draft, Origin(path: path, version: version), settingAside: false, hold: longestHold)
+        let backup = try Copies(new: copy, attachments: attachments).make(of: folder)
+        let new: Replacement
+        do throws(StoreError) {
+            new = try replace(folder, by: draft, Origin(path: path, version: version), settingAside: false, hold: longestHold)
+        } catch {
+            // Nothing was lost, and another try has a copy of its own.
+            if let backup { unlink(backup.path) }
+            throw error
+        }
         lock.note(nil)
         let restored = StoreBackup(path: path, downloads: new.content.downloads, unfinished: new.content.unfinished, size: new.size)
-        return (restored, new.setAside)
+        return (restored, backup, new.setAside)
     }
 
     /// Where the content of a draft comes from.
@@ -84,6 +118,7 @@ extension Store {
         let kept: Set<UInt64>
         do throws(SQLiteError) {
             let database = try draft.open(from: origin.version)
+            try CopyDraft.detachAll(from: database)
             try CopyDraft.readTables(of: database)
             if origin.version > 0, former.isRead { try folder.takeAssets(into: database) }
             kept = try former.bequeath(to: database)

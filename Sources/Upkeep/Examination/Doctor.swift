@@ -29,8 +29,11 @@ public import EventLoop
     public func examine() async -> [Finding] {
         let (session, running) = await examineSession()
         note(await SoundExamination.finding(environment))
+        let start = running.start ?? StartEnvironment(variables: environment, source: .command)
+        note(await OpeningExamination.finding(start, session))
         note(await MachineExamination.findings(session))
-        if let session { note(await ProxyExamination.findings(session, running.environment ?? environment)) }
+        if let session { note(await ProxyExamination.findings(session, start, shell: environment)) }
+        note(await CertificateExamination.finding(start.variables))
         note(await FolderExamination(environment, running).findings())
         note(await LibraryExamination.findings())
         return findings
@@ -72,6 +75,8 @@ struct RunningService: Sendable {
     var properties: [String: Variant] = [:]
     /// The environment that the service was started with; nil: unknown.
     var environment: [String: String]?
+    /// The environment that the service has, or would get; nil: there is no session bus.
+    var start: StartEnvironment?
     /// Whether the service accepts hidden folders.
     var allowsHiddenFolders = false
 }

@@ -11,7 +11,7 @@ public struct Finding: Equatable, Sendable {
 
     /// What was examined, in the order of the lines.
     public enum Subject: String, CaseIterable, Sendable {
-        case bus, activation, service, unit, notifications, sound, tray, dock, jobs, sleep, network, portal, proxy
+        case bus, activation, service, unit, notifications, tray, dock, jobs, portal, sound, opening, sleep, network, proxy, certificates
         case downloadFolder = "download-folder"
         case stateFolder = "state-folder"
         case disk, database, library
@@ -21,7 +21,7 @@ public struct Finding: Equatable, Sendable {
     public let verdict: Verdict
     /// An English clause without a final stop.
     public let text: String
-    /// What to do, as one English sentence; nil: nothing.
+    /// What to do, as one English sentence; nil: nothing. What is missing or wrong always has one.
     public let advice: String?
 
     init(_ subject: Subject, _ verdict: Verdict, _ text: String, advice: String? = nil) {

@@ -3,11 +3,14 @@ internal import Desktop
 internal import DownloaderInterface
 public import EventLoop
 internal import Glibc
+internal import PushInterface
 
 /// The state of the service on disk, for programs that copy, delete or replace it.
 public enum StateFiles {
     /// The absolute path of the folder with the database.
     public static var folder: String { "\(Folders.state())/todoku" }
+    /// The absolute path of the folder of todoku-push.
+    static var pushFolder: String { "\(folder)/push" }
 
     /// A free name beside the database for the copy that a reset keeps: `backup-YYYYMMDD-HHMMSS.db` (UTC).
     public static func backupPath() -> String {
@@ -29,11 +32,10 @@ public struct ServiceHolds: Error, CustomStringConvertible, Sendable {
     public let description: String
 }
 
-/// Ends the running service, so that its files can be replaced. The bus starts it again with the next call.
+/// Ends the programs that keep their state in files, so that the files can be replaced. The bus starts each again with the next call.
 @BusActor public enum ServiceEnd {
-    /// The service waits up to ten seconds for its disks.
-    private static let patience: Duration = .seconds(15)
-    private static let program = "todokud"
+    /// The service waits up to ten seconds for its disks, todoku-push up to fifteen.
+    private static let patience: Duration = .seconds(20)
 
     /// The folder in which the running service keeps its database, as its environment says; nil: it does not run, or cannot be seen.
     public static func folder() async -> String? {
@@ -44,33 +46,39 @@ public struct ServiceHolds: Error, CustomStringConvertible, Sendable {
         return "\(Folders.state(environment: environment))/todoku"
     }
 
-    /// Sends SIGTERM to the owner of the name, and waits until the name is free. Does nothing if the name has no owner, or there is no bus.
+    /// Ends todoku-push, and then the service, which it would start again.
     public static func end() async throws(ServiceHolds) {
+        try await end(Push.busName, of: "todoku-push")
+        try await end(BusName.service, of: "todokud")
+    }
+
+    /// Sends SIGTERM to the owner of the name, and waits until the name is free. Does nothing if the name has no owner, or there is no bus.
+    private static func end(_ name: String, of program: String) async throws(ServiceHolds) {
         guard let connection = try? await Connection.anotherToSession(within: BusProbe.patience) else { return }
         let bus = BusProbe(connection)
-        guard await bus.owner(of: BusName.service) != nil else { return }
-        guard let number = await bus.process(of: BusName.service) else {
-            throw ServiceHolds(description: "The bus does not tell which process owns \(BusName.service).")
+        guard await bus.owner(of: name) != nil else { return }
+        guard let number = await bus.process(of: name) else {
+            throw ServiceHolds(description: "The bus does not tell which process owns \(name).")
         }
         let observed = await Pool.programs.value(within: BusProbe.patience) { ObservedProcess(number) }
         guard let process = observed, process.program?.split(separator: "/").last.map(String.init) == program else {
-            throw ServiceHolds(description: "\(observed?.text ?? "A program") owns \(BusName.service), but is not todokud; end it first.")
+            throw ServiceHolds(description: "\(observed?.text ?? "A program") owns \(name), but is not \(program); end it first.")
         }
         guard let id = Int32(exactly: number), kill(id, SIGTERM) == 0 || errno == ESRCH else {
             throw ServiceHolds(description: "\(process.text) cannot be ended: \(String(cString: strerror(errno))).")
         }
-        guard await isFree(bus) else {
+        guard await isFree(name, on: bus) else {
             throw ServiceHolds(description: "\(process.text) has not ended within \(patience.components.seconds) seconds.")
         }
     }
 
     /// Waits until the name has no owner.
-    private static func isFree(_ bus: BusProbe) async -> Bool {
+    private static func isFree(_ name: String, on bus: BusProbe) async -> Bool {
         let waiting = NameWait()
         // The subscription comes first: an end between the two would be missed otherwise.
-        let subscription = bus.connection.watchOwner(of: BusName.service) { owner in if owner == nil { waiting.end(true) } }
+        let subscription = bus.connection.watchOwner(of: name) { owner in if owner == nil { waiting.end(true) } }
         defer { bus.connection.unsubscribe(subscription) }
-        if await bus.owner(of: BusName.service) == nil { return true }
+        if await bus.owner(of: name) == nil { return true }
         return await withCheckedContinuation { continuation in waiting.begin(continuation, within: patience) }
     }
 }

@@ -10,9 +10,9 @@ struct BackupCommand: ParsableCommand {
         commandName: "backup", abstract: "Copy the queue to a file.",
         discussion: """
             The copy has the downloads with their outcomes, the settings, the rules for hosts and the registered assets, as they are at one \
-            moment. The service need not run, and may. The file is for you alone (mode 0600). It has no passwords, user names, request \
-            headers, cookies and bodies of requests, unless you give --secrets. It always has the URLs with their queries. Private downloads \
-            are left out. ‘todoku restore’ reads it.
+            moment. It also has the registrations for pushes with their keys, which they cannot do without. The service need not run, and \
+            may. The file is for you alone (mode 0600). It has no passwords, user names, request headers, cookies and bodies of requests, \
+            unless you give --secrets. It always has the URLs with their queries. Private downloads are left out. ‘todoku restore’ reads it.
 
             EXAMPLES:
               todoku backup queue.db
@@ -28,8 +28,9 @@ struct BackupCommand: ParsableCommand {
         let path = Program.require(json: isJSON) { () throws(CommandFailure) in try LocalPath.absolute(file) }
         StateChange.run(json: isJSON) { () async throws(CommandFailure) -> ExitStatus in
             try await StateChange.refuseOtherFolder()
+            let pushes = try StateChange.readPushes()
             let backup = try StateChange.store { () throws(StoreError) in
-                try Store.backUp(folder: StateFiles.folder, to: path, withSecrets: withSecrets)
+                try Store.backUp(folder: StateFiles.folder, to: path, withSecrets: withSecrets, attachments: pushes.attachments)
             }
             if isJSON {
                 Output.write(JSON.object(backup.json + [("secrets", .bool(withSecrets))]).text + "\n")
@@ -46,8 +47,9 @@ struct ResetCommand: ParsableCommand {
         commandName: "reset", abstract: "Delete the queue and all settings, and keep a copy.",
         discussion: """
             Cancels the downloads that have not ended, and deletes the queue with its outcomes, the settings, the rules for hosts, the \
-            registered assets and the cached copies. Files that have arrived stay, and so do unpacked assets. A copy of the queue without \
-            passwords is kept beside it; ‘todoku restore’ reads it. The command asks before, unless you give --yes.
+            registered assets and the cached copies. Ends the registrations for pushes. Apps get pushes again once they have registered \
+            again, as most do at their start. Files that have arrived stay, and so do unpacked assets. A copy of the queue without passwords \
+            is kept beside it; ‘todoku restore’ reads it. The command asks before, unless you give --yes.
 
             EXAMPLES:
               todoku reset
@@ -71,12 +73,18 @@ struct ResetCommand: ParsableCommand {
             }
             try change.confirm(isConfirmed, replacingBy: nil)
             await change.salvage()
-            let backup = try change.backUp()
+            let earlier = try change.backUp()
+            if earlier != nil { await change.endPushes() }
             await change.cancelAll()
-            let aside = try await change.withoutService { () throws(StoreError) -> String? in
-                try Store.reset(folder: StateFiles.folder, settingAside: backup == nil)
+            let end = try await change.withoutService { (pushes: borrowing PushState) throws(StoreError) in
+                let end = try Store.reset(
+                    folder: StateFiles.folder, settingAside: earlier == nil, refreshing: earlier?.path,
+                    attachments: change.attachments(pushes))
+                // Nobody has a copy of them otherwise.
+                if earlier != nil { try pushes.delete() }
+                return end
             }
-            change.report(backup: backup, setAside: aside)
+            change.report(backup: end.backup, setAside: end.setAside)
             return .success
         }
     }
@@ -88,7 +96,7 @@ struct RestoreCommand: ParsableCommand {
         discussion: """
             The present queue is lost; a copy of it without passwords is kept beside it. Downloads that were unfinished at the time of the \
             backup continue, from their beginning if their bytes are gone. What has arrived since is downloaded again. Registered assets stay \
-            as they are now. The command asks before, unless you give --yes.
+            as they are now. So do registrations for pushes; those that are gone come back. The command asks before, unless you give --yes.
 
             EXAMPLES:
               todoku restore queue.db
@@ -105,16 +113,18 @@ struct RestoreCommand: ParsableCommand {
             let path = try LocalPath.absolute(file)
             // Before anything is lost.
             let restored = try StateChange.store { () throws(StoreError) in try Store.inspect(backup: path) }
+            let pushes = try StateChange.store { () throws(StoreError) in try PushRecords(restored.attachments, of: path) }
             let change = try await StateChange.begin(json: isJSON)
-            var backup: StoreBackup?
-            if change.isNeeded {
-                try change.confirm(isConfirmed, replacingBy: restored)
-                backup = try change.backUp()
+            if change.isNeeded { try change.confirm(isConfirmed, replacingBy: restored) }
+            let end = try await change.withoutService(makingPushFolder: !pushes.isEmpty) {
+                (state: borrowing PushState) throws(StoreError) in
+                let missing = try state.missing(from: pushes)
+                let end = try Store.restore(
+                    folder: StateFiles.folder, from: path, keeping: change.backupPath, attachments: change.attachments(state))
+                try state.restore(missing, from: pushes)
+                return (end: end, pushes: missing.count)
             }
-            let end = try await change.withoutService { () throws(StoreError) in
-                try Store.restore(folder: StateFiles.folder, from: path)
-            }
-            change.report(backup: backup, restored: end.restored, setAside: end.setAside)
+            change.report(backup: end.end.backup, restored: end.end.restored, pushes: end.pushes, setAside: end.end.setAside)
             return .success
         }
     }

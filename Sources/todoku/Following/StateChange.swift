@@ -15,12 +15,15 @@ internal import Upkeep
 
     private let isJSON: Bool
     private var present: StoreExamination
+    /// The registrations for pushes, as they were when the command began.
+    private let pushes: PushRecords
     /// The path of a damaged database that the service has set aside for this change.
     private var damaged: String?
 
-    private init(json: Bool) {
+    private init(json: Bool, _ pushes: PushRecords) {
         isJSON = json
         present = Store.examine(folder: StateFiles.folder)
+        self.pushes = pushes
     }
 
     /// Examines the queue.
@@ -28,7 +31,16 @@ internal import Upkeep
     /// - Throws: if the running service keeps its queue in another folder. The wrong queue would be replaced.
     static func begin(json: Bool) async throws(CommandFailure) -> StateChange {
         try await refuseOtherFolder()
-        return StateChange(json: json)
+        return StateChange(json: json, try readPushes())
+    }
+
+    /// Reads the registrations for pushes, and says which cannot be read.
+    nonisolated static func readPushes() throws(CommandFailure) -> PushRecords {
+        let pushes = try store { () throws(StoreError) in try PushRecords.read() }
+        for path in pushes.damaged {
+            Output.complain(catalog.text("%1$s cannot be read, and is left out", TerminalText.plain(path)))
+        }
+        return pushes
     }
 
     /// Refuses if the service that runs keeps its queue in another folder: this command would read or change a queue that nobody uses.
@@ -55,8 +67,11 @@ internal import Upkeep
         do throws(StoreError) { return try body() } catch { throw CommandFailure(.refused, catalog.sentence(error.message)) }
     }
 
-    /// Whether there is a queue to lose.
-    var isNeeded: Bool { present.condition != .absent }
+    /// Whether there is anything to lose.
+    var isNeeded: Bool { present.condition != .absent || !pushes.isEmpty }
+
+    /// Whether all there is can be copied.
+    private var canBeCopied: Bool { present.condition == .good || present.condition == .absent && !pushes.isEmpty }
 
     /// Says what will be lost, and asks.
     ///
@@ -91,8 +106,13 @@ internal import Upkeep
                 catalog.text("%1$s ended download leaves the list", "%1$s ended downloads leave the list", count: UInt64(clamping: ended)))
         }
         if backup == nil { lines.append(catalog.text("the settings, the rules for hosts and the registered assets are forgotten")) }
+        if backup == nil, canBeCopied, pushes.count > 0 {
+            lines.append(
+                catalog.text(
+                    "%1$s registration for pushes ends", "%1$s registrations for pushes end", count: UInt64(clamping: pushes.count)))
+        }
         lines.append(
-            present.condition == .good
+            canBeCopied
                 ? catalog.text("files that have arrived stay, and a copy of the queue without passwords is kept")
                 : catalog.text("files that have arrived stay; the queue cannot be read, and is kept for a day"))
         return lines
@@ -110,12 +130,24 @@ internal import Upkeep
         damaged = present.setAside.first { !before.contains($0) }
     }
 
-    /// Copies the queue beside itself. nil: it cannot be read.
+    /// Where a restore keeps a copy of the queue, if there is one by then; nil: the queue cannot be read.
+    var backupPath: String? { [.good, .absent].contains(present.condition) ? StateFiles.backupPath() : nil }
+
+    /// Copies the queue beside itself, before its downloads are cancelled. nil: it cannot be read.
     func backUp() throws(CommandFailure) -> StoreBackup? {
-        guard present.condition == .good else { return nil }
+        guard canBeCopied, let path = backupPath else { return nil }
         return try Self.store { () throws(StoreError) in
-            try Store.backUp(folder: StateFiles.folder, to: StateFiles.backupPath(), withSecrets: false)
+            try Store.backUp(folder: StateFiles.folder, to: path, withSecrets: false, attachments: pushes.attachments)
         }
+    }
+
+    /// The attachments of a copy that is made now.
+    func attachments(_ state: borrowing PushState) -> [Attachment] { pushes.adding(state.records).attachments }
+
+    /// Has todoku-push end all registrations, so that the distributor and their downloads end, too.
+    func endPushes() async {
+        guard pushes.count > 0, let cause = await pushes.end() else { return }
+        Output.complain(catalog.text("the distributor is not told that the registrations for pushes end: %1$s", TerminalText.plain(cause)))
     }
 
     /// Has the service cancel all downloads, so that their apps hear of it. Without the service, the bytes are deleted at its next start.
@@ -135,13 +167,20 @@ internal import Upkeep
         }
     }
 
-    /// Ends the service, and runs `body` while it does not run.
-    func withoutService<R>(_ body: () throws(StoreError) -> R) async throws(CommandFailure) -> R {
+    /// Ends the service and todoku-push, and runs `body` while neither runs.
+    ///
+    /// - Parameter makes: whether `body` writes registrations for pushes, where there may be no folder of them yet.
+    func withoutService<R>(
+        makingPushFolder makes: Bool = false, _ body: (borrowing PushState) throws(StoreError) -> R
+    ) async throws(CommandFailure) -> R {
         for attempt in 1...Self.tries {
             do throws(ServiceHolds) { try await ServiceEnd.end() } catch {
                 throw CommandFailure(.refused, catalog.sentence(error.description))
             }
-            do throws(StoreError) { return try body() } catch {
+            do throws(StoreError) {
+                let state = try PushState(making: makes)
+                return try body(state)
+            } catch {
                 // Another program may have had the bus start the service again.
                 guard error.reason == .inUse, attempt < Self.tries else { throw CommandFailure(.refused, catalog.sentence(error.message)) }
             }
@@ -149,16 +188,25 @@ internal import Upkeep
         throw CommandFailure(.refused, catalog.text("other programs start the service again and again; end them first"))
     }
 
-    /// - Parameter setAside: the path of a former queue that could not be copied.
-    func report(backup: StoreBackup?, restored: StoreBackup? = nil, setAside: String?) {
+    /// - Parameters:
+    ///   - setAside: the path of a former queue that could not be copied.
+    ///   - pushes: how many registrations for pushes came back.
+    func report(backup: StoreBackup?, restored: StoreBackup? = nil, pushes: Int = 0, setAside: String?) {
         let aside = setAside ?? damaged
         if isJSON {
             let members: [(String, JSON)] = [
-                ("restored", JSON(restored?.path)), ("backup", JSON(backup?.path)), ("set-aside", JSON(aside)),
+                ("restored", JSON(restored?.path)), ("restored-push-registrations", .integer(Int64(clamping: pushes))),
+                ("backup", JSON(backup?.path)), ("set-aside", JSON(aside)),
             ]
             return Output.write(JSON.object(members).text + "\n")
         }
         if let restored { Output.write(catalog.text("restored %1$s", restored.text()) + "\n") }
+        if pushes > 0 {
+            Output.write(
+                catalog.text(
+                    "%1$s registration for pushes is back", "%1$s registrations for pushes are back", count: UInt64(clamping: pushes))
+                    + "\n")
+        }
         if let backup { Output.write(catalog.text("the former queue is kept in %1$s", backup.text()) + "\n") }
         if let aside {
             Output.write(
@@ -171,13 +219,21 @@ extension StoreBackup {
     /// "/home/you/queue.db (12 downloads, 1.2 MiB)".
     func text(_ catalog: Catalog = todoku.catalog) -> String {
         let count = UInt64(clamping: downloads)
+        if pushRegistrations > 0 {
+            let pushes = catalog.text(
+                "%1$s registration for pushes", "%1$s registrations for pushes", count: UInt64(clamping: pushRegistrations))
+            return catalog.text(
+                "%2$s (%1$s download, %4$s, %3$s)", "%2$s (%1$s downloads, %4$s, %3$s)", count: count, TerminalText.plain(path),
+                catalog.size(size), pushes)
+        }
         return catalog.text(
             "%2$s (%1$s download, %3$s)", "%2$s (%1$s downloads, %3$s)", count: count, TerminalText.plain(path), catalog.size(size))
     }
 
     var json: [(String, JSON)] {
         [
-            ("path", .string(path)), ("downloads", .integer(downloads)), ("unfinished", .integer(unfinished)), ("size", .unsigned(size)),
+            ("path", .string(path)), ("downloads", .integer(downloads)), ("unfinished", .integer(unfinished)),
+            ("push-registrations", .integer(Int64(clamping: pushRegistrations))), ("size", .unsigned(size)),
         ]
     }
 }

@@ -3,6 +3,7 @@ import EventLoop
 import Glibc
 import TestSupport
 import Testing
+import Transport
 
 @testable import Upkeep
 
@@ -41,9 +42,9 @@ import Testing
                 advice: line["advice"]?.string)
         }
         for line in lines {
-            // Whatever is wrong, the doctor says what to do.
+            // Whatever is missing or wrong, the doctor says what to do.
             #expect(!line.text.isEmpty && !line.text.hasSuffix("."), "\(line)")
-            #expect(line.verdict != "wrong" || line.advice?.hasSuffix(".") == true, "\(line)")
+            #expect(line.verdict == "found" || line.advice?.hasSuffix(".") == true, "\(line)")
         }
         return (exit.status, lines)
     }
@@ -59,7 +60,7 @@ import Testing
         for subject in ["bus", "activation", "service", "proxy", "download-folder", "state-folder", "database"] {
             #expect(try line(subject, lines).verdict == "found", "\(subject)")
         }
-        for subject in ["unit", "notifications", "tray", "dock", "jobs", "sleep", "network", "portal"] {
+        for subject in ["unit", "notifications", "tray", "dock", "jobs", "sleep", "network", "portal", "opening"] {
             #expect(try line(subject, lines).verdict == "missing", "\(subject)")
         }
         #expect(try line("service", lines).text == "the service does not run; the first call starts it")
@@ -169,7 +170,12 @@ import Testing
         server.vanish()
         let later = await ask(environment)
         #expect(later.status == 1 && later.output.contains("NetworkManager sees a captive portal, so all downloads wait"), "\(later)")
-        #expect(later.output.contains("\nmissing  sleep            logind refuses to keep the machine awake: Permission denied\n"))
+        #expect(later.output.contains("because logind refuses to keep the machine awake: Permission denied\n"))
+        // The session may keep it awake all the same.
+        let power = try Connection.open(address: desk.bus.address)
+        #expect(try power.requestName("org.freedesktop.PowerManagement"))
+        let kept = await Child.run([Desk.command, "doctor"], environment: environment)
+        #expect(kept.output.contains("\nfound    sleep            the power manager of the session is asked to keep"), "\(kept)")
         withExtendedLifetime((dock, tray)) {}
         await desk.close()
         await machine.stop()
@@ -259,13 +265,90 @@ import Testing
             "https_proxy": "http://me:secret@proxy.example:3128", "http_proxy": "", "all_proxy": "", "ALL_PROXY": "",
         ])
         let lines = try await examine(desk).lines.filter { $0.subject == "proxy" }
-        #expect(lines.first?.text == "https goes through http://proxy.example:3128, by the environment", "\(lines)")
+        let source = "by the environment of the session bus, which starts the service"
+        #expect(lines.first?.text == "https goes through http://proxy.example:3128, \(source)", "\(lines)")
         #expect(lines.last?.text == "http goes without a proxy, by the settings of the desktop", "\(lines)")
+        await desk.close()
+    }
+
+    /// A variable of a shell does not reach a service that the bus or systemd starts.
+    @Test @BusActor func `tells the proxies of the service, and not those of the shell`() async throws {
+        let none = ["https_proxy": "", "http_proxy": "", "all_proxy": "", "ALL_PROXY": "", "HTTPS_PROXY": "", "no_proxy": ""]
+        let desk = await Desk(extra: none)
+        let shell = desk.environment.merging(["https_proxy": "http://shell.example:1"]) { $1 }
+        func proxy() async throws -> (text: String, advice: String) {
+            let exit = await Child.run([Desk.command, "doctor", "--json"], environment: shell)
+            let line = try #require(JSON(exit.output)?.array?.first { $0["subject"]?.string == "proxy" }, "\(exit)")
+            return (line["text"]?.string ?? "", line["advice"]?.string ?? "")
+        }
+        let started = try await proxy()
+        #expect(started.text == "https goes without a proxy, by the settings of the desktop", "\(started)")
+        #expect(started.advice.hasSuffix("dbus-update-activation-environment --systemd https_proxy."), "\(started)")
+
+        for name in ["data/dbus-1", "data/dbus-1/services"] { desk.bus.folder.makeFolder(name) }
+        let file = desk.bus.folder("data/dbus-1/services/org.todoku.Downloader1.service")
+        writeFile(file, "[D-BUS Service]\nName=org.todoku.Downloader1\nExec=/bin/true\nSystemdService=todokud.service\n".utf8)
+        let systemd = try StandInSystemd(on: desk.bus.address)
+        systemd.environment = ["LANG=C", "https_proxy=http://session.example:2/?a=b"]
+        let unit = try await proxy()
+        #expect(unit.text.hasPrefix("https goes through http://session.example:2"), "\(unit)")
+        #expect(unit.text.hasSuffix(", by the environment that systemd starts the service with"), "\(unit)")
+        #expect(unit.advice.hasPrefix("The proxy variables of this shell are others."), "\(unit)")
+
+        // A service that runs keeps what it was started with.
+        #expect(await desk.run("list").status == 0)
+        #expect(try await proxy().text == "https goes without a proxy, by the settings of the desktop")
+        withExtendedLifetime(systemd) {}
+        await desk.close()
+    }
+
+    @Test @BusActor func `finds what opens files: xdg-open if there is a display, else a portal that runs`() async throws {
+        let desk = await Desk(tools: ["xdg-open": "#!/bin/sh\n"], extra: ["DISPLAY": ":77"])
+        let opening = try line("opening", try await examine(desk).lines)
+        #expect(opening.verdict == "found" && opening.text.hasSuffix("/xdg-open opens files"), "\(opening)")
+        await desk.close()
+        let blind = await Desk(tools: ["xdg-open": "#!/bin/sh\n"])
+        let missing = try line("opening", try await examine(blind).lines)
+        #expect(missing.verdict == "missing" && missing.text.contains("/xdg-open has no display to open files on, "), "\(missing)")
+        #expect(missing.advice?.contains("dbus-update-activation-environment --systemd DISPLAY WAYLAND_DISPLAY") == true, "\(missing)")
+        let portal = try StandInFilePortal(on: blind.bus.address)
+        let found = try line("opening", try await examine(blind).lines)
+        #expect(found.verdict == "found" && found.text.hasPrefix("the desktop portal opens files"), "\(found)")
+        withExtendedLifetime(portal) {}
+        await blind.close()
+    }
+
+    @Test func `says that no https server can be trusted without certificates`() async throws {
+        let desk = await Desk(extra: ["SSL_CERT_FILE": "/nowhere/all.pem"])
+        let (status, lines) = try await examine(desk)
+        let certificates = try line("certificates", lines)
+        #expect(status == 1 && certificates.verdict == "wrong" && certificates.text.contains("/nowhere/all.pem"), "\(certificates)")
         await desk.close()
     }
 }
 
 @Suite struct `What the doctor reads` {
+    @Test func `is a store of certificates, as libcurl uses it`() {
+        let folder = TemporaryFolder()
+        let (file, empty, hashes) = (folder("all.pem"), folder("empty.pem"), folder.makeFolder("hashes"))
+        writeFile(file, "# comment\n-----BEGIN CERTIFICATE-----\nMIIB\n".utf8)
+        writeFile(empty, [])
+        func verdict(_ store: CertificateStore?, _ environment: [String: String] = [:]) -> Finding.Verdict {
+            CertificateExamination.finding(store, environment).verdict
+        }
+        #expect(verdict(CertificateStore(file: file, folder: nil)) == .found)
+        #expect(verdict(CertificateStore(file: empty, folder: hashes)) == .wrong)
+        #expect(verdict(CertificateStore(file: folder("absent"), folder: folder("absent"))) == .wrong)
+        for name in ["README", "002c0b4f", "002c0b4f.x", "zzzzzzzz.0"] { writeFile("\(hashes)/\(name)", []) }
+        #expect(verdict(CertificateStore(file: empty, folder: hashes)) == .wrong)
+        writeFile("\(hashes)/002c0b4f.0", [])
+        #expect(verdict(CertificateStore(file: empty, folder: hashes)) == .found)
+        #expect(verdict(CertificateStore(file: file), ["SSL_CERT_FILE": empty]) == .wrong)
+        #expect(verdict(CertificateStore(file: empty), ["SSL_CERT_FILE": file]) == .found)
+        #expect(verdict(CertificateStore(file: empty), ["SSL_CERT_DIR": hashes, "SSL_CERT_FILE": ""]) == .found)
+        #expect(verdict(CertificateStore()) == .found && verdict(nil) == .missing)
+    }
+
     @Test(arguments: [
         ("[D-BUS Service]\nName=x\nExec=/usr/bin/todokud --log-level debug\nSystemdService=todokud.service\n", "/usr/bin/todokud", true),
         ("Exec=\"/opt/my programs/todokud\" -x", "/opt/my programs/todokud", false), ("Exec = '/a b/c'\n", "/a b/c", false),

@@ -307,6 +307,47 @@ internal import Testing
             await bus.stop()
         }
     }
+
+    @Test func `opens a page by the portal if nothing can run xdg-open, and no page twice`() async {
+        await #expect(processExitsWith: .success) {
+            let bus = await beginSession()
+            let (tool, empty) = (StandInOpener(), TemporaryFolder())
+            var environment = bus.environment
+            environment["PATH"] = tool.path
+            environment["DISPLAY"] = ":77"
+            let connection = try await Connection.session()
+            let portal = try await StandInFilePortal(on: bus.address)
+            let page = "http://login.example/?a=$HOME"
+            let usual = await Opener(connection: connection, environment: environment)
+            expect(await usual.openPage(page, activationToken: "t"), is: .opened)
+            expect(await tool.hasOpened(1), is: true)
+            expect(await portal.opened, is: [])
+
+            // Where systemd has started this process, no child is started, and systemd does not answer here.
+            environment["SYSTEMD_EXEC_PID"] = "\(getpid())"
+            let bound = await Opener(connection: connection, environment: environment)
+            expect(await bound.openPage(page, activationToken: "u"), is: .opened)
+            expect(await portal.opened, is: [["page", page, "u"]])
+            environment["SYSTEMD_EXEC_PID"] = nil
+            environment["PATH"] = empty.path
+            let bare = await Opener(connection: connection, environment: environment)
+            expect(await bare.openPage(page), is: .opened)
+            expect(await portal.opened.last, is: ["page", page, ""])
+            // Without a display the portal comes first.
+            (environment["PATH"], environment["DISPLAY"]) = (tool.path, "")
+            let blind = await Opener(connection: connection, environment: environment)
+            expect(await blind.openPage(page, activationToken: "v"), is: .opened)
+            expect(await portal.opened.last, is: ["page", page, "v"])
+            expect(await tool.hasOpened(1), is: true)
+
+            await BusActor.run { portal.opens = false }
+            expect(await bare.openPage(page), is: .failed)
+            expect(await blind.openPage(page), is: .opened)
+            expect(await tool.hasOpened(2), is: true)
+            for other in ["file:///etc/passwd", "javascript:x", "-x", ""] { expect(await usual.openPage(other), is: .failed) }
+            await bus.stop()
+        }
+    }
 }
 
 /// How many open descriptors this process has of the file at `path`.

@@ -33,13 +33,15 @@ internal import Glibc
                 }
                 reply(state)
             },
-        ])
+        ], properties: [PropertyRow(PropertyOf(manager, "Environment", [String].self)) { $0.environment }])
 
     private let connection: Connection
     private var isSubscribed = false
     /// The started units, in order.
     public private(set) var units: [(name: String, properties: [String: Variant])] = []
     public var refuses = false
+    /// The variables that it starts units with, as NAME=VALUE.
+    public var environment: [String] = []
     /// The states of unit files, by their names.
     public var unitFiles: [String: String] = [:]
 

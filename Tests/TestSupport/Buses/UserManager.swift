@@ -20,7 +20,7 @@ public final class UserManager: Sendable {
 
     /// - Parameters:
     ///   - programs: files that are copied into the folder `bin`, because `nobody` may not reach where they are.
-    ///   - units: the contents of units by their names. `@bindir@` stands for the folder `bin`.
+    ///   - units: the contents of units by their names. `@bindir@` stands for the folder `bin`, and `@home@` for the home.
     ///   - services: the unit that the bus starts for a name.
     public init(programs: [String], units: [String: String], services: [String: String]) async throws {
         let (bin, run, home) = (folder.makeFolder("bin"), folder.makeFolder("run"), folder.makeFolder("home"))
@@ -43,7 +43,7 @@ public final class UserManager: Sendable {
         ]
         for (name, unit) in units.merging(own, uniquingKeysWith: { $1 }) {
             if name.contains("/") { folder.makeFolder("home/.config/systemd/user/\(name.split(separator: "/")[0])") }
-            writeFile("\(home)/.config/systemd/user/\(name)", unit.replacing("@bindir@", with: bin).utf8)
+            writeFile("\(home)/.config/systemd/user/\(name)", unit.replacing("@bindir@", with: bin).replacing("@home@", with: home).utf8)
         }
         for name in ["dbus-1", "dbus-1/services"] { folder.makeFolder("run/\(name)") }
         for (name, unit) in services {
@@ -98,6 +98,18 @@ public final class UserManager: Sendable {
     public func property(_ name: String, of unit: String) async -> String {
         let exit = await run(["systemctl", "--user", "show", "--value", "--property", name, unit])
         return String(exit.output.prefix { $0 != "\n" })
+    }
+
+    /// Waits until a name on the bus of the session has an owner.
+    public func waitForOwner(_ name: String) async -> Bool {
+        await eventually { await self.run(["busctl", "--user", "status", name]).status == 0 }
+    }
+
+    /// Writes another file into the folder of the user's units, as an administrator does, and has systemd read it.
+    public func write(_ text: String, toUnit name: String) async {
+        if name.contains("/") { folder.makeFolder("home/.config/systemd/user/\(name.split(separator: "/")[0])") }
+        writeFile("\(home)/.config/systemd/user/\(name)", text.replacing("@bindir@", with: folder("bin")).utf8)
+        _ = await run(["systemctl", "--user", "daemon-reload"])
     }
 
     /// Ends all processes, and removes the control group.

@@ -10,32 +10,60 @@ internal import EventLoop
     private static let portal = "org.freedesktop.portal.Desktop"
     private static let status = MethodOf("org.freedesktop.portal.NetworkMonitor", "GetStatus", out: [String: Variant].self)
 
+    private static let resume = "Start NetworkManager, or a desktop portal with org.freedesktop.portal.NetworkMonitor."
+
     /// - Parameter session: nil: there is no session bus.
     static func findings(_ session: BusProbe?) async -> [Finding] {
+        let keeper = await sessionKeeper(session)
         do throws(DBusError) {
             let system = BusProbe(try await Connection.system(within: BusProbe.patience))
-            return [await sleep(system), await network(system, session)]
+            return [await sleep(system, keeper), await network(system, session)]
         } catch {
-            let sleep = "the system bus cannot be reached, so the machine may sleep during downloads: \(error.message)"
-            return [Finding(.sleep, .missing, sleep), await network(nil, session)]
+            let sleep = without(
+                "the system bus cannot be reached: \(error.message)", keeper, advice: "Start the system bus, dbus.service, with logind.")
+            return [sleep, await network(nil, session)]
         }
     }
 
-    /// Takes a lock for a moment, as the service does while bytes move.
-    private static func sleep(_ system: BusProbe) async -> Finding {
+    /// What can keep the session from putting the machine to sleep, in the order in which the service asks (`Awake`); nil: nothing.
+    private static func sessionKeeper(_ session: BusProbe?) async -> String? {
+        guard let session else { return nil }
+        let path = ObjectPath("/org/freedesktop/portal/desktop")
+        if await session.owner(of: portal) != nil,
+            await session.property("version", of: "org.freedesktop.portal.Inhibit", on: portal, at: path) != nil
+        {
+            return "the desktop portal"
+        }
+        if await session.owner(of: "org.freedesktop.PowerManagement") != nil { return "the power manager of the session" }
+        if await session.owner(of: "org.gnome.SessionManager") != nil { return "GNOME’s session manager" }
+        return nil
+    }
+
+    /// Takes a lock for a moment, as the service does while bytes move. The session's keeper is not asked for one: it may show that.
+    private static func sleep(_ system: BusProbe, _ keeper: String?) async -> Finding {
         guard await system.owner(of: logind) != nil else {
-            return Finding(.sleep, .missing, "logind does not run, so the machine may sleep during downloads")
+            return without("logind does not run", keeper, advice: "Start logind (systemd-logind or elogind).")
         }
         do throws(DBusError) {
             // The lock ends with its descriptor, which nothing keeps.
             _ = try await system.ask(
                 inhibit, on: logind, at: ObjectPath("/org/freedesktop/login1"), ("sleep", "Todoku", "todoku doctor", "block"))
-            return Finding(.sleep, .found, "logind keeps the machine awake while files are downloaded")
+            let session = keeper.map { "; in the session, \($0) is asked, too" } ?? "; a desktop may nevertheless choose to sleep"
+            return Finding(.sleep, .found, "logind keeps the machine awake while files are downloaded\(session)")
         } catch {
-            return Finding(
-                .sleep, .missing, "logind refuses to keep the machine awake: \(error.message)",
+            return without(
+                "logind refuses to keep the machine awake: \(error.message)", keeper,
                 advice: "Run in an active local session, or allow org.freedesktop.login1.inhibit-block-sleep in polkit.")
         }
+    }
+
+    /// logind does not help.
+    private static func without(_ cause: String, _ keeper: String?, advice: String) -> Finding {
+        let clause = cause.hasSuffix(".") ? String(cause.dropLast()) : cause
+        guard let keeper else {
+            return Finding(.sleep, .missing, "the machine may sleep during downloads, because \(clause)", advice: advice)
+        }
+        return Finding(.sleep, .found, "\(keeper) is asked to keep the machine awake while files are downloaded; \(clause)")
     }
 
     private static func network(_ system: BusProbe?, _ session: BusProbe?) async -> Finding {
@@ -61,7 +89,8 @@ internal import EventLoop
                 isMetered: all["metered"]?.bool ?? false)
         }
         return Finding(
-            .network, .missing, "neither NetworkManager nor the portal tells whether there is a network, so downloads do not wait for one")
+            .network, .missing, "neither NetworkManager nor the portal tells whether there is a network, so downloads do not wait for one",
+            advice: resume)
     }
 
     private static func finding(by teller: String, isCaptive: Bool, isOut: Bool, isMetered: Bool) -> Finding {
@@ -70,7 +99,11 @@ internal import EventLoop
                 .network, .wrong, "\(teller) sees a captive portal, so all downloads wait",
                 advice: "Log in to the network in a browser.")
         }
-        if isOut { return Finding(.network, .missing, "\(teller) sees no network, so downloads wait until it returns") }
+        if isOut {
+            return Finding(
+                .network, .missing, "\(teller) sees no network, so downloads wait until it returns",
+                advice: "Connect to a network; the downloads resume by themselves.")
+        }
         return Finding(.network, .found, "\(teller) sees a network\(isMetered ? ", which is metered" : "")")
     }
 }

@@ -19,7 +19,8 @@ enum SoundExamination {
                 .sound, .missing, "the theme “freedesktop” has no sound complete-download, so nothing is heard",
                 advice: "Install sound-theme-freedesktop.")
         }
-        return Finding(.sound, .found, "libcanberra plays \(file)")
+        // Whether it is heard is known to the user only: no sound is played here, and a server may be mute.
+        return Finding(.sound, .found, "libcanberra is there, and the sound \(file); no sound was played")
     }
 
     /// Blocks.

@@ -9,26 +9,29 @@ internal import Transport
     /// Nobody is asked for anything at this host: `.invalid` never exists (RFC 2606). A proxy script sees its name.
     private static let host = "example.invalid"
 
-    /// - Parameter environment: the environment of the service if it runs, else that of this session.
-    static func findings(_ session: BusProbe, _ environment: [String: String]) async -> [Finding] {
-        let settings = ProxySettings(environment: environment)
-        let desktop = DesktopProxies(connection: session.connection, environment: environment, patience: BusProbe.patience)
+    /// - Parameters:
+    ///   - start: the environment that counts, that of the service.
+    ///   - shell: the environment of this command, in which a user may have set a proxy in vain.
+    static func findings(_ session: BusProbe, _ start: StartEnvironment, shell: [String: String]) async -> [Finding] {
+        let (settings, own) = (ProxySettings(environment: start.variables), ProxySettings(environment: shell))
+        let desktop = DesktopProxies(connection: session.connection, environment: start.variables, patience: BusProbe.patience)
         var findings: [Finding] = []
         for scheme in ["https", "http"] {
             guard let url = try? DownloadURL("\(scheme)://\(host)/") else { continue }
-            if let choice = settings.choice(for: url) {
-                findings.append(finding(scheme, choice, "by the environment"))
-            } else {
-                findings.append(finding(scheme, await desktop.choice(for: url), "by the settings of the desktop"))
-            }
+            let named = settings.choice(for: url)
+            var (choice, source) = (named ?? .direct, "by the environment \(start.owner)")
+            if named == nil { (choice, source) = (await desktop.choice(for: url), "by the settings of the desktop") }
+            let isInVain = start.source != .command && own.choice(for: url) != named
+            let advice = isInVain ? "The proxy variables of this shell are others. " + start.advice(for: ["\(scheme)_proxy"]) : nil
+            findings.append(finding(scheme, choice, source, advice))
         }
         return findings
     }
 
-    private static func finding(_ scheme: String, _ choice: ProxyChoice, _ source: String) -> Finding {
+    private static func finding(_ scheme: String, _ choice: ProxyChoice, _ source: String, _ advice: String?) -> Finding {
         switch choice {
-        case .direct: Finding(.proxy, .found, "\(scheme) goes without a proxy, \(source)")
-        case .through(let proxy): Finding(.proxy, .found, "\(scheme) goes through \(withoutCredentials(proxy)), \(source)")
+        case .direct: Finding(.proxy, .found, "\(scheme) goes without a proxy, \(source)", advice: advice)
+        case .through(let proxy): Finding(.proxy, .found, "\(scheme) goes through \(withoutCredentials(proxy)), \(source)", advice: advice)
         case .unknown(let reason):
             Finding(
                 .proxy, .wrong, "the proxy for \(scheme) is not known, so nothing is sent: \(reason)",

@@ -17,8 +17,10 @@ extension SessionExamination {
         let canStart = await bus.activatableNames().contains(BusName.service)
         var findings = [await activation(file, canStart: canStart)]
         if starting, let failure = await start() { findings.append(failure) }
-        let (finding, running) = await owner(file, canStart: canStart)
+        var (finding, running) = await owner(file, canStart: canStart)
         findings.append(finding)
+        let isUnit = await hasSystemd() && file?.unit != nil
+        running.start = await startEnvironment(running: running.environment, unit: isUnit)
         findings.append(await unit(file))
         return (findings, running)
     }
@@ -70,7 +72,11 @@ extension SessionExamination {
         guard await bus.owner(of: BusName.service) != nil else {
             return canStart
                 ? (Finding(.service, .found, "the service does not run; the first call starts it"), running)
-                : (Finding(.service, .missing, "the service does not run, and the bus cannot start it"), running)
+                : (
+                    Finding(
+                        .service, .missing, "the service does not run, and the bus cannot start it",
+                        advice: "Mend the activation; see its line above."), running
+                )
         }
         guard let number = await bus.process(of: BusName.service),
             let process = await Pool.programs.value(within: BusProbe.patience, { ObservedProcess(number) })
@@ -123,12 +129,19 @@ extension SessionExamination {
     private static let unitFileState = MethodOf(
         "org.freedesktop.systemd1.Manager", "GetUnitFileState", in: String.self, out: String.self)
 
+    private func hasSystemd() async -> Bool { await bus.owner(of: Self.systemd) != nil }
+
     private func unit(_ file: ActivationFile?) async -> Finding {
-        guard await bus.owner(of: Self.systemd) != nil else {
-            return Finding(.unit, .missing, "systemd does not run this session, so the bus itself starts the service")
+        guard await hasSystemd() else {
+            return Finding(
+                .unit, .missing, "systemd does not run this session, so the bus itself starts the service, and nothing restricts it",
+                advice: "Nothing needs to be done. A session with systemd --user (package dbus-user-session) would restrict the service.")
         }
         guard let unit = file?.unit else {
-            return Finding(.unit, .missing, "the activation file names no unit of systemd, so the bus itself starts the service")
+            return Finding(
+                .unit, .missing,
+                "the activation file names no unit of systemd, so the bus itself starts the service, and nothing restricts it",
+                advice: "Install Todoku with its unit, todokud.service, and the line SystemdService=todokud.service in this file.")
         }
         do throws(DBusError) {
             let state = try await bus.ask(

@@ -67,21 +67,25 @@ internal import EventLoop
 
     func dock() async -> Finding {
         guard await bus.owner(of: Self.unityName) != nil else {
-            return Finding(.dock, .missing, "no dock or task bar shows count and progress on icons (\(Self.unityName))")
+            return Finding(
+                .dock, .missing, "no dock or task bar shows count and progress on icons (\(Self.unityName))",
+                advice: "Use a dock that does: Plasma’s task bar, Dash to Dock for GNOME, or Plank; or use todoku-tray.")
         }
         return Finding(.dock, .found, "\(await bus.describeOwner(of: Self.unityName)) shows count and progress on icons")
     }
 
     func jobs() async -> Finding {
         guard await bus.owner(of: Self.jobServer) != nil else {
-            return Finding(.jobs, .missing, "no program shows KDE’s jobs (\(Self.jobServer))")
+            return Finding(
+                .jobs, .missing, "no program shows KDE’s jobs (\(Self.jobServer))",
+                advice: "Nothing needs to be done outside of Plasma: toasts show progress. In Plasma, log in again.")
         }
         return Finding(.jobs, .found, "\(await bus.describeOwner(of: Self.jobServer)) shows downloads as jobs")
     }
 
     // MARK: The portal
 
-    private static let portalName = "org.freedesktop.portal.Desktop"
+    static let portalName = "org.freedesktop.portal.Desktop"
     private static let portalPath = ObjectPath("/org/freedesktop/portal/desktop")
 
     func portal() async -> Finding {

@@ -1,0 +1,25 @@
+internal import CCurl
+
+/// Where the certificates are by which https servers are checked.
+public struct CertificateStore: Equatable, Sendable {
+    /// A file with all of them.
+    public var file: String?
+    /// A folder with one file for each.
+    public var folder: String?
+
+    public init(file: String? = nil, folder: String? = nil) { (self.file, self.folder) = (file, folder) }
+
+    /// The store that libcurl is built with. Without file and folder, its TLS library has a store of its own. Loads libcurl, so it blocks.
+    ///
+    /// - Returns: nil if libcurl cannot be loaded.
+    public static func builtIn() -> CertificateStore? {
+        guard todoku_curl_load() == nil, let handle = try? EasyHandle() else { return nil }
+        return CertificateStore(file: handle.text(CURLINFO_CAINFO), folder: handle.text(CURLINFO_CAPATH))
+    }
+
+    /// This store, with what the environment names in its place, as for a transfer.
+    public func replaced(by environment: [String: String]) -> CertificateStore {
+        func named(_ key: String) -> String? { environment[key].flatMap { $0.isEmpty ? nil : $0 } }
+        return CertificateStore(file: named("SSL_CERT_FILE") ?? file, folder: named("SSL_CERT_DIR") ?? folder)
+    }
+}

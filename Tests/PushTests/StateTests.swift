@@ -1,0 +1,126 @@
+import DBus
+import EventLoop
+import Glibc
+import PushInterface
+import TestSupport
+import Testing
+
+/// ‘todoku backup’, ‘reset’ and ‘restore’, with registrations.
+@Suite(.timeLimit(.minutes(3))) struct `The state of pushes` {
+    private static let command = builtProgram("todoku", variable: "TODOKU")
+
+    private func run(_ world: PushWorld, _ arguments: String...) async -> Child.Exit {
+        await Child.run([Self.command] + arguments, environment: world.bus.environment, folder: world.bus.folder.path)
+    }
+
+    @Test func `is backed up, ends with a reset, and works again after a restore`() async throws {
+        let world = try await PushWorld()
+        let distributor = await world.distributor()
+        let app = try await AppStandIn(world)
+        let registration = try await world.registered()
+        let token = try #require(listFolder("\(world.state)/registrations").first)
+
+        let backup = await run(world, "backup", "copy.db")
+        #expect(backup.status == 0 && backup.errors == "", "\(backup)")
+        #expect(backup.output.hasPrefix("\(world.bus.folder("copy.db")) (0 downloads, 1 registration for pushes, "), "\(backup)")
+        var status = stat()
+        #expect(stat(world.bus.folder("copy.db"), &status) == 0 && status.st_mode & 0o777 == 0o600)
+
+        let reset = await run(world, "reset", "--yes")
+        #expect(reset.status == 0 && reset.errors == "" && reset.output.contains("1 registration for pushes, "), "\(reset)")
+        #expect(await eventually { distributor.lines("unregister 2 \(token)").count == 1 })
+        #expect(try await world.call(Push.list, "").isEmpty)
+        #expect(listFolder("\(world.state)/registrations").isEmpty)
+        let kept = try #require(listFolder(world.bus.folder("state/todoku")).first { $0.hasPrefix("backup-") })
+
+        // The copy of the reset is as good as the backup.
+        for copy in ["copy.db", world.bus.folder("state/todoku/\(kept)")] {
+            #expect(try await world.call(Push.list, "").isEmpty)
+            let known = distributor.lines("endpoint \(token)").count
+            let restored = await run(world, "restore", "--yes", copy)
+            #expect(restored.status == 0 && restored.output.contains("1 registration for pushes is back\n"), "\(restored)")
+            let back = try await world.registered()
+            #expect(back["public-key"] == registration["public-key"] && back["auth-secret"] == registration["auth-secret"])
+            // The distributor has forgotten the token, and gives another endpoint.
+            #expect(await eventually { distributor.lines("endpoint \(token)").count > known })
+            let endpoint = distributor.lines("endpoint \(token)").last?.split(separator: " ").last.map(String.init) ?? ""
+            #expect(try await eventually { try await world.entry()["endpoint"] == .string(endpoint) })
+            #expect(listFolder("\(world.state)/registrations") == [token])
+            #expect(stat("\(world.state)/registrations/\(token)", &status) == 0 && status.st_mode & 0o777 == 0o600)
+            if copy == "copy.db" { #expect(await run(world, "reset", "--yes").status == 0) }
+        }
+
+        // A server that knows the keys can go on.
+        let file = await Served()
+        await world.send(file.message(), to: try await world.registered())
+        #expect(await app.wasCalled())
+        #expect(await app.calls.first?.bytes == file.bytes)
+    }
+
+    @Test func `keeps a registration that was made after the backup`() async throws {
+        let world = try await PushWorld()
+        _ = try await world.register()
+        _ = try await world.register("other")
+        #expect(await run(world, "backup", "copy.db").status == 0)
+        #expect(await run(world, "reset", "--yes").status == 0)
+        let new = try await world.register()
+        let restored = await run(world, "restore", "--yes", "--json", "copy.db")
+        #expect(restored.status == 0, "\(restored)")
+        #expect(JSON(restored.output)?["restored-push-registrations"]?.number == 1, "\(restored)")
+        #expect(try await world.call(Push.list, "").count == 2)
+        #expect(try await world.entry()["public-key"] == new["public-key"])
+    }
+
+    @Test func `that cannot be read is named, and left alone`() async throws {
+        let world = try await PushWorld()
+        _ = try await world.register()
+        let damaged = "\(world.state)/registrations/damaged"
+        writeFile(damaged, Array("damaged".utf8))
+        for arguments in [["backup", "copy.db"], ["reset", "--yes"]] {
+            let exit = await Child.run(
+                [Self.command] + arguments, environment: world.bus.environment, folder: world.bus.folder.path)
+            #expect(exit.status == 0 && exit.errors == "todoku: \(damaged) cannot be read, and is left out\n", "\(exit)")
+        }
+        #expect(listFolder("\(world.state)/registrations") == ["damaged"])
+    }
+
+    /// A stranger's backup must not write elsewhere.
+    @Test func `of a backup with names that lead out of the folder changes nothing`() async throws {
+        let world = try await PushWorld()
+        _ = try await world.register()
+        #expect(await run(world, "backup", "copy.db").status == 0)
+        let token = try #require(listFolder("\(world.state)/registrations").first)
+        for name in ["registrations/../../../../up", "registrations/\(token)/../x", "registrations/", "registrations/short", "other"] {
+            let sql = "UPDATE attachment SET name = 'push/\(name)'"
+            let code = "import sqlite3, sys\nc = sqlite3.connect(sys.argv[1])\nc.execute(sys.argv[2])\nc.commit()"
+            writeFile(world.bus.folder("odd.db"), try #require(readFile(world.bus.folder("copy.db"))))
+            #expect(await Child.run(["python3", "-c", code, world.bus.folder("odd.db"), sql]).status == 0)
+            let restored = await run(world, "restore", "--yes", "odd.db")
+            #expect(restored.status == 3 && restored.errors.contains("push/\(name)"), "\(restored)")
+        }
+        #expect(listFolder("\(world.state)/registrations") == [token])
+    }
+
+    /// As while a restore writes.
+    @Test func `is not read by a start while another program writes it`() async throws {
+        let world = try await PushWorld()
+        _ = try await world.register()
+        let token = try #require(listFolder("\(world.state)/registrations").first)
+        let record = try #require(readFile("\(world.state)/registrations/\(token)"))
+        await world.kill()
+        var lock = PushFolder(world.state).lock(within: .seconds(60))
+        let isLocked = lock != nil
+        #expect(isLocked)
+        #expect(unlink("\(world.state)/registrations/\(token)") == 0)
+        async let list = world.call(Push.list, "")
+        // It has opened the lock, and waits.
+        #expect(
+            await eventually {
+                guard let process = await world.bus.process(of: Push.busName) else { return false }
+                return openFiles(of: process, below: world.state) == 1
+            })
+        writeFile("\(world.state)/registrations/\(token)", record, mode: 0o600)
+        lock = nil
+        #expect(try await list.count == 1)
+    }
+}
