@@ -313,7 +313,7 @@ struct MoveCommand: ParsableCommand {
         }
         // Each member goes before the one behind it. None goes to the end meanwhile, so no other download starts in its place.
         if place.position == 0 {
-            for member in members.reversed() { try await move(member, to: 0) }
+            for member in members.reversed() { try await move(member.reference, to: 0) }
             return
         }
         // All go to the end first: a member that leaves a place before `place` would shift those that are there already.
