@@ -149,23 +149,29 @@ public struct PushState: ~Copyable {
     /// - Parameter makes: whether to make a missing folder.
     /// - Throws: `inUse` if todoku-push runs; `storage`.
     public init(making makes: Bool) throws(StoreError) {
-        try self.init(PushFolder(StateFiles.pushFolder), making: makes, wait: Self.patience)
+        let folder = PushFolder(StateFiles.pushFolder)
+        let lock = try Self.lock(folder, making: makes, within: Self.patience)
+        let records = try PushRecords(of: folder)
+        self.folder = folder
+        self.lock = lock
+        self.records = records
     }
 
     init(_ folder: PushFolder, making makes: Bool, wait: Duration) throws(StoreError) {
+        let lock = try Self.lock(folder, making: makes, within: wait)
+        let records = try PushRecords(of: folder)
         self.folder = folder
-        if makes || Paths.exists(folder.path) {
-            let code = folder.make()
-            guard code == 0 else { throw Self.failed("be used", folder.path, code) }
-            lock = folder.lock(within: wait)
-            guard lock != nil else {
-                guard errno == EWOULDBLOCK else { throw Self.failed("be locked", folder.path, errno) }
-                throw StoreError(.inUse, "Another todoku-push uses the folder \(folder.path); end it and try again.")
-            }
-        } else {
-            lock = nil
-        }
-        records = try PushRecords(of: folder)
+        self.lock = lock
+        self.records = records
+    }
+
+    private static func lock(_ folder: PushFolder, making makes: Bool, within wait: Duration) throws(StoreError) -> PushFolderLock? {
+        guard makes || Paths.exists(folder.path) else { return nil }
+        let code = folder.make()
+        guard code == 0 else { throw failed("be used", folder.path, code) }
+        if let lock = folder.lock(within: wait) { return lock }
+        guard errno == EWOULDBLOCK else { throw failed("be locked", folder.path, errno) }
+        throw StoreError(.inUse, "Another todoku-push uses the folder \(folder.path); end it and try again.")
     }
 
     private static func failed(_ what: String, _ path: String, _ code: Int32) -> StoreError {
