@@ -88,7 +88,20 @@ internal import Testing
         #expect(try await reopened(absent.path).records.isEmpty && !fileExists(target("kept")))
     }
 
-    @Test func `is refused if its attachments are longer, or more, than ours`() async throws {
+    @Test func `is not made of attachments that no restore would read`() async {
+        let empty = [UInt8](repeating: 0, count: Attachment.longest)
+        for odd in [
+            [Attachment(name: "long", bytes: empty + [0])], [Attachment(name: String(repeating: "n", count: 256), bytes: [])],
+            (0...Attachment.most).map { Attachment(name: "\($0)", bytes: []) }, (0...256).map { Attachment(name: "\($0)", bytes: empty) },
+        ] {
+            let error = await storeError {
+                _ = try Store.backUp(folder: folder.path, to: target("b"), withSecrets: true, attachments: odd)
+            }
+            #expect(error?.reason == .storage && listFolder(target.path).isEmpty, "\(odd.count)")
+        }
+    }
+
+    @Test func `is refused if its attachments are longer, or more, than ours, or lie in another table`() async throws {
         try await save([.put(plainRecord(1))], next: 2)
         let (long, many) = ("INSERT INTO attachment VALUES ('long', zeroblob(\(Attachment.longest + 1)))", Attachment.most + 1)
         let name = "INSERT INTO attachment VALUES (hex(zeroblob(200)), x'')"
@@ -97,7 +110,14 @@ internal import Testing
             WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < \(many))
             INSERT INTO attachment SELECT 'n' || i, x'' FROM n
             """
-        for (index, sql) in [long, name, more].enumerated() {
+        // A row of a few bytes would be read as three million, and its length as 1.
+        let computed =
+            """
+            DROP TABLE attachment; CREATE TABLE Attachment (name TEXT, content TEXT AS ('a' || CAST(zeroblob(3000000) AS TEXT)));
+            INSERT INTO Attachment (name) VALUES ('push/settings')
+            """
+        let loose = "DROP TABLE attachment; CREATE TABLE attachment (name, content); INSERT INTO attachment VALUES (1, x'00')"
+        for (index, sql) in [long, name, more, computed, loose].enumerated() {
             let path = target("\(index)")
             _ = try Store.backUp(folder: folder.path, to: path, withSecrets: true, attachments: attachments)
             try Database(path, flags: 2).execute(sql)
