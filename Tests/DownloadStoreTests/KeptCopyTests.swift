@@ -4,6 +4,9 @@ internal import Testing
 
 @testable internal import DownloadStore
 
+/// Testing has a type of this name, too.
+private typealias Attachment = DownloadStore.Attachment
+
 @Suite struct `The copy that a reset or a restore keeps` {
     private let folder = TemporaryFolder()
     private let target = TemporaryFolder()
@@ -89,11 +92,12 @@ internal import Testing
     }
 
     @Test func `is not made of attachments that no restore would read`() async {
-        let empty = [UInt8](repeating: 0, count: Attachment.longest)
-        for odd in [
-            [Attachment(name: "long", bytes: empty + [0])], [Attachment(name: String(repeating: "n", count: 256), bytes: [])],
-            (0...Attachment.most).map { Attachment(name: "\($0)", bytes: []) }, (0...256).map { Attachment(name: "\($0)", bytes: empty) },
-        ] {
+        let whole = [UInt8](repeating: 0, count: Attachment.longest)
+        let long = Attachment(name: "long", bytes: whole + [0])
+        let named = Attachment(name: String(repeating: "n", count: 256), bytes: [])
+        let many = (0...Attachment.most).map { Attachment(name: "\($0)", bytes: []) }
+        let large = (0...256).map { Attachment(name: "\($0)", bytes: whole) }
+        for odd in [[long], [named], many, large] {
             let error = await storeError {
                 _ = try Store.backUp(folder: folder.path, to: target("b"), withSecrets: true, attachments: odd)
             }

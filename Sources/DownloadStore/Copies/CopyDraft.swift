@@ -73,6 +73,13 @@ struct CopyDraft: ~Copyable {
             content.check = "it has a trigger, a view or an index that Todoku did not create"
             return content
         }
+        // A few bytes of a computed column may become a gigabyte in each row that the service reads.
+        let computed = try database.number(
+            "SELECT count(*) FROM sqlite_schema AS t, pragma_table_xinfo(t.name) AS c WHERE t.type = 'table' AND c.hidden <> 0")
+        guard computed == 0 else {
+            content.check = "it has a computed column, which Todoku did not create"
+            return content
+        }
         try database.prepare("PRAGMA quick_check(1)").each { (answer: String) in content.check = answer }
         content.downloads = try database.number("SELECT count(*) FROM download")
         content.unfinished = try database.number(
