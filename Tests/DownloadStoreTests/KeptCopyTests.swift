@@ -54,6 +54,33 @@ private typealias Attachment = DownloadStore.Attachment
         #expect(try await reopened(folder.path).records.isEmpty)
     }
 
+    @Test func `has an update of an asset that the reset has cancelled, but not one that has ended`() async throws {
+        func asset(_ name: String, installed: String, pending: UInt64?) -> AssetRecord {
+            var record = RandomAssets.plain(name)
+            record.installed = AssetVersion(version: installed, folder: "version-\(installed)")
+            guard let pending, let digest = Checksum(.sha256, digest: Array(repeating: 1, count: 32)) else { return record }
+            record.pending = PendingUpdate(
+                manifest: AssetManifest(version: "2", url: "https://h/2", sha256: digest), folder: "version-2")
+            record.pending?.download = DownloadNumber(pending)
+            return record
+        }
+        let cancelled = asset("cancelled", installed: "1", pending: 1)
+        try await save(
+            [
+                .put(plainRecord(1)), .put(plainRecord(2)), .put(plainRecord(3)), .putAsset(cancelled),
+                .putAsset(asset("gone", installed: "1", pending: 2)), .putAsset(asset("updated", installed: "1", pending: 3)),
+            ], next: 4)
+        _ = try Store.backUp(folder: folder.path, to: target("b"), withSecrets: false)
+        let updated = asset("updated", installed: "2", pending: nil)
+        try await save(
+            [
+                .remove(DownloadNumber(1)), .remove(DownloadNumber(2)), .put(plainRecord(3, .finished)), .putAsset(updated),
+                .putAsset(asset("cancelled", installed: "1", pending: nil)), .removeAsset(RandomAssets.plain("gone").key),
+            ], next: 4)
+        _ = try Store.reset(folder: folder.path, settingAside: false, refreshing: target("b"))
+        #expect(try await content(of: target("b")).assets == [cancelled, updated])
+    }
+
     @Test func `is not made while a daemon keeps the folder`() async throws {
         try await withStore(folder.path) { store, _ in
             try await store.commit([.put(plainRecord(1))], nextNumber: DownloadNumber(2))

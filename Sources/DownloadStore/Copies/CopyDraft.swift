@@ -105,7 +105,7 @@ struct CopyDraft: ~Copyable {
         return fsync(descriptor) == 0 && fstat(descriptor, &status) == 0 ? ByteCount(clamping: status.st_size) : nil
     }
 
-    /// Gives the downloads that have been cancelled since an earlier copy, and may have left the list, the rows of that copy.
+    /// Gives the downloads that have been cancelled since an earlier copy their rows of that copy. They may have left the list.
     ///
     /// - Parameter earlier: the path of a copy that this program has made.
     static func undoCancelling(_ database: borrowing Database, since earlier: String) throws(SQLiteError) {
@@ -134,11 +134,13 @@ struct CopyDraft: ~Copyable {
         // A sweep would delete the part file that the download continues.
         let delete = try database.prepare("DELETE FROM main.sweep WHERE number = ?")
         for number in numbers { try delete.run(number) }
-        // The download of an asset was cancelled, too.
+        // The download of an asset was cancelled, too. An asset that was updated or unregistered meanwhile stays as it is.
         try database.execute(
             """
             INSERT OR REPLACE INTO main.asset (\(AssetColumn.names))
-            SELECT \(AssetColumn.names) FROM earlier.asset WHERE pending_download IS NOT NULL
+            SELECT \(AssetColumn.names) FROM earlier.asset AS former WHERE pending_download IS NOT NULL AND EXISTS (
+                SELECT 1 FROM main.asset AS present WHERE present.app = former.app AND present.name = former.name
+                AND present.installed_folder IS former.installed_folder)
             """)
         try database.execute("COMMIT")
         try database.execute("DETACH earlier")
