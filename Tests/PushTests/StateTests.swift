@@ -5,6 +5,8 @@ import PushInterface
 import TestSupport
 import Testing
 
+@testable import Upkeep
+
 /// ‘todoku backup’, ‘reset’ and ‘restore’, with registrations.
 @Suite(.timeLimit(.minutes(3))) struct `The state of pushes` {
     private static let command = builtProgram("todoku", variable: "TODOKU")
@@ -69,6 +71,46 @@ import Testing
         #expect(JSON(restored.output)?["restored-push-registrations"]?.number == 1, "\(restored)")
         #expect(try await world.call(Push.list, "").count == 2)
         #expect(try await world.entry()["public-key"] == new["public-key"])
+    }
+
+    @Test func `has a registration once that was ended and made again during a reset`() throws {
+        let tokens = ["a", "b", "c"].map { String(repeating: $0, count: 32) }
+        /// The records of a folder with registrations of these tokens and names.
+        func records(_ registrations: [(token: String, name: String)]) throws -> PushRecords {
+            let temporary = TemporaryFolder("todoku-push-records")
+            let folder = PushFolder(temporary.path)
+            #expect(folder.make() == 0)
+            for (token, name) in registrations {
+                let record: [String: Variant] = [
+                    "token": .string(token), "app": .string(PushWorld.app), "name": .string(name),
+                ]
+                #expect(folder.replace(token, in: PushFolder.registrations, by: Message.bytes(of: record)))
+            }
+            return try withExtendedLifetime(temporary) { try PushRecords(of: folder) }
+        }
+        let first = try records([(tokens[0], "again"), (tokens[1], "ended")])
+        let both = first.adding(try records([(tokens[2], "again")]))
+        #expect(both.count == 2 && both.files.keys.sorted() == tokens[1...].map { "registrations/\($0)" }, "\(both)")
+        #expect(both.owners[tokens[2]]?.name == "again" && both.owners[tokens[1]]?.name == "ended")
+    }
+
+    /// A stranger's backup may have anything.
+    @Test func `comes back once if a backup has one registration twice`() async throws {
+        let world = try await PushWorld()
+        _ = try await world.register()
+        await world.kill()
+        let token = try #require(listFolder("\(world.state)/registrations").first)
+        let bytes = try #require(readFile("\(world.state)/registrations/\(token)"))
+        var record = try #require(Message.value([String: Variant].self, from: bytes))
+        let other = String(repeating: "0", count: 32)
+        record["token"] = .string(other)
+        writeFile("\(world.state)/registrations/\(other)", Message.bytes(of: record), mode: 0o600)
+        #expect(await run(world, "backup", "copy.db").output.contains(", 2 registrations for pushes, "))
+        #expect(await run(world, "reset", "--yes").status == 0 && listFolder("\(world.state)/registrations").isEmpty)
+        let restored = await run(world, "restore", "--yes", "copy.db")
+        #expect(restored.status == 0 && restored.output.contains("1 registration for pushes is back\n"), "\(restored)")
+        #expect(listFolder("\(world.state)/registrations") == [other])
+        #expect(try await world.call(Push.list, "").count == 1)
     }
 
     @Test func `that cannot be read is named, and left alone`() async throws {

@@ -67,9 +67,14 @@ public struct PushRecords: Sendable {
         }
     }
 
-    /// Adds what has come since. A file that is in both is as in `later`.
+    /// Adds what has come since. A file that is in both is as in `later`, and so is a registration that was ended and made again.
     public func adding(_ later: PushRecords) -> PushRecords {
         var both = self
+        let made = Set(later.owners.values)
+        for (token, owner) in owners where made.contains(owner) && later.owners[token] == nil {
+            both.owners[token] = nil
+            both.files["\(PushFolder.registrations)/\(token)"] = nil
+        }
         both.files.merge(later.files) { $1 }
         both.owners.merge(later.owners) { $1 }
         both.tokens.merge(later.tokens) { $1 }
@@ -177,14 +182,18 @@ public struct PushState: ~Copyable {
     ///
     /// - Throws: `storage` if there would be too many.
     public func missing(from backup: PushRecords) throws(StoreError) -> Set<String> {
-        let present = Set(records.owners.values)
-        let missing = backup.owners.filter { token, owner in records.owners[token] == nil && !present.contains(owner) }
+        var (present, missing) = (Set(records.owners.values), Set<String>())
+        // A stranger's backup may have one registration twice.
+        for (token, owner) in backup.owners.sorted(by: { $0.key < $1.key })
+        where records.owners[token] == nil && present.insert(owner).inserted {
+            missing.insert(token)
+        }
         guard records.count +| missing.count <= Self.most else {
             throw StoreError(
                 .storage, "With those of the backup there would be more than \(Self.most) registrations for pushes; end some of them first."
             )
         }
-        return Set(missing.keys)
+        return missing
     }
 
     /// Brings back the registrations `missing` of a backup with their messages, and the choice of the distributor if none is made here.
