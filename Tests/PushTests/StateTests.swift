@@ -73,6 +73,25 @@ import Testing
         #expect(try await world.entry()["public-key"] == new["public-key"])
     }
 
+    @Test func `comes back by another restore if the first cannot save it, and the former queue stays in a copy`() async throws {
+        let world = try await PushWorld()
+        _ = try await world.register()
+        let token = try #require(listFolder("\(world.state)/registrations").first)
+        #expect(await run(world, "backup", "copy.db").status == 0)
+        #expect(await run(world, "reset", "--yes").status == 0)
+        // A folder in the way of a record, as a full disk.
+        let obstacle = "\(world.state)/registrations/.new-\(token)"
+        #expect(mkdir(obstacle, 0o700) == 0)
+        let failed = await run(world, "restore", "--yes", "copy.db")
+        #expect(failed.status == 3 && failed.output == "", "\(failed)")
+        #expect(failed.errors.hasPrefix("todoku: the former queue is kept in \(world.bus.folder("state/todoku"))/backup-"), "\(failed)")
+        #expect(failed.errors.hasSuffix(": File exists. Mend that, and restore again.\n"), "\(failed)")
+        #expect(rmdir(obstacle) == 0)
+        let restored = await run(world, "restore", "--yes", "copy.db")
+        #expect(restored.status == 0 && restored.output.contains("1 registration for pushes is back\n"), "\(restored)")
+        #expect(try await world.call(Push.list, "").count == 1)
+    }
+
     @Test func `has a registration once that was ended and made again during a reset`() throws {
         let tokens = ["a", "b", "c"].map { String(repeating: $0, count: 32) }
         /// The records of a folder with registrations of these tokens and names.

@@ -188,6 +188,11 @@ internal import Upkeep
         throw CommandFailure(.refused, catalog.text("other programs start the service again and again; end them first"))
     }
 
+    /// Names the copy of the queue where a later step has failed.
+    static func complain(kept backup: StoreBackup?) {
+        if let backup { Output.complain(catalog.text("the former queue is kept in %1$s", backup.text())) }
+    }
+
     /// - Parameters:
     ///   - setAside: the path of a former queue that could not be copied.
     ///   - pushes: how many registrations for pushes came back.
