@@ -85,7 +85,7 @@ import Testing
         let failed = await run(world, "restore", "--yes", "copy.db")
         #expect(failed.status == 3 && failed.output == "", "\(failed)")
         #expect(failed.errors.hasPrefix("todoku: the former queue is kept in \(world.bus.folder("state/todoku"))/backup-"), "\(failed)")
-        #expect(failed.errors.hasSuffix(": File exists. Mend that, and restore again.\n"), "\(failed)")
+        #expect(failed.errors.hasSuffix(": File exists; remove the cause and restore again.\n"), "\(failed)")
         #expect(rmdir(obstacle) == 0)
         let restored = await run(world, "restore", "--yes", "copy.db")
         #expect(restored.status == 0 && restored.output.contains("1 registration for pushes is back\n"), "\(restored)")

@@ -69,7 +69,7 @@ extension Store {
         _ draft: borrowing CopyDraft, of folder: StoreFolder, for path: String, _ wanted: Content
     ) throws(StoreError) -> StoreBackup {
         guard Attachment.fit(wanted.attachments) else {
-            throw StoreError(.storage, "The registrations for pushes are too large for a backup, which no restore would read.")
+            throw StoreError(.storage, "The registrations for pushes are too large for a backup; end some of them and try again.")
         }
         let content = try fill(draft, from: folder, for: path, wanted)
         guard content.check == "ok" else {

@@ -219,7 +219,7 @@ public struct PushState: ~Copyable {
             let code = errno
             throw StoreError(
                 [ENOSPC, EDQUOT].contains(code) ? .diskFull : .storage,
-                "The registrations for pushes cannot be saved in \(folder.path): \(String(cString: strerror(code))). Mend that, and restore again."
+                "The registrations for pushes cannot be saved in \(folder.path): \(String(cString: strerror(code))); remove the cause and restore again."
             )
         }
     }
