@@ -4,7 +4,7 @@ internal import EventLoop
 /// How a finished file is opened: by xdg-open, or by the desktop portal (`Opener`).
 enum OpeningExamination {
     /// - Parameters:
-    ///   - environment: that of the service.
+    ///   - start: the environment of the service.
     ///   - session: nil: there is no session bus.
     @BusActor static func finding(_ start: StartEnvironment, _ session: BusProbe?) async -> Finding {
         let variables = start.variables
