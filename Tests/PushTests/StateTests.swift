@@ -8,7 +8,7 @@ import Testing
 @testable import Upkeep
 
 /// ‘todoku backup’, ‘reset’ and ‘restore’, with registrations.
-@Suite(.timeLimit(.minutes(3))) struct `The state of pushes` {
+@Suite(.timeLimit(.minutes(10))) struct `The state of pushes` {
     private static let command = builtProgram("todoku", variable: "TODOKU")
 
     private func run(_ world: PushWorld, _ arguments: String...) async -> Child.Exit {
@@ -174,7 +174,7 @@ import Testing
         #expect(isLocked)
         #expect(unlink("\(world.state)/registrations/\(token)") == 0)
         async let list = world.call(Push.list, "")
-        // It has opened the lock, and waits.
+        // The program has opened the lock, and waits for it.
         #expect(
             await eventually {
                 guard let process = await world.bus.process(of: Push.busName) else { return false }

@@ -39,7 +39,7 @@ public struct PushRecords: Sendable {
 
     init(of folder: PushFolder) throws(StoreError) {
         var names = folder.has(Self.settings) ? [Self.settings] : []
-        // todoku-push writes a message before its registration, so the registrations are read first: none must know more than its messages.
+        // Registrations first: todoku-push writes a message before its registration, which must not know a file without its message.
         for part in [PushFolder.registrations, PushFolder.messages] {
             guard let found = folder.names(in: part) else {
                 throw StoreError(
