@@ -73,6 +73,28 @@ import Testing
         #expect(try await world.entry()["public-key"] == new["public-key"])
     }
 
+    @Test func `is in its folder or in the copy, whenever a reset or a restore is killed`() async throws {
+        let world = try await PushWorld()
+        let registration = try await world.register()
+        let folder = world.bus.folder("state/todoku")
+        func kill(after seconds: String, _ arguments: String...) async {
+            _ = await Child.run(
+                ["timeout", "-s", "KILL", seconds, Self.command] + arguments, environment: world.bus.environment,
+                folder: world.bus.folder.path)
+        }
+        for seconds in ["0.02", "0.05", "0.1", "0.2", "0.4", "0.8"] {
+            for name in listFolder(folder) where name.hasPrefix("backup-") { unlink("\(folder)/\(name)") }
+            await kill(after: seconds, "reset", "--yes")
+            if try await world.call(Push.list, "").isEmpty {
+                let copy = try #require(listFolder(folder).first { $0.hasPrefix("backup-") && $0.hasSuffix(".db") }, "\(seconds)")
+                await kill(after: seconds, "restore", "--yes", "\(folder)/\(copy)")
+                let restored = await run(world, "restore", "--yes", "\(folder)/\(copy)")
+                #expect(restored.status == 0, "\(seconds): \(restored)")
+            }
+            #expect(try await world.entry()["public-key"] == registration["public-key"], "\(seconds)")
+        }
+    }
+
     @Test func `comes back by another restore if the first cannot save it, and the former queue stays in a copy`() async throws {
         let world = try await PushWorld()
         _ = try await world.register()
