@@ -82,7 +82,7 @@ struct ResetCommand: ParsableCommand {
                     let end = try Store.reset(
                         folder: StateFiles.folder, settingAside: earlier == nil, refreshing: earlier?.path,
                         attachments: change.attachments(pushes))
-                    // Without a copy, nobody else has them.
+                    // Without a copy, these files are the only ones.
                     if earlier != nil { try pushes.delete() }
                     return end
                 }
