@@ -73,6 +73,17 @@ import Testing
         #expect(try await world.entry()["public-key"] == new["public-key"])
     }
 
+    @Test(arguments: [false, true])
+    func `is named before a reset is confirmed, also where the queue is damaged`(isDamaged: Bool) async throws {
+        let world = try await PushWorld(hasService: false)
+        _ = try await world.register()
+        if isDamaged { writeFile(world.bus.folder("state/todoku/todoku.db"), patternBytes(9000)) }
+        let exit = await Child.converse(
+            "'\(Self.command)' reset", question: "[y/N]", ["n\n"], environment: world.bus.environment, folder: world.bus.folder)
+        #expect(exit.status == 3 && exit.output.contains("- 1 registration for pushes ends"), "\(exit)")
+        #expect(try await world.call(Push.list, "").count == 1)
+    }
+
     @Test func `is in its folder or in the copy, whenever a reset or a restore is killed`() async throws {
         let world = try await PushWorld()
         let registration = try await world.register()
