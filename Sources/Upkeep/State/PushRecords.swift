@@ -138,8 +138,6 @@ extension StoreBackup {
 
 /// The files of todoku-push, while this process is the only one that changes them.
 public struct PushState: ~Copyable {
-    /// Most registrations, as todoku-push has it.
-    private static let most = 1000
     /// How long to wait for a todoku-push that has just lost its bus name, and is still saving.
     private static let patience: Duration = .seconds(5)
 
@@ -188,10 +186,10 @@ public struct PushState: ~Copyable {
         where records.owners[token] == nil && present.insert(owner).inserted {
             missing.insert(token)
         }
-        guard records.count +| missing.count <= Self.most else {
+        let most = PushFolder.mostRegistrations
+        guard records.count +| missing.count <= most else {
             throw StoreError(
-                .storage, "With those of the backup there would be more than \(Self.most) registrations for pushes; end some of them first."
-            )
+                .storage, "With those of the backup there would be more than \(most) registrations for pushes; end some of them first.")
         }
         return missing
     }

@@ -12,8 +12,7 @@ enum OpeningExamination {
             return Finding(.opening, .wrong, "xdg-open cannot be looked up in time", advice: "Check the disks of the folders in PATH.")
         }
         let hasPortal = await session?.owner(of: SessionExamination.portalName) != nil
-        let hasDisplay = ["WAYLAND_DISPLAY", "DISPLAY"].contains { variables[$0]?.isEmpty == false }
-        return finding(found, hasPortal: hasPortal, hasDisplay: hasDisplay, start)
+        return finding(found, hasPortal: hasPortal, hasDisplay: Opener.hasDisplay(in: variables), start)
     }
 
     /// - Parameter program: the path of xdg-open; nil: there is none.
