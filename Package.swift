@@ -201,8 +201,8 @@ let package = Package(
         suite(
             "PushTests",
             [
-                "todoku-push", "todokud", "todoku", "PushService", "PushModel", "PushInterface", "WebPush", "DownloaderInterface", "DBus",
-                "DownloadModel",
+                "todoku-push", "todokud", "todoku", "PushService", "PushModel", "PushInterface", "Upkeep", "WebPush", "DownloaderInterface",
+                "DBus", "DownloadModel",
                 "EventLoop",
             ]),
         suite("BrowserTests", ["todoku-browser", "todokud", "DownloaderInterface", "DBus", "DownloadModel", "EventLoop", "JSON"]),

@@ -10,6 +10,8 @@ public struct PushFolder: Sendable {
     public static let messages = "messages"
     /// Most bytes of a file.
     public static let longest = 1 << 20
+    /// Most registrations.
+    public static let mostRegistrations = 1000
 
     public let path: String
 

@@ -2,13 +2,14 @@ internal import DBus
 internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
+internal import PushInterface
 internal import PushModel
 internal import WebPush
 
 /// All registrations. What changes here is noted in the store.
 @BusActor final class Registry {
     nonisolated static let mostOfApp = 32
-    nonisolated static let most = 1000
+    nonisolated static let most = PushFolder.mostRegistrations
     /// Bytes of an app's name for a registration.
     private static let longestName = 64
 

@@ -324,14 +324,15 @@ private var secretRecord: DownloadRecord {
         try Database(target("newer"), flags: 2).execute("PRAGMA user_version = 999")
         writeFile(target("noise"), patternBytes(9000))
         writeFile(target("empty"), "".utf8)
-        for name in ["trigger", "log"] { _ = try Store.backUp(folder: folder.path, to: target(name), withSecrets: true) }
+        for name in ["trigger", "computed", "log"] { _ = try Store.backUp(folder: folder.path, to: target(name), withSecrets: true) }
         try Database(target("trigger"), flags: 2).execute("CREATE TRIGGER t AFTER INSERT ON setting BEGIN SELECT 1; END")
+        try Database(target("computed"), flags: 2).execute("ALTER TABLE setting ADD COLUMN other TEXT AS (CAST(zeroblob(9) AS TEXT))")
         writeFile(target("log-wal"), patternBytes(100))
         #expect(symlink(target("log"), target("link")) == 0)
         #expect(mkfifo(target("fifo"), 0o600) == 0)
         for (name, reason) in [
             ("newer", StoreError.Reason.newerVersion), ("noise", .damaged), ("empty", .damaged), ("absent", .storage),
-            ("trigger", .damaged), ("log", .storage), ("link", .storage), ("fifo", .storage), (".", .storage),
+            ("trigger", .damaged), ("computed", .damaged), ("log", .storage), ("link", .storage), ("fifo", .storage), (".", .storage),
         ] {
             for restores in [false, true] {
                 let error = await storeError {

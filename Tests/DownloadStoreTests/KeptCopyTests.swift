@@ -4,6 +4,9 @@ internal import Testing
 
 @testable internal import DownloadStore
 
+/// Testing has a type of this name, too.
+private typealias Attachment = DownloadStore.Attachment
+
 @Suite struct `The copy that a reset or a restore keeps` {
     private let folder = TemporaryFolder()
     private let target = TemporaryFolder()
@@ -51,6 +54,33 @@ internal import Testing
         #expect(try await reopened(folder.path).records.isEmpty)
     }
 
+    @Test func `has an update of an asset that the reset has cancelled, but not one that has ended`() async throws {
+        func asset(_ name: String, installed: String, pending: UInt64?) -> AssetRecord {
+            var record = RandomAssets.plain(name)
+            record.installed = AssetVersion(version: installed, folder: "version-\(installed)")
+            guard let pending, let digest = Checksum(.sha256, digest: Array(repeating: 1, count: 32)) else { return record }
+            record.pending = PendingUpdate(
+                manifest: AssetManifest(version: "2", url: "https://h/2", sha256: digest), folder: "version-2")
+            record.pending?.download = DownloadNumber(pending)
+            return record
+        }
+        let cancelled = asset("cancelled", installed: "1", pending: 1)
+        try await save(
+            [
+                .put(plainRecord(1)), .put(plainRecord(2)), .put(plainRecord(3)), .putAsset(cancelled),
+                .putAsset(asset("gone", installed: "1", pending: 2)), .putAsset(asset("updated", installed: "1", pending: 3)),
+            ], next: 4)
+        _ = try Store.backUp(folder: folder.path, to: target("b"), withSecrets: false)
+        let updated = asset("updated", installed: "2", pending: nil)
+        try await save(
+            [
+                .remove(DownloadNumber(1)), .remove(DownloadNumber(2)), .put(plainRecord(3, .finished)), .putAsset(updated),
+                .putAsset(asset("cancelled", installed: "1", pending: nil)), .removeAsset(RandomAssets.plain("gone").key),
+            ], next: 4)
+        _ = try Store.reset(folder: folder.path, settingAside: false, refreshing: target("b"))
+        #expect(try await content(of: target("b")).assets == [cancelled, updated])
+    }
+
     @Test func `is not made while a daemon keeps the folder`() async throws {
         try await withStore(folder.path) { store, _ in
             try await store.commit([.put(plainRecord(1))], nextNumber: DownloadNumber(2))
@@ -88,7 +118,21 @@ internal import Testing
         #expect(try await reopened(absent.path).records.isEmpty && !fileExists(target("kept")))
     }
 
-    @Test func `is refused if its attachments are longer, or more, than ours`() async throws {
+    @Test func `is not made of attachments that no restore would read`() async {
+        let whole = [UInt8](repeating: 0, count: Attachment.longest)
+        let long = Attachment(name: "long", bytes: whole + [0])
+        let named = Attachment(name: String(repeating: "n", count: 256), bytes: [])
+        let many = (0...Attachment.most).map { Attachment(name: "\($0)", bytes: []) }
+        let large = (0...256).map { Attachment(name: "\($0)", bytes: whole) }
+        for odd in [[long], [named], many, large] {
+            let error = await storeError {
+                _ = try Store.backUp(folder: folder.path, to: target("b"), withSecrets: true, attachments: odd)
+            }
+            #expect(error?.reason == .storage && listFolder(target.path).isEmpty, "\(odd.count)")
+        }
+    }
+
+    @Test func `is refused if its attachments are longer, or more, than ours, or lie in another table`() async throws {
         try await save([.put(plainRecord(1))], next: 2)
         let (long, many) = ("INSERT INTO attachment VALUES ('long', zeroblob(\(Attachment.longest + 1)))", Attachment.most + 1)
         let name = "INSERT INTO attachment VALUES (hex(zeroblob(200)), x'')"
@@ -97,7 +141,14 @@ internal import Testing
             WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < \(many))
             INSERT INTO attachment SELECT 'n' || i, x'' FROM n
             """
-        for (index, sql) in [long, name, more].enumerated() {
+        // A row of a few bytes would be read as three million, and its length as 1.
+        let computed =
+            """
+            DROP TABLE attachment; CREATE TABLE Attachment (name TEXT, content TEXT AS ('a' || CAST(zeroblob(3000000) AS TEXT)));
+            INSERT INTO Attachment (name) VALUES ('push/settings')
+            """
+        let loose = "DROP TABLE attachment; CREATE TABLE attachment (name, content); INSERT INTO attachment VALUES (1, x'00')"
+        for (index, sql) in [long, name, more, computed, loose].enumerated() {
             let path = target("\(index)")
             _ = try Store.backUp(folder: folder.path, to: path, withSecrets: true, attachments: attachments)
             try Database(path, flags: 2).execute(sql)

@@ -5,8 +5,10 @@ import PushInterface
 import TestSupport
 import Testing
 
+@testable import Upkeep
+
 /// ‘todoku backup’, ‘reset’ and ‘restore’, with registrations.
-@Suite(.timeLimit(.minutes(3))) struct `The state of pushes` {
+@Suite(.timeLimit(.minutes(10))) struct `The state of pushes` {
     private static let command = builtProgram("todoku", variable: "TODOKU")
 
     private func run(_ world: PushWorld, _ arguments: String...) async -> Child.Exit {
@@ -71,6 +73,98 @@ import Testing
         #expect(try await world.entry()["public-key"] == new["public-key"])
     }
 
+    @Test(arguments: [false, true])
+    func `is named before a reset is confirmed, also where the queue is damaged`(isDamaged: Bool) async throws {
+        let world = try await PushWorld(hasService: false)
+        _ = try await world.register()
+        if isDamaged { writeFile(world.bus.folder("state/todoku/todoku.db"), patternBytes(9000)) }
+        let exit = await Child.converse(
+            "'\(Self.command)' reset", question: "[y/N]", ["n\n"], environment: world.bus.environment, folder: world.bus.folder)
+        #expect(exit.status == 3 && exit.output.contains("- 1 registration for pushes ends"), "\(exit)")
+        #expect(try await world.call(Push.list, "").count == 1)
+    }
+
+    @Test func `is in its folder or in the copy, whenever a reset or a restore is killed`() async throws {
+        let world = try await PushWorld()
+        let registration = try await world.register()
+        let folder = world.bus.folder("state/todoku")
+        func kill(after seconds: String, _ arguments: String...) async {
+            _ = await Child.run(
+                ["timeout", "-s", "KILL", seconds, Self.command] + arguments, environment: world.bus.environment,
+                folder: world.bus.folder.path)
+        }
+        for seconds in ["0.02", "0.05", "0.1", "0.2", "0.4", "0.8"] {
+            for name in listFolder(folder) where name.hasPrefix("backup-") { unlink("\(folder)/\(name)") }
+            await kill(after: seconds, "reset", "--yes")
+            if try await world.call(Push.list, "").isEmpty {
+                let copy = try #require(listFolder(folder).first { $0.hasPrefix("backup-") && $0.hasSuffix(".db") }, "\(seconds)")
+                await kill(after: seconds, "restore", "--yes", "\(folder)/\(copy)")
+                let restored = await run(world, "restore", "--yes", "\(folder)/\(copy)")
+                #expect(restored.status == 0, "\(seconds): \(restored)")
+            }
+            #expect(try await world.entry()["public-key"] == registration["public-key"], "\(seconds)")
+        }
+    }
+
+    @Test func `comes back by another restore if the first cannot save it, and the former queue stays in a copy`() async throws {
+        let world = try await PushWorld()
+        _ = try await world.register()
+        let token = try #require(listFolder("\(world.state)/registrations").first)
+        #expect(await run(world, "backup", "copy.db").status == 0)
+        #expect(await run(world, "reset", "--yes").status == 0)
+        // A folder in the way of a record, as a full disk.
+        let obstacle = "\(world.state)/registrations/.new-\(token)"
+        #expect(mkdir(obstacle, 0o700) == 0)
+        let failed = await run(world, "restore", "--yes", "copy.db")
+        #expect(failed.status == 3 && failed.output == "", "\(failed)")
+        #expect(failed.errors.hasPrefix("todoku: the former queue is kept in \(world.bus.folder("state/todoku"))/backup-"), "\(failed)")
+        #expect(failed.errors.hasSuffix(": File exists; remove the cause and restore again.\n"), "\(failed)")
+        #expect(rmdir(obstacle) == 0)
+        let restored = await run(world, "restore", "--yes", "copy.db")
+        #expect(restored.status == 0 && restored.output.contains("1 registration for pushes is back\n"), "\(restored)")
+        #expect(try await world.call(Push.list, "").count == 1)
+    }
+
+    @Test func `has a registration once that was ended and made again during a reset`() throws {
+        let tokens = ["a", "b", "c"].map { String(repeating: $0, count: 32) }
+        /// The records of a folder with registrations of these tokens and names.
+        func records(_ registrations: [(token: String, name: String)]) throws -> PushRecords {
+            let temporary = TemporaryFolder("todoku-push-records")
+            let folder = PushFolder(temporary.path)
+            #expect(folder.make() == 0)
+            for (token, name) in registrations {
+                let record: [String: Variant] = [
+                    "token": .string(token), "app": .string(PushWorld.app), "name": .string(name),
+                ]
+                #expect(folder.replace(token, in: PushFolder.registrations, by: Message.bytes(of: record)))
+            }
+            return try withExtendedLifetime(temporary) { try PushRecords(of: folder) }
+        }
+        let first = try records([(tokens[0], "again"), (tokens[1], "ended")])
+        let both = first.adding(try records([(tokens[2], "again")]))
+        #expect(both.count == 2 && both.files.keys.sorted() == tokens[1...].map { "registrations/\($0)" }, "\(both)")
+        #expect(both.owners[tokens[2]]?.name == "again" && both.owners[tokens[1]]?.name == "ended")
+    }
+
+    /// A stranger's backup may have anything.
+    @Test func `comes back once if a backup has one registration twice`() async throws {
+        let world = try await PushWorld()
+        _ = try await world.register()
+        await world.kill()
+        let token = try #require(listFolder("\(world.state)/registrations").first)
+        let bytes = try #require(readFile("\(world.state)/registrations/\(token)"))
+        var record = try #require(Message.value([String: Variant].self, from: bytes))
+        let other = String(repeating: "0", count: 32)
+        record["token"] = .string(other)
+        writeFile("\(world.state)/registrations/\(other)", Message.bytes(of: record), mode: 0o600)
+        #expect(await run(world, "backup", "copy.db").output.contains(", 2 registrations for pushes, "))
+        #expect(await run(world, "reset", "--yes").status == 0 && listFolder("\(world.state)/registrations").isEmpty)
+        let restored = await run(world, "restore", "--yes", "copy.db")
+        #expect(restored.status == 0 && restored.output.contains("1 registration for pushes is back\n"), "\(restored)")
+        #expect(listFolder("\(world.state)/registrations") == [other])
+        #expect(try await world.call(Push.list, "").count == 1)
+    }
+
     @Test func `that cannot be read is named, and left alone`() async throws {
         let world = try await PushWorld()
         _ = try await world.register()
@@ -113,7 +207,7 @@ import Testing
         #expect(isLocked)
         #expect(unlink("\(world.state)/registrations/\(token)") == 0)
         async let list = world.call(Push.list, "")
-        // It has opened the lock, and waits.
+        // The program has opened the lock, and waits for it.
         #expect(
             await eventually {
                 guard let process = await world.bus.process(of: Push.busName) else { return false }

@@ -81,6 +81,30 @@ public final class Child: Sendable {
     public static func run(_ arguments: [String], environment: [String: String]? = nil, folder: String? = nil) async -> Exit {
         await Child(arguments, environment: environment, folder: folder).wait()
     }
+
+    /// Runs a line of the shell at a terminal of script(1) to its end. Types each of `answers` once the question has been asked so often.
+    ///
+    /// - Parameters:
+    ///   - question: a part of the question.
+    ///   - folder: the working folder. It gets a pipe `keys`.
+    public static func converse(
+        _ line: String, question: String, _ answers: [String], environment: [String: String], folder: TemporaryFolder
+    ) async -> Exit {
+        let pipe = folder("keys")
+        unlink(pipe)
+        mkfifo(pipe, 0o600)
+        let keys = open(pipe, O_RDWR | O_CLOEXEC)
+        defer { close(keys) }
+        let child = Child(
+            ["sh", "-c", "exec script -qec \"$0\" /dev/null <\"$1\"", line, pipe], environment: environment, folder: folder.path)
+        for (number, answer) in answers.enumerated() {
+            // Without the question, the output of the child shows the caller what is wrong.
+            _ = await eventually { child.output.ranges(of: question).count > number || !child.isRunning }
+            let bytes = Array(answer.utf8)
+            _ = write(keys, bytes, bytes.count)
+        }
+        return await child.wait()
+    }
 }
 
 /// Whether a process that is no child of ours has ended. A zombie, for which its parent has not waited yet, counts as ended.

@@ -43,7 +43,12 @@ internal import Glibc
     ) {
         (self.connection, self.environment, self.patience) = (connection, environment, patience)
         startsUnits = TransientUnit.isOurs(environment)
-        hasDisplay = ["WAYLAND_DISPLAY", "DISPLAY"].contains { environment[$0]?.isEmpty == false }
+        hasDisplay = Self.hasDisplay(in: environment)
+    }
+
+    /// Whether the environment names a display on which programs can open windows.
+    public nonisolated static func hasDisplay(in environment: [String: String]) -> Bool {
+        ["WAYLAND_DISPLAY", "DISPLAY"].contains { environment[$0]?.isEmpty == false }
     }
 
     /// Opens the file at the absolute `path` with the user's program for its type.

@@ -73,6 +73,13 @@ struct CopyDraft: ~Copyable {
             content.check = "it has a trigger, a view or an index that Todoku did not create"
             return content
         }
+        // A few bytes of a computed column may become a gigabyte in each row that the service reads.
+        let computed = try database.number(
+            "SELECT count(*) FROM sqlite_schema AS t, pragma_table_xinfo(t.name) AS c WHERE t.type = 'table' AND c.hidden <> 0")
+        guard computed == 0 else {
+            content.check = "it has a computed column, which Todoku did not create"
+            return content
+        }
         try database.prepare("PRAGMA quick_check(1)").each { (answer: String) in content.check = answer }
         content.downloads = try database.number("SELECT count(*) FROM download")
         content.unfinished = try database.number(
@@ -98,7 +105,7 @@ struct CopyDraft: ~Copyable {
         return fsync(descriptor) == 0 && fstat(descriptor, &status) == 0 ? ByteCount(clamping: status.st_size) : nil
     }
 
-    /// Gives the downloads that have been cancelled since an earlier copy, and may have left the list, the rows of that copy.
+    /// Gives the downloads that have been cancelled since an earlier copy their rows of that copy. They may have left the list.
     ///
     /// - Parameter earlier: the path of a copy that this program has made.
     static func undoCancelling(_ database: borrowing Database, since earlier: String) throws(SQLiteError) {
@@ -127,11 +134,13 @@ struct CopyDraft: ~Copyable {
         // A sweep would delete the part file that the download continues.
         let delete = try database.prepare("DELETE FROM main.sweep WHERE number = ?")
         for number in numbers { try delete.run(number) }
-        // The download of an asset was cancelled, too.
+        // The download of an asset was cancelled, too. An asset that was updated or unregistered meanwhile stays as it is.
         try database.execute(
             """
             INSERT OR REPLACE INTO main.asset (\(AssetColumn.names))
-            SELECT \(AssetColumn.names) FROM earlier.asset WHERE pending_download IS NOT NULL
+            SELECT \(AssetColumn.names) FROM earlier.asset AS former WHERE pending_download IS NOT NULL AND EXISTS (
+                SELECT 1 FROM main.asset AS present WHERE present.app = former.app AND present.name = former.name
+                AND present.installed_folder IS former.installed_folder)
             """)
         try database.execute("COMMIT")
         try database.execute("DETACH earlier")

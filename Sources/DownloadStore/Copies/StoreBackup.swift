@@ -21,7 +21,8 @@ extension Store {
     /// - Parameters:
     ///   - path: an absolute path. Nothing may be there.
     ///   - withSecrets: whether passwords, user names, request headers, cookies and bodies are copied. URLs always are, with their queries.
-    ///   - attachments: files of other programs, which the copy carries. With these, a folder without a database has an empty queue.
+    ///   - attachments: files of other programs, which the copy carries. If there are any and the folder has no database, the copy has an
+    ///     empty queue.
     /// - Throws: `damaged` if the database is damaged; `inUse` if another program holds it; `newerVersion`, `diskFull`, `storage`.
     public nonisolated static func backUp(
         folder: String, to path: String, withSecrets: Bool, attachments: [Attachment] = []
@@ -67,6 +68,9 @@ extension Store {
     private nonisolated static func complete(
         _ draft: borrowing CopyDraft, of folder: StoreFolder, for path: String, _ wanted: Content
     ) throws(StoreError) -> StoreBackup {
+        guard Attachment.fit(wanted.attachments) else {
+            throw StoreError(.storage, "The registrations for pushes are too large for a backup; end some of them and try again.")
+        }
         let content = try fill(draft, from: folder, for: path, wanted)
         guard content.check == "ok" else {
             throw StoreError(.damaged, "The database \(folder.database) is damaged: \(content.check).")
@@ -105,7 +109,9 @@ extension Store {
         } catch { throw StoreError(error, copying: path, to: path) }
         if let refusal = StoreError(version: version, of: path) { throw refusal }
         guard content.check == "ok" else { throw StoreError(.damaged, "The backup \(path) is damaged: \(content.check).") }
-        guard let attachments else { throw StoreError(.damaged, "The backup \(path) is damaged: its attachments are too long.") }
+        guard let attachments else {
+            throw StoreError(.damaged, "The backup \(path) is damaged: its table of attachments is too large, or is not Todoku’s.")
+        }
         return StoreBackup(
             path: path, downloads: content.downloads, unfinished: content.unfinished, size: ByteCount(clamping: status.st_size),
             attachments: attachments)

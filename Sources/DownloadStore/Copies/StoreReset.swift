@@ -83,12 +83,13 @@ extension Store {
         } catch { throw StoreError(error, copying: path, to: folder.database) }
         if let refusal = StoreError(version: version, of: path) { throw refusal }
         let backup = try Copies(new: copy, attachments: attachments).make(of: folder)
+        let former = folder.id
         let new: Replacement
         do throws(StoreError) {
             new = try replace(folder, by: draft, Origin(path: path, version: version), settingAside: false, hold: longestHold)
         } catch {
-            // Nothing was lost, and another try has a copy of its own.
-            if let backup { unlink(backup.path) }
+            // Another try has a copy of its own. But if the disk failed after the rename, only this copy has the former queue.
+            if let backup, folder.id == former { unlink(backup.path) }
             throw error
         }
         lock.note(nil)

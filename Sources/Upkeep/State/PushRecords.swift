@@ -39,7 +39,7 @@ public struct PushRecords: Sendable {
 
     init(of folder: PushFolder) throws(StoreError) {
         var names = folder.has(Self.settings) ? [Self.settings] : []
-        // todoku-push writes a message before its registration, so the registrations are read first: none must know more than its messages.
+        // Registrations first: todoku-push writes a message before its registration, which must not know a file without its message.
         for part in [PushFolder.registrations, PushFolder.messages] {
             guard let found = folder.names(in: part) else {
                 throw StoreError(
@@ -67,9 +67,14 @@ public struct PushRecords: Sendable {
         }
     }
 
-    /// Adds what has come since. A file that is in both is as in `later`.
+    /// Adds what has come since. A file that is in both is as in `later`, and so is a registration that was ended and made again.
     public func adding(_ later: PushRecords) -> PushRecords {
         var both = self
+        let made = Set(later.owners.values)
+        for (token, owner) in owners where made.contains(owner) && later.owners[token] == nil {
+            both.owners[token] = nil
+            both.files["\(PushFolder.registrations)/\(token)"] = nil
+        }
         both.files.merge(later.files) { $1 }
         both.owners.merge(later.owners) { $1 }
         both.tokens.merge(later.tokens) { $1 }
@@ -133,8 +138,6 @@ extension StoreBackup {
 
 /// The files of todoku-push, while this process is the only one that changes them.
 public struct PushState: ~Copyable {
-    /// Most registrations, as todoku-push has it.
-    private static let most = 1000
     /// How long to wait for a todoku-push that has just lost its bus name, and is still saving.
     private static let patience: Duration = .seconds(5)
 
@@ -183,14 +186,18 @@ public struct PushState: ~Copyable {
     ///
     /// - Throws: `storage` if there would be too many.
     public func missing(from backup: PushRecords) throws(StoreError) -> Set<String> {
-        let present = Set(records.owners.values)
-        let missing = backup.owners.filter { token, owner in records.owners[token] == nil && !present.contains(owner) }
-        guard records.count +| missing.count <= Self.most else {
-            throw StoreError(
-                .storage, "With those of the backup there would be more than \(Self.most) registrations for pushes; end some of them first."
-            )
+        var (present, missing) = (Set(records.owners.values), Set<String>())
+        // A stranger's backup may have one registration twice.
+        for (token, owner) in backup.owners.sorted(by: { $0.key < $1.key })
+        where records.owners[token] == nil && present.insert(owner).inserted {
+            missing.insert(token)
         }
-        return Set(missing.keys)
+        let most = PushFolder.mostRegistrations
+        guard records.count +| missing.count <= most else {
+            throw StoreError(
+                .storage, "With those of the backup there would be more than \(most) registrations for pushes; end some of them first.")
+        }
+        return missing
     }
 
     /// Brings back the registrations `missing` of a backup with their messages, and the choice of the distributor if none is made here.
@@ -216,7 +223,7 @@ public struct PushState: ~Copyable {
             let code = errno
             throw StoreError(
                 [ENOSPC, EDQUOT].contains(code) ? .diskFull : .storage,
-                "The registrations for pushes cannot be saved in \(folder.path): \(String(cString: strerror(code))). Mend that, and restore again."
+                "The registrations for pushes cannot be saved in \(folder.path): \(String(cString: strerror(code))); remove the cause and restore again."
             )
         }
     }

@@ -76,13 +76,19 @@ struct ResetCommand: ParsableCommand {
             let earlier = try change.backUp()
             if earlier != nil { await change.endPushes() }
             await change.cancelAll()
-            let end = try await change.withoutService { (pushes: borrowing PushState) throws(StoreError) in
-                let end = try Store.reset(
-                    folder: StateFiles.folder, settingAside: earlier == nil, refreshing: earlier?.path,
-                    attachments: change.attachments(pushes))
-                // Nobody has a copy of them otherwise.
-                if earlier != nil { try pushes.delete() }
-                return end
+            let end: (backup: StoreBackup?, setAside: String?)
+            do throws(CommandFailure) {
+                end = try await change.withoutService { (pushes: borrowing PushState) throws(StoreError) in
+                    let end = try Store.reset(
+                        folder: StateFiles.folder, settingAside: earlier == nil, refreshing: earlier?.path,
+                        attachments: change.attachments(pushes))
+                    // Without a copy, these files are the only ones.
+                    if earlier != nil { try pushes.delete() }
+                    return end
+                }
+            } catch {
+                StateChange.complain(kept: earlier)
+                throw error
             }
             change.report(backup: end.backup, setAside: end.setAside)
             return .success
@@ -121,7 +127,10 @@ struct RestoreCommand: ParsableCommand {
                 let missing = try state.missing(from: pushes)
                 let end = try Store.restore(
                     folder: StateFiles.folder, from: path, keeping: change.backupPath, attachments: change.attachments(state))
-                try state.restore(missing, from: pushes)
+                do throws(StoreError) { try state.restore(missing, from: pushes) } catch {
+                    StateChange.complain(kept: end.backup)
+                    throw error
+                }
                 return (end: end, pushes: missing.count)
             }
             change.report(backup: end.end.backup, restored: end.end.restored, pushes: end.pushes, setAside: end.end.setAside)

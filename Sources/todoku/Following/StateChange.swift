@@ -73,6 +73,12 @@ internal import Upkeep
     /// Whether all there is can be copied.
     private var canBeCopied: Bool { present.condition == .good || present.condition == .absent && !pushes.isEmpty }
 
+    /// Whether a reset may end the registrations for pushes. A damaged queue can be copied after the service has saved what it can.
+    private var mayEndPushes: Bool {
+        if case .damaged = present.condition { return true }
+        return canBeCopied
+    }
+
     /// Says what will be lost, and asks.
     ///
     /// - Parameter backup: the backup that replaces the queue; nil: nothing does.
@@ -106,7 +112,7 @@ internal import Upkeep
                 catalog.text("%1$s ended download leaves the list", "%1$s ended downloads leave the list", count: UInt64(clamping: ended)))
         }
         if backup == nil { lines.append(catalog.text("the settings, the rules for hosts and the registered assets are forgotten")) }
-        if backup == nil, canBeCopied, pushes.count > 0 {
+        if backup == nil, mayEndPushes, pushes.count > 0 {
             lines.append(
                 catalog.text(
                     "%1$s registration for pushes ends", "%1$s registrations for pushes end", count: UInt64(clamping: pushes.count)))
@@ -186,6 +192,11 @@ internal import Upkeep
             }
         }
         throw CommandFailure(.refused, catalog.text("other programs start the service again and again; end them first"))
+    }
+
+    /// Names the copy of the queue where a later step has failed.
+    static func complain(kept backup: StoreBackup?) {
+        if let backup { Output.complain(catalog.text("the former queue is kept in %1$s", backup.text())) }
     }
 
     /// - Parameters:

@@ -111,6 +111,7 @@ extension HelpTemplate {
         HelpTemplate("%1$s exists already; choose another name."),
         HelpTemplate("%1$s is in the way: another backup is being written, or one was interrupted. Delete the file and try again."),
         HelpTemplate("The log of the database %1$s is damaged; start Todoku, which saves what it can."),
+        HelpTemplate("The registrations for pushes are too large for a backup; end some of them and try again."),
         HelpTemplate("The backup %1$s cannot be read: %2$s."),
         HelpTemplate("The backup %1$s is not a file."),
         HelpTemplate("The backup %1$s is damaged: %2$s."),
@@ -130,7 +131,7 @@ extension HelpTemplate {
         HelpTemplate("Todoku cannot %1$s in %2$s: %3$s."),
     ]
 
-    /// Arguments of the sentences: what is wrong with a key, and what DownloadStore could not do.
+    /// Arguments of the sentences: what is wrong with a key, and what DownloadStore and Upkeep could not do.
     private static let reasonTemplates = [
         HelpTemplate("it is encrypted; decrypt it first"),
         HelpTemplate("it is neither PKCS #8 in PEM nor 64 hexadecimal digits"),
@@ -145,14 +146,23 @@ extension HelpTemplate {
         HelpTemplate("write the queue"),
         HelpTemplate("delete the log"),
         HelpTemplate("set the damaged database aside"),
+        HelpTemplate("be used"),
+        HelpTemplate("be locked"),
+        HelpTemplate("be flushed"),
+        HelpTemplate("be emptied"),
     ]
 
     /// Upkeep.
     private static let upkeep = [
         HelpTemplate("The bus does not tell which process owns %1$s."),
-        HelpTemplate("%1$s owns %2$s, but is not todokud; end it first."),
+        HelpTemplate("%1$s owns %2$s, but is not %3$s; end it first."),
         HelpTemplate("%1$s cannot be ended: %2$s."),
         HelpTemplate("%1$s has not ended within %2$s seconds."),
+        HelpTemplate("Another todoku-push uses the folder %1$s; end it and try again."),
+        HelpTemplate("The folder %1$s cannot be read: %2$s; check its permissions."),
+        HelpTemplate("The folder %1$s cannot %2$s: %3$s."),
+        HelpTemplate("The registrations for pushes cannot be saved in %1$s: %2$s; remove the cause and restore again."),
+        HelpTemplate("With those of the backup there would be more than %1$s registrations for pushes; end some of them first."),
     ]
     fileprivate static let reasons = Set(reasonTemplates.map(\.text))
 }

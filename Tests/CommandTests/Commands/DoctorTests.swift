@@ -276,8 +276,8 @@ import Transport
         let none = ["https_proxy": "", "http_proxy": "", "all_proxy": "", "ALL_PROXY": "", "HTTPS_PROXY": "", "no_proxy": ""]
         let desk = await Desk(extra: none)
         let shell = desk.environment.merging(["https_proxy": "http://shell.example:1"]) { $1 }
-        func proxy() async throws -> (text: String, advice: String) {
-            let exit = await Child.run([Desk.command, "doctor", "--json"], environment: shell)
+        func proxy(in environment: [String: String]? = nil) async throws -> (text: String, advice: String) {
+            let exit = await Child.run([Desk.command, "doctor", "--json"], environment: environment ?? shell)
             let line = try #require(JSON(exit.output)?.array?.first { $0["subject"]?.string == "proxy" }, "\(exit)")
             return (line["text"]?.string ?? "", line["advice"]?.string ?? "")
         }
@@ -294,6 +294,8 @@ import Transport
         #expect(unit.text.hasPrefix("https goes through http://session.example:2"), "\(unit)")
         #expect(unit.text.hasSuffix(", by the environment that systemd starts the service with"), "\(unit)")
         #expect(unit.advice.hasPrefix("The proxy variables of this shell are others."), "\(unit)")
+        // A shell without a proxy has nothing to give.
+        #expect(try await proxy(in: desk.environment).advice == "")
 
         // A service that runs keeps what it was started with.
         #expect(await desk.run("list").status == 0)

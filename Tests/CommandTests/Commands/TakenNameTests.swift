@@ -1,28 +1,14 @@
 import DownloadModel
-import Glibc
 import TestSupport
 import Testing
 
 @testable import todoku
 
 @Suite(.serialized) struct `A name that is taken` {
-    /// Runs a command at a terminal of script(1), and types each of `answers` once its question is there.
+    /// Runs a command at a terminal, and types each of `answers` once its question is there.
     private func converse(_ desk: Desk, _ command: String, _ answers: String...) async -> Child.Exit {
-        let pipe = desk.bus.folder("keys")
-        unlink(pipe)
-        mkfifo(pipe, 0o600)
-        let keys = open(pipe, O_RDWR | O_CLOEXEC)
-        defer { close(keys) }
-        let line = "'\(Desk.command)' \(command)"
-        let child = Child(
-            ["sh", "-c", "exec script -qec \"$0\" /dev/null <\"$1\"", line, pipe], environment: desk.environment,
-            folder: desk.bus.folder.path)
-        for (number, answer) in answers.enumerated() {
-            #expect(await eventually { child.output.ranges(of: "[s]kip?").count > number || !child.isRunning })
-            let bytes = Array(answer.utf8)
-            #expect(write(keys, bytes, bytes.count) == bytes.count)
-        }
-        return await child.wait()
+        await Child.converse(
+            "'\(Desk.command)' \(command)", question: "[s]kip?", answers, environment: desk.environment, folder: desk.bus.folder)
     }
 
     private func text(_ path: String) -> String? { readFile(path).map { String(decoding: $0, as: UTF8.self) } }

@@ -23,7 +23,8 @@ public final class UserManager: Sendable {
     ///   - units: the contents of units by their names. `@bindir@` stands for the folder `bin`, and `@home@` for the home.
     ///   - services: the unit that the bus starts for a name.
     public init(programs: [String], units: [String: String], services: [String: String]) async throws {
-        let (bin, run, home) = (folder.makeFolder("bin"), folder.makeFolder("run"), folder.makeFolder("home"))
+        let (bin, run) = (folder.makeFolder("bin"), folder.makeFolder("run"))
+        folder.makeFolder("home")
         for path in programs {
             let name = path.split(separator: "/").last.map(String.init) ?? ""
             writeFile("\(bin)/\(name)", try Self.contents(path), mode: 0o755)
@@ -41,10 +42,7 @@ public final class UserManager: Sendable {
 
             """,
         ]
-        for (name, unit) in units.merging(own, uniquingKeysWith: { $1 }) {
-            if name.contains("/") { folder.makeFolder("home/.config/systemd/user/\(name.split(separator: "/")[0])") }
-            writeFile("\(home)/.config/systemd/user/\(name)", unit.replacing("@bindir@", with: bin).replacing("@home@", with: home).utf8)
-        }
+        for (name, unit) in units.merging(own, uniquingKeysWith: { $1 }) { Self.write(unit, toUnit: name, in: folder) }
         for name in ["dbus-1", "dbus-1/services"] { folder.makeFolder("run/\(name)") }
         for (name, unit) in services {
             let text = "[D-BUS Service]\nName=\(name)\nExec=/bin/false\nSystemdService=\(unit)\n"
@@ -107,9 +105,14 @@ public final class UserManager: Sendable {
 
     /// Writes another file into the folder of the user's units, as an administrator does, and has systemd read it.
     public func write(_ text: String, toUnit name: String) async {
-        if name.contains("/") { folder.makeFolder("home/.config/systemd/user/\(name.split(separator: "/")[0])") }
-        writeFile("\(home)/.config/systemd/user/\(name)", text.replacing("@bindir@", with: folder("bin")).utf8)
+        Self.write(text, toUnit: name, in: folder)
         _ = await run(["systemctl", "--user", "daemon-reload"])
+    }
+
+    private static func write(_ text: String, toUnit name: String, in folder: TemporaryFolder) {
+        if name.contains("/") { folder.makeFolder("home/.config/systemd/user/\(name.split(separator: "/")[0])") }
+        let unit = text.replacing("@bindir@", with: folder("bin")).replacing("@home@", with: folder("home"))
+        writeFile(folder("home/.config/systemd/user/\(name)"), unit.utf8)
     }
 
     /// Ends all processes, and removes the control group.

@@ -10,7 +10,7 @@ internal import EventLoop
     private static let portal = "org.freedesktop.portal.Desktop"
     private static let status = MethodOf("org.freedesktop.portal.NetworkMonitor", "GetStatus", out: [String: Variant].self)
 
-    private static let resume = "Start NetworkManager, or a desktop portal with org.freedesktop.portal.NetworkMonitor."
+    private static let networkAdvice = "Start NetworkManager, or a desktop portal with org.freedesktop.portal.NetworkMonitor."
 
     /// - Parameter session: nil: there is no session bus.
     static func findings(_ session: BusProbe?) async -> [Finding] {
@@ -90,7 +90,7 @@ internal import EventLoop
         }
         return Finding(
             .network, .missing, "neither NetworkManager nor the portal tells whether there is a network, so downloads do not wait for one",
-            advice: resume)
+            advice: networkAdvice)
     }
 
     private static func finding(by teller: String, isCaptive: Bool, isOut: Bool, isMetered: Bool) -> Finding {

@@ -4,7 +4,7 @@ internal import EventLoop
 /// How a finished file is opened: by xdg-open, or by the desktop portal (`Opener`).
 enum OpeningExamination {
     /// - Parameters:
-    ///   - environment: that of the service.
+    ///   - start: the environment of the service.
     ///   - session: nil: there is no session bus.
     @BusActor static func finding(_ start: StartEnvironment, _ session: BusProbe?) async -> Finding {
         let variables = start.variables
@@ -12,8 +12,7 @@ enum OpeningExamination {
             return Finding(.opening, .wrong, "xdg-open cannot be looked up in time", advice: "Check the disks of the folders in PATH.")
         }
         let hasPortal = await session?.owner(of: SessionExamination.portalName) != nil
-        let hasDisplay = ["WAYLAND_DISPLAY", "DISPLAY"].contains { variables[$0]?.isEmpty == false }
-        return finding(found, hasPortal: hasPortal, hasDisplay: hasDisplay, start)
+        return finding(found, hasPortal: hasPortal, hasDisplay: Opener.hasDisplay(in: variables), start)
     }
 
     /// - Parameter program: the path of xdg-open; nil: there is none.

@@ -21,8 +21,12 @@ internal import Transport
             let named = settings.choice(for: url)
             var (choice, source) = (named ?? .direct, "by the environment \(start.owner)")
             if named == nil { (choice, source) = (await desktop.choice(for: url), "by the settings of the desktop") }
-            let isInVain = start.source != .command && own.choice(for: url) != named
-            let advice = isInVain ? "The proxy variables of this shell are others. " + start.advice(for: ["\(scheme)_proxy"]) : nil
+            var advice: String?
+            if start.source != .command, let wanted = own.choice(for: url), wanted != named {
+                let names = ["\(scheme)_proxy", "\(scheme.uppercased())_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"]
+                advice =
+                    "The proxy variables of this shell are others. " + start.advice(for: names.filter { shell[$0]?.isEmpty == false })
+            }
             findings.append(finding(scheme, choice, source, advice))
         }
         return findings

@@ -28,11 +28,11 @@ struct StartEnvironment: Sendable {
         }
     }
 
-    /// How to give the service a variable of this shell.
+    /// How to give the service variables of this shell.
     func advice(for names: [String]) -> String {
         let list = names.joined(separator: " ")
         let end = source == .service ? ", and end the service; the next call starts it" : ""
-        return "Pass it to the session: dbus-update-activation-environment --systemd \(list)\(end)."
+        return "Give the session the variables of this shell: dbus-update-activation-environment --systemd \(list)\(end)."
     }
 }
 
