@@ -48,10 +48,13 @@ import Testing
         let last = JSON(String(failed.output.split(separator: "\n").last ?? ""))
         #expect(failed.status == 1 && last?["error"]?["name"]?.string == "org.todoku.Error.HttpStatus", "\(failed)")
         #expect(last?["asset"]?.string == asset)
-        #expect(await desk.run("asset", "add", asset, "ftp://h/x").status == 3)
+        let refused = await desk.run("asset", "add", "--json", asset, "ftp://h/x")
+        #expect(refused.status == 3 && JSON(refused.output)?["asset"]?.string == asset, "\(refused)")
         for verb in ["show", "check", "update", "rollback", "cancel"] {
             let unknown = await desk.run("asset", verb, "org.example.App/none")
             #expect(unknown.status == 3 && unknown.errors == "todoku: \(Desk.noAsset("org.example.App/none"))\n", "\(verb): \(unknown)")
+            let json = await desk.run("asset", verb, "--json", "org.example.App/none")
+            #expect(JSON(json.output)?["asset"]?.string == "org.example.App/none", "\(verb): \(json)")
         }
         for wrong in [
             ["add", "maps", "http://h/m"], ["add", asset, "http://h/m", "--update", "hourly"],
