@@ -105,8 +105,8 @@ extension DownloaderClient {
 }
 
 extension Target {
-    /// Calls `body` for the download, or `whole` for the batch. A number is tried as a download's first. The error about a number that is
-    /// neither is about a download.
+    /// Calls `body` for the download, or `whole` for the batch. A number is tried as a download's first. If there is neither a download
+    /// nor a batch with a number, the error names a download.
     @BusActor func reach<R>(
         _ body: @BusActor (DownloadReference) async throws(ClientError) -> R,
         batch whole: @BusActor (BatchReference) async throws(ClientError) -> R

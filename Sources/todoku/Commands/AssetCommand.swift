@@ -161,7 +161,7 @@ struct AssetCancel: ParsableCommand {
 
     func run() throws {
         Program.run(json: output.json) { client in
-            // A failure is reported, and the next one is tried.
+            // A failure is reported, and the next asset is tried.
             var status = ExitStatus.success
             for asset in assets {
                 do throws(ClientError) { try await client.cancel(asset) } catch {

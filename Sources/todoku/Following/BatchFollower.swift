@@ -127,7 +127,7 @@ internal import TodokuClient
         }
     }
 
-    /// A member that says why the batch does not move, with the limits that its reason may need.
+    /// A member that explains why the batch makes no progress, with the limits that its reason may need.
     private struct Idle {
         let member: DownloadDescription
         let service: ServiceStatus?
