@@ -67,7 +67,8 @@ struct TrayTexts {
 
     /// "photos.zip — failed · try again": the entry of a failed download.
     func retryLine(_ download: DownloadDescription) -> String {
-        "\(name(download)) — \(joined([state(download), catalog.text("try again")]))"
+        let offer = joined([state(download), catalog.text("try again")])
+        return "\(name(download)) — \(offer)"
     }
 
     func name(_ download: DownloadDescription) -> String { Self.shortened(download.displayName, to: Self.longestName) }
@@ -94,7 +95,8 @@ struct TrayTexts {
 
     /// "levels 2026.11 — failed · try again".
     func retryLine(_ asset: AssetDescription) -> String {
-        "\(name(asset)) — \(joined([catalog.text("failed"), catalog.text("try again")]))"
+        let offer = joined([catalog.text("failed"), catalog.text("try again")])
+        return "\(name(asset)) — \(offer)"
     }
 
     private func name(_ asset: AssetDescription) -> String {

@@ -75,7 +75,10 @@ struct CommandFailure: Error, Equatable, CustomStringConvertible {
             message = catalog.text("%1$s Did you mean %2$s?", message, suggestion)
         }
         if CommandWords.tellsMissingFolder(error.message) { message = Self.namingParents(message) }
-        if count > 1 { message = "\(url?.redacted ?? catalog.text("URL %1$s", String(number))): \(message)" }
+        if count > 1 {
+            let name = url?.redacted ?? catalog.text("URL %1$s", String(number))
+            message = "\(name): \(message)"
+        }
         self.init(.refused, message, name: error.name, about: .url(url, number: number))
     }
 

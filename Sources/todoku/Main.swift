@@ -36,7 +36,7 @@ internal import Glibc
 
     /// What is wrong with the command line, and its usage.
     ///
-    /// - Parameter sentence: what is wrong, in place of ArgumentParser's message; nil: that is good enough.
+    /// - Parameter sentence: what is wrong, in place of ArgumentParser's message; nil: that message.
     private static func complaint(for error: any Error, saying sentence: String?) -> String {
         let (text, message) = (TodokuCommand.fullMessage(for: error), TodokuCommand.message(for: error))
         guard text.hasPrefix("Error: \(message)") else { return text }

@@ -14,7 +14,11 @@ struct OutputArguments: ParsableArguments {
 enum Program {
     static let version = "0.1.0"
 
-    static func run(json: Bool, _ body: @escaping @BusActor @Sendable (DownloaderClient) async throws -> ExitStatus) -> Never {
+    /// - Parameter subject: what an error of the client is about, for JSON; nil: the error says it, or is about nothing.
+    static func run(
+        json: Bool, about subject: CommandFailure.Subject? = nil,
+        _ body: @escaping @BusActor @Sendable (DownloaderClient) async throws -> ExitStatus
+    ) -> Never {
         BusActor.runMain {
             do {
                 let client = try await DownloaderClient.connect()
@@ -22,6 +26,8 @@ enum Program {
                 let status = try await body(client)
                 if status == .success { await LanguageHint.tell(client, json: json) }
                 finish(status)
+            } catch let error as ClientError {
+                finish(report(CommandFailure(error, about: subject), json: json))
             } catch {
                 finish(report(error, json: json))
             }
@@ -99,8 +105,8 @@ extension DownloaderClient {
 }
 
 extension Target {
-    /// Calls `body` for the download, or `whole` for the batch. A number is tried as a download's first. The error about a number that is
-    /// neither is about a download.
+    /// Calls `body` for the download, or `whole` for the batch. A number is tried as a download's first. If there is neither a download
+    /// nor a batch with a number, the error names a download.
     @BusActor func reach<R>(
         _ body: @BusActor (DownloadReference) async throws(ClientError) -> R,
         batch whole: @BusActor (BatchReference) async throws(ClientError) -> R

@@ -44,9 +44,10 @@ struct Desk {
         return beside
     }
 
-    /// What the command says of a number that nothing has.
+    /// What the command says of a number or a name that nothing has.
     static func noDownload(_ number: Int) -> String { "there is no download \(number); “todoku list --all” shows all downloads" }
     static func noBatch(_ number: Int) -> String { "there is no batch \(number); “todoku list --all” shows all batches" }
+    static func noAsset(_ name: String) -> String { "there is no asset \(name); “todoku asset list” shows all assets" }
 
     /// The default download folder.
     var downloads: String { bus.folder("home/Downloads") }

@@ -28,7 +28,7 @@ struct AssetRequestArguments: ParsableArguments {
         if let proxy { try RequestArguments.check(proxy: proxy) }
     }
 
-    /// - Parameter url: where the manifest is. It chooses among too many cookies.
+    /// - Parameter url: where the manifest is. If a file has more cookies than a download may have, those of its site are sent.
     /// - Throws: if a file cannot be read, or if the password can neither be read nor be asked for.
     func request(for url: String) throws(CommandFailure) -> DownloadRequest {
         var request = DownloadRequest()

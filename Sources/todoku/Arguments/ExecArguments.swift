@@ -29,7 +29,7 @@ struct ExecArguments: ParsableArguments {
     var isGiven: Bool { exec != nil || execFailed != nil }
 }
 
-/// `--exec` and `--exec-failed` of a command that runs none. They are read only so that the error can name the command that does.
+/// `--exec` and `--exec-failed` of a command that does not take them. It reads them only so that its error can name the command that does.
 struct RefusedExecArguments: ParsableArguments {
     @Option(help: .hidden) var exec: String?
     @Option(help: .hidden) var execFailed: String?

@@ -80,7 +80,7 @@ struct AssetAdd: ParsableCommand {
             let asset: AssetReference
             do throws(ClientError) {
                 asset = try await client.registerAsset(key, manifest: url, update: update, publicKey: bytes, request)
-            } catch { throw CommandFailure(error).namingParents(error) }
+            } catch { throw CommandFailure(error, about: .asset(AssetReference(key))).namingParents(error) }
             let description = try await client.describe(asset)
             Output.write(output.json ? description.json.text + "\n" : description.path + "\n")
             return .success
@@ -98,7 +98,7 @@ struct AssetCheck: ParsableCommand {
     @OptionGroup var output: OutputArguments
 
     func run() throws {
-        Program.run(json: output.json) { client in
+        Program.run(json: output.json, about: .asset(asset)) { client in
             let (isNewer, version) = try await client.check(asset)
             Output.write(
                 output.json ? JSON.object([("newer", .bool(isNewer)), ("version", .string(version))]).text + "\n" : version + "\n")
@@ -144,7 +144,7 @@ struct AssetRollback: ParsableCommand {
     @OptionGroup var output: OutputArguments
 
     func run() throws {
-        Program.run(json: output.json) { client in
+        Program.run(json: output.json, about: .asset(asset)) { client in
             let path = try await client.rollBack(asset)
             Output.write(output.json ? JSON.object([("path", .string(path))]).text + "\n" : path + "\n")
             return .success
@@ -161,11 +161,11 @@ struct AssetCancel: ParsableCommand {
 
     func run() throws {
         Program.run(json: output.json) { client in
-            // A failure is reported, and the next one is tried.
+            // A failure is reported, and the next asset is tried.
             var status = ExitStatus.success
             for asset in assets {
                 do throws(ClientError) { try await client.cancel(asset) } catch {
-                    status = status.and(Program.report(error, json: output.json))
+                    status = status.and(Program.report(CommandFailure(error, about: .asset(asset)), json: output.json))
                 }
             }
             return status
@@ -204,7 +204,7 @@ struct AssetShow: ParsableCommand {
     @OptionGroup var output: OutputArguments
 
     func run() throws {
-        Program.run(json: output.json) { client in
+        Program.run(json: output.json, about: .asset(asset)) { client in
             var description = try await client.describe(asset)
             guard !output.json else {
                 Output.write(description.json.text + "\n")
@@ -229,7 +229,7 @@ struct AssetRemove: ParsableCommand {
     @OptionGroup var output: OutputArguments
 
     func run() throws {
-        Program.run(json: output.json) { client in
+        Program.run(json: output.json, about: .asset(asset)) { client in
             try await client.unregisterAsset(asset, deleteData: deleteData)
             return .success
         }

@@ -105,9 +105,10 @@ struct AssetServe: ParsableCommand {
         let asset = command.asset ?? (try? AssetKey(app: "org.example.App", name: name)).map { AssetReference($0) }
         let shown = asset?.description ?? "org.example.App/data"
         let signed = key.map { " --public-key \($0.publicText)" } ?? ""
+        let heading = catalog.text("Serving %1$s at %2$s", TerminalText.plain(source), url)
         Output.write(
             """
-            \(catalog.text("Serving %1$s at %2$s", TerminalText.plain(source), url))
+            \(heading)
               todoku asset add\(signed) \(shown) \(url)
               todoku asset update \(shown)
 

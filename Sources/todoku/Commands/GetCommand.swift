@@ -123,7 +123,7 @@ struct AddCommand: ParsableCommand {
                         Program.report(CommandFailure(error, about: url, number: index + 1, of: urls.count), json: output.json))
                 }
             }
-            // A download of --paused is meant to stay.
+            // A download that is queued with --paused is not meant to start.
             if isQueued, request.start, !quiet { await PauseNotice(client).tell() }
             return status
         }

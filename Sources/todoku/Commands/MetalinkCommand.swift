@@ -61,10 +61,7 @@ struct MetalinkCommand: ParsableCommand {
         }
         SignalSource.block([SIGINT])  // block before the first thread starts
         Program.run(json: json) { client in
-            if isURL {
-                if !quiet { await PauseNotice(client).tell() }
-                try await document.fetch(file, request, client)
-            }
+            if isURL { try await document.fetch(file, request, client, quiet ? nil : PauseNotice(client)) }
             return try await BatchFollower.run(client, json: json, isQuiet: quiet, waits: wait) {
                 do throws(ClientError) {
                     return try await client.downloadMetalink(document.descriptor, request)
@@ -112,8 +109,10 @@ struct DocumentFile {
         return DocumentFile(shown, try temporary(for: shown))
     }
 
-    /// Fetches the document by the service. The download is removed from the list afterwards. Ctrl-C cancels it.
-    @BusActor func fetch(_ url: String, _ request: DownloadRequest, _ client: DownloaderClient) async throws {
+    /// Fetches the document by the service. The download is removed from the list afterwards. Ctrl-C cancels it. SIGINT must be blocked.
+    ///
+    /// - Parameter notice: given once the download is queued; nil: none.
+    @BusActor func fetch(_ url: String, _ request: DownloadRequest, _ client: DownloaderClient, _ notice: PauseNotice?) async throws {
         var own = DownloadRequest()
         (own.maxSize, own.notify, own.showProgress) = (ByteCount(Limits.documentBytes), .never, false)
         (own.userAgent, own.allowsPrivate, own.allowsMetered) = (request.userAgent, request.allowsPrivate, request.allowsMetered)
@@ -133,6 +132,7 @@ struct DocumentFile {
             }
         }
         defer { withExtendedLifetime(interrupt) {} }
+        await notice?.tell()
         do { _ = try await client.wait(for: download) } catch {
             try? await client.remove(download)
             guard let error = error as? ClientError else { throw error }

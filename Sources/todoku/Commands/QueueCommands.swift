@@ -49,7 +49,8 @@ struct HostCommand: ParsableCommand {
             if let host, reset {
                 try await client.resetHost(host)
                 if slowed.isEmpty {
-                    Output.complain(catalog.text("%1$s was not slowed down, so there is nothing to reset", host))
+                    // A slow-down by private downloads, if there was one, is over now. The service tells nobody of it.
+                    Output.complain(catalog.text("%1$s was not on the list of slowed hosts, which leaves out private downloads", host))
                 }
                 return .success
             }

@@ -367,20 +367,20 @@ struct ChangeCommand: ParsableCommand {
         }
         let allowsMetered: Bool? = metered ? true : notMetered ? false : nil
         Program.run(json: output.json) { client in
-            await Program.each(lists.targets, json: output.json, hasParents: true) { download throws(ClientError) in
+            var ofMembers = ExitStatus.success
+            let status = await Program.each(lists.targets, json: output.json, hasParents: true) { download throws(ClientError) in
                 try await Self.change(download, folder, allowsMetered, client)
             } batch: { batch throws(ClientError) in
                 // A download that cannot change does not keep the others from changing.
-                var last: (error: ClientError, download: DownloadReference)?
-                for member in try await client.remaining(of: batch) {
-                    do throws(ClientError) { try await Self.change(member.reference, folder, allowsMetered, client) } catch {
+                for member in try await client.remaining(of: batch).map(\.reference) {
+                    do throws(ClientError) { try await Self.change(member, folder, allowsMetered, client) } catch {
                         if error.cause == .unknownDownload { continue }
-                        if let last { Program.report(CommandFailure(last.error, about: .download(last.download)), json: output.json) }
-                        last = (error.naming(member.reference), member.reference)
+                        let failure = CommandFailure(error.naming(member), about: .download(member)).namingParents(error)
+                        ofMembers = ofMembers.and(Program.report(failure, json: output.json))
                     }
                 }
-                if let last { throw last.error }
             }
+            return status.and(ofMembers)
         }
     }
 

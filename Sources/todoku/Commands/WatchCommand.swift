@@ -47,7 +47,7 @@ struct WatchCommand: ParsableCommand {
     }
 
     /// The downloads that are named, those of batches included, and the batch that is named last. Until the answers are there, Ctrl-C ends
-    /// the program without a word.
+    /// the program and prints nothing.
     @BusActor private static func find(
         _ targets: [Target], _ client: DownloaderClient
     ) async throws -> (downloads: [DownloadReference], batch: BatchReference?) {

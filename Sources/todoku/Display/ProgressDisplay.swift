@@ -6,7 +6,7 @@ internal import TodokuClient
 
 /// Shows the progress of downloads. All displays except JSON's report failures on standard error.
 @BusActor protocol ProgressDisplay: AnyObject {
-    /// Called as soon as the service has told of all downloads. `isEndless`: until the user ends the program.
+    /// Called once the service has told of all downloads. `isEndless`: until the user ends the program.
     func begin(isEndless: Bool)
     /// Called when this command has queued a download.
     func queued(_ download: DownloadReference)

@@ -25,7 +25,7 @@ struct Table {
     /// Above the notes, where they are a column.
     var noteHeading = ""
     private var rows: [[String]] = []
-    /// What is said of a row, by the row's index.
+    /// The note of a row, by the row's index.
     private var notes: [Int: String] = [:]
     /// By the row's index.
     private var colours: [Int: Colour] = [:]

@@ -37,7 +37,7 @@ struct ToldWaits {
     /// passes often from one limit to the other and to its turn. So each limit is told once.
     private var byLimit: Set<String> = []
 
-    /// Whether the wait has a reason that was not told last. It counts as told from now on.
+    /// Whether the reason of the wait differs from the reason that was told last. It counts as told from now on.
     mutating func isNew(_ download: DownloadDescription) -> Bool {
         if download.state == .queued || Reason.isForHost(download) {
             last = nil
@@ -48,6 +48,6 @@ struct ToldWaits {
         return wait != last
     }
 
-    /// Call when something has moved: the last reason is told again if it comes back. A limit comes back after each download, so it is not.
+    /// Call after progress: the last reason is told again if it comes back. A limit is not, because it comes back after each download.
     mutating func moved() { last = nil }
 }

@@ -30,17 +30,17 @@ internal import TodokuClient
         _ client: DownloaderClient, json: Bool, isQuiet: Bool, waits: Bool,
         queue: @BusActor () async throws -> QueuedBatch
     ) async throws -> ExitStatus {
-        let batch: QueuedBatch
+        let follower: BatchFollower
         do {
             let signals = SignalSource([SIGINT]) { _ in Program.finish(.interrupted) }
             defer { withExtendedLifetime(signals) {} }
-            batch = try await queue()
-        }
-        let follower = BatchFollower(client, batch.reference, json: json, isQuiet: isQuiet)
-        follower.queued(batch.downloads)
-        guard waits else {
-            if !isQuiet { await PauseNotice(client).tell(about: DownloadQuery(batch: batch.reference)) }
-            return .success
+            let batch = try await queue()
+            follower = BatchFollower(client, batch.reference, json: json, isQuiet: isQuiet)
+            follower.queued(batch.downloads)
+            if !waits {
+                if !isQuiet { await PauseNotice(client).tell(about: DownloadQuery(batch: batch.reference)) }
+                return .success
+            }
         }
         let interrupt = Interrupt(follower)
         defer { interrupt.end() }
@@ -127,7 +127,7 @@ internal import TodokuClient
         }
     }
 
-    /// A member that says why the batch does not move, with the limits that its reason may need.
+    /// A member that explains why the batch makes no progress, with the limits that its reason may need.
     private struct Idle {
         let member: DownloadDescription
         let service: ServiceStatus?

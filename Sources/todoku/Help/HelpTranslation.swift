@@ -27,7 +27,7 @@ struct HelpTranslation: Sendable {
 
     /// What is wrong with the command line, and its usage.
     ///
-    /// - Parameter sentence: what is wrong, in place of ArgumentParser's message; nil: that is good enough.
+    /// - Parameter sentence: what is wrong, in place of ArgumentParser's message; nil: that message.
     func complaint(for error: any Error, saying sentence: String? = nil) -> String {
         let written = TodokuCommand.fullMessage(for: error, columns: Self.unwrapped)
         return complaint(written, about: TodokuCommand.message(for: error), saying: sentence)

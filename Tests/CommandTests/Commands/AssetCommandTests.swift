@@ -48,11 +48,13 @@ import Testing
         let last = JSON(String(failed.output.split(separator: "\n").last ?? ""))
         #expect(failed.status == 1 && last?["error"]?["name"]?.string == "org.todoku.Error.HttpStatus", "\(failed)")
         #expect(last?["asset"]?.string == asset)
-        #expect(await desk.run("asset", "add", asset, "ftp://h/x").status == 3)
+        let refused = await desk.run("asset", "add", "--json", asset, "ftp://h/x")
+        #expect(refused.status == 3 && JSON(refused.output)?["asset"]?.string == asset, "\(refused)")
         for verb in ["show", "check", "update", "rollback", "cancel"] {
             let unknown = await desk.run("asset", verb, "org.example.App/none")
-            let sentence = "todoku: there is no asset org.example.App/none; “todoku asset list” shows all assets\n"
-            #expect(unknown.status == 3 && unknown.errors == sentence, "\(verb): \(unknown)")
+            #expect(unknown.status == 3 && unknown.errors == "todoku: \(Desk.noAsset("org.example.App/none"))\n", "\(verb): \(unknown)")
+            let json = await desk.run("asset", verb, "--json", "org.example.App/none")
+            #expect(JSON(json.output)?["asset"]?.string == "org.example.App/none", "\(verb): \(json)")
         }
         for wrong in [
             ["add", "maps", "http://h/m"], ["add", asset, "http://h/m", "--update", "hourly"],
@@ -94,7 +96,7 @@ import Testing
         #expect(exit.status == 130 && exit.errors.hasSuffix(farewell), "\(exit)")
         // One that is unknown keeps the command from cancelling none of the others.
         let cancelled = await desk.start(["asset", "cancel", "org.example.App/none"] + assets).wait()
-        #expect(cancelled.status == 3 && cancelled.errors.contains("There is no asset org.example.App/none."), "\(cancelled)")
+        #expect(cancelled.status == 3 && cancelled.errors == "todoku: \(Desk.noAsset("org.example.App/none"))\n", "\(cancelled)")
         for asset in assets {
             let isCancelled = await eventually {
                 JSON(await desk.run("asset", "show", "--json", asset).output)?["stage"]?.string == "cancelled"

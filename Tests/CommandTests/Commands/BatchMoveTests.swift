@@ -15,7 +15,8 @@ import Testing
             let paths = calls.compactMap { call in call.split(separator: "\t").first { $0.contains("/download/") } }
             return paths.compactMap { $0.split(separator: "/").last.map(String.init) }
         }
-        #expect(await desk.run("move", "2", "first").succeeded(saying: ""))
+        // A number is tried as that of a download first, and the monitor would see the call.
+        #expect(await desk.run("move", "/org/todoku/Downloader1/batch/2", "first").succeeded(saying: ""))
         let list = JSON(await desk.run("list", "--json").output)?.array ?? []
         #expect(list.compactMap { $0["download"]?.string } == ["3", "4", "5", "1"])
         // The last call that the monitor has to see.

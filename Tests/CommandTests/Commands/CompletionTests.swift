@@ -30,6 +30,12 @@ private let key = """
         return exit.output.split(separator: "\n").map(String.init).sorted()
     }
 
+    /// Whether bash comes to offer `expected`. On a busy machine, an answer of the service may take more than the two seconds for which a
+    /// completion waits.
+    private func comesToOffer(_ expected: [String], for words: [String]) async -> Bool {
+        await eventually { await offers(words) == expected }
+    }
+
     @Test func `have commands, options and values`() async {
         #expect(await offers(["re"]) == ["rehearse", "remove", "renew", "reset", "restore", "resume", "retry"])
         #expect(await offers(["asset", "up"]) == ["update"])
@@ -48,9 +54,9 @@ private let key = """
         let members = JSON(await desk.run("list", "--json", "--batch", batch).output)?.array?.compactMap { $0["download"]?.string } ?? []
         #expect(!batch.isEmpty && members.count == 1)
         for words in [["show", ""], ["pause", "1", ""], ["move", ""], ["limit", "1K", ""]] {
-            #expect(await offers(words) == (["1", "org.example.App/ch_1", batch] + members).sorted(), "\(words)")
+            #expect(await comesToOffer((["1", "org.example.App/ch_1", batch] + members).sorted(), for: words), "\(words)")
         }
-        #expect(await offers(["cancel", "org."]) == ["org.example.App/ch_1"])
+        #expect(await comesToOffer(["org.example.App/ch_1"], for: ["cancel", "org."]))
         await desk.close()
     }
 
@@ -71,7 +77,7 @@ private let key = """
         kill(process, SIGCONT)
         // A call of the client waits for a minute.
         #expect(offered == [] && elapsed < .seconds(45), "\(elapsed)")
-        #expect(await offers(["show", ""]) == ["1"])
+        #expect(await comesToOffer(["1"], for: ["show", ""]))
         await desk.close()
     }
 }

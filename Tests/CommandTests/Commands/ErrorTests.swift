@@ -104,6 +104,16 @@ import Testing
         let number = change.output.filter { $0 != "\n" }
         let moved = await desk.run("change", "-d", "new", number)
         #expect(moved.status == 3 && moved.errors.hasSuffix(" does not exist. --parents makes it.\n"), "\(moved)")
+        writeFile(desk.bus.folder("list"), "\(server.url("/y"))\n\(server.url("/z"))\n".utf8)
+        let batch = await desk.run("batch", "--paused", "list").output.filter { $0 != "\n" }
+        let members = await desk.run("change", "--json", "-d", "new", batch)
+        let errors = members.output.split(separator: "\n").compactMap { JSON(String($0)) }
+        #expect(members.status == 3 && errors.count == 2, "\(members)")
+        let first = try #require(Int(batch)) + 1
+        #expect(errors.map { $0["download"]?.string } == ["\(first)", "\(first + 1)"], "\(members)")
+        for error in errors {
+            #expect(error["error"]?["message"]?.string == "The folder \(new) does not exist. --parents makes it.", "\(error)")
+        }
         let setting = await desk.run("settings", "default-directory", "new")
         #expect(setting.status == 3 && setting.errors == "todoku: The folder \(new) does not exist.\n", "\(setting)")
         let alone = await desk.run("asset", "add", "-p", "org.example.App/maps", server.url("/m.json"))

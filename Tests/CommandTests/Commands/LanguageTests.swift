@@ -28,6 +28,8 @@ import Testing
         #expect((refused.status, refused.errors) == (3, "todoku: ダウンロード 99 はありません。「todoku list --all」で全件を表示できます\n"))
         let option = await desk.run("add", "--header", "Host: x", server.url("/a"))
         #expect(option.status == 3 && option.errors.hasPrefix("todoku: 指定されたオプションが正しくありません（--header: "), "\(option)")
+        let urls = await desk.run("add", "nonsense", "more-nonsense").errors.split(separator: "\n")
+        #expect(urls.map { $0.prefix(17) } == ["todoku: 1番目のURL: ", "todoku: 2番目のURL: "], "\(urls)")
         #expect(await desk.run("remove", "--ended").output == "2件のダウンロードを削除しました\n")
 
         let json = await desk.run("show", "--json", "99")

@@ -22,7 +22,7 @@ import Testing
         kill(process, SIGCONT)
         #expect(await children[0].wait().output == notice + "There are no downloads.\r\n")
         let missing = await children[1].wait()
-        #expect(missing.status == 3 && missing.output == notice + "todoku: there is no download 99\r\n", "\(missing)")
+        #expect(missing.status == 3 && missing.output == notice + "todoku: \(Desk.noDownload(99))\r\n", "\(missing)")
         #expect(await children[2].says("Nothing to download now; press Ctrl-C to exit."), "\(children[2].output)")
         // Nobody reads the others.
         #expect(await piped.wait().succeeded(saying: ""))
