@@ -230,16 +230,28 @@ extension Scheduler {
         return starts
     }
 
-    /// The failed downloads of the origins of `host` restore no pause after a restart, because a person has ended it.
+    /// No download restores a pause of the origins of `host` after a restart, because a person has ended these pauses. A waiting download
+    /// keeps the time of its own retry.
     private func forgetPauses(of host: String, now: WallTime) {
         let name = settings.hostRules.governing(host).name
+        /// The failure without its pause; nil: it tells no pause of these origins.
+        func cleared(_ failure: DownloadFailure?, of entry: ScheduledDownload) -> DownloadFailure? {
+            guard var failure, failure.retryAfter != nil,
+                settings.hostRules.governing(DownloadURL.host(of: failure.origin ?? entry.origin)).name == name
+            else { return nil }
+            failure.retryAfter = nil
+            return failure
+        }
+        // Nobody sees the difference, so nobody is told.
+        for entry in entries.values where !entry.state.hasEnded && entry.record.retryAt.map({ $0 > now }) ?? false {
+            guard let failure = cleared(entry.record.lastFailure, of: entry) else { continue }
+            entry.record.lastFailure = failure
+            save(entry)
+        }
         var newest = ended.walk(isReversed: true)
         while let number = newest.next(), let entry = entries[number], let end = entry.record.endedAt, end + RetryAfter.longest > now {
-            guard entry.pauseAfterEnd(now: now) != nil, var failure = entry.state.failure,
-                settings.hostRules.governing(DownloadURL.host(of: failure.origin ?? entry.origin)).name == name
-            else { continue }
-            failure.retryAfter = nil
-            entry.record.state = .failed(failure)  // nobody sees the difference, so nobody is told
+            guard entry.pauseAfterEnd(now: now) != nil, let failure = cleared(entry.state.failure, of: entry) else { continue }
+            entry.record.state = .failed(failure)
             save(entry)
         }
     }
