@@ -192,22 +192,26 @@ extension Scheduler {
         return true
     }
 
-    /// Restores the pauses that servers requested: of downloads that wait for a retry, and of downloads that have failed.
+    /// Restores the pauses that servers requested: of downloads that wait for a retry, and of downloads that have failed. A pause is over
+    /// if its origin has sent a file since.
     func recallPauses(_ waiting: [ScheduledDownload], failed: [ScheduledDownload], now: WallTime) {
+        var pauses: [(entry: ScheduledDownload, failure: DownloadFailure, since: WallTime, until: WallTime)] = []
         for entry in waiting {
             // A pause longer than any possible one means that the clock was set back since.
-            guard let failure = entry.record.lastFailure, let until = entry.record.retryAt, until < now + DownloadRecord.longestRetry
+            guard let failure = entry.record.lastFailure, let pause = failure.retryAfter, let until = entry.record.retryAt, until > now,
+                until < now + DownloadRecord.longestRetry
             else { continue }
-            recall(failure, of: entry, until: until, now: now)
+            pauses.append((entry, failure, until + (.zero - pause), until))
         }
-        let paused = failed.filter { $0.pauseAfterEnd(now: now) != nil }
-        guard let first = paused.compactMap(\.record.endedAt).min() else { return }
-        let answered = finishedOrigins(since: first)
-        for entry in paused {
-            // A later answer has ended the pause.
-            guard let failure = entry.state.failure, let end = entry.record.endedAt, let until = entry.pauseAfterEnd(now: now),
-                answered[failure.origin ?? entry.origin].map({ $0 <= end }) ?? true
+        for entry in failed {
+            guard let until = entry.pauseAfterEnd(now: now), let failure = entry.state.failure, let end = entry.record.endedAt
             else { continue }
+            pauses.append((entry, failure, end, until))
+        }
+        guard let first = pauses.map(\.since).min() else { return }
+        let answered = finishedOrigins(since: first)
+        for (entry, failure, since, until) in pauses {
+            if let answer = answered[failure.origin ?? entry.origin], answer > since { continue }
             recall(failure, of: entry, until: until, now: now)
         }
     }

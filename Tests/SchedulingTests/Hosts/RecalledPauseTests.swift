@@ -91,4 +91,17 @@ extension Desk {
         #expect(desk.started == (host == "h" ? [1, 2] : [1]))
         #expect(retry != nil && desk[1].state == .waiting(.retry, until: retry))
     }
+
+    /// The server refuses one file only, and sends another app's.
+    @Test func `is over after a restart if the server has sent another file since`() {
+        let desk = Desk()
+        desk.add(1)
+        desk.fails(desk[1], DownloadFailure(.httpStatus, "…", httpStatus: 503, isRetryable: true, retryAfter: .seconds(3600)))
+        desk.wait(.seconds(301))
+        desk.add(2, app: "other")
+        desk.finish(2)
+        desk.restart()
+        desk.add(3)
+        #expect(desk.started == [1, 2, 3] && desk[1].state.name == "waiting")
+    }
 }
