@@ -102,7 +102,7 @@ struct MountWatch {
 ///
 /// - Returns: the path on another disk that a link leads to; nil if there is none.
 func pathOnOtherDisk(_ path: String, from disk: DiskKey, disk diskOf: (String) -> DiskKey) -> String? {
-    // As a rule there is no link. One call tells that; otherwise each component is looked at.
+    // Most paths have no link, and one call finds that out. Otherwise, look at each component.
     if todoku_is_without_links(path) { return nil }
     let slash = UInt8(ascii: "/")
     var rest = Array(Array(path.utf8).split(separator: slash).reversed())

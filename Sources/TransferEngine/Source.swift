@@ -13,7 +13,7 @@ final class Source {
     var received: ByteCount
     /// Why the source is no longer used; nil: it may be used.
     var left: SourceFault?
-    /// Why the source was left before it was asked as a last resort; nil: it was not asked so.
+    /// Why the source was left before it was asked as a last resort; nil: it has not been a last resort.
     private var leftBefore: SourceFault?
     /// Whether the source may not be asked even as a last resort, because its own response, and not the held bytes, speaks against it.
     var isSpent = false

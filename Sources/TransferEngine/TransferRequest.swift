@@ -280,8 +280,8 @@ public struct EngineConfiguration: Sendable {
     /// Uses the system's CA store, unless `SSL_CERT_FILE` or `SSL_CERT_DIR` is set, and the proxies of the environment.
     public init(version: String, environment: [String: String] = processEnvironment()) {
         userAgent = "todoku/\(version)"
-        certificateFile = environment["SSL_CERT_FILE"].flatMap { $0.isEmpty ? nil : $0 }
-        certificateFolder = environment["SSL_CERT_DIR"].flatMap { $0.isEmpty ? nil : $0 }
+        let certificates = CertificateStore().replaced(by: environment)
+        (certificateFile, certificateFolder) = (certificates.file, certificates.folder)
         proxies = ProxySettings(environment: environment)
     }
 }

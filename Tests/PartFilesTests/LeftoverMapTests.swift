@@ -46,4 +46,16 @@ import Testing
         #expect(found == .committed(path: folder("a")))
         #expect(listFolder(folder.path) == ["a"])
     }
+
+    /// unlink(2) removes no folder, as it removes no file of a disk that fails.
+    @Test func `is removed at the end if it could not be removed before the part file was made`() throws {
+        _ = folder.makeFolder("map")
+        let part = try create()
+        #expect(listFolder(folder.path) == [".todoku-1.part", "map"])
+        try patternBytes(16 << 10).withUnsafeBytes { try part.write($0, at: 0) }
+        #expect(rmdir(map) == 0)
+        writeFile(map, "of an earlier part file".utf8)
+        #expect(commit(part) == .committed(path: folder("a")))
+        #expect(listFolder(folder.path) == ["a"])
+    }
 }

@@ -42,7 +42,7 @@ private final class SlowFlushes: Sendable {
     }
 }
 
-@Suite(.timeLimit(.minutes(1))) struct `Flushes of a folder` {
+@Suite(.timeLimit(.minutes(5))) struct `Flushes of a folder` {
     let folder = TemporaryFolder("todoku-flush")
 
     @Test func `that begin during one share the next, and its failure`() async {

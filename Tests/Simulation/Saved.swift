@@ -68,14 +68,17 @@ struct NewDatabase {
 extension World {
     /// The pauses that the rows on disk carry over a restart.
     func recallPauses() {
-        // A file that has arrived since may have ended the pause of a download that was refused for good.
-        let mayBeAnswered = saved.records.values.contains { $0.state == .finished }
+        // A file of the same origin that has arrived since may have ended the pause.
+        let answered = Set(saved.records.values.lazy.filter { $0.state == .finished }.map { self.origin(of: $0) })
+        func isAnswered(_ failure: DownloadFailure, _ record: DownloadRecord) -> Bool {
+            answered.contains(failure.origin ?? origin(of: record))
+        }
         for record in saved.records.values {
             if let failure = record.state.failure {
                 guard let pause = failure.retryAfter, let end = record.endedAt, end <= now, end + pause > now else { continue }
-                recall(failure, of: record, until: end + pause, isCertain: !mayBeAnswered)
+                recall(failure, of: record, until: end + pause, isCertain: !isAnswered(failure, record))
             } else if let failure = record.lastFailure, failure.retryAfter != nil, let time = record.retryAt, !record.state.hasEnded {
-                recall(failure, of: record, until: time, isCertain: time < now + RetryAfter.longest)
+                recall(failure, of: record, until: time, isCertain: time < now + RetryAfter.longest && !isAnswered(failure, record))
             }
         }
     }

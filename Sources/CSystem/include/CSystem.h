@@ -20,7 +20,8 @@ int todoku_fallocate_keep_size(int fd, off_t offset, off_t length);
 /// Opens a folder for reading, openat2(2) with RESOLVE_NO_SYMLINKS: fails with ELOOP if the path has a symbolic link anywhere. -1 with
 /// errno; ENOSYS before Linux 5.6.
 int todoku_open_folder_without_links(const char *path);
-/// Whether `path` exists, and no component of it is a symbolic link, as one call (openat2(2)) tells. False also if it cannot tell.
+/// Whether `path` exists and no component of it is a symbolic link, by openat2(2). False also if that call is missing (before Linux 5.6)
+/// or forbidden (EPERM in some sandboxes).
 bool todoku_is_without_links(const char *path);
 
 /// renameat2(2) with RENAME_NOREPLACE: `from` in `folder` becomes `to` in `new_folder`. 0 or errno.

@@ -2,7 +2,7 @@ internal import Glibc
 
 /// Lets threads that flush the same folder at the same time share a flush.
 ///
-/// A flush that is under way may miss the change of a thread that comes meanwhile. So this thread waits for its end, and then one of the
+/// A flush under way may miss a name that another thread has just changed. So that thread waits until the flush has ended. Then one of the
 /// waiting threads flushes the folder for all of them.
 final class SharedFlushes: Sendable {
     static let shared = SharedFlushes { fsync($0) == 0 ? 0 : errno }

@@ -42,7 +42,7 @@ package final class PartFile {
     private var unstarted: (stretch: Range<ByteCount>, count: ByteCount)?
     /// The free space to leave on the disk.
     package var diskReserve = DiskReserve.bytes(0)
-    /// Whether the file was made by this object, and nothing was written or reserved since.
+    /// Whether this object has created the file, and has neither written nor reserved any bytes since.
     private var isUntouched = false
     /// The end of the range that the file system has reserved for this file.
     private var reservedEnd: ByteCount = 0

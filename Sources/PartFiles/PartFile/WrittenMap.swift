@@ -70,10 +70,12 @@ package final class WrittenMap {
     @discardableResult package static func takePlace(_ path: String) -> Bool { rename(nextPath(path), path) == 0 }
 
     /// Removes the map, and an unfinished one.
-    package static func remove(_ path: String) {
+    ///
+    /// - Returns: whether both are gone.
+    @discardableResult package static func remove(_ path: String) -> Bool {
         absent.withLock { _ = $0.remove(path) }
-        unlink(nextPath(path))
-        unlink(path)
+        let isNextGone = unlink(nextPath(path)) == 0 || errno == ENOENT
+        return (unlink(path) == 0 || errno == ENOENT) && isNextGone
     }
 
     /// The paths of new part files' maps that this process has not made yet, so that nothing is there to remove.
@@ -81,9 +83,9 @@ package final class WrittenMap {
     /// Beyond this number of paths, the end of a file removes a map that does not exist.
     private static let mostAbsent = 1024
 
-    /// Removes what an earlier part file has left, before a new one is made.
+    /// Removes what an earlier part file has left, before a new one is made. If that fails, the end of the new file tries again.
     static func prepare(_ path: String) {
-        remove(path)
+        guard remove(path) else { return }
         absent.withLock { if $0.count < mostAbsent { $0.insert(path) } }
     }
 

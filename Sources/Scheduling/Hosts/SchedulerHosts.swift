@@ -192,22 +192,26 @@ extension Scheduler {
         return true
     }
 
-    /// Restores the pauses that servers requested: of downloads that wait for a retry, and of downloads that have failed.
+    /// Restores the pauses that servers requested: of downloads that wait for a retry, and of downloads that have failed. A pause is over
+    /// if its origin has sent a file since.
     func recallPauses(_ waiting: [ScheduledDownload], failed: [ScheduledDownload], now: WallTime) {
+        var pauses: [(entry: ScheduledDownload, failure: DownloadFailure, since: WallTime, until: WallTime)] = []
         for entry in waiting {
             // A pause longer than any possible one means that the clock was set back since.
-            guard let failure = entry.record.lastFailure, let until = entry.record.retryAt, until < now + DownloadRecord.longestRetry
+            guard let failure = entry.record.lastFailure, let pause = failure.retryAfter, let until = entry.record.retryAt, until > now,
+                until < now + DownloadRecord.longestRetry
             else { continue }
-            recall(failure, of: entry, until: until, now: now)
+            pauses.append((entry, failure, until + (.zero - pause), until))
         }
-        let paused = failed.filter { $0.pauseAfterEnd(now: now) != nil }
-        guard let first = paused.compactMap(\.record.endedAt).min() else { return }
-        let answered = finishedOrigins(since: first)
-        for entry in paused {
-            // A later answer has ended the pause.
-            guard let failure = entry.state.failure, let end = entry.record.endedAt, let until = entry.pauseAfterEnd(now: now),
-                answered[failure.origin ?? entry.origin].map({ $0 <= end }) ?? true
+        for entry in failed {
+            guard let until = entry.pauseAfterEnd(now: now), let failure = entry.state.failure, let end = entry.record.endedAt
             else { continue }
+            pauses.append((entry, failure, end, until))
+        }
+        guard let first = pauses.map(\.since).min() else { return }
+        let answered = finishedOrigins(since: first)
+        for (entry, failure, since, until) in pauses {
+            if let answer = answered[failure.origin ?? entry.origin], answer > since { continue }
             recall(failure, of: entry, until: until, now: now)
         }
     }
@@ -230,16 +234,28 @@ extension Scheduler {
         return starts
     }
 
-    /// The failed downloads of the origins of `host` restore no pause after a restart, because a person has ended it.
+    /// No download restores a pause of the origins of `host` after a restart, because a person has ended these pauses. A waiting download
+    /// keeps the time of its own retry.
     private func forgetPauses(of host: String, now: WallTime) {
         let name = settings.hostRules.governing(host).name
+        /// The failure without its pause; nil: it tells no pause of these origins.
+        func cleared(_ failure: DownloadFailure?, of entry: ScheduledDownload) -> DownloadFailure? {
+            guard var failure, failure.retryAfter != nil,
+                settings.hostRules.governing(DownloadURL.host(of: failure.origin ?? entry.origin)).name == name
+            else { return nil }
+            failure.retryAfter = nil
+            return failure
+        }
+        // Nobody sees the difference, so nobody is told.
+        for entry in entries.values where !entry.state.hasEnded && entry.record.retryAt.map({ $0 > now }) ?? false {
+            guard let failure = cleared(entry.record.lastFailure, of: entry) else { continue }
+            entry.record.lastFailure = failure
+            save(entry)
+        }
         var newest = ended.walk(isReversed: true)
         while let number = newest.next(), let entry = entries[number], let end = entry.record.endedAt, end + RetryAfter.longest > now {
-            guard entry.pauseAfterEnd(now: now) != nil, var failure = entry.state.failure,
-                settings.hostRules.governing(DownloadURL.host(of: failure.origin ?? entry.origin)).name == name
-            else { continue }
-            failure.retryAfter = nil
-            entry.record.state = .failed(failure)  // nobody sees the difference, so nobody is told
+            guard entry.pauseAfterEnd(now: now) != nil, let failure = cleared(entry.state.failure, of: entry) else { continue }
+            entry.record.state = .failed(failure)
             save(entry)
         }
     }

@@ -17,7 +17,7 @@ public struct CertificateStore: Equatable, Sendable {
         return CertificateStore(file: handle.text(CURLINFO_CAINFO), folder: handle.text(CURLINFO_CAPATH))
     }
 
-    /// This store, with what the environment names in its place, as for a transfer.
+    /// This store, with the file and the folder that the environment names in place of its own.
     public func replaced(by environment: [String: String]) -> CertificateStore {
         func named(_ key: String) -> String? { environment[key].flatMap { $0.isEmpty ? nil : $0 } }
         return CertificateStore(file: named("SSL_CERT_FILE") ?? file, folder: named("SSL_CERT_DIR") ?? folder)

@@ -77,3 +77,31 @@ extension Desk {
         #expect(back.started == [2])
     }
 }
+
+@Suite struct `A pause that a server requested from a download that waits for its retry` {
+    /// The reset ends the pause for the host's other downloads. The refused one still comes no sooner than its server has asked.
+    @Test(arguments: ["h", "g"]) func `is over after a restart if a person has reset the host, and no other`(host: String) {
+        let desk = Desk()
+        desk.add(1)
+        desk.fails(desk[1], DownloadFailure(.httpStatus, "…", httpStatus: 503, isRetryable: true, retryAfter: .seconds(3600)))
+        let retry = desk[1].record.retryAt
+        desk.resetHost(host)
+        desk.restart(after: .seconds(1))
+        desk.add(2)
+        #expect(desk.started == (host == "h" ? [1, 2] : [1]))
+        #expect(retry != nil && desk[1].state == .waiting(.retry, until: retry))
+    }
+
+    /// The server refuses one file only, and sends another app's.
+    @Test func `is over after a restart if the server has sent another file since`() {
+        let desk = Desk()
+        desk.add(1)
+        desk.fails(desk[1], DownloadFailure(.httpStatus, "…", httpStatus: 503, isRetryable: true, retryAfter: .seconds(3600)))
+        desk.wait(.seconds(301))
+        desk.add(2, app: "other")
+        desk.finish(2)
+        desk.restart()
+        desk.add(3)
+        #expect(desk.started == [1, 2, 3] && desk[1].state.name == "waiting")
+    }
+}

@@ -56,14 +56,17 @@ private struct CallCase: Sendable, CustomStringConvertible {
     var row: String { fault.kind.rawValue.uppercased() + way.rawValue }
 }
 
-/// Counts for each column in a daemon of its own, in the order of the columns.
+/// Counts for each column in a daemon of its own, as many at a time as cases run. The counts have the order of the columns.
 private func countSideBySide<Count: Sendable>(
     _ columns: [(Way, Fault.Kind)], _ count: @escaping @Sendable (Way, Fault.Kind) async throws -> Count
 ) async throws -> [Count] {
     try await withThrowingTaskGroup(of: (Int, Count).self) { group in
-        for (index, (way, kind)) in columns.enumerated() { group.addTask { (index, try await count(way, kind)) } }
         var counts: [Int: Count] = [:]
-        for try await (index, count) in group { counts[index] = count }
+        for (index, (way, kind)) in columns.enumerated() {
+            if index >= Length.lanes, let (done, counted) = try await group.next() { counts[done] = counted }
+            group.addTask { (index, try await count(way, kind)) }
+        }
+        for try await (done, counted) in group { counts[done] = counted }
         return columns.indices.compactMap { counts[$0] }
     }
 }

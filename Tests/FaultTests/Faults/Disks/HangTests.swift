@@ -98,14 +98,8 @@ private func otherDisk() throws -> TemporaryFolder {
         verdict.wrong.append("it did not start: \(ending.errors)")
         return verdict
     }
-    func ask(_ url: String, in folder: String, _ more: [String: Variant] = [:]) async -> Result<ObjectPath, DBusError> {
-        do throws(DBusError) {
-            let options: [String: Variant] = ["directory": .string(folder), "notify": .string("never")]
-            return .success(try await lane.download(url, options.merging(more) { $1 }))
-        } catch { return .failure(error) }
-    }
-    async let first = ask(servers.url, in: dead.path, several)
-    async let healthy = ask(server.url("/healthy.bin"), in: place.files)
+    async let first = ask(servers.url, in: dead.path, lane, several)
+    async let healthy = ask(server.url("/healthy.bin"), in: place.files, lane)
     var paths: [ObjectPath] = []
     switch await healthy {
     case .success(let path): paths = [path]
@@ -129,7 +123,7 @@ private func otherDisk() throws -> TemporaryFolder {
     }
     for number in 0..<2 {
         let asked = ContinuousClock.now
-        switch await ask(server.url("/more-\(number).bin"), in: dead.path) {
+        switch await ask(server.url("/more-\(number).bin"), in: dead.path, lane) {
         case .success(let path): ways.append(path)
         case .failure(let error):
             verdict.tell(error.message, "the caller")
