@@ -131,7 +131,7 @@ extension Reply {
         #expect(json?["example.org"]?["connections"]?.number == 2)
         #expect(await desk.run("host", "www.example.org").output.contains("example.org"), "the rule of a domain applies to subdomains")
         let reset = await desk.run("host", "example.org", "--reset")
-        #expect(reset.status == 0 && reset.errors == "todoku: example.org was not slowed down, so there is nothing to reset\n", "\(reset)")
+        #expect(reset.status == 0 && reset.errors == "todoku: the list of slowed hosts has no server of example.org\n", "\(reset)")
         #expect(await desk.run("host", "example.org", "--remove").status == 0)
         #expect(await desk.run("host", "example.org", "--json").output == "{}\n")
         let wrong = await desk.run("host", "http://example.org/", "--connections", "1")
