@@ -29,7 +29,7 @@ private func begin<Answer: Sendable>(_ wait: @escaping @Sendable () async throws
     return task
 }
 
-@Suite(.serialized, .timeLimit(.minutes(5))) struct `A call whose task is cancelled` {
+@Suite(.serialized, .timeLimit(.minutes(10))) struct `A call whose task is cancelled` {
     private let body = patternBytes(40_000)
 
     private func server(_ gate: Gate) -> ScriptedServer {
