@@ -17,8 +17,8 @@ internal import EventLoop
     private var presences: [UInt64: Presence] = [:]
     private var assetWatches: [UInt64: AssetWatch] = [:]
     private var nextWatch: UInt64 = 0
-    /// Calls that may take long, of the type `LongCall`, by object and method.
-    var longCalls: [String: AnyObject] = [:]
+    /// Calls that may take long, of the type `LongCall`, by `key`.
+    var longCalls: [[UInt8]: AnyObject] = [:]
     /// The applications that this client reports as being in front.
     private var inFront: Set<String> = []
     private var foregroundWatch: Connection.Subscription?
@@ -78,7 +78,9 @@ internal import EventLoop
     }
 
     func fetch(_ url: String, _ options: [String: Variant]) async throws -> FetchedFile {
-        let ((outcome, path), wasLost) = try await untilAnswered(Manager.fetch, at: BusName.managerPath, (url, options))
+        // The service, too, gives one answer to such calls at the same time.
+        let key = Self.key(Manager.fetch.name, at: BusName.managerPath, url: url, options)
+        let ((outcome, path), wasLost) = try await untilAnswered(Manager.fetch, at: BusName.managerPath, (url, options), sharedBy: key)
         // The first call's answer may have been lost with the service. So report the file as new: a client would rather process a file
         // twice than never.
         return FetchedFile(isNew: wasLost || outcome != FetchOutcome.noData.rawValue, path: path)

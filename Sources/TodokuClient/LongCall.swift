@@ -47,36 +47,41 @@ internal import EventLoop
 
 extension ClientCore {
     /// Waits for a call that may take long and has no arguments but `options`. The call is repeated if the service goes away.
-    ///
-    /// A cancelled task leaves its call with the service, which allows 256 at a time. So the next wait for the same answer joins that call.
     func wait<Out>(
         _ method: MethodOf<[String: Variant], Out>, at path: ObjectPath, _ options: [String: Variant] = [:]
     ) async throws -> Out {
-        guard options.isEmpty else { return try await untilAnswered(method, at: path, options).answer }
-        try Task.checkCancellation()
-        let key = "\(path) \(method.name)"
-        if let call = longCalls[key] as? LongCall<(answer: Out, wasLost: Bool)> { return try await call.wait().answer }
-        let call = LongCall<(answer: Out, wasLost: Bool)>()
-        longCalls[key] = call
-        BusActor.spawn { [self] in
-            let answer = await repeatUntilAnswered(method, at: path, options, for: call)
-            longCalls[key] = nil
-            call.end(answer)
-        }
-        return try await call.wait().answer
+        let key = Self.key(method.name, at: path, options)
+        return try await untilAnswered(method, at: path, options, sharedBy: key).answer
     }
 
     /// Calls without a time limit, and repeats the call if the service goes away.
     ///
+    /// A cancelled task leaves its call with the service, which allows 256 at a time. So the next call with the same key joins that call.
+    ///
+    /// - Parameter key: the same for calls to which the service gives one answer while they wait; nil: there are none.
     /// - Throws: `ClientError`; `CancellationError` at once when the task is cancelled.
     func untilAnswered<In, Out>(
-        _ method: MethodOf<In, Out>, at path: ObjectPath, _ arguments: In
+        _ method: MethodOf<In, Out>, at path: ObjectPath, _ arguments: In, sharedBy key: [UInt8]? = nil
     ) async throws -> (answer: Out, wasLost: Bool) {
         // The call of a cancelled task would change the service's queue.
         try Task.checkCancellation()
+        if let key, let call = longCalls[key] as? LongCall<(answer: Out, wasLost: Bool)> { return try await call.wait() }
         let call = LongCall<(answer: Out, wasLost: Bool)>()
-        BusActor.spawn { [self] in call.end(await repeatUntilAnswered(method, at: path, arguments, for: call)) }
+        if let key { longCalls[key] = call }
+        BusActor.spawn { [self] in
+            let answer = await repeatUntilAnswered(method, at: path, arguments, for: call)
+            if let key { longCalls[key] = nil }
+            call.end(answer)
+        }
         return try await call.wait()
+    }
+
+    /// The method, object and arguments of a call, in bytes: Swift takes canonically equivalent strings for the same.
+    static func key(_ method: String, at path: ObjectPath, url: String = "", _ options: [String: Variant]) -> [UInt8]? {
+        let pairs = options.sorted { $0.key < $1.key }.map { Variant.structure([.string($0.key), .variant($0.value)]) }
+        // As a text, because the path may be invalid: the call says so.
+        let bytes = Message.bytes(of: Variant.structure([.string(method), .string(path.value), .string(url), .array(of: "(sv)", pairs)]))
+        return bytes.isEmpty ? nil : bytes
     }
 
     private func repeatUntilAnswered<In, Out>(

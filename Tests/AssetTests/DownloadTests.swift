@@ -68,6 +68,24 @@ internal import Testing
         #expect(try await desk.client.get(Download.state, at: download) == "failed")
     }
 
+    @Test func `is told up to its last byte, before the next stage, and so is the extraction`() async throws {
+        let desk = try await Desk.start()
+        await desk.publisher.publish("1")
+        let asset = try await desk.register()
+        try await desk.update(asset)
+        #expect(await desk.client.signals.has("Ready", at: asset))
+        let size = try #require(readFile(desk.publisher.folder("1.tar.gz"))).count
+        var (stage, last) = ("", [String: UInt64]())
+        for signal in await desk.client.signals.of(asset) {
+            if let next = Asset.stageChanged.read(signal.message) { stage = next }
+            guard let (told, done, total) = Asset.progress.read(signal.message) else { continue }
+            #expect(told == stage && total == Int64(size))
+            last[told] = done
+        }
+        // The library that unpacks need not read the archive's last bytes.
+        #expect(last["downloading"] == UInt64(size) && last["extracting"].map { $0 > 0 } == true, "\(last)")
+    }
+
     @Test func `goes through the proxy of the asset, with its credentials, also to another server than the manifest's`() async throws {
         let desk = try await Desk.start()
         let name = await desk.publisher.archive("1")

@@ -19,7 +19,17 @@ private struct Calls: Sendable {
     }
 }
 
-@Suite(.serialized, .timeLimit(.minutes(5))) struct `A call whose task is cancelled` {
+/// Starts a wait on the client's thread.
+///
+/// - Returns: when the wait has made its call, or joined another call.
+private func begin<Answer: Sendable>(_ wait: @escaping @Sendable () async throws -> Answer) async -> Task<Answer, any Error> {
+    let task = Task(executorPreference: BusActor.shared.loop) { try await wait() }
+    // The loop runs jobs in the order in which they come, and the wait needs fewer jobs than these.
+    for _ in 0..<20 { await withCheckedContinuation { continuation in BusActor.spawn { continuation.resume() } } }
+    return task
+}
+
+@Suite(.serialized, .timeLimit(.minutes(10))) struct `A call whose task is cancelled` {
     private let body = patternBytes(40_000)
 
     private func server(_ gate: Gate) -> ScriptedServer {
@@ -43,9 +53,12 @@ private struct Calls: Sendable {
         await #expect(throws: CancellationError.self) { try await waiting.value }
         #expect(try await client.describe(download).outcome == nil)
         // The service still has the first call, and its answer is the next wait's.
-        async let again = client.wait(for: download)
+        let again = await begin { try await client.wait(for: download) }
         gate.open()
-        #expect(try await again == "\(desk.downloads)/a.bin")
+        #expect(try await again.value == "\(desk.downloads)/a.bin")
+        // The monitor sees this call after all others.
+        _ = try await client.list()
+        #expect(await eventually { calls.count("Describe") == 1 })
         #expect(calls.count("Wait") == 1 && calls.count("Cancel") == 0)
         await desk.close()
     }
@@ -104,6 +117,30 @@ private struct Calls: Sendable {
         #expect(await eventually { calls.count("Describe") == 1 })
         #expect(calls.count("Wait") == 1)
         #expect(try await client.wait(for: download) == "\(desk.downloads)/a.bin")
+        await desk.close()
+    }
+
+    @Test func `is joined by the next Fetch of the same file, and by no other`() async throws {
+        let desk = await Desk()
+        let gate = Gate()
+        defer { gate.open() }
+        let server = server(gate)
+        let client = try await DownloaderClient.connect(to: desk.bus.address)
+        let calls = await Calls(of: desk)
+        let url = server.url("/a.bin")
+        let waiting = Task { try await client.fetch(url) }
+        #expect(await eventually { calls.count("Fetch") == 1 })
+        waiting.cancel()
+        await #expect(throws: CancellationError.self) { try await waiting.value }
+        let again = await begin { try await client.fetch(url) }
+        gate.open()
+        #expect(try await again.value == FetchedFile(isNew: true, path: "\(desk.downloads)/a.bin"))
+        var request = DownloadRequest()
+        request.fileName = "b.bin"
+        #expect(try await client.fetch(url, request) == FetchedFile(isNew: true, path: "\(desk.downloads)/b.bin"))
+        // A call of `again` would have come before this one.
+        #expect(await eventually { calls.count("Fetch") >= 2 })
+        #expect(calls.count("Fetch") == 2)
         await desk.close()
     }
 

@@ -162,13 +162,7 @@ struct Served: Sendable {
         server = ScriptedServer { request, reply in
             guard let gate, request.range == nil else { return reply.serve(bytes, for: request, type: type) }
             reply.head(200, ["Content-Type": type, "Accept-Ranges": "bytes"], length: bytes.count)
-            // A silent server would be given up after half a minute.
-            var sent = 0
-            while !gate.isOpen, sent + 10 < bytes.count, reply.send(bytes[sent..<sent + 10]) {
-                sent += 10
-                poll(nil, 0, 500)
-            }
-            reply.send(bytes[sent...])
+            reply.send(reply.trickle(bytes, by: 10, until: gate))
         }
     }
 

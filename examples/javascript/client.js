@@ -64,18 +64,21 @@ class Client {
         return this.status;
     }
 
-    // Repeats the call once if the service exits before it answers. Each call here may be repeated.
-    call(path, iface, method, signature, ...values) {
-        for (const isLast of [false, true]) {
-            try {
-                const parameters = new GLib.Variant(signature, values);
-                const answer = this.bus.call_sync(TODOKU, path, iface, method, parameters, null, Gio.DBusCallFlags.NONE, 60_000, null);
-                return answer.recursiveUnpack();
-            } catch (error) {
-                if (isLast || nameAndMessage(error)[0] !== NO_REPLY)
-                    throw error;
-            }
+    callOnce(path, iface, method, signature, ...values) {
+        const parameters = new GLib.Variant(signature, values);
+        const answer = this.bus.call_sync(TODOKU, path, iface, method, parameters, null, Gio.DBusCallFlags.NONE, 60_000, null);
+        return answer.recursiveUnpack();
+    }
+
+    // Repeats the call once if the service exits before it answers. Only for calls that may be repeated.
+    call(...call) {
+        try {
+            return this.callOnce(...call);
+        } catch (error) {
+            if (nameAndMessage(error)[0] !== NO_REPLY)
+                throw error;
         }
+        return this.callOnce(...call);
     }
 
     // After the answer, the download is on disk. The token makes a repeated call return the same download.
@@ -110,8 +113,9 @@ class Client {
             print(`waiting ${reason}`);
     }
 
+    // A repeated call would be refused if the first call did its work.
     cancel() {
-        this.call(this.path, DOWNLOAD, 'Cancel', '()');
+        this.callOnce(this.path, DOWNLOAD, 'Cancel', '()');
         print('cancelled', this.path);
         return 0;
     }

@@ -51,7 +51,7 @@ class App(Gio.Application):
         self.add_action(action)
 
     def push(self, name, result, path, details):
-        """The call is answered when this returns, so the work must be done by then. No self.hold() is needed for that."""
+        """The call is answered when this method returns, so the work must be done by then. The app cannot quit before that."""
         if result == "failed":
             print(f"{name}: {details['message']}", file=sys.stderr)
         else:

@@ -43,15 +43,18 @@ class Client:
         self.token = "url" + hashlib.sha256(url.encode()).hexdigest()[:32]
         self.path = "/".join([MANAGER, "download", "by_token", APP.replace(".", "_2e"), self.token])
 
-    def call(self, path, interface, method, kind, *arguments):
-        """Repeats the call once if the service exits before it answers. Each call here may be repeated."""
-        for is_last in (False, True):
-            try:
-                parameters = GLib.Variant(kind, arguments)
-                return self.bus.call_sync(TODOKU, path, interface, method, parameters, None, Gio.DBusCallFlags.NONE, 60_000).unpack()
-            except GLib.Error as error:
-                if is_last or name_and_message(error)[0] != NO_REPLY:
-                    raise
+    def call_once(self, path, interface, method, kind, *arguments):
+        parameters = GLib.Variant(kind, arguments)
+        return self.bus.call_sync(TODOKU, path, interface, method, parameters, None, Gio.DBusCallFlags.NONE, 60_000).unpack()
+
+    def call(self, *call):
+        """Repeats the call once if the service exits before it answers. Only for calls that may be repeated."""
+        try:
+            return self.call_once(*call)
+        except GLib.Error as error:
+            if name_and_message(error)[0] != NO_REPLY:
+                raise
+        return self.call_once(*call)
 
     def queue(self, folder):
         """After the answer, the download is on disk. The token makes a repeated call return the same download."""
@@ -123,7 +126,8 @@ class Client:
         self.loop.quit()
 
     def cancel(self):
-        self.call(self.path, DOWNLOAD, "Cancel", "()")
+        """A repeated call would be refused if the first call did its work."""
+        self.call_once(self.path, DOWNLOAD, "Cancel", "()")
         print("cancelled", self.path, flush=True)
         return 0
 

@@ -55,8 +55,8 @@ property() { busctl --user get-property "$service" "$path" "$download" "$@" 2>/d
 # A text in quotes, as gdbus reads it.
 quoted() { printf "'%s'" "$(printf %s "$1" | sed "s/[\\\\']/\\\\&/g")"; }
 
-# Prints the properties Received and Total if they have changed: "t 400000" and "x 1000000". The total is -1 while it is not known.
-# Prints also why the download waits, s "retry", if that has changed.
+# Prints the reason of a wait, if the reason has changed: busctl gives s "retry". Then prints the properties Received and Total, if they
+# have changed: busctl gives "t 400000" and "x 1000000". The total is -1 while it is not known.
 last= last_reason='s ""'
 show_progress() {
     reason=$(property WaitReason)

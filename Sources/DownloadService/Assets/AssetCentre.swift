@@ -203,7 +203,9 @@ internal import Scheduling
         connection.send(Standard.propertiesChanged.message(from: path, (Asset.interface, changed, [])))
     }
 
+    /// A report of a stage that is over comes too late, and is dropped.
     func progress(_ key: AssetKey, _ stage: AssetStage, _ done: ByteCount, of total: ByteCount?) {
+        guard updater[key]?.stage == stage else { return }
         toldProgress.report(AssetProgress.Report(stage: stage.rawValue, done: done, total: total), of: key)
     }
 
@@ -242,6 +244,11 @@ internal import Scheduling
             guard let purpose = purposes[download.number], case .archive(let key) = purpose else { continue }
             progress(key, .downloading, download.received, of: download.total)
         }
+    }
+
+    func stopped(_ download: ManagedDownload) {
+        // The last bytes came after the engine's last report.
+        if download.received > 0 { progressed([download]) }
     }
 
     func ended(_ download: ManagedDownload) {

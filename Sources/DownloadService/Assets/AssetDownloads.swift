@@ -289,6 +289,7 @@ extension AssetCentre {
         extractions[key] = (folder, control)
         watch(key, control)
         let ended: @BusActor @Sendable (AssetUpdater.ExtractionEnd) -> Void = { [self] end in
+            if control.progress.read > 0 { tell(key, of: control) }
             if extractions[key]?.control === control { extractions[key] = nil }
             ConfinementLog.tell(control, log)
             decide(.extracted(key, folder: folder, end))
@@ -308,10 +309,15 @@ extension AssetCentre {
     private func watch(_ key: AssetKey, _ control: ExtractionControl) {
         Poller.shared.schedule(after: .milliseconds(100)) { [self] in
             guard extractions[key]?.control === control else { return }
-            let progress = control.progress
-            self.progress(key, .extracting, progress.read, of: progress.size == 0 ? nil : progress.size)
+            tell(key, of: control)
             watch(key, control)
         }
+    }
+
+    private func tell(_ key: AssetKey, of control: ExtractionControl) {
+        guard !control.isCancelled else { return }
+        let read = control.progress
+        progress(key, .extracting, read.read, of: read.size == 0 ? nil : read.size)
     }
 
     func switchLink(_ key: AssetKey, _ folder: String) {

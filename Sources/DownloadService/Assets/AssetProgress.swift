@@ -11,20 +11,22 @@ internal import EventLoop
         let total: ByteCount?
     }
 
-    private static let interval: Duration = .milliseconds(100)
-
     private var sentAt: [AssetKey: ContinuousClock.Instant] = [:]
     /// The newest report of each asset whose last signal is too recent.
     private var waiting: [AssetKey: (report: Report, timer: Poller.Token)] = [:]
+    private let interval: Duration
     private let send: @BusActor (AssetKey, Report) -> Void
 
-    init(send: @escaping @BusActor (AssetKey, Report) -> Void) { self.send = send }
+    /// - Parameter interval: the shortest time between two signals of an asset, except at the end of a stage.
+    init(interval: Duration = .milliseconds(100), send: @escaping @BusActor (AssetKey, Report) -> Void) {
+        (self.interval, self.send) = (interval, send)
+    }
 
     /// Sends `report` now, or as soon as the interval allows it, unless a newer report comes first.
     func report(_ report: Report, of key: AssetKey) {
         if let timer = waiting[key]?.timer {
             waiting[key] = (report, timer)
-        } else if let due = sentAt[key].map({ $0 + Self.interval }), due > .now {
+        } else if let due = sentAt[key].map({ $0 + interval }), due > .now {
             waiting[key] = (report, Poller.shared.schedule(at: due) { [weak self] in self?.flush(key) })
         } else {
             sentAt[key] = .now

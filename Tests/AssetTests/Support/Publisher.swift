@@ -34,18 +34,13 @@ final class Publisher: Sendable {
             let tag = "\"\(file.count)-\(file.reduce(UInt32(7)) { $0 &* 31 &+ UInt32($1) })\""
             if request.field("If-None-Match") == tag { return reply.respond(304, ["ETag": tag]) }
             if let gate = rules.locked({ gates, _ in gates[path] }), request.range == nil {
-                // Half of the file, and the rest once the test opens the gate. A silent server would be given up after half a minute.
+                // Half of the file, and the rest once the test opens the gate.
                 reply.head(200, ["ETag": tag, "Accept-Ranges": "bytes"], length: file.count)
-                var sent = file.count / 2
-                reply.send(file[..<sent])
-                while !gate.isOpen, sent + 1 < file.count, reply.send(file[sent...sent]) {
-                    sent += 1
-                    poll(nil, 0, 500)
-                }
-                gate.wait()
+                reply.send(file[..<(file.count / 2)])
+                let rest = reply.trickle(file[(file.count / 2)...], until: gate)
                 // The server refuses the file by now.
                 if rules.locked({ _, statuses in statuses[path] }) != nil { return reply.reset() }
-                reply.send(file[sent...])
+                reply.send(rest)
                 return
             }
             reply.serve(file, for: request, entityTag: tag)

@@ -8,13 +8,7 @@ extension Reply {
     /// counts as silent, and another one takes its place.
     fileprivate func trickle(until gate: Gate) {
         head(200, length: 10_000)
-        var rest = 10_000
-        while !gate.isOpen, rest > 1, send("x") {
-            rest -= 1
-            poll(nil, 0, 500)
-        }
-        gate.wait()
-        send(String(repeating: "x", count: rest))
+        send(trickle(repeatElement(UInt8(ascii: "x"), count: 10_000), until: gate))
     }
 }
 

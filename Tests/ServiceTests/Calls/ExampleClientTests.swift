@@ -95,6 +95,25 @@ private func isProgress(_ line: String) -> Bool { line.hasPrefix("progress ") &&
         #expect(broken.output.contains(" cannot be started: ") && broken.errors == "", "\(broken)")
     }
 
+    /// Not the client with dasbus, which first asks the stopped service for its methods.
+    @Test(arguments: ExampleClient.tried.filter { $0 != .dasbus }) func `calls Cancel once, also if the answer is lost`(
+        client: ExampleClient
+    ) async throws {
+        let world = await ServiceWorld(activation: "--idle-exit 3600")
+        let monitor = Child(["dbus-monitor", "--session", "--profile"], environment: world.environment)
+        #expect(await eventually { monitor.output.contains("NameLost") })
+        #expect(try await world.client().list() == [])  // starts the service
+        let process = try #require(await world.bus.process(of: BusName.service))
+        kill(process, SIGSTOP)
+        let child = try await client.start("--cancel", "http://127.0.0.1:1/a", in: world)
+        #expect(await eventually { Trace(monitor.output).calls("Cancel").count == 1 || !child.isRunning } && child.isRunning)
+        kill(process, SIGKILL)
+        let exit = await child.wait()
+        #expect(exit.status != 0 && exit.output.hasPrefix("failed NoReply: "), "\(client.packages): \(exit)")
+        // A second call would start the service.
+        #expect(await world.bus.process(of: BusName.service) == nil)
+    }
+
     /// GJS 1.74 itself crashes on such an argument.
     @Test(arguments: ExampleClient.tried.filter { $0 != .javaScript }) func `refuses a folder whose name is not UTF-8`(
         client: ExampleClient

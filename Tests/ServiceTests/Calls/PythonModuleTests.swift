@@ -4,7 +4,7 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-@Suite(.timeLimit(.minutes(5))) struct `The module for Python` {
+@Suite(.timeLimit(.minutes(10))) struct `The module for Python` {
     private let body = ExampleClient.body
 
     @Test func `queues a batch, fetches, finds, and calls back in a main loop`() async throws {

@@ -65,13 +65,8 @@ private struct Run: Sendable {
         let server = ScriptedServer { _, reply in
             reply.head(200, length: 1_000_000)
             reply.send(String(repeating: "x", count: 400_000))
-            // Windows may take long to come and go. A silent server would be given up after half a minute.
-            var rest = 600_000
-            while !gate.isOpen, reply.send(String(repeating: "x", count: 50)) {
-                rest -= 50
-                poll(nil, 0, 500)
-            }
-            reply.send(String(repeating: "x", count: max(0, rest)))
+            // Windows may take long to come and go.
+            reply.send(reply.trickle(repeatElement(UInt8(ascii: "x"), count: 600_000), by: 50, until: gate))
             reply.close()
         }
         let url = server.url("/picture.bin")

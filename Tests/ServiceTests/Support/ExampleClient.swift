@@ -68,13 +68,7 @@ enum ExampleClient: String, CaseIterable, Sendable {
             guard request.number == 0 else { return reply.respond(200, body: body) }
             reply.head(200, length: body.count)
             reply.send(body[..<400_000])
-            var sent = 400_000
-            // A silent server would be given up after half a minute.
-            while !gate.isOpen, sent + 50 < body.count, reply.send(body[sent..<sent + 50]) {
-                sent += 50
-                poll(nil, 0, 500)
-            }
-            reply.send(body[sent...])
+            reply.send(reply.trickle(body[400_000...], by: 50, until: gate))
             reply.close()
         }
     }

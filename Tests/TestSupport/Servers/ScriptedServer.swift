@@ -196,6 +196,21 @@ public final class Reply: Sendable {
         if !isHead { send(file[range]) }
     }
 
+    /// Sends `bytes` in parts of `step` bytes, two parts a second, until the gate opens. The service counts a server that is silent for ten
+    /// seconds as stalled, and gives it up after half a minute.
+    ///
+    /// - Returns: the bytes that are left, at least one of them unless there were none.
+    public func trickle<Bytes: Collection<UInt8>>(_ bytes: Bytes, by step: Int = 1, until gate: Gate) -> Bytes.SubSequence {
+        var rest = bytes[...]
+        while !gate.isOpen, rest.count > step {
+            guard send(rest.prefix(step)) else { return rest }
+            rest = rest.dropFirst(step)
+            poll(nil, 0, 500)
+        }
+        gate.wait()
+        return rest
+    }
+
     /// Sends one chunk of a "Transfer-Encoding: chunked" body; an empty one is the last.
     public func chunk(_ bytes: some Collection<UInt8>) {
         send("\(String(bytes.count, radix: 16))\r\n")
