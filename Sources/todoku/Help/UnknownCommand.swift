@@ -14,16 +14,17 @@ enum UnknownCommand {
 
     /// - Returns: nil if each word in the place of a command is a command.
     static func sentence(for arguments: [String]) -> String? {
-        var names = [TodokuCommand.configuration.commandName ?? ""]
-        var subcommands = TodokuCommand.configuration.subcommands
+        var configuration = TodokuCommand.configuration
+        var names = [configuration.commandName ?? ""]
         for word in arguments {
-            guard !subcommands.isEmpty, !word.hasPrefix("-"), word != "help" else { return nil }
-            guard let command = subcommands.first(where: { $0.configuration.commandName == word }) else {
-                let known = subcommands.map(\.configuration).filter(\.shouldDisplay).compactMap(\.commandName)
-                return sentence(about: word, names.joined(separator: " "), known)
+            var known: [CommandConfiguration] = []
+            for subcommand in configuration.subcommands { known.append(subcommand.configuration) }
+            guard !known.isEmpty, !word.hasPrefix("-"), word != "help" else { return nil }
+            guard let next = known.first(where: { $0.commandName == word }) else {
+                return sentence(about: word, names.joined(separator: " "), known.filter(\.shouldDisplay).compactMap(\.commandName))
             }
             names.append(word)
-            subcommands = command.configuration.subcommands
+            configuration = next
         }
         return nil
     }

@@ -7,7 +7,7 @@ import Testing
 @testable import todoku
 
 /// All in the help but `asset` and `rehearse`, whose tests look into other levels and other pages.
-private let subcommands = TodokuCommand.configuration.subcommands.map(\.configuration).filter(\.shouldDisplay)
+private let subcommands = TodokuCommand.configuration.subcommands.map { $0.configuration }.filter(\.shouldDisplay)
     .compactMap(\.commandName).filter { !["asset", "rehearse"].contains($0) }
 
 @Suite(.serialized) struct `The command` {
