@@ -1,4 +1,5 @@
 internal import DownloadModel
+internal import Glibc
 internal import PartFiles
 internal import Transport
 
@@ -277,8 +278,9 @@ extension Transfer {
         do throws(DiskError) {
             try openRest(part)
         } catch {
-            // The response brings no byte, so its size must not stay: a later response may be of another size.
-            if isTotalNew { part.total = nil }
+            // The disk has no file of this size, so the size must not stay: a later response may be of another size.
+            if isTotalNew, error.code == EFBIG { part.total = nil }
+            if isTotalNew { checkpoint?.total = part.total }
             return .failed(failure(error))
         }
         if isTotalNew { checkpoint?.total = total }

@@ -23,13 +23,19 @@ private typealias Attachment = DownloadStore.Attachment
         return try await reopened(folder.path)
     }
 
+    private func finished(_ number: UInt64) -> DownloadRecord {
+        var record = plainRecord(number, .finished)
+        (record.fileName, record.endedAt) = ("file-\(number).iso", record.queuedAt)
+        return record
+    }
+
     @Test func `has what came after it was first made, and what the reset has cancelled as it was`() async throws {
         // The numbers of members follow that of their batch.
         var member = plainRecord(3)
         member.batch = DownloadNumber(2)
         let batch = BatchRecord(number: DownloadNumber(2), count: 1)
         try await save(
-            [.put(plainRecord(1)), .addBatch(batch, [member]), .put(plainRecord(4, .finished)), .put(plainRecord(5))], next: 6)
+            [.put(plainRecord(1)), .addBatch(batch, [member]), .put(finished(4)), .put(plainRecord(5))], next: 6)
         _ = try Store.backUp(
             folder: folder.path, to: target("b"), withSecrets: false, attachments: [Attachment(name: "push/old", bytes: [9])])
         // Cancelled; cancelled and off the list; finished; queued by another program.
@@ -40,14 +46,14 @@ private typealias Attachment = DownloadStore.Attachment
         try await save(
             [
                 .put(plainRecord(1, .cancelled)), .sweep(DownloadNumber(1), directory: plainRecord(1).directory),
-                .remove(DownloadNumber(3)), .putBatch(left), .put(plainRecord(5, .finished)), .put(queued),
+                .remove(DownloadNumber(3)), .putBatch(left), .put(finished(5)), .put(queued),
             ], next: 7)
         let reset = try Store.reset(folder: folder.path, settingAside: false, refreshing: target("b"), attachments: attachments)
         #expect(reset.backup?.downloads == 5 && reset.backup?.unfinished == 3 && reset.setAside == nil)
         var bare = queued
         bare.options.forgetSecrets()
         let kept = try await content(of: target("b"))
-        #expect(kept.records == [plainRecord(1), member, plainRecord(4, .finished), plainRecord(5, .finished), bare])
+        #expect(kept.records == [plainRecord(1), member, finished(4), finished(5), bare])
         #expect(kept.batches == [batch] && kept.sweeps.isEmpty && kept.nextNumber == DownloadNumber(7))
         #expect(!contains(try #require(readFile(target("b"))), Array("the-password".utf8)) && permissions(target("b")) == 0o600)
         #expect(try Store.inspect(backup: target("b")).attachments == attachments && listFolder(target.path) == ["b"])

@@ -87,6 +87,8 @@ int fstatat64(int folder, const char *path, struct stat64 *s, int flags) { retur
 
 int statx(int folder, const char *path, int flags, unsigned mask, struct statx *s) {
   int result = (int)syscall(SYS_statx, folder, path, flags, mask, s);
+  if (result == 0 && file_owner >= 0 && S_ISREG(s->stx_mode) && (folder >= 0 ? name_of(folder) != NULL : is_below(path)))
+    s->stx_uid = (uint32_t)file_owner;
   if (result == 0 && invents_inodes && S_ISREG(s->stx_mode) && (flags & AT_EMPTY_PATH) && name_of(folder))
     s->stx_ino += (uint64_t)folder << 32;
   if (result == 0 && inode_count) {
