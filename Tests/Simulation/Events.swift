@@ -226,8 +226,11 @@ extension World {
     /// A person resumes the download: its servers' pauses and the state of the network no longer delay it.
     private func isResumed(_ entry: ScheduledDownload) {
         if !entry.state.hasEnded { isWantedAtOnce(entry.number) }
-        // Nothing delays an active download, so a resume has no effect, not even on a later redirect.
-        if entry.state == .active, !scheduler.isHeld(entry) { hastened.remove(entry.number) }
+        // Nothing delays an active download, so a resume has no effect, not even on a later redirect. The same of one whose file is
+        // verified or named, even if a wrong checksum then makes it fetch the file again.
+        if entry.state == .active && !scheduler.isHeld(entry) || [.verifying, .committing].contains(entry.state) {
+            hastened.remove(entry.number)
+        }
         // The same of a queued download that no server's pause delays now.
         let isSlowed = scheduler.slowedOrigins(now: now)[origin(of: entry.record)] != nil
         if entry.state == .queued, !isSlowed { hastened.remove(entry.number) }
