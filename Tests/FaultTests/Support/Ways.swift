@@ -162,7 +162,8 @@ private struct Response {
         }
         let begun = ContinuousClock.now
         while place < range.upperBound, crowd.mayGrow(since: begun) {
-            // While the client's disk hangs, its kernel takes what is sent. So no more than the share is sent, and a sign of life.
+            // While the disk of the service hangs, its kernel still accepts bytes. So the server sends its share of the bytes, and then one
+            // byte at a time, which keeps the connection alive.
             guard send(place - range.lowerBound < Self.share ? 4_000 : 1, upTo: range.upperBound) else { return }
             poll(nil, 0, 50)
         }

@@ -196,8 +196,8 @@ public final class Reply: Sendable {
         if !isHead { send(file[range]) }
     }
 
-    /// Sends `bytes` in parts of `step` bytes, two parts a second, until the gate opens. The service counts a server that is silent for ten
-    /// seconds as stalled, and gives it up after half a minute.
+    /// Sends `bytes` in parts of `step` bytes, two parts a second, until the gate opens. The service counts a transfer
+    /// as stalled after ten seconds without a byte, and ends it after half a minute without one.
     ///
     /// - Returns: the bytes that are left, at least one of them unless there were none.
     public func trickle<Bytes: Collection<UInt8>>(_ bytes: Bytes, by step: Int = 1, until gate: Gate) -> Bytes.SubSequence {
