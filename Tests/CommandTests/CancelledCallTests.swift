@@ -39,13 +39,17 @@ private func begin<Answer: Sendable>(_ wait: @escaping @Sendable () async throws
         }
     }
 
-    @Test func `ends at once, and leaves the download alone`() async throws {
+    /// A client, its calls, and a server that answers once the gate opens.
+    private func stage(_ gate: Gate) async throws -> (desk: Desk, server: ScriptedServer, client: DownloaderClient, calls: Calls) {
         let desk = await Desk()
+        let client = try await DownloaderClient.connect(to: desk.bus.address)
+        return (desk, server(gate), client, await Calls(of: desk))
+    }
+
+    @Test func `ends at once, and leaves the download alone`() async throws {
         let gate = Gate()
         defer { gate.open() }
-        let server = server(gate)
-        let client = try await DownloaderClient.connect(to: desk.bus.address)
-        let calls = await Calls(of: desk)
+        let (desk, server, client, calls) = try await stage(gate)
         let download = try await client.download(server.url("/a.bin"))
         let waiting = Task { try await client.wait(for: download) }
         #expect(await eventually { calls.count("Wait") == 1 })
@@ -64,12 +68,9 @@ private func begin<Answer: Sendable>(_ wait: @escaping @Sendable () async throws
     }
 
     @Test func `ends at once whatever it waits for`() async throws {
-        let desk = await Desk()
         let gate = Gate()
         defer { gate.open() }
-        let server = server(gate)
-        let client = try await DownloaderClient.connect(to: desk.bus.address)
-        let calls = await Calls(of: desk)
+        let (desk, server, client, calls) = try await stage(gate)
         let batch = try await client.downloadBatch([BatchItem(server.url("/a.bin"))]).reference
         let checked = try await client.registerAsset(AssetKey(app: "org.example.App", name: "a"), manifest: server.url("/a.json"))
         let updated = try await client.registerAsset(AssetKey(app: "org.example.App", name: "b"), manifest: server.url("/b.json"))
@@ -94,12 +95,9 @@ private func begin<Answer: Sendable>(_ wait: @escaping @Sendable () async throws
     }
 
     @Test func `ends also while the service does not answer, and then does not start the service again`() async throws {
-        let desk = await Desk()
         let gate = Gate()
         defer { gate.open() }
-        let server = server(gate)
-        let client = try await DownloaderClient.connect(to: desk.bus.address)
-        let calls = await Calls(of: desk)
+        let (desk, server, client, calls) = try await stage(gate)
         let download = try await client.download(server.url("/a.bin"))
         let waiting = Task { try await client.wait(for: download) }
         #expect(await eventually { calls.count("Wait") == 1 })
@@ -121,12 +119,9 @@ private func begin<Answer: Sendable>(_ wait: @escaping @Sendable () async throws
     }
 
     @Test func `is joined by the next Fetch of the same file, and by no other`() async throws {
-        let desk = await Desk()
         let gate = Gate()
         defer { gate.open() }
-        let server = server(gate)
-        let client = try await DownloaderClient.connect(to: desk.bus.address)
-        let calls = await Calls(of: desk)
+        let (desk, server, client, calls) = try await stage(gate)
         let url = server.url("/a.bin")
         let waiting = Task { try await client.fetch(url) }
         #expect(await eventually { calls.count("Fetch") == 1 })
@@ -146,11 +141,9 @@ private func begin<Answer: Sendable>(_ wait: @escaping @Sendable () async throws
 
     /// The service answers at most 256 waiting calls of a connection.
     @Test func `leaves room for further waits`() async throws {
-        let desk = await Desk()
         let gate = Gate()
         defer { gate.open() }
-        let server = server(gate)
-        let client = try await DownloaderClient.connect(to: desk.bus.address)
+        let (desk, server, client, _) = try await stage(gate)
         let download = try await client.download(server.url("/a.bin"))
         let waits = (0..<600).map { _ in Task { try await client.wait(for: download) } }
         for wait in waits[..<300] { wait.cancel() }
