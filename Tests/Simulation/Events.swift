@@ -308,6 +308,7 @@ extension World {
         if let batch = scheduler[number]?.batch { batchRevivals[batch.number, default: 0] += 1 }
         revivals[number, default: 0] += 1
         cancelledByAll.remove(number)
+        if scheduler[number]?.state == .cancelled, saved.records[number]?.state != .cancelled { cancelledTwice.insert(number) }
         (floors[number], finishedPaths[number]) = (nil, nil)
     }
 
@@ -327,6 +328,8 @@ extension World {
             if scheduler.hasSlices {
                 hastened.subtract(scheduler.members(of: batch).map(\.number))
                 resuming.formUnion(scheduler.members(of: batch).map(\.number))
+                // The network is lost, and the news has not reached all members. A member that hears of it before its slice is resumed.
+                if network?.reach == .offline || network?.reach == .captive { mayDefy.formUnion(resuming) }
             }
         case 2:
             let members = scheduler.members(of: batch).map(\.number)

@@ -98,7 +98,7 @@ extension World {
         for done in many.values where done.deed == .cancelsAll {
             // A row that was cancelled before the call and revived since does not say that the call has begun.
             for number in done.members.keys where scheduler[number]?.state == .cancelled && saved.records[number]?.state != .cancelled {
-                cancelledByAll.insert(number)
+                if !cancelledTwice.contains(number) { cancelledByAll.insert(number) }
             }
         }
         if scheduler.settings.paused {

@@ -274,6 +274,8 @@ final class World {
     var lastCall: Scheduler.CallNumber = 0
     /// Downloads cancelled while a CancelAll was under way, and by no other call.
     var cancelledByAll: Set<DownloadNumber> = []
+    /// Downloads that were revived before their cancelled row was saved. If that row is saved later, it does not say which call it is from.
+    var cancelledTwice: Set<DownloadNumber> = []
     /// PauseAll was answered, and ResumeAll has not been called since.
     var isPausedForGood = false
     /// The calls of ResumeAll so far.
@@ -444,6 +446,7 @@ final class World {
         nextNumber = max(saved.next, DownloadNumber((saved.records.keys.max()?.value ?? 0) + 1))
         if isPausedForGood, !saved.settings.paused { fail("PauseAll was answered, and its row is not on disk") }
         forgetUnsaved()
+        cancelledTwice = []
         (network, isAsleep, defying, mayDefy) = (random.below(4) == 0 ? nil : .open, false, [], [])
         gate.abandon()
         gate = CommitGate(host: self)
