@@ -83,13 +83,10 @@ struct Reason {
         case .rateLimit: return withTurn(rateLimit)
         case .hostLimit: return withAhead(hostLimit)
         case .notBefore: return catalog.text("it may not start before %1$s", until ?? catalog.text("a later time"))
-        case .offline:
-            return until.map { catalog.text("there is no network; it resumes as soon as there is one, and tries again at %1$s", $0) }
-                ?? offline
+        case .offline: return until.map { catalog.text("%1$s, and tries again at %2$s", offline, $0) } ?? offline
         case .metered: return metered
-        case .diskSpace:
-            let cause = cause ?? catalog.text("the disk is full")
-            return download.error?.missingBytes.map { catalog.text("%1$s; %2$s more must be free", cause, catalog.size($0)) } ?? cause
+        // The service's sentence says how many bytes are missing.
+        case .diskSpace: return cause ?? catalog.text("the disk is full")
         case .destination: return cause ?? destination
         case .needsUrl: return needsUrl
         case .pausedAll: return pausedAll
@@ -123,7 +120,7 @@ struct Reason {
         return download.state == .waiting && (reason == .rateLimit || reason == .hostLimit)
     }
 
-    private var offline: String { catalog.text("there is no network; it resumes as soon as there is one") }
+    private var offline: String { catalog.text("there is no network, or only one that asks for a login; it resumes as soon as there is one") }
     private var metered: String { catalog.text("the connection is metered; waiting for an unmetered one") }
     private var destination: String { catalog.text("its folder cannot be written") }
     private var needsUrl: String {
