@@ -55,8 +55,8 @@ internal import EventLoop
         _ method: MethodOf<In, Out>, _ arguments: In, at path: ObjectPath, repeatable: Bool
     ) async throws(ClientError) -> Out {
         let begun = ContinuousClock.now
-        let alarm = slowAnswers.map { slow in Poller.shared.schedule(after: slow.delay) { slow.report() } }
-        defer { if let alarm { Poller.shared.cancel(alarm) } }
+        let alarm = setSlowAlarm()
+        defer { endSlowAlarm(alarm) }
         do throws(DBusError) {
             return try await connection.call(method, on: BusName.service, at: path, arguments, timeout: Self.callTimeout)
         } catch {
@@ -66,6 +66,13 @@ internal import EventLoop
             return try await connection.call(method, on: BusName.service, at: path, arguments, timeout: Self.callTimeout)
         } catch { throw ClientError(error) }
     }
+
+    /// Reports that the service does not answer, unless `endSlowAlarm` comes first.
+    private func setSlowAlarm() -> Poller.Token? {
+        slowAnswers.map { slow in Poller.shared.schedule(after: slow.delay) { slow.report() } }
+    }
+
+    private func endSlowAlarm(_ alarm: Poller.Token?) { if let alarm { Poller.shared.cancel(alarm) } }
 
     func set<V>(_ property: PropertyOf<V>, _ value: V, at path: ObjectPath) async throws(ClientError) {
         try await call(Standard.set, (property.interface, property.name, value.variant), at: path, repeatable: true)
@@ -118,6 +125,8 @@ internal import EventLoop
     ///
     /// - Throws: with the cause `serviceUnavailable` if the service does not run.
     private func ask<In, Out>(_ method: MethodOf<In, Out>, _ arguments: In) async throws(ClientError) -> Out {
+        let alarm = setSlowAlarm()
+        defer { endSlowAlarm(alarm) }
         do throws(DBusError) {
             return try await connection.call(
                 method, on: BusName.service, at: BusName.managerPath, arguments, timeout: Self.callTimeout, starts: false)
@@ -260,6 +269,8 @@ internal import EventLoop
     private func askIfPresent<In, Out>(
         _ method: MethodOf<In, Out>, _ arguments: In, at path: ObjectPath
     ) async throws(ClientError) -> Out? {
+        let alarm = setSlowAlarm()
+        defer { endSlowAlarm(alarm) }
         do throws(DBusError) {
             return try await connection.call(
                 method, on: BusName.service, at: path, arguments, timeout: Self.callTimeout, starts: false)
