@@ -41,10 +41,10 @@ import Testing
             let known = distributor.lines("endpoint \(token)").count
             let restored = await run(world, "restore", "--yes", copy)
             #expect(restored.status == 0 && restored.output.contains("1 registration for pushes is back\n"), "\(restored)")
+            // The distributor has forgotten the token, and gives another endpoint, before anybody else calls todoku-push.
+            #expect(await eventually { distributor.lines("endpoint \(token)").count > known })
             let back = try await world.registered()
             #expect(back["public-key"] == registration["public-key"] && back["auth-secret"] == registration["auth-secret"])
-            // The distributor has forgotten the token, and gives another endpoint.
-            #expect(await eventually { distributor.lines("endpoint \(token)").count > known })
             let endpoint = distributor.lines("endpoint \(token)").last?.split(separator: " ").last.map(String.init) ?? ""
             #expect(try await eventually { try await world.entry()["endpoint"] == .string(endpoint) })
             #expect(listFolder("\(world.state)/registrations") == [token])

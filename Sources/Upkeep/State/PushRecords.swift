@@ -129,6 +129,17 @@ public struct PushRecords: Sendable {
             return nil
         } catch { return error.message }
     }
+
+    /// Starts todoku-push, which tells the distributor of registrations that it does not know.
+    ///
+    /// - Returns: an English sentence that says why it could not be started; nil: it runs.
+    @BusActor public static func tellDistributor() async -> String? {
+        do throws(DBusError) {
+            let connection = try await Connection.anotherToSession(within: BusProbe.patience)
+            _ = try await connection.call(Push.list, on: Push.busName, at: Push.path, "")
+            return nil
+        } catch { return error.message }
+    }
 }
 
 extension StoreBackup {

@@ -134,6 +134,7 @@ struct RestoreCommand: ParsableCommand {
                 return (end: end, pushes: missing.count)
             }
             change.report(backup: end.end.backup, restored: end.end.restored, pushes: end.pushes, setAside: end.end.setAside)
+            if end.pushes > 0 { await change.tellDistributor() }
             return .success
         }
     }

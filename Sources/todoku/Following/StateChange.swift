@@ -156,6 +156,14 @@ internal import Upkeep
         Output.complain(catalog.text("the distributor is not told that the registrations for pushes end: %1$s", TerminalText.plain(cause)))
     }
 
+    /// Has todoku-push tell the distributor of registrations that are back. Else it would do so at the next login.
+    func tellDistributor() async {
+        guard let cause = await PushRecords.tellDistributor() else { return }
+        Output.complain(
+            catalog.text(
+                "the distributor is told at the next login that the registrations for pushes are back: %1$s", TerminalText.plain(cause)))
+    }
+
     /// Has the service cancel all downloads, so that their apps hear of it. Without the service, the bytes are deleted at its next start.
     func cancelAll() async {
         guard present.unfinished > 0 else { return }

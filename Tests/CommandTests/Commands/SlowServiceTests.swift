@@ -15,7 +15,7 @@ import Testing
         let process = try #require(await desk.serviceProcess())
         kill(process, SIGSTOP)
         defer { kill(process, SIGCONT) }
-        let children = [atTerminal("list"), atTerminal("show 99"), atTerminal("watch")]
+        let children = [atTerminal("list"), atTerminal("show 99"), atTerminal("watch"), atTerminal("asset update org.example.App/data")]
         let (piped, log) = (desk.start(["list"]), atTerminal("list 2>'\(desk.bus.folder("errors"))'"))
         for child in children { #expect(await child.says(notice), "\(child.output)") }
         #expect(!children[2].output.contains("Nothing to download"), "nobody knows yet: \(children[2].output)")
@@ -24,6 +24,8 @@ import Testing
         let missing = await children[1].wait()
         #expect(missing.status == 3 && missing.output == notice + "todoku: \(Desk.noDownload(99))\r\n", "\(missing)")
         #expect(await children[2].says("Nothing to download now; press Ctrl-C to exit."), "\(children[2].output)")
+        let asset = await children[3].wait()
+        #expect(asset.status == 3 && asset.output.hasPrefix(notice), "\(asset)")
         // Nobody reads the others.
         #expect(await piped.wait().succeeded(saying: ""))
         #expect(await log.wait().output == "")
