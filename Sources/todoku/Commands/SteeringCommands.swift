@@ -371,13 +371,26 @@ struct ChangeCommand: ParsableCommand {
             let status = await Program.each(lists.targets, json: output.json, hasParents: true) { download throws(ClientError) in
                 try await Self.change(download, folder, allowsMetered, client)
             } batch: { batch throws(ClientError) in
-                // A download that cannot change does not keep the others from changing.
+                // A download that cannot change does not keep the others from changing. Each reason is told once.
+                var others: [String: UInt64] = [:]
                 for member in try await client.remaining(of: batch).map(\.reference) {
                     do throws(ClientError) { try await Self.change(member, folder, allowsMetered, client) } catch {
                         if error.cause == .unknownDownload { continue }
+                        if !output.json, let count = others[error.message] {
+                            others[error.message] = count +| 1
+                            continue
+                        }
+                        others[error.message] = 0
                         let failure = CommandFailure(error.naming(member), about: .download(member)).namingParents(error)
                         ofMembers = ofMembers.and(Program.report(failure, json: output.json))
                     }
+                }
+                let untold = others.values.reduce(0, +|)
+                if untold > 0 {
+                    Output.complain(
+                        catalog.text(
+                            "the same of %1$s other download of batch %2$s", "the same of %1$s other downloads of batch %2$s",
+                            count: untold, "\(batch)"))
                 }
             }
             return status.and(ofMembers)

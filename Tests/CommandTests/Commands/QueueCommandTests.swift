@@ -206,6 +206,21 @@ extension Reply {
         await desk.close()
     }
 
+    @Test func `tells a reason of many downloads of a batch once`() async throws {
+        let desk = await Desk()
+        writeFile(desk.bus.folder("list"), (1...4).map { "http://127.0.0.1:1/\($0)\n" }.joined().utf8)
+        #expect(await desk.run("batch", "--paused", "--notify", "never", "list").succeeded(saying: "1\n"))
+        let folder = desk.bus.folder("missing")
+        let change = await desk.run("change", "-d", folder, "1")
+        let lines = change.errors.split(separator: "\n")
+        try #require(change.status == 3 && lines.count == 2, "\(change)")
+        #expect(lines[0].hasPrefix("todoku: 2: ") && lines[0].contains("\(folder) does not exist"), "\(change)")
+        #expect(lines[1] == "todoku: the same of 3 other downloads of batch 1", "\(change)")
+        let json = await desk.run("change", "--json", "-d", folder, "1")
+        #expect(json.status == 3 && json.errors.split(separator: "\n").count == 4, "\(json)")
+        await desk.close()
+    }
+
     @Test func `names the download of a batch that cannot change, and changes the others`() async throws {
         let desk = await Desk()
         let (gate, folder) = (Gate(), desk.bus.folder.makeFolder("music"))
