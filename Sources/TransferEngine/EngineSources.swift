@@ -14,7 +14,7 @@ extension Engine {
             transfer.note(failure, of: segment)
             return drop(segment, failure)
         }
-        guard transfer.hasMirrors, transfer.diskFailure == nil, let fault = SourceFault(failure) else {
+        guard transfer.hasMirrors, transfer.diskFailure == nil, let fault = transfer.fault(of: failure) else {
             return conclude(transfer, .failed(failure), by: id)
         }
         turn(segment, from: failure, fault, by: id)
@@ -26,7 +26,7 @@ extension Engine {
     func failWhole(_ segment: Segment, _ failure: DownloadFailure) {
         let transfer = segment.transfer
         segment.forgetBody()
-        guard transfer.hasMirrors, transfer.diskFailure == nil, let fault = SourceFault(failure) else {
+        guard transfer.hasMirrors, transfer.diskFailure == nil, let fault = transfer.fault(of: failure) else {
             return conclude(transfer, .failed(failure), by: segment.id)
         }
         transfer.distrust()

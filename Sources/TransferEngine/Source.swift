@@ -165,6 +165,13 @@ extension Transfer {
         segment.move(to: source)
     }
 
+    /// What a failure says about the source of the last request; nil: another source would not help.
+    func fault(of failure: DownloadFailure) -> SourceFault? {
+        // No disk has room for the size that the response states. Another source may state another size. A full disk is waited for.
+        if failure.name == .diskFull, failure.wait == nil, request.descriptor == nil { return .wrongSize }
+        return SourceFault(failure)
+    }
+
     /// One of several requests has failed. The other requests continue.
     func note(_ failure: DownloadFailure, of segment: Segment) {
         let source = segment.source

@@ -65,7 +65,9 @@ import Testing
         #expect(sources.map(\.received) == [900_000, 2_000_000] && sources.map(\.left) == [.httpStatus, nil])
     }
 
-    enum Trouble: CaseIterable, Sendable { case closed, notFound, unavailable, tooMany, wrongType, wrongSize, loop, downgrade, silent }
+    enum Trouble: CaseIterable, Sendable {
+        case closed, notFound, unavailable, tooMany, wrongType, wrongSize, hugeSize, loop, downgrade, silent
+    }
 
     @Test(arguments: Trouble.allCases) func `give way to the next one at once, whatever fails`(trouble: Trouble) async throws {
         let gate = Gate()
@@ -77,6 +79,7 @@ import Testing
             case .tooMany: reply.respond(429)
             case .wrongType: reply.respond(200, ["Content-Type": "text/html"], text: "log in")
             case .wrongSize: reply.respond(200, ["Content-Type": "application/octet-stream"], text: "short")
+            case .hugeSize: Self.stateHugeSize(reply)
             case .loop: reply.respond(302, ["Location": "/file.bin"])
             case .downgrade: reply.respond(302, ["Location": "ftp://127.0.0.1/"])
             case .silent: gate.wait()
@@ -99,12 +102,27 @@ import Testing
             case .closed: .network
             case .notFound, .unavailable, .tooMany: .httpStatus
             case .wrongType: .wrongType
-            case .wrongSize: .wrongSize
+            case .wrongSize, .hugeSize: .wrongSize
             case .loop, .downgrade: .redirect
             case .silent: .timeout
             }
         #expect(sources.map(\.left) == [left, nil])
         if trouble == .unavailable { #expect(moves.first?.retryAfter == .seconds(3600), "the scheduler learns of the refusal") }
+    }
+
+    /// A size that no file can have.
+    private static func stateHugeSize(_ reply: Reply) {
+        reply.head(200, ["Content-Type": "application/octet-stream", "Content-Length": "18446744073709551614"])
+        reply.close()
+    }
+
+    @Test func `that all state a size that no disk can hold end with a full disk`() async throws {
+        let servers = [ScriptedServer { _, reply in Self.stateHugeSize(reply) }, ScriptedServer { _, reply in Self.stateHugeSize(reply) }]
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(servers[0].url()) { $0.use([servers[1].url()]) }
+        #expect(end.failure?.name == .diskFull, "\(end)")
+        #expect(servers.map(\.requests.count) == [1, 1])
+        #expect(await fixture.log.sources.map(\.left) == [.wrongSize, .wrongSize])
     }
 
     @Test func `that all fail leave the most hopeful failure`() async throws {
