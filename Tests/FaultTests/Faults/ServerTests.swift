@@ -60,6 +60,7 @@ private func stalls(_ misbehaviour: Misbehaviour) -> Bool {
         verdict.wrong.append("it is \(end.map { "\($0.state) \($0.waitReason)" } ?? "gone") after 60 s")
         return verdict
     }
+    if test.mustDivide { verdict.expect(gate.isOpen, "no other range was requested") }
     let file = readFile("\(place.files)/file")
     if end.state == "finished" {
         let isNew = test.misbehaviour.isReplaced && test.stage != .mirrors && file == Misbehaviour.new

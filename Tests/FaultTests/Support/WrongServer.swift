@@ -8,11 +8,20 @@ struct ServerCase: Sendable, CustomStringConvertible {
     let stage: Stage
     var description: String { "\(misbehaviour.name), \(stage.rawValue)" }
 
+    /// Whether the download must request several ranges at the same time: a strong validator or a checksum ties them together.
+    var mustDivide: Bool {
+        switch stage {
+        case .fresh, .resume, .restarted, .killed: false
+        case .ranges: misbehaviour.hasChecksum || misbehaviour.tag?.hasPrefix("\"") == true
+        case .mirrors: true
+        }
+    }
+
     /// Serves the file's beginning (unless fresh), then wrong answers, then good ones. After the beginning, the server waits for `gate`.
-    /// `ranges`: the first answer is right, and goes on once another range is requested, or after five seconds.
-    /// `mirrors`: the same, and the other range may be requested from a mirror, which opens `gate`.
+    /// `ranges`: the first answer is right, and goes on once another range is requested. That request opens `gate`.
+    /// `mirrors`: the same, and the other range may be requested from a mirror.
     func server(_ gate: Gate) async -> ScriptedServer {
-        let (test, stage, turns) = (misbehaviour, stage, Turns())
+        let (test, stage, mustDivide, turns) = (misbehaviour, stage, mustDivide, Turns())
         let field = test.hasDigest ? "sha-256=:\(base64(await digest(of: Misbehaviour.old))):" : ""
         let stated = test.hasDigest ? ["Repr-Digest: \(field)"] : []
         let first = stated + (test.tag.map { ["ETag: \($0)"] } ?? []) + ["Content-Length: \(Misbehaviour.size)", "\r\n"]
@@ -20,7 +29,8 @@ struct ServerCase: Sendable, CustomStringConvertible {
             if stage == .ranges || stage == .mirrors, request.number == 0 {
                 reply.send("HTTP/1.1 200 OK\r\n" + first.joined(separator: "\r\n"))
                 reply.send(Misbehaviour.old[..<100_000])
-                for _ in 0..<500 where !gate.isOpen { poll(nil, 0, 10) }
+                // Less than the time limit for stalls.
+                for _ in 0..<(mustDivide ? 800 : 100) where !gate.isOpen { poll(nil, 0, 10) }
                 reply.send(Misbehaviour.old[100_000...])
                 return reply.close()
             }
