@@ -22,12 +22,12 @@ import Testing
         }
         #expect(try await world.entry()["waiting"] == .uint32(64))
         #expect(try await world.refused() == ["full": 2])
-        #expect(listFolder("\(world.state)/messages").count == 64)
+        #expect(world.messageFiles.count == 64)
         await world.kill()
         #expect(try await world.entry()["waiting"] == .uint32(64))
         // With the registration, its messages go.
         try await world.call(Push.unregister, (PushWorld.app, "picture"))
-        #expect(await eventually { listFolder("\(world.state)/messages").isEmpty })
+        #expect(await eventually { world.messageFiles.isEmpty })
     }
 
     @Test func `is asked of the service as the registration allows`() async throws {

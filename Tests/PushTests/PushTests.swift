@@ -26,7 +26,7 @@ import Testing
         let entry = try await world.entry()
         #expect(entry["received"] == .uint64(1) && entry["fetched"] == .uint64(1))
         #expect(try await eventually { try await world.entry()["waiting"] == .uint32(0) })
-        #expect(await eventually { listFolder("\(world.state)/messages").isEmpty })
+        #expect(await eventually { world.messageFiles.isEmpty })
         #expect(file.server.requests.count == 1)
         _ = distributor
     }
@@ -154,7 +154,7 @@ import Testing
         await world.send(file.message(), to: registration)
         // The distributor has its answer, so the message is on disk.
         #expect(await distributor.delivered(1))
-        #expect(listFolder("\(world.state)/messages").count == 1)
+        #expect(world.messageFiles.count == 1)
         #expect(await file.server.waitForRequests(1))
         await world.kill()
         gate.open()

@@ -110,9 +110,17 @@ final class PushWorld: Sendable {
         return await bus.process(of: Push.busName)
     }
 
+    /// The names of the records of registrations on disk.
+    var registrationFiles: [String] { wholeFiles(in: "registrations") }
+    /// The names of the records of messages on disk.
+    var messageFiles: [String] { wholeFiles(in: "messages") }
+
+    /// A file that is being written, or was when the program was killed, has another name, and does not count.
+    private func wholeFiles(in folder: String) -> [String] { listFolder("\(state)/\(folder)").filter { !$0.hasPrefix(".new-") } }
+
     /// Changes the record of the only message on disk. For as long as the program does not run.
     func changeMessage(_ change: (inout [String: Variant]) -> Void) throws {
-        let name = try #require(listFolder("\(state)/messages").first { !$0.hasPrefix(".") })
+        let name = try #require(messageFiles.first)
         let path = "\(state)/messages/\(name)"
         var record = try #require(Message.value([String: Variant].self, from: readFile(path) ?? []))
         change(&record)

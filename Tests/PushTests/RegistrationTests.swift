@@ -47,7 +47,7 @@ import Testing
         #expect(await world.error(Push.register, (app, "a", [:]))?.message.contains("hosts") == true)
         #expect(await world.error(Push.unregister, (app, "a"))?.name == "org.todoku.Error.NoSuchObject")
         #expect(try await world.call(Push.list, "").isEmpty)
-        #expect(listFolder("\(world.state)/registrations").isEmpty)
+        #expect(world.registrationFiles.isEmpty)
     }
 
     @Test func `may be made 32 times by an app`() async throws {
@@ -67,7 +67,7 @@ import Testing
         let registration = try await world.registered()
         try await world.call(Push.unregister, (PushWorld.app, "picture"))
         #expect(await eventually { distributor.lines("unregister 2").count == 1 })
-        #expect(listFolder("\(world.state)/registrations").isEmpty)
+        #expect(world.registrationFiles.isEmpty)
         await world.kill()
         #expect(try await world.call(Push.list, "").isEmpty)
         // A new registration has other keys.
@@ -96,7 +96,7 @@ import Testing
         _ = try await world.register("one")
         _ = try await world.register("two")
         await world.kill()
-        let names = listFolder("\(world.state)/registrations")
+        let names = world.registrationFiles
         #expect(names.count == 2)
         writeFile("\(world.state)/registrations/\(names[0])", Array("damaged".utf8))
         writeFile("\(world.state)/messages/x", patternBytes(1000))

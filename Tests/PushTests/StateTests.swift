@@ -20,7 +20,7 @@ import Testing
         let distributor = await world.distributor()
         let app = try await AppStandIn(world)
         let registration = try await world.registered()
-        let token = try #require(listFolder("\(world.state)/registrations").first)
+        let token = try #require(world.registrationFiles.first)
 
         let backup = await run(world, "backup", "copy.db")
         #expect(backup.status == 0 && backup.errors == "", "\(backup)")
@@ -32,7 +32,7 @@ import Testing
         #expect(reset.status == 0 && reset.errors == "" && reset.output.contains("1 registration for pushes, "), "\(reset)")
         #expect(await eventually { distributor.lines("unregister 2 \(token)").count == 1 })
         #expect(try await world.call(Push.list, "").isEmpty)
-        #expect(listFolder("\(world.state)/registrations").isEmpty)
+        #expect(world.registrationFiles.isEmpty)
         let kept = try #require(listFolder(world.bus.folder("state/todoku")).first { $0.hasPrefix("backup-") })
 
         // The copy of the reset is as good as the backup.
@@ -47,7 +47,7 @@ import Testing
             #expect(back["public-key"] == registration["public-key"] && back["auth-secret"] == registration["auth-secret"])
             let endpoint = distributor.lines("endpoint \(token)").last?.split(separator: " ").last.map(String.init) ?? ""
             #expect(try await eventually { try await world.entry()["endpoint"] == .string(endpoint) })
-            #expect(listFolder("\(world.state)/registrations") == [token])
+            #expect(world.registrationFiles == [token])
             #expect(stat("\(world.state)/registrations/\(token)", &status) == 0 && status.st_mode & 0o777 == 0o600)
             if copy == "copy.db" { #expect(await run(world, "reset", "--yes").status == 0) }
         }
@@ -109,7 +109,7 @@ import Testing
     @Test func `comes back by another restore if the first cannot save it, and the former queue stays in a copy`() async throws {
         let world = try await PushWorld()
         _ = try await world.register()
-        let token = try #require(listFolder("\(world.state)/registrations").first)
+        let token = try #require(world.registrationFiles.first)
         #expect(await run(world, "backup", "copy.db").status == 0)
         #expect(await run(world, "reset", "--yes").status == 0)
         // A folder in the way of a record, as a full disk.
@@ -151,17 +151,17 @@ import Testing
         let world = try await PushWorld()
         _ = try await world.register()
         await world.kill()
-        let token = try #require(listFolder("\(world.state)/registrations").first)
+        let token = try #require(world.registrationFiles.first)
         let bytes = try #require(readFile("\(world.state)/registrations/\(token)"))
         var record = try #require(Message.value([String: Variant].self, from: bytes))
         let other = String(repeating: "0", count: 32)
         record["token"] = .string(other)
         writeFile("\(world.state)/registrations/\(other)", Message.bytes(of: record), mode: 0o600)
         #expect(await run(world, "backup", "copy.db").output.contains(", 2 registrations for pushes, "))
-        #expect(await run(world, "reset", "--yes").status == 0 && listFolder("\(world.state)/registrations").isEmpty)
+        #expect(await run(world, "reset", "--yes").status == 0 && world.registrationFiles.isEmpty)
         let restored = await run(world, "restore", "--yes", "copy.db")
         #expect(restored.status == 0 && restored.output.contains("1 registration for pushes is back\n"), "\(restored)")
-        #expect(listFolder("\(world.state)/registrations") == [other])
+        #expect(world.registrationFiles == [other])
         #expect(try await world.call(Push.list, "").count == 1)
     }
 
@@ -175,7 +175,7 @@ import Testing
                 [Self.command] + arguments, environment: world.bus.environment, folder: world.bus.folder.path)
             #expect(exit.status == 0 && exit.errors == "todoku: \(damaged) cannot be read, and is left out\n", "\(exit)")
         }
-        #expect(listFolder("\(world.state)/registrations") == ["damaged"])
+        #expect(world.registrationFiles == ["damaged"])
     }
 
     /// A stranger's backup must not write elsewhere.
@@ -183,7 +183,7 @@ import Testing
         let world = try await PushWorld()
         _ = try await world.register()
         #expect(await run(world, "backup", "copy.db").status == 0)
-        let token = try #require(listFolder("\(world.state)/registrations").first)
+        let token = try #require(world.registrationFiles.first)
         for name in ["registrations/../../../../up", "registrations/\(token)/../x", "registrations/", "registrations/short", "other"] {
             let sql = "UPDATE attachment SET name = 'push/\(name)'"
             let code = "import sqlite3, sys\nc = sqlite3.connect(sys.argv[1])\nc.execute(sys.argv[2])\nc.commit()"
@@ -192,14 +192,14 @@ import Testing
             let restored = await run(world, "restore", "--yes", "odd.db")
             #expect(restored.status == 3 && restored.errors.contains("push/\(name)"), "\(restored)")
         }
-        #expect(listFolder("\(world.state)/registrations") == [token])
+        #expect(world.registrationFiles == [token])
     }
 
     /// As while a restore writes.
     @Test func `is not read by a start while another program writes it`() async throws {
         let world = try await PushWorld()
         _ = try await world.register()
-        let token = try #require(listFolder("\(world.state)/registrations").first)
+        let token = try #require(world.registrationFiles.first)
         let record = try #require(readFile("\(world.state)/registrations/\(token)"))
         await world.kill()
         var lock = PushFolder(world.state).lock(within: .seconds(60))
