@@ -65,9 +65,7 @@ import Testing
         #expect(sources.map(\.received) == [900_000, 2_000_000] && sources.map(\.left) == [.httpStatus, nil])
     }
 
-    enum Trouble: CaseIterable, Sendable {
-        case closed, notFound, unavailable, tooMany, wrongType, wrongSize, hugeSize, loop, downgrade, silent
-    }
+    enum Trouble: CaseIterable, Sendable { case closed, notFound, unavailable, tooMany, wrongType, wrongSize, loop, downgrade, silent }
 
     @Test(arguments: Trouble.allCases) func `give way to the next one at once, whatever fails`(trouble: Trouble) async throws {
         let gate = Gate()
@@ -79,7 +77,6 @@ import Testing
             case .tooMany: reply.respond(429)
             case .wrongType: reply.respond(200, ["Content-Type": "text/html"], text: "log in")
             case .wrongSize: reply.respond(200, ["Content-Type": "application/octet-stream"], text: "short")
-            case .hugeSize: Self.stateHugeSize(reply)
             case .loop: reply.respond(302, ["Location": "/file.bin"])
             case .downgrade: reply.respond(302, ["Location": "ftp://127.0.0.1/"])
             case .silent: gate.wait()
@@ -102,7 +99,7 @@ import Testing
             case .closed: .network
             case .notFound, .unavailable, .tooMany: .httpStatus
             case .wrongType: .wrongType
-            case .wrongSize, .hugeSize: .wrongSize
+            case .wrongSize: .wrongSize
             case .loop, .downgrade: .redirect
             case .silent: .timeout
             }
@@ -110,19 +107,29 @@ import Testing
         if trouble == .unavailable { #expect(moves.first?.retryAfter == .seconds(3600), "the scheduler learns of the refusal") }
     }
 
-    /// A size that no file can have.
-    private static func stateHugeSize(_ reply: Reply) {
-        reply.head(200, ["Content-Type": "application/octet-stream", "Content-Length": "18446744073709551614"])
-        reply.close()
-    }
-
-    @Test func `that all state a size that no disk can hold end with a full disk`() async throws {
-        let servers = [ScriptedServer { _, reply in Self.stateHugeSize(reply) }, ScriptedServer { _, reply in Self.stateHugeSize(reply) }]
+    /// The first response is chunked, so nothing is known about the size. The next one states a size that no file can have.
+    @Test(arguments: [true, false]) func `give way to the next one if no disk can hold the stated size`(hasMirror: Bool) async throws {
+        let main = ScriptedServer { request, reply in
+            if request.number == 0 {
+                reply.head(200, ["ETag": "\"v1\"", "Transfer-Encoding": "chunked"])
+                reply.chunk(Self.file[..<900_000])
+            } else {
+                reply.head(206, ["ETag": "\"v1\"", "Content-Range": "bytes 900000-18446744073709551613/18446744073709551614"])
+            }
+            reply.close()
+        }
+        let mirror = ScriptedServer { request, reply in
+            if hasMirror { reply.serve(Self.file, for: request) } else { reply.respond(404) }
+        }
         let fixture = await EngineFixture()
-        let end = try await fixture.run(servers[0].url()) { $0.use([servers[1].url()]) }
-        #expect(end.failure?.name == .diskFull, "\(end)")
-        #expect(servers.map(\.requests.count) == [1, 1])
-        #expect(await fixture.log.sources.map(\.left) == [.wrongSize, .wrongSize])
+        let end = try await fixture.run(main.url()) { $0.use([mirror.url()]) }
+        #expect(main.requests.map { $0.range?.first } == [nil, 900_000] && mirror.requests.count == 1)
+        #expect(await fixture.log.sources.map(\.left) == [.wrongSize, hasMirror ? nil : .httpStatus])
+        if hasMirror {
+            #expect(end.complete?.size == 2_000_000 && fixture.part == Self.file)
+        } else {
+            #expect(end.failure?.name == .diskFull, "the first source’s: \(end)")
+        }
     }
 
     @Test func `that all fail leave the most hopeful failure`() async throws {
