@@ -231,7 +231,7 @@ internal import EventLoop
         // Subscribe first, then read the state: a change between the two is reported twice rather than never.
         state.subscriptions = subscribe(state)
         do throws(ClientError) {
-            try await tellAll(state)
+            try await tellAll(state, isFirst: true)
         } catch {
             stopWatch(number)
             throw error
@@ -323,14 +323,16 @@ internal import EventLoop
     }
 
     /// Reports the present state of each download to its watch.
-    private func tellAll(_ state: WatchState) async throws(ClientError) {
+    ///
+    /// - Parameter isFirst: whether a missing download is an error. Later, a download may be missing because it was removed.
+    private func tellAll(_ state: WatchState, isFirst: Bool = false) async throws(ClientError) {
         if let wanted = state.wanted {
             for download in wanted.sorted(by: { $0.path < $1.path }) {
                 do throws(ClientError) {
                     state.tell(try await describe(download))
                 } catch {
-                    guard error.cause == .unknownDownload, state.knows(download) else { throw error }
-                    state.remove(download)
+                    guard error.cause == .unknownDownload, !isFirst || state.knows(download) else { throw error }
+                    if state.knows(download) { state.remove(download) }
                 }
             }
         } else {
