@@ -356,13 +356,20 @@ internal import EventLoop
     /// Reads the state again after the service went away or came back, with a few retries.
     private func tellAgain(_ state: WatchState, wasLost: Bool) async {
         if wasLost { countLoss(of: state) }
-        guard !state.isAsking else { return }
+        guard !state.isAsking else {
+            // The lost service may have ended a download after its answer, and before its signals.
+            if wasLost { state.asksAgain = true }
+            return
+        }
         state.isAsking = true
         defer { state.isAsking = false }
+        var pauses = wasLost
         while !state.isStopped {
-            if wasLost { await sleep(for: Self.pause(after: state.losses)) }
+            if pauses { await sleep(for: Self.pause(after: state.losses)) }
+            (pauses, state.asksAgain) = (true, false)
             do throws(ClientError) {
-                return try await tellAll(state)
+                try await tellAll(state)
+                if !state.asksAgain { return }
             } catch {
                 guard error.cause == .serviceUnavailable else { return state.lose(error) }
                 countLoss(of: state, error)
