@@ -192,33 +192,6 @@ internal import EventLoop
         DownloadDescription(download, try await call(Standard.getAll, Download.interface, at: download, repeatable: true))
     }
 
-    /// All pages of `Describe`. If a download is removed between two pages, the list is read again from the start, at most three times.
-    func describe(_ filter: DownloadFilter, properties: [String]) async throws(ClientError) -> [DownloadDescription] {
-        var beginnings = 0
-        while true {
-            do throws(ClientError) {
-                return try await pages(filter, properties: properties)
-            } catch {
-                beginnings += 1
-                guard error.errorName == .noSuchObject, beginnings <= 3 else { throw error }
-            }
-        }
-    }
-
-    private func pages(_ filter: DownloadFilter, properties: [String]) async throws(ClientError) -> [DownloadDescription] {
-        var filter = filter
-        var result: [DownloadDescription] = []
-        while true {
-            let page = try await call(Manager.describe, (filter.dictionary, properties), repeatable: true)
-            for structure in page {
-                let (path, values) = structure.fields
-                result.append(DownloadDescription(DownloadReference(path), values))
-            }
-            guard page.count >= filter.limit, let last = result.last else { return result }
-            filter.after = last.reference.objectPath
-        }
-    }
-
     // MARK: Watches
 
     func watch(_ downloads: [DownloadReference]?, _ receive: @escaping @Sendable (DownloadUpdate) -> Void) async throws(ClientError)
