@@ -93,12 +93,9 @@ internal import Glibc
     public func requestName(_ name: String) throws(DBusError) -> Bool {
         try check(name)
         let raw = raw
-        // The bus sends the calls that it kept for the name before its answer. libdbus must not stop reading before that answer, however
-        // many descriptors the calls bring.
-        dbus_connection_set_max_received_unix_fds(raw, Int(Int32.max))
-        defer { dbus_connection_set_max_received_unix_fds(raw, Self.mostDescriptors) }
-        defer { scheduleDispatch() }  // messages that came before the answer have been read already, so no descriptor announces them
-        let result = try withDBusError { dbus_bus_request_name(raw, name, UInt32(DBUS_NAME_FLAG_DO_NOT_QUEUE), &$0) }
+        let result = try readingOn { () throws(DBusError) in
+            try withDBusError { dbus_bus_request_name(raw, name, UInt32(DBUS_NAME_FLAG_DO_NOT_QUEUE), &$0) }
+        }
         return result == DBUS_REQUEST_NAME_REPLY_PRIMARY_OWNER || result == DBUS_REQUEST_NAME_REPLY_ALREADY_OWNER
     }
 
@@ -106,8 +103,21 @@ internal import Glibc
     public func releaseName(_ name: String) throws(DBusError) {
         try check(name)
         let raw = raw
-        defer { scheduleDispatch() }
-        _ = try withDBusError { dbus_bus_release_name(raw, name, &$0) }
+        _ = try readingOn { () throws(DBusError) in try withDBusError { dbus_bus_release_name(raw, name, &$0) } }
+    }
+
+    /// Makes the blocking call `call`. The bus sends the calls for us before its answer, also those that it kept for the name. libdbus must
+    /// not stop reading before that answer, however many bytes and descriptors the calls bring.
+    private func readingOn<R>(_ call: () throws(DBusError) -> R) throws(DBusError) -> R {
+        let mostBytes = dbus_connection_get_max_received_size(raw)
+        dbus_connection_set_max_received_size(raw, Int(Int32.max))
+        dbus_connection_set_max_received_unix_fds(raw, Int(Int32.max))
+        defer {
+            dbus_connection_set_max_received_size(raw, mostBytes)
+            dbus_connection_set_max_received_unix_fds(raw, Self.mostDescriptors)
+            scheduleDispatch()  // messages that came before the answer have been read already, so no descriptor announces them
+        }
+        return try call()
     }
 
     /// libdbus aborts on a malformed name.

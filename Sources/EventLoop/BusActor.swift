@@ -17,7 +17,9 @@ internal import Glibc
         precondition(descriptor >= 0, "eventfd: errno \(errno)")
         wakeDescriptor = descriptor
         loop = LoopExecutor(wake: { _ = eventfd_write(descriptor, 1) }) { loop in
-            startThread("todoku-bus") { BusActor.drive(loop) }
+            // Without this loop, nothing could try again.
+            let result = makeThread("todoku-bus") { BusActor.drive(loop) }
+            precondition(result == 0, "pthread_create: \(result)")
         }
     }
 

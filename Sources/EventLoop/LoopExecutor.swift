@@ -126,7 +126,23 @@ public final class LoopExecutor: SerialExecutor, TaskExecutor {
 }
 
 /// Runs `body` on a new detached thread named `name` (at most 15 bytes). All signals but those of a crash are blocked on it.
-public func startThread(_ name: String, _ body: @escaping @Sendable () -> Void) {
+///
+/// If the system has no room for another thread, the thread starts later, once there is room.
+public func startThread(_ name: String, _ body: @escaping @Sendable () -> Void) { startThread(name, by: makeThread, body) }
+
+/// - Parameter make: replaced by tests, to simulate a system without room.
+func startThread(
+    _ name: String, by make: @escaping @Sendable (String, @escaping @Sendable () -> Void) -> Int32, _ body: @escaping @Sendable () -> Void
+) {
+    let result = make(name, body)
+    guard result == EAGAIN else { return precondition(result == 0, "pthread_create: \(result)") }
+    BusActor.spawn { Poller.shared.schedule(after: .milliseconds(100)) { startThread(name, by: make, body) } }
+}
+
+/// Makes the thread of `startThread`.
+///
+/// - Returns: 0, or the error of pthread_create(3): EAGAIN if the system has no room for another thread.
+@Sendable func makeThread(_ name: String, _ body: @escaping @Sendable () -> Void) -> Int32 {
     final class Start: Sendable {
         let name: String
         let body: @Sendable () -> Void
@@ -152,6 +168,6 @@ public func startThread(_ name: String, _ body: @escaping @Sendable () -> Void) 
             todoku_drop_alternate_stack(stack)
             return nil
         }, context)
-    precondition(result == 0, "pthread_create: \(result)")
-    pthread_detach(id)
+    if result == 0 { pthread_detach(id) } else { Unmanaged<Start>.fromOpaque(context).release() }
+    return result
 }

@@ -192,33 +192,6 @@ internal import EventLoop
         DownloadDescription(download, try await call(Standard.getAll, Download.interface, at: download, repeatable: true))
     }
 
-    /// All pages of `Describe`. If a download is removed between two pages, the list is read again from the start, at most three times.
-    func describe(_ filter: DownloadFilter, properties: [String]) async throws(ClientError) -> [DownloadDescription] {
-        var beginnings = 0
-        while true {
-            do throws(ClientError) {
-                return try await pages(filter, properties: properties)
-            } catch {
-                beginnings += 1
-                guard error.errorName == .noSuchObject, beginnings <= 3 else { throw error }
-            }
-        }
-    }
-
-    private func pages(_ filter: DownloadFilter, properties: [String]) async throws(ClientError) -> [DownloadDescription] {
-        var filter = filter
-        var result: [DownloadDescription] = []
-        while true {
-            let page = try await call(Manager.describe, (filter.dictionary, properties), repeatable: true)
-            for structure in page {
-                let (path, values) = structure.fields
-                result.append(DownloadDescription(DownloadReference(path), values))
-            }
-            guard page.count >= filter.limit, let last = result.last else { return result }
-            filter.after = last.reference.objectPath
-        }
-    }
-
     // MARK: Watches
 
     func watch(_ downloads: [DownloadReference]?, _ receive: @escaping @Sendable (DownloadUpdate) -> Void) async throws(ClientError)
@@ -231,7 +204,7 @@ internal import EventLoop
         // Subscribe first, then read the state: a change between the two is reported twice rather than never.
         state.subscriptions = subscribe(state)
         do throws(ClientError) {
-            try await tellAll(state)
+            try await tellAll(state, isFirst: true)
         } catch {
             stopWatch(number)
             throw error
@@ -323,14 +296,16 @@ internal import EventLoop
     }
 
     /// Reports the present state of each download to its watch.
-    private func tellAll(_ state: WatchState) async throws(ClientError) {
+    ///
+    /// - Parameter isFirst: whether a missing download is an error. Later, a download may be missing because it was removed.
+    private func tellAll(_ state: WatchState, isFirst: Bool = false) async throws(ClientError) {
         if let wanted = state.wanted {
             for download in wanted.sorted(by: { $0.path < $1.path }) {
                 do throws(ClientError) {
                     state.tell(try await describe(download))
                 } catch {
-                    guard error.cause == .unknownDownload, state.knows(download) else { throw error }
-                    state.remove(download)
+                    guard error.cause == .unknownDownload, !isFirst || state.knows(download) else { throw error }
+                    if state.knows(download) { state.remove(download) }
                 }
             }
         } else {
@@ -354,13 +329,20 @@ internal import EventLoop
     /// Reads the state again after the service went away or came back, with a few retries.
     private func tellAgain(_ state: WatchState, wasLost: Bool) async {
         if wasLost { countLoss(of: state) }
-        guard !state.isAsking else { return }
+        guard !state.isAsking else {
+            // The lost service may have ended a download after its answer, and before its signals.
+            if wasLost { state.asksAgain = true }
+            return
+        }
         state.isAsking = true
         defer { state.isAsking = false }
+        var pauses = wasLost
         while !state.isStopped {
-            if wasLost { await sleep(for: Self.pause(after: state.losses)) }
+            if pauses { await sleep(for: Self.pause(after: state.losses)) }
+            (pauses, state.asksAgain) = (true, false)
             do throws(ClientError) {
-                return try await tellAll(state)
+                try await tellAll(state)
+                if !state.asksAgain { return }
             } catch {
                 guard error.cause == .serviceUnavailable else { return state.lose(error) }
                 countLoss(of: state, error)

@@ -112,13 +112,7 @@ extension DownloaderClient {
     public func batches(of app: String? = nil, hasEnded: Bool? = nil) async throws(ClientError) -> [BatchReference] {
         var filter = BatchFilter()
         (filter.app, filter.hasEnded) = (app, hasEnded)
-        var result: [BatchReference] = []
-        while true {
-            let page = try await core.call(Manager.listBatches, filter.dictionary, repeatable: true)
-            result += page.map { BatchReference($0) }
-            guard page.count >= filter.limit, let last = page.last else { return result }
-            filter.after = last
-        }
+        return try await core.batches(filter)
     }
 
     public func describe(_ batch: BatchReference) async throws(ClientError) -> BatchDescription {

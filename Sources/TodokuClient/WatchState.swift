@@ -14,6 +14,8 @@ internal import EventLoop
     var subscriptions: [Connection.Subscription] = []
     var isStopped = false
     var isAsking = false
+    /// Whether the service went away while it was asked, so that its answers may be out of date.
+    var asksAgain = false
     /// How often in a row the service went away, and when it did last.
     var losses = 0
     var lastLoss: ContinuousClock.Instant?

@@ -209,6 +209,34 @@ import TodokuClient
         await desk.close()
     }
 
+    @Test func `follows a download across a crash of the service after another one was removed`() async throws {
+        let desk = await Desk()
+        let gate = Gate()
+        defer { gate.open() }
+        let server = ScriptedServer { [body] request, reply in
+            gate.wait()
+            reply.serve(body, for: request)
+        }
+        let client = try await DownloaderClient.connect(to: desk.bus.address)
+        var request = DownloadRequest()
+        request.start = false
+        let removed = try await client.download("http://127.0.0.1:1/", request)
+        let download = try await client.download(server.url("/a.bin"))
+        let told = Told()
+        let watch = try await client.watch([removed, download], told.receive)
+        #expect(await server.waitForRequests(1))
+        try await client.remove(removed)
+        #expect(await eventually { await told.updates.contains(.removed(removed)) })
+        kill(try #require(await desk.serviceProcess()), SIGKILL)
+        #expect(await server.waitForRequests(2))
+        gate.open()
+        #expect(await eventually { await told.states.last == "finished" })
+        // The restarted service does not know the removed download, which is no news.
+        #expect(await told.updates.count { $0 == .removed(removed) } == 1)
+        watch.stop()
+        await desk.close()
+    }
+
     @Test func `waits for a tag across a crash of the service, and acknowledges`() async throws {
         let desk = await Desk()
         let gate = Gate()

@@ -1,4 +1,5 @@
 internal import EventLoop
+internal import Glibc
 internal import TestSupport
 internal import Testing
 
@@ -38,6 +39,32 @@ internal import Testing
         }
         #expect(await service.call(Shelf.interface, "Add", "uu", "1", "2").output == "u 3\n")
         service.object.kept = []
+    }
+
+    /// libdbus stops reading while 256 descriptors or 63 MiB of messages live. It would then not read the answer of the bus either.
+    @Test(arguments: [false, true]) @BusActor
+    func `cannot keep the service from giving its name back, and from taking it`(hasDescriptors: Bool) async throws {
+        let service = try await TestService()
+        let client = try service.client()
+        let file = open("/dev/null", O_RDWR | O_CLOEXEC)
+        defer { close(file) }
+        let large = hasDescriptors ? "" : String(repeating: "x", count: 1 << 20)
+        // The loop does not turn from here on, so the calls wait in the service's socket.
+        let count = hasDescriptors ? 20 : 70
+        for _ in 0..<count {
+            let call = Message.call(to: TestService.name, path: ShelfTree.path.value, interface: Shelf.interface, member: "NoSuchMember")
+            var writer = Writer(appendingTo: call.raw)
+            large.write(to: &writer)
+            // The bus passes on at most 16 descriptors with a message.
+            if hasDescriptors { for _ in 0..<16 { FileDescriptor(file).write(to: &writer) } }
+            client.send(call)
+        }
+        client.flush()
+        _ = try client.requestName("org.todoku.Barrier")  // the bus has taken all calls before this
+        try service.connection.releaseName(TestService.name)
+        #expect(try service.connection.requestName(TestService.name))
+        service.connection.dispatchArrived()
+        #expect(service.connection.callsReceived == UInt64(count))
     }
 
     @Test @BusActor func `cannot make the service hold many times what was sent`() async throws {

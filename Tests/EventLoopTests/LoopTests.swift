@@ -1,4 +1,5 @@
 internal import Glibc
+internal import Synchronization
 internal import TestSupport
 internal import Testing
 
@@ -168,6 +169,23 @@ internal import Testing
             }
             precondition(wakeUps.last == 0, "wake-ups: \(wakeUps)")
         }
+    }
+}
+
+@Suite(.timeLimit(.minutes(5))) struct `A thread` {
+    private final class Tries: Sendable {
+        let count = Atomic(0)
+    }
+
+    @Test func `starts later if the system has no room for it`() async {
+        let tries = Tries()
+        await withCheckedContinuation { started in
+            startThread(
+                "test-late",
+                by: { name, body in tries.count.add(1, ordering: .relaxed).newValue < 3 ? EAGAIN : makeThread(name, body) },
+                { started.resume() })
+        }
+        #expect(tries.count.load(ordering: .relaxed) == 3)
     }
 }
 

@@ -45,7 +45,8 @@ internal import Scheduling
     func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] {
         if path == BusName.downloadsPath {
             let names = list.scheduler.some(Self.mostLooks, app: caller.app).lazy.filter { $0.record.options.token == nil }
-            return (tokenApps(for: caller, limit: 1).isEmpty ? [] : ["by_token"]) + names.prefix(limit - 1).map { "\($0.number)" }
+            let tokens = tokenApps(for: caller, limit: 1).isEmpty ? [] : ["by_token"]
+            return Array((tokens + names.prefix(limit).map { "\($0.number)" }).prefix(limit))
         }
         if let names = commands.assets.children(of: path, for: caller) { return Array(names.prefix(limit)) }
         let batches = list.batches.values.lazy.prefix(Self.mostLooks).filter { caller.owns($0) }

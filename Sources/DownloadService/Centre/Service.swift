@@ -33,9 +33,13 @@ public struct ServiceOptions: Sendable {
     public nonisolated static let version = "0.1.0"
     /// How long the end waits for toasts, checkpoints and the last commit.
     private static let patience: Duration = .seconds(10)
+    /// How long the last calls may take once the bus may start the next process, which waits two seconds for this one (`Store.open`).
+    private static let lastCalls: Duration = .seconds(1)
 
     private let options: ServiceOptions
     private let connection: Connection
+    private let gate: CallerGate
+    private let admission: Admission
     private let store: Store
     private let journal: Journal
     private let engine: Engines
@@ -49,6 +53,8 @@ public struct ServiceOptions: Sendable {
     private let idleExit: IdleExit
     private var signals: SignalSource?
     private var isEnding = false
+    /// False once the name is released: the bus may have started the next process.
+    private var hasName = true
     private var ended: (Int32) -> Void = { _ in }
 
     /// Runs the service until it ends.
@@ -145,7 +151,7 @@ public struct ServiceOptions: Sendable {
         let executor = downloader.executor
         let callers = Callers(connection: connection, list: list, hold: idleExit.makeHold())
         let foreground = Foreground(connection: connection, scheduler: list.scheduler, events: executor, hold: idleExit.makeHold())
-        let admission = Admission(
+        admission = Admission(
             list: list, executor: executor, journal: journal, callers: callers, descriptors: descriptors, allowsHiddenFolders: hidden,
             hold: idleExit.makeHold(), log: log)
         let desktopWork = DesktopWork(dataHome: Folders.data(), hold: idleExit.makeHold())
@@ -176,7 +182,7 @@ public struct ServiceOptions: Sendable {
             culprits,
         ]
         let asking = idleExit.makeHold()
-        let gate = CallerGate {
+        gate = CallerGate {
             Refusal(.limitExceeded, $0).dbusError
         } asks: {
             asking.isHeld = $0
@@ -204,6 +210,7 @@ public struct ServiceOptions: Sendable {
             assets.begin(telling: observers)
             idleExit.begin { [weak self] reason in
                 self?.options.logger.info("leaving", metadata: ["reason": "\(reason)"])
+                if case .nameNotReleased = reason {} else { self?.hasName = false }
                 self?.end(status: 0)
             }
         }
@@ -226,20 +233,32 @@ public struct ServiceOptions: Sendable {
             journal.afterCommit { [self] in
                 // A toast that the notification server is accepting just now must not be shown again at the next start.
                 toaster.shutDown { [self] in
-                    leaveBus()
-                    journal.afterCommit { [self] in close(status) }
+                    whenCallsAreTaken(by: .now.advanced(by: hasName ? DiskPatience.folder : .zero)) { [self] in leaveBus(status) }
                 }
             }
         }
     }
 
+    /// Calls `done` once no call waits until its caller is identified, or until its folders are checked; at the latest at `deadline`.
+    private func whenCallsAreTaken(by deadline: ContinuousClock.Instant, _ done: @escaping @BusActor () -> Void) {
+        guard gate.isAsking || admission.hold.isHeld, .now < deadline else { return done() }
+        Poller.shared.schedule(after: .milliseconds(2)) { [self] in whenCallsAreTaken(by: deadline, done) }
+    }
+
     /// Releases the bus name while calls can still be saved. Every call that was sent to us before is answered, and the bus starts a new
     /// process for later calls.
-    private func leaveBus() {
+    private func leaveBus(_ status: Int32) {
         do throws(DBusError) { try connection.releaseName(BusName.service) } catch {
             options.logger.notice("the bus name could not be released", metadata: ["cause": "\(error.message)"])
         }
-        connection.dispatchArrived()
+        takeLastCalls(by: .now.advanced(by: Self.lastCalls), status)
+    }
+
+    /// Closes once the calls that were sent to us before the release are answered, at the latest after `deadline`.
+    private func takeLastCalls(by deadline: ContinuousClock.Instant, _ status: Int32) {
+        connection.dispatchArrived()  // also answers the calls of callers that have been identified meanwhile
+        guard gate.isAsking || admission.hold.isHeld, .now < deadline else { return journal.afterCommit { [self] in close(status) } }
+        Poller.shared.schedule(after: .milliseconds(2)) { [self] in takeLastCalls(by: deadline, status) }
     }
 
     private func close(_ status: Int32) {

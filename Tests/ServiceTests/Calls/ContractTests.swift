@@ -123,6 +123,16 @@ internal import Testing
         #expect(try await client.list(["after": .objectPath(last)]).count == 10)
     }
 
+    @Test func `says of a node above objects that it has no such interface`() async throws {
+        let running = try await Running.start()
+        // Without a token, so that the node of the downloads has no other child.
+        _ = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false)])
+        for path in ["/org", "/org/todoku", BusName.downloadsPath] {
+            let error = await thrown { try await running.client.call(Download.pause, at: ObjectPath(path), ()) }
+            #expect(error?.name == "org.freedesktop.DBus.Error.UnknownInterface", "\(path): \(error?.message ?? "")")
+        }
+    }
+
     @Test func `answers Ping and GetMachineId on every object`() async throws {
         let running = try await Running.start()
         for path in ["/", BusName.managerPath.value] {

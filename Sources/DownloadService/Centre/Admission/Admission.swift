@@ -162,7 +162,7 @@ internal import TransferEngine
     private let allowsHiddenFolders: Bool
     /// The waiting requests, by caller.
     private var queues: [String: Queue] = [:] { didSet { hold.isHeld = !queues.isEmpty } }
-    private let hold: IdleExit.Hold
+    let hold: IdleExit.Hold
     /// The number of downloads in all waiting requests.
     private var waiting = 0
     /// The downloads and bytes in the waiting requests of each sandboxed app.
