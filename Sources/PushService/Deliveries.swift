@@ -38,6 +38,8 @@ internal import WebPush
     /// By their ids. `order` has the ids that are still to be fetched, oldest first.
     private var waiting: [String: PendingPush] = [:] { didSet { look() } }
     private var order: [String] = []
+    /// Ids that are not on disk yet, with the number of calls that wait for that: the first one, and those that repeat it meanwhile.
+    private var unsaved: [String: Int] = [:]
     /// Ids whose file is being fetched, with the token of the registration. What leaves here meanwhile has ended in another way.
     private var fetching: [String: String] = [:]
     /// Ids that wait because the service could not be reached: until it appears, the message is repeated, or some time has passed.
@@ -100,6 +102,7 @@ internal import WebPush
     private func drop(_ id: String) {
         waiting[id] = nil
         fetching[id] = nil
+        unsaved[id] = nil
         cancelTimer(id)
         resting.remove(id)
         unanswered.remove(id)
@@ -138,7 +141,7 @@ internal import WebPush
             registry.change(token) { $0.counts.unchanged +|= 1 }
             prolong(former.id, until: push.validUntil)
             wake { $0 == former.id }
-            try await store.commit()  // the first message of the file
+            try await save(former.id)
         } else {
             let message = PendingPush(
                 id: randomName(), token: token, push: push, arrived: WallTime(microseconds: wallClock()), options: registration.options,
@@ -146,15 +149,27 @@ internal import WebPush
             waiting[message.id] = message
             setTimer(message.id)
             store.put(.message(message.id), message.record)
-            do throws(Refusal) { try await store.commit() } catch {
-                drop(message.id)
-                throw error
-            }
-            // The app may have left meanwhile, or the message may have ended.
-            guard let saved = waiting[message.id], saved.outcome == nil else { return }
-            order.append(message.id)
-            fetchNext()
+            unsaved[message.id] = 0
+            try await save(message.id)
         }
+    }
+
+    /// Waits until a message is on disk for one of the calls that brought it. The first such call begins with the message.
+    private func save(_ id: String) async throws(Refusal) {
+        guard let count = unsaved[id] else { return try await store.commit() }
+        unsaved[id] = count +| 1
+        do throws(Refusal) { try await store.commit() } catch {
+            // The write of another call brings the message to disk, too.
+            if let count = unsaved[id] {
+                unsaved[id] = count -| 1
+                if count == 1 { drop(id) }
+            }
+            throw error
+        }
+        // The app may have left meanwhile, or the message may have ended.
+        guard unsaved.removeValue(forKey: id) != nil, let saved = waiting[id], saved.outcome == nil else { return }
+        order.append(id)
+        fetchNext()
     }
 
     /// Another message about the same file may be valid for longer.
