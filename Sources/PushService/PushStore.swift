@@ -47,6 +47,8 @@ internal import PushInterface
         var messages: [PendingPush] = []
         /// Paths of files that cannot be read; they are left alone.
         var damaged: [String] = []
+        /// The tokens of the registrations among them.
+        var damagedRegistrations: Set<String> = []
     }
 
     private static let patience: Duration = .seconds(15)
@@ -103,6 +105,7 @@ internal import PushInterface
             if let registration = read(path).flatMap(Registration.init(record:)), registration.token == name {
                 content.registrations.append(registration)
             } else {
+                content.damagedRegistrations.insert(name)
                 content.damaged.append("\(folder.path)/\(path)")
             }
         }

@@ -105,6 +105,24 @@ import Testing
         #expect(readFile("\(world.state)/registrations/\(names[0])") == Array("damaged".utf8))
     }
 
+    @Test func `whose file cannot be read for a while keeps its messages`() async throws {
+        let world = try await PushWorld(hasService: false)
+        let distributor = await world.distributor(versions: [1])
+        let registration = try await world.registered()
+        let token = await distributor.token()
+        await world.send(await Served().message(), to: registration)
+        #expect(await distributor.delivered(1))
+        await world.kill()
+        let file = "\(world.state)/registrations/\(token)"
+        let bytes = try #require(readFile(file))
+        writeFile(file, Array("damaged".utf8))
+        #expect(try await world.call(Push.list, "").isEmpty)
+        // What is to be deleted at the start is deleted before the end.
+        #expect(await world.bus.end(Push.busName, by: SIGTERM))
+        writeFile(file, bytes)
+        #expect(try await world.entry()["waiting"] == .uint32(1))
+    }
+
     @Test func `is kept where nobody else can read it`() async throws {
         let world = try await PushWorld()
         _ = try await world.register()
