@@ -73,6 +73,8 @@ internal import WebPush
         for message in messages {
             guard registry[message.token] != nil, message.outcome.map({ now - $0.ended < Limits.remindedAge }) ?? true else {
                 store.put(.message(message.id), nil)
+                // The program died while it ended the registration.
+                if message.outcome == nil, !message.app.isEmpty { files.removeDownload(message.id, of: message.app) }
                 continue
             }
             waiting[message.id] = message
@@ -144,8 +146,8 @@ internal import WebPush
             try await save(former.id)
         } else {
             let message = PendingPush(
-                id: randomName(), token: token, push: push, arrived: WallTime(microseconds: wallClock()), options: registration.options,
-                isSandboxed: registration.isSandboxed, outcome: nil)
+                id: randomName(), token: token, app: registration.key.app, push: push, arrived: WallTime(microseconds: wallClock()),
+                options: registration.options, isSandboxed: registration.isSandboxed, outcome: nil)
             waiting[message.id] = message
             setTimer(message.id)
             store.put(.message(message.id), message.record)
@@ -305,8 +307,8 @@ internal import WebPush
         var push = former.push
         push.patience = min(UInt64(clamping: (former.end - now).wholeMilliseconds), PushRules.longestWait *| 1000)
         let message = PendingPush(
-            id: randomName(), token: former.token, push: push, arrived: now, options: former.options, isSandboxed: former.isSandboxed,
-            outcome: nil)
+            id: randomName(), token: former.token, app: app, push: push, arrived: now, options: former.options,
+            isSandboxed: former.isSandboxed, outcome: nil)
         waiting[message.id] = message
         store.put(.message(message.id), message.record)
         drop(id)

@@ -67,9 +67,9 @@ internal import PushInterface
     /// - Parameter hold: held while changes are being written.
     init(folder: String, hold: IdleExit.Hold? = nil) { (self.folder, self.hold) = (PushFolder(folder), hold) }
 
-    /// Whether `folder` has a registration. Reads one folder.
+    /// Whether `folder` has a registration, or a message of one whose end was interrupted. Reads two folders.
     nonisolated static func hasRegistrations(folder: String) -> Bool {
-        PushFolder(folder).names(in: PushFolder.registrations)?.isEmpty == false
+        [PushFolder.registrations, PushFolder.messages].contains { PushFolder(folder).names(in: $0)?.isEmpty == false }
     }
 
     // MARK: Reading
