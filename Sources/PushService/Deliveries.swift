@@ -44,6 +44,8 @@ internal import WebPush
     private var fetching: [String: String] = [:]
     /// Ids that wait because the service could not be reached: until it appears, the message is repeated, or some time has passed.
     private var resting: Set<String> = []
+    /// Ids whose app is being called, or is called again after a pause.
+    private var telling: Set<String> = []
     /// Ids whose app did not answer: they wait for the next start.
     private var unanswered: Set<String> = [] { didSet { look() } }
     /// Timers that end the messages whose file has not come when they are no longer valid.
@@ -268,6 +270,9 @@ internal import WebPush
             .map(\.id)
         resting.formUnion(ids)
         wake { ids.contains($0) }
+        for message in waiting.values where message.token == token && message.outcome != nil && !unanswered.contains(message.id) {
+            BusActor.spawn { [self] in await tell(message.id, reminders: Self.reminders) }
+        }
     }
 
     /// Begins again with messages that rest before their file has come.
@@ -375,6 +380,8 @@ internal import WebPush
     /// Calls the app, and again after each of `reminders` if it does not answer. An app that is gone for good must not keep this program
     /// running for minutes at each start.
     private func tell(_ id: String, reminders: [Duration]) async {
+        guard telling.insert(id).inserted else { return }
+        defer { telling.remove(id) }
         for delay in reminders.map(Optional.some) + [nil] {
             guard let message = waiting[id], let outcome = message.outcome, let registration = registry[message.token] else { return }
             guard let failure = await apps.call(registration, message, outcome) else { return drop(id) }

@@ -3,6 +3,7 @@ import DownloadModel
 import EventLoop
 import Glibc
 import PushInterface
+import PushModel
 import TestSupport
 import Testing
 
@@ -26,11 +27,7 @@ import Testing
         let stamp = try #require(FileStamp(of: path))
         registry.change(token) { $0.remember(FetchedCopy(url: url, sha256: sha256, path: path, stamp: stamp)) }
         try await store.commit()
-        let idleExit = IdleExit(connection: connection, name: Push.busName, idle: .seconds(3600))
-        let log = PushOptions(folder: folder.path).logger
-        let deliveries = Deliveries(
-            connection: connection, registry: registry, store: store, files: PushedFiles(hold: idleExit.makeHold(), log: log),
-            apps: PushedApps(connection: connection, registry: registry), hold: idleExit.makeHold(), log: log)
+        let deliveries = makeDeliveries(connection, registry, store, folder)
         let end = wallClock() / 1_000_000 + 3600
         let message = "{\"url\": \"\(url)\", \"sha256\": \"\(sha256)\", \"size\": 1, \"valid-until\": \(end)}"
         let calls = Calls(deliveries, token, Array(message.utf8))
@@ -46,6 +43,44 @@ import Testing
         #expect(deliveries.waitingCount(of: token) == 1)
         // Its file is replaced by one with the outcome, whose name begins with a dot before.
         #expect(listFolder(folder("messages")).count { !$0.hasPrefix(".") } == 1)
+    }
+
+    @Test @BusActor func `is told to its app though the end of its registration began meanwhile, and could not be saved`() async throws {
+        let world = try await PushWorld(hasService: false)
+        let app = try AppStandIn(world)
+        let folder = TemporaryFolder("todoku-push-store")
+        let store = PushStore(folder: folder.path)
+        _ = try store.open()
+        let registry = Registry([], store: store)
+        let token = try registry.register(
+            app: PushWorld.app, name: "a", options: ["hosts": .strings(["example.org"])], from: .user
+        ).token
+        let deliveries = makeDeliveries(world.connection, registry, store, folder)
+        let push = AcceptedPush(
+            url: "https://example.org/a", sha256: String(repeating: "0", count: 64), size: 1, type: nil, validUntil: 1, patience: 1)
+        deliveries.begin([
+            PendingPush(
+                id: randomName(), token: token, app: PushWorld.app, push: push, arrived: WallTime(microseconds: wallClock()), options: nil,
+                isSandboxed: false, outcome: PendingPush.Outcome(.failed, error: "e", message: "m"))
+        ])
+        let ended = try registry.unregister(app: PushWorld.app, name: "a", from: .user)
+        // The call of the app has found no registration after this.
+        await withCheckedContinuation { continuation in BusActor.spawn { continuation.resume() } }
+        registry.restore(ended)
+        deliveries.resume(token)
+        #expect(await app.wasCalled())
+        #expect(app.calls.map(\.result) == ["failed"])
+        #expect(await eventually { deliveries.waitingCount(of: token) == 0 })
+    }
+
+    @BusActor private func makeDeliveries(
+        _ connection: Connection, _ registry: Registry, _ store: PushStore, _ folder: TemporaryFolder
+    ) -> Deliveries {
+        let idleExit = IdleExit(connection: connection, name: Push.busName, idle: .seconds(3600))
+        let log = PushOptions(folder: folder.path).logger
+        return Deliveries(
+            connection: connection, registry: registry, store: store, files: PushedFiles(hold: idleExit.makeHold(), log: log),
+            apps: PushedApps(connection: connection, registry: registry), hold: idleExit.makeHold(), log: log)
     }
 }
 
