@@ -38,10 +38,14 @@ internal import WebPush
     /// By their ids. `order` has the ids that are still to be fetched, oldest first.
     private var waiting: [String: PendingPush] = [:] { didSet { look() } }
     private var order: [String] = []
+    /// Ids that are not on disk yet, with the number of calls that wait for that: the first one, and those that repeat it meanwhile.
+    private var unsaved: [String: Int] = [:]
     /// Ids whose file is being fetched, with the token of the registration. What leaves here meanwhile has ended in another way.
     private var fetching: [String: String] = [:]
     /// Ids that wait because the service could not be reached: until it appears, the message is repeated, or some time has passed.
     private var resting: Set<String> = []
+    /// Ids whose app is being called, or is called again after a pause.
+    private var telling: Set<String> = []
     /// Ids whose app did not answer: they wait for the next start.
     private var unanswered: Set<String> = [] { didSet { look() } }
     /// Timers that end the messages whose file has not come when they are no longer valid.
@@ -59,7 +63,7 @@ internal import WebPush
         (self.hold, self.log) = (hold, log)
     }
 
-    /// Begins with the messages of earlier processes.
+    /// Begins with the messages of earlier processes, but those of registrations that cannot be read: a later start may read them.
     func begin(_ messages: [PendingPush]) {
         var rule = MatchRule(sender: BusDaemon.name, interface: BusDaemon.name, member: BusDaemon.nameOwnerChanged.name)
         rule.argument0 = BusName.service
@@ -71,6 +75,8 @@ internal import WebPush
         for message in messages {
             guard registry[message.token] != nil, message.outcome.map({ now - $0.ended < Limits.remindedAge }) ?? true else {
                 store.put(.message(message.id), nil)
+                // The program died while it ended the registration.
+                if message.outcome == nil, !message.app.isEmpty { files.removeDownload(message.id, of: message.app) }
                 continue
             }
             waiting[message.id] = message
@@ -100,6 +106,7 @@ internal import WebPush
     private func drop(_ id: String) {
         waiting[id] = nil
         fetching[id] = nil
+        unsaved[id] = nil
         cancelTimer(id)
         resting.remove(id)
         unanswered.remove(id)
@@ -138,23 +145,35 @@ internal import WebPush
             registry.change(token) { $0.counts.unchanged +|= 1 }
             prolong(former.id, until: push.validUntil)
             wake { $0 == former.id }
-            try await store.commit()  // the first message of the file
+            try await save(former.id)
         } else {
             let message = PendingPush(
-                id: randomName(), token: token, push: push, arrived: WallTime(microseconds: wallClock()), options: registration.options,
-                isSandboxed: registration.isSandboxed, outcome: nil)
+                id: randomName(), token: token, app: registration.key.app, push: push, arrived: WallTime(microseconds: wallClock()),
+                options: registration.options, isSandboxed: registration.isSandboxed, outcome: nil)
             waiting[message.id] = message
             setTimer(message.id)
             store.put(.message(message.id), message.record)
-            do throws(Refusal) { try await store.commit() } catch {
-                drop(message.id)
-                throw error
-            }
-            // The app may have left meanwhile, or the message may have ended.
-            guard let saved = waiting[message.id], saved.outcome == nil else { return }
-            order.append(message.id)
-            fetchNext()
+            unsaved[message.id] = 0
+            try await save(message.id)
         }
+    }
+
+    /// Waits until a message is on disk for one of the calls that brought it. The first such call begins with the message.
+    private func save(_ id: String) async throws(Refusal) {
+        guard let count = unsaved[id] else { return try await store.commit() }
+        unsaved[id] = count +| 1
+        do throws(Refusal) { try await store.commit() } catch {
+            // The write of another call brings the message to disk, too.
+            if let count = unsaved[id] {
+                unsaved[id] = count -| 1
+                if count == 1 { drop(id) }
+            }
+            throw error
+        }
+        // The app may have left meanwhile, or the message may have ended.
+        guard unsaved.removeValue(forKey: id) != nil, let saved = waiting[id], saved.outcome == nil else { return }
+        order.append(id)
+        fetchNext()
     }
 
     /// Another message about the same file may be valid for longer.
@@ -251,6 +270,9 @@ internal import WebPush
             .map(\.id)
         resting.formUnion(ids)
         wake { ids.contains($0) }
+        for message in waiting.values where message.token == token && message.outcome != nil && !unanswered.contains(message.id) {
+            BusActor.spawn { [self] in await tell(message.id, reminders: Self.reminders) }
+        }
     }
 
     /// Begins again with messages that rest before their file has come.
@@ -290,8 +312,8 @@ internal import WebPush
         var push = former.push
         push.patience = min(UInt64(clamping: (former.end - now).wholeMilliseconds), PushRules.longestWait *| 1000)
         let message = PendingPush(
-            id: randomName(), token: former.token, push: push, arrived: now, options: former.options, isSandboxed: former.isSandboxed,
-            outcome: nil)
+            id: randomName(), token: former.token, app: app, push: push, arrived: now, options: former.options,
+            isSandboxed: former.isSandboxed, outcome: nil)
         waiting[message.id] = message
         store.put(.message(message.id), message.record)
         drop(id)
@@ -358,6 +380,8 @@ internal import WebPush
     /// Calls the app, and again after each of `reminders` if it does not answer. An app that is gone for good must not keep this program
     /// running for minutes at each start.
     private func tell(_ id: String, reminders: [Duration]) async {
+        guard telling.insert(id).inserted else { return }
+        defer { telling.remove(id) }
         for delay in reminders.map(Optional.some) + [nil] {
             guard let message = waiting[id], let outcome = message.outcome, let registration = registry[message.token] else { return }
             guard let failure = await apps.call(registration, message, outcome) else { return drop(id) }

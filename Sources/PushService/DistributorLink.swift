@@ -22,6 +22,13 @@ internal import PushModel
     private static let promptAppearances = 3
     private static let appearancePause: Duration = .seconds(60)
 
+    /// A call of `Register` at a distributor.
+    private struct UnderWay {
+        /// The key of the app's server that the call takes.
+        let key: String?
+        let distributor: String?
+    }
+
     private let connection: Connection
     private let registry: Registry
     private let hold: IdleExit.Hold
@@ -34,8 +41,8 @@ internal import PushModel
     /// Whether the bus has told which distributors there are.
     private var isReady = false
     private var queue: [String] = []
-    /// The calls under way: the key of the app's server that each one takes, by the registration's token.
-    private var calling: [String: String?] = [:]
+    /// The calls under way, by the registration's token.
+    private var calling: [String: UnderWay] = [:]
     /// The number of calls made so far.
     private(set) var calls: UInt64 = 0
     /// The number and the key of the last call that the distributor accepted, by the registration's token.
@@ -109,9 +116,12 @@ internal import PushModel
         }
     }
 
-    /// A call that is under way may itself have started the distributor.
+    /// A call that is under way may itself have started the distributor. A call to another distributor does not count: that one may have
+    /// left without an answer.
     private func registerRest() {
-        for registration in registry.all where calling[registration.token] == nil { register(registration.token) }
+        for registration in registry.all where calling[registration.token].map({ $0.distributor != chosen }) ?? true {
+            register(registration.token)
+        }
     }
 
     /// - Throws: `InvalidOption` for a name that no distributor can have.
@@ -155,7 +165,7 @@ internal import PushModel
     /// the registration while it was saved.
     func register(_ token: String, unlessDoneAfter calls: UInt64) {
         let key = registry[token]?.rules.vapid
-        if let underWay = calling[token], underWay == key { return }
+        if let underWay = calling[token], underWay.key == key { return }
         if let last = accepted[token], last.call > calls, last.key == key { return }
         register(token)
     }
@@ -164,7 +174,7 @@ internal import PushModel
         while calling.count < Self.mostCalls, let index = queue.firstIndex(where: { calling[$0] == nil }) {
             let token = queue.remove(at: index)
             guard let registration = registry[token] else { continue }
-            calling.updateValue(registration.rules.vapid, forKey: token)
+            calling[token] = UnderWay(key: registration.rules.vapid, distributor: chosen)
             calls +|= 1
             BusActor.spawn { [self, number = calls] in
                 await call(for: token, number)

@@ -62,7 +62,7 @@ public struct PushOptions: Sendable {
                 return 1
             }
             for path in content.damaged { log.warning("a file is damaged, and is left alone", metadata: ["file": "\(path)"]) }
-            return await PushProgram(options, connection: connection, store: store, idleExit: idleExit, content).serve(content.messages)
+            return await PushProgram(options, connection: connection, store: store, idleExit: idleExit, content).serve(content)
         } catch {
             log.error("no session bus", metadata: ["cause": "\(error.message)"])
             return 1
@@ -95,7 +95,7 @@ public struct PushOptions: Sendable {
             })
     }
 
-    private func serve(_ messages: [PendingPush]) async -> Int32 {
+    private func serve(_ content: PushStore.Content) async -> Int32 {
         await withCheckedContinuation { continuation in
             ended = { status in continuation.resume(returning: status) }
             signals = SignalSource([SIGTERM, SIGINT, SIGHUP]) { [self] _ in end() }
@@ -110,7 +110,7 @@ public struct PushOptions: Sendable {
                 await link.begin(telling: push)
                 starting.isHeld = false
             }
-            deliveries.begin(messages)
+            deliveries.begin(content.messages.filter { !content.damagedRegistrations.contains($0.token) })
             idleExit.begin { [weak self] reason in
                 self?.log.info("leaving", metadata: ["reason": "\(reason)"])
                 self?.end()

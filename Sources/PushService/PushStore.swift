@@ -47,6 +47,8 @@ internal import PushInterface
         var messages: [PendingPush] = []
         /// Paths of files that cannot be read; they are left alone.
         var damaged: [String] = []
+        /// The tokens of the registrations among them.
+        var damagedRegistrations: Set<String> = []
     }
 
     private static let patience: Duration = .seconds(15)
@@ -65,9 +67,9 @@ internal import PushInterface
     /// - Parameter hold: held while changes are being written.
     init(folder: String, hold: IdleExit.Hold? = nil) { (self.folder, self.hold) = (PushFolder(folder), hold) }
 
-    /// Whether `folder` has a registration. Reads one folder.
+    /// Whether `folder` has a registration, or a message of one whose end was interrupted. Reads two folders.
     nonisolated static func hasRegistrations(folder: String) -> Bool {
-        PushFolder(folder).names(in: PushFolder.registrations)?.isEmpty == false
+        [PushFolder.registrations, PushFolder.messages].contains { PushFolder(folder).names(in: $0)?.isEmpty == false }
     }
 
     // MARK: Reading
@@ -103,6 +105,7 @@ internal import PushInterface
             if let registration = read(path).flatMap(Registration.init(record:)), registration.token == name {
                 content.registrations.append(registration)
             } else {
+                content.damagedRegistrations.insert(name)
                 content.damaged.append("\(folder.path)/\(path)")
             }
         }

@@ -77,6 +77,8 @@ struct PendingPush: Sendable {
     /// 32 hexadecimal digits; part of the token of its download, so that a repeated `Fetch` joins the first one.
     let id: String
     let token: String
+    /// The app of the registration; empty: an earlier version of the program did not save it.
+    let app: String
     var push: AcceptedPush
     let arrived: WallTime
     /// The options of the registration when the message arrived; nil: an earlier version of the program did not save them.
@@ -186,8 +188,8 @@ extension FetchedCopy {
 extension PendingPush {
     var record: [String: Variant] {
         var record: [String: Variant] = [
-            "id": .string(id), "token": .string(token), "arrived": .uint64(arrived.microseconds), "url": .string(push.url),
-            "sha256": .string(push.sha256), "size": .uint64(push.size), "valid-until": .uint64(push.validUntil),
+            "id": .string(id), "token": .string(token), "app": .string(app), "arrived": .uint64(arrived.microseconds),
+            "url": .string(push.url), "sha256": .string(push.sha256), "size": .uint64(push.size), "valid-until": .uint64(push.validUntil),
             "patience": .uint64(push.patience),
         ]
         if let type = push.type { record["type"] = .string(type) }
@@ -209,7 +211,7 @@ extension PendingPush {
             let validUntil = record["valid-until"]?.uint64, let patience = record["patience"]?.uint64
         else { return nil }
         self.init(
-            id: id, token: token,
+            id: id, token: token, app: record["app"]?.string ?? "",
             push: AcceptedPush(
                 url: url, sha256: sha256, size: size, type: record["type"]?.string, validUntil: validUntil, patience: patience),
             arrived: WallTime(microseconds: arrived), options: record["options"]?.vardict,

@@ -16,6 +16,8 @@ internal import WebPush
     private let store: PushStore
     private var byToken: [String: Registration] = [:]
     private var tokens: [RegistrationKey: String] = [:]
+    /// The last change of each registration's options, by its token.
+    private var lastChange: [String: OptionChange] = [:]
     /// When apps in a sandbox were started, by their ids. A registration that is made anew does not make an app's hour begin anew.
     private var starts: [String: [WallTime]]
 
@@ -66,11 +68,7 @@ internal import WebPush
         let key = RegistrationKey(app: app, name: name)
         if let former = self[key] {
             change(former.token) { ($0.options, $0.rules, $0.isSandboxed) = (options, rules, isSandboxed) }
-            // An endpoint that comes meanwhile stays.
-            let undo: @BusActor () -> Void = { [self] in
-                change(former.token) { ($0.options, $0.rules, $0.isSandboxed) = (former.options, former.rules, former.isSandboxed) }
-            }
-            return (former.token, undo)
+            return (former.token, noteChange(of: former.token, from: former))
         }
         guard byToken.count < Self.most else {
             throw Refusal(.limitExceeded, "There are \(Self.most) registrations, which is the most in all; unregister some.")
@@ -88,7 +86,26 @@ internal import WebPush
             rules: rules)
         tokens[key] = token
         change(token) { _ in }
-        return (token, { [self] in remove(token) })
+        return (token, noteChange(of: token, from: nil))
+    }
+
+    /// - Parameter former: the registration before the change; nil: there was none.
+    /// - Returns: what to do if the change cannot be saved. Call it in the order of the changes, as the store answers.
+    private func noteChange(of token: String, from former: Registration?) -> @BusActor () -> Void {
+        let noted = OptionChange(from: former)
+        lastChange[token]?.next = noted
+        lastChange[token] = noted
+        return { [self] in
+            // A later call has set other options, which stay. If they cannot be saved either, go back to those before both calls.
+            if let next = noted.next {
+                next.former = noted.former
+            } else if let former = noted.former {
+                // An endpoint that came meanwhile stays.
+                change(token) { ($0.options, $0.rules, $0.isSandboxed) = (former.options, former.rules, former.isSandboxed) }
+            } else {
+                remove(token)
+            }
+        }
     }
 
     /// - Returns: the registration that was removed.
@@ -103,12 +120,14 @@ internal import WebPush
 
     private func remove(_ token: String) {
         guard let registration = byToken.removeValue(forKey: token) else { return }
-        tokens[registration.key] = nil
+        (tokens[registration.key], lastChange[token]) = (nil, nil)
         store.put(.registration(token), nil)
     }
 
     /// Puts back a registration whose removal could not be saved.
     func restore(_ registration: Registration) {
+        // A call that has registered again meanwhile is not answered yet, because the store answers in order. That call fails.
+        if let token = tokens[registration.key] { remove(token) }
         byToken[registration.token] = registration
         tokens[registration.key] = registration.token
         change(registration.token) { _ in }
@@ -145,6 +164,16 @@ internal import WebPush
         default: false
         }
     }
+}
+
+/// New options of a registration, which a later call may replace before they are on disk.
+@BusActor private final class OptionChange {
+    /// The registration before the change; nil: there was none.
+    var former: Registration?
+    /// The change after this one.
+    var next: OptionChange?
+
+    init(from former: Registration?) { self.former = former }
 }
 
 /// 32 hexadecimal digits, at random.

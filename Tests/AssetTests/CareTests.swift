@@ -106,6 +106,21 @@ private let remote = "http://files.example.org/m.json"
         #expect(await isTidy(), "\(listFolder(desk.directory()))")
     }
 
+    @Test func `comes back also where the path of the data folder has superfluous slashes and dots`() async throws {
+        let folder = TemporaryFolder()
+        folder.makeFolder(".data")
+        let desk = Desk(running: try await Running.start(extra: ["XDG_DATA_HOME": "\(folder.path)//./.data"]))
+        await desk.publisher.publish("1")
+        let asset = try await desk.register()
+        let (_, path) = try await desk.update(asset)
+        #expect(desk.version(at: path) == "1")
+        // The archive is deleted after the answer.
+        #expect(await eventually { listFolder(String(path.dropLast("/current".count))).count == 2 })
+        #expect(await Child.run(["rm", "-r", folder(".data/todoku/assets")]).status == 0)
+        #expect(try await desk.update(asset).0)
+        #expect(desk.version(at: folder(".data/todoku/assets/\(Desk.app)/maps/current")) == "1")
+    }
+
     /// The folder that the link at `path` leads to.
     private func folder(of path: String) -> String? { realpath(path, nil).map { String(cString: $0) } }
 

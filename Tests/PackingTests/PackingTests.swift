@@ -149,6 +149,25 @@ private func failure(_ request: PackRequest) -> String? {
         #expect(try Packer.pack(forced).sha256 != first.sha256)
     }
 
+    @Test func `refuses a version before the last with other contents, unless it is forced to`() throws {
+        let tree = makeTree(folder)
+        let first = try Packer.pack(request(tree, folder.path, "1"))
+        let before = readFile(first.archive)
+        writeFile("\(tree)/a.txt", "b".utf8)
+        let second = try Packer.pack(request(tree, folder.path, "2"))
+        let manifest = readFile(second.manifest)
+        #expect(failure(request(tree, folder.path, "1"))?.contains("version 1 is there already with other contents") == true)
+        #expect(readFile(first.archive) == before && readFile(second.manifest) == manifest)
+        // The archive of the last version is made anew if it is damaged.
+        let whole = readFile(second.archive)
+        writeFile(second.archive, "damaged".utf8)
+        _ = try Packer.pack(request(tree, folder.path, "2"))
+        #expect(readFile(second.archive) == whole)
+        var forced = request(tree, folder.path, "1")
+        forced.forces = true
+        #expect(try Packer.pack(forced).sha256 == second.sha256)
+    }
+
     @Test func `refuses to replace a file that is no manifest`() {
         let tree = makeTree(folder)
         writeFile(folder("levels.json"), "{\"mine\": 1}".utf8)

@@ -211,6 +211,18 @@ import Testing
         #expect(try await eventually { try await world.entry()["endpoint"] != .string("") })
     }
 
+    /// The bus tells that a name has gone before it answers the calls to it.
+    @Test func `that is the only one left gets the registrations that the other was asked for and did not answer`() async throws {
+        let world = try await PushWorld()
+        let one = await world.distributor("one")
+        one.signal(SIGSTOP)
+        #expect(try await world.register()["endpoint"] == .string(""))
+        let other = await world.distributor("other")
+        one.signal(SIGKILL)
+        #expect(await eventually { !other.lines("register 2").isEmpty })
+        #expect(try await eventually { try await world.entry()["endpoint"] != .string("") })
+    }
+
     @Test func `that crashes is not started for ever`() async throws {
         let name = "org.unifiedpush.Distributor.test"
         let world = try await PushWorld(

@@ -105,6 +105,24 @@ import Testing
         #expect(readFile("\(world.state)/registrations/\(names[0])") == Array("damaged".utf8))
     }
 
+    @Test func `whose file cannot be read for a while keeps its messages`() async throws {
+        let world = try await PushWorld(hasService: false)
+        let distributor = await world.distributor(versions: [1])
+        let registration = try await world.registered()
+        let token = await distributor.token()
+        await world.send(await Served().message(), to: registration)
+        #expect(await distributor.delivered(1))
+        await world.kill()
+        let file = "\(world.state)/registrations/\(token)"
+        let bytes = try #require(readFile(file))
+        writeFile(file, Array("damaged".utf8))
+        #expect(try await world.call(Push.list, "").isEmpty)
+        // What is to be deleted at the start is deleted before the end.
+        #expect(await world.bus.end(Push.busName, by: SIGTERM))
+        writeFile(file, bytes)
+        #expect(try await world.entry()["waiting"] == .uint32(1))
+    }
+
     @Test func `is kept where nobody else can read it`() async throws {
         let world = try await PushWorld()
         _ = try await world.register()
@@ -169,6 +187,47 @@ import Testing
         undo()
         #expect(registry[token]?.rules.maxSize == 1 && registry[token]?.endpoint == "https://push.example/")
         try await store.commit()
+    }
+
+    @Test @BusActor func `that two calls change has the options of the later one if the first cannot be saved`() throws {
+        let folder = TemporaryFolder("todoku-push-store")
+        let store = PushStore(folder: folder.path)
+        _ = try store.open()
+        let registry = Registry([], store: store)
+        func register(_ name: String, _ size: UInt64) throws -> (token: String, undo: @BusActor () -> Void) {
+            let options: [String: Variant] = ["hosts": .strings(["example.org"]), "max-size": .uint64(size)]
+            return try registry.register(app: "org.example.App", name: name, options: options, from: .user)
+        }
+        // The store answers both calls in their order, also if both changes were in one write.
+        let token = try register("old", 1).token
+        let (second, third) = (try register("old", 2).undo, try register("old", 3).undo)
+        second()
+        #expect(registry[token]?.rules.maxSize == 3)
+        third()
+        #expect(registry[token]?.rules.maxSize == 1)
+        let (first, later) = (try register("new", 1), try register("new", 2))
+        first.undo()
+        #expect(registry[later.token]?.rules.maxSize == 2)
+        later.undo()
+        #expect(registry.all.map(\.token) == [token])
+    }
+
+    @Test @BusActor func `whose end cannot be saved is there once, also if it was made again meanwhile`() throws {
+        let folder = TemporaryFolder("todoku-push-store")
+        let store = PushStore(folder: folder.path)
+        _ = try store.open()
+        let registry = Registry([], store: store)
+        let key = RegistrationKey(app: "org.example.App", name: "a")
+        func register() throws -> (token: String, undo: @BusActor () -> Void) {
+            try registry.register(app: key.app, name: key.name, options: ["hosts": .strings(["example.org"])], from: .user)
+        }
+        let token = try register().token
+        let ended = try registry.unregister(app: key.app, name: key.name, from: .user)
+        let again = try register()
+        registry.restore(ended)
+        #expect(registry.all.map(\.token) == [token])
+        again.undo()
+        #expect(registry[key]?.token == token)
     }
 
     @Test @BusActor func `that could not be saved is saved with the next change`() async throws {

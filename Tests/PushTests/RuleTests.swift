@@ -103,7 +103,7 @@ private func message(
 @Suite struct `A record on disk` {
     @Test func `gives back what went in`() throws {
         var message = PendingPush(
-            id: randomName(), token: randomName(),
+            id: randomName(), token: randomName(), app: "org.example.App",
             push: AcceptedPush(
                 url: "https://example.org/届く", sha256: digest, size: .max, type: "image/png", validUntil: 1, patience: 2),
             arrived: now, options: ["hosts": .strings(["example.org"])], isSandboxed: true, outcome: nil)

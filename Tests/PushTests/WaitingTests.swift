@@ -201,6 +201,26 @@ import Testing
         #expect(await service.fetches.last?.url == file.server.url("/anew"))
     }
 
+    @Test func `of a registration whose end was interrupted leaves no download behind`() async throws {
+        let world = try await PushWorld(hasService: false)
+        let service = try await ServiceStandIn(world)
+        await service.silence()
+        let distributor = await world.distributor(versions: [1])
+        let file = await Served()
+        _ = try await world.register()
+        let token = await distributor.token()
+        await send(file.message(), token, to: world)
+        #expect(await eventually { await service.fetches.count == 1 })
+        await world.kill()
+        // A registration leaves the disk before its messages.
+        #expect(unlink("\(world.state)/registrations/\(token)") == 0)
+        let login = Child([PushWorld.program, "--if-registered", "--idle-exit", "1"], environment: world.bus.environment)
+        let download = await service.fetches.first?.options["token"]?.string ?? ""
+        #expect(await eventually { await service.removed == [BusName.path(app: PushWorld.app, token: download).value] })
+        #expect(await login.wait().status == 0)
+        #expect(listFolder("\(world.state)/messages").isEmpty)
+    }
+
     @Test func `for the service is tried again when it is repeated, and when the service appears`() async throws {
         let world = try await PushWorld(hasService: false)
         let service = try await ServiceStandIn(world)

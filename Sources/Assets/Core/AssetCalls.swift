@@ -151,8 +151,7 @@ extension AssetUpdater {
         case .none, .checkingSpace, .starting, .downloading, .verifying: break
         }
         let isUpdate = state.wantsUpdate || state.record.pending != nil
-        assets[key]?.wantsUpdate = false
-        assets[key]?.activity = .none
+        modify(key) { ($0.wantsUpdate, $0.forces, $0.activity) = (false, false, .none) }
         dropPending(key)
         if isUpdate { change(key) { ($0.isCancelled, $0.failure) = (true, nil) } }
         answer(takeUpdates(key), .failed(failure))

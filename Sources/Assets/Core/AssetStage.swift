@@ -94,6 +94,8 @@ public struct AssetState: Sendable {
     var restarts = 0
     /// The owner is being called.
     var isCallingOwner = false
+    /// A version became ready since the call under way began, which may be about the version before.
+    var owesAnotherCall = false
 
     init(_ record: AssetRecord) { self.record = record }
 

@@ -207,7 +207,8 @@ extension AssetUpdater {
             record.pending?.isRunning = false
             (record.failure, record.isCancelled) = (failure, false)
         }
-        assets[key]?.wantsUpdate = false
+        // A later check without a call must not bring the version that a rollback has left.
+        modify(key) { ($0.wantsUpdate, $0.forces) = (false, false) }
         set(key, .none)
         answer(assets[key]?.updates ?? [], .failed(failure))
         assets[key]?.updates = []

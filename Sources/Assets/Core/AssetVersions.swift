@@ -164,14 +164,15 @@ extension AssetUpdater {
     // MARK: The owner
 
     func callOwner(_ key: AssetKey) {
-        guard assets[key]?.isCallingOwner == false else { return }
+        guard assets[key]?.isCallingOwner == false else { return modify(key) { $0.owesAnotherCall = true } }
         assets[key]?.isCallingOwner = true
         actions.append(.callOwner(key))
     }
 
     func ownerCalled(_ key: AssetKey, _ isDone: Bool) {
-        guard assets[key]?.isCallingOwner == true else { return }
-        assets[key]?.isCallingOwner = false
+        guard let state = assets[key], state.isCallingOwner else { return }
+        modify(key) { ($0.isCallingOwner, $0.owesAnotherCall) = (false, false) }
+        if state.owesAnotherCall { return callOwner(key) }
         if isDone { change(key) { $0.owesCall = false } }
     }
 }

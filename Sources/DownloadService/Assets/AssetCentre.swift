@@ -310,7 +310,8 @@ struct AssetFolders: Sendable {
     /// The fetched manifests and signatures.
     let manifests: String
 
-    init(dataHome: String, state: String) { (data, manifests) = ("\(dataHome)/todoku/assets", "\(state)/manifests") }
+    /// - Parameter dataHome: as the environment has it. The directories of assets, which are compared with it, have no superfluous slashes.
+    init(dataHome: String, state: String) { (data, manifests) = ("\(dataHome)/todoku/assets".tidyPath, "\(state)/manifests") }
 
     func directory(of key: AssetKey) -> String { "\(data)/\(key.app)/\(key.name)" }
 

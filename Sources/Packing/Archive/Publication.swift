@@ -104,6 +104,10 @@ struct Publication {
         let name = archiveName(version)
         let warnings = try compare(parsed)
         let (isOldArchive, isOldManifest) = (try isThere(name, archive, size, digest), try isThere(manifestName, bytes))
+        // The manifest names the last version only. Apps may still be downloading the archive of an earlier one. A damaged archive of the
+        // last version is replaced.
+        let isKnown = request.version == nil || former?.version.isSameBytes(as: version) == true
+        guard isOldArchive || isKnown || request.forces || output.status(name) == nil else { throw Self.otherContents(of: version) }
         let signature = try request.key?.sign(bytes)
         if !isOldArchive { try archive.take(name: name) }
         // Signatures of Ed25519 depend on key and text alone.
@@ -163,19 +167,21 @@ struct Publication {
         }
         guard let former else { return warnings }
         if former.version.isSameBytes(as: new.version) {
-            guard former.sha256 == new.sha256 else {
-                throw PackingError(
-                    """
-                    version \(DownloadModel.shown(new.version)) is there already with other contents, which apps would keep; give another \
-                    --version, or --force
-                    """)
-            }
+            guard former.sha256 == new.sha256 else { throw Self.otherContents(of: new.version) }
         } else if let old = former.timestamp, let now = new.timestamp, now < old {
             warnings.append("the manifest is older than the one before (\(rfc3339(old))): apps that have that version ignore it")
         } else if former.timestamp != nil, new.timestamp == nil {
             warnings.append("the manifest before had a time, and this one has none: an old one could be played back")
         }
         return warnings
+    }
+
+    private static func otherContents(of version: String) -> PackingError {
+        PackingError(
+            """
+            version \(DownloadModel.shown(version)) is there already with other contents, which apps would keep; give another --version, \
+            or --force
+            """)
     }
 
     // MARK: Files

@@ -1,0 +1,105 @@
+import DBus
+import DownloadModel
+import EventLoop
+import Glibc
+import PushInterface
+import PushModel
+import TestSupport
+import Testing
+
+@testable import PushService
+
+@Suite(.timeLimit(.minutes(10))) struct `A push that cannot be saved` {
+    /// The disk is full for one write: that of the first call. The second call comes during this write, and its own write succeeds.
+    @Test @BusActor func `is on disk once a call that repeats it meanwhile is answered`() async throws {
+        let bus = await PrivateBus()
+        let connection = try Connection.open(address: bus.address)
+        let folder = TemporaryFolder("todoku-push-store")
+        let store = PushStore(folder: folder.path)
+        _ = try store.open()
+        let registry = Registry([], store: store)
+        let token = try registry.register(
+            app: PushWorld.app, name: "a", options: ["hosts": .strings(["example.org"])], from: .user
+        ).token
+        // The file is there already, so no service is asked for it.
+        let (url, sha256, path) = ("https://example.org/a", String(repeating: "0", count: 64), folder("file"))
+        writeFile(path, [1])
+        let stamp = try #require(FileStamp(of: path))
+        registry.change(token) { $0.remember(FetchedCopy(url: url, sha256: sha256, path: path, stamp: stamp)) }
+        try await store.commit()
+        let deliveries = makeDeliveries(connection, registry, store, folder)
+        let end = wallClock() / 1_000_000 + 3600
+        let message = "{\"url\": \"\(url)\", \"sha256\": \"\(sha256)\", \"size\": 1, \"valid-until\": \(end)}"
+        let calls = Calls(deliveries, token, Array(message.utf8))
+        let obstacle = folder.makeFolder("registrations/.new-\(token)")
+        BusActor.spawn {
+            await calls.receive()
+            #expect(rmdir(obstacle) == 0)
+        }
+        // Two turns later, the write has begun. Its end comes in a later turn.
+        BusActor.spawn { BusActor.spawn { await calls.receive() } }
+        #expect(await eventually { calls.errors.count == 2 })
+        #expect(calls.errors == [.storage, nil])
+        #expect(deliveries.waitingCount(of: token) == 1)
+        // Its file is replaced by one with the outcome, whose name begins with a dot before.
+        #expect(listFolder(folder("messages")).count { !$0.hasPrefix(".") } == 1)
+    }
+
+    @Test @BusActor func `is told to its app though the end of its registration began meanwhile, and could not be saved`() async throws {
+        let world = try await PushWorld(hasService: false)
+        let app = try AppStandIn(world)
+        let folder = TemporaryFolder("todoku-push-store")
+        let store = PushStore(folder: folder.path)
+        _ = try store.open()
+        let registry = Registry([], store: store)
+        let token = try registry.register(
+            app: PushWorld.app, name: "a", options: ["hosts": .strings(["example.org"])], from: .user
+        ).token
+        let deliveries = makeDeliveries(world.connection, registry, store, folder)
+        let push = AcceptedPush(
+            url: "https://example.org/a", sha256: String(repeating: "0", count: 64), size: 1, type: nil, validUntil: 1, patience: 1)
+        deliveries.begin([
+            PendingPush(
+                id: randomName(), token: token, app: PushWorld.app, push: push, arrived: WallTime(microseconds: wallClock()), options: nil,
+                isSandboxed: false, outcome: PendingPush.Outcome(.failed, error: "e", message: "m"))
+        ])
+        let ended = try registry.unregister(app: PushWorld.app, name: "a", from: .user)
+        // The call of the app has found no registration after this.
+        await withCheckedContinuation { continuation in BusActor.spawn { continuation.resume() } }
+        registry.restore(ended)
+        deliveries.resume(token)
+        #expect(await app.wasCalled())
+        #expect(app.calls.map(\.result) == ["failed"])
+        #expect(await eventually { deliveries.waitingCount(of: token) == 0 })
+    }
+
+    @BusActor private func makeDeliveries(
+        _ connection: Connection, _ registry: Registry, _ store: PushStore, _ folder: TemporaryFolder
+    ) -> Deliveries {
+        let idleExit = IdleExit(connection: connection, name: Push.busName, idle: .seconds(3600))
+        let log = PushOptions(folder: folder.path).logger
+        return Deliveries(
+            connection: connection, registry: registry, store: store, files: PushedFiles(hold: idleExit.makeHold(), log: log),
+            apps: PushedApps(connection: connection, registry: registry), hold: idleExit.makeHold(), log: log)
+    }
+}
+
+/// Calls of a distributor that bring one message.
+@BusActor private final class Calls {
+    private let deliveries: Deliveries
+    private let token: String
+    private let message: [UInt8]
+    /// The errors of the answered calls; nil: the message was taken.
+    private(set) var errors: [ErrorName?] = []
+
+    init(_ deliveries: Deliveries, _ token: String, _ message: [UInt8]) {
+        (self.deliveries, self.token, self.message) = (deliveries, token, message)
+    }
+
+    func receive() async {
+        do throws(Refusal) {
+            try await deliveries.receive(token, message, version: 1)
+            errors.append(nil)
+        } catch { errors.append(error.name) }
+    }
+}
