@@ -31,6 +31,9 @@ public import EventLoop
         }
     }
 
+    /// How soon after `regained` an end is taken for the doing of systemd.
+    private static let reactionTime: Duration = .seconds(30)
+
     private let connection: Connection
     private let name: String
     private let idle: Duration
@@ -39,6 +42,8 @@ public import EventLoop
     private var held = 0
     private var idleSince: ContinuousClock.Instant?
     private var timer: Poller.Token?
+    /// When the released name was requested again, because a call had arrived meanwhile.
+    private var regained: ContinuousClock.Instant?
 
     /// - Parameters:
     ///   - name: the name that the service owns.
@@ -82,13 +87,14 @@ public import EventLoop
     private func due() {
         guard held == 0 else { return look() }
         guard connection.lastCall + idle <= .now else { return arm() }
+        regained = nil
         let before = connection.callsReceived
         do throws(DBusError) {
             try connection.releaseName(name)
             connection.dispatchArrived()  // calls sent to us before the name was released
             guard connection.callsReceived == before else {
                 if try connection.requestName(name) {
-                    idleSince = nil
+                    (regained, idleSince) = (.now, nil)
                     return look()
                 }
                 leave?(.nameTaken)
@@ -99,5 +105,15 @@ public import EventLoop
             return
         }
         leave?(.idle)
+    }
+
+    /// Has the bus start the next process if this one ends because its name had no owner for a moment. Call last, when all is saved.
+    ///
+    /// systemd ends a service of `Type=dbus` that releases its name (systemd.service(5)), even if the service requests the name again at
+    /// once for a call that has just arrived. The service has answered this call, so no other call would start the work that it asks for.
+    public func startSuccessor() {
+        guard let regained, .now - regained < Self.reactionTime else { return }
+        try? connection.releaseName(name)  // while the name has an owner, the bus starts nothing
+        try? connection.tell(BusDaemon.startServiceByName, on: BusDaemon.name, at: BusDaemon.path, (name, 0))
     }
 }

@@ -9,13 +9,17 @@ internal import Glibc
 public actor Store {
     /// Most pages of the database, 16 GiB: more than `Limits` lets callers make us keep.
     static let mostPages: Int64 = 4 << 20
-    /// How long `open` waits for a daemon that is about to end, and a commit for another program's transaction.
+    /// How long a commit waits for another program's transaction.
     static let longestWait: Duration = .seconds(2)
+    /// How long to wait for the folder of a daemon that has released its bus name, and is still saving. Less than the 25 s for which callers
+    /// usually wait for an answer.
+    static let longestEnd: Duration = .seconds(15)
 
     private nonisolated let loop: LoopExecutor
     private let folder: StoreFolder
     private let mostPages: Int64
     private let wait: Duration
+    private let lockWait: Duration
     private var session: Session?
     /// Whether we are between `open` and `close`. After a failure there may be no session: the next commit opens one again.
     private var isOpen = false
@@ -33,12 +37,15 @@ public actor Store {
     /// Does nothing yet.
     ///
     /// - Parameter folder: the absolute path of `$XDG_STATE_HOME/todoku`. `open` creates a missing folder.
-    public init(folder: String) { self.init(folder: folder, mostPages: Store.mostPages, wait: Store.longestWait) }
+    public init(folder: String) {
+        self.init(folder: folder, mostPages: Store.mostPages, wait: Store.longestWait, lockWait: Store.longestEnd)
+    }
 
-    init(folder: String, mostPages: Int64, wait: Duration) {
+    /// - Parameter lockWait: how long `open` waits for the folder; nil: as long as for a transaction.
+    init(folder: String, mostPages: Int64, wait: Duration, lockWait: Duration? = nil) {
         loop = LoopExecutor.onThread("todoku-store")
         self.folder = StoreFolder(path: folder)
-        (self.mostPages, self.wait) = (mostPages, wait)
+        (self.mostPages, self.wait, self.lockWait) = (mostPages, wait, lockWait ?? wait)
     }
 
     deinit { loop.stop() }
@@ -46,11 +53,11 @@ public actor Store {
     /// Locks the folder and reads all rows. If the database is damaged or unreadable twice in a row, sets it aside and starts a new one.
     ///
     /// - Parameter take: called on the store's thread with each part as it is read.
-    /// - Throws: `inUse` if another daemon keeps the folder for two more seconds; `newerVersion`, `diskFull`, `storage`.
+    /// - Throws: `inUse` if another daemon keeps the folder for `longestEnd`; `newerVersion`, `diskFull`, `storage`.
     public func open(_ take: @Sendable (StoredPart) -> Void) throws(StoreError) -> StoreOpening {
         guard !isOpen else { throw StoreError(.inUse, "The database \(folder.database) is open already.") }
         try folder.make()
-        let lock = try folder.lock(wait: wait)
+        let lock = try folder.lock(wait: lockWait)
         let now = time(nil)
         // An empty or damaged file does not tell which numbers were assigned.
         let afterLoss = DownloadNumber(UInt64(clamping: max(1, now)))

@@ -124,6 +124,7 @@ public struct PushOptions: Sendable {
         ended = { _ in }
         BusActor.spawn { [self] in
             try? await store.commit()
+            idleExit.startSuccessor()
             connection.flush()
             finish(0)
         }

@@ -317,7 +317,7 @@ internal import TodokuClient
                 case .pauseAll: try await client.pauseAll()
                 case .resumeAll: try await client.resumeAll()
                 case .limitSpeed(let limit): try await client.set(.speedLimit(limit))
-                case .open(let path): await open(path, token)
+                case .open(let download, let path): try await open(download, path, token)
                 case .openDownloadFolder: await openDownloadFolder(token)
                 case .startAtLogin(let isOn): setAutostart(isOn)
                 case .quit: finish(0)
@@ -327,8 +327,12 @@ internal import TodokuClient
         }
     }
 
-    private func open(_ path: String, _ token: String?) async {
-        if await opener.open(path, activationToken: token) == .failed { complain("“\(path)” cannot be opened") }
+    /// Has the service open the file. Only the service knows whether `path` is still the downloaded file, and which app queued it.
+    private func open(_ download: DownloadReference, _ path: String, _ token: String?) async throws(ClientError) {
+        do throws(ClientError) { try await client.open(download, inFolder: false, activationToken: token) } catch {
+            // The environment of the service may name no display.
+            if await opener.showInFolder(path, activationToken: token) == .failed { throw error }
+        }
     }
 
     private func openDownloadFolder(_ token: String?) async {

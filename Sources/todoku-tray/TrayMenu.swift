@@ -11,8 +11,8 @@ enum TrayWish: Equatable, Sendable {
     case retry(DownloadReference)
     case update(AssetReference)
     case cancelUpdate(AssetReference)
-    /// The absolute path of a finished file.
-    case open(String)
+    /// `path`: the absolute path of the finished file.
+    case open(DownloadReference, path: String)
     case pauseAll
     case resumeAll
     case openDownloadFolder
@@ -105,7 +105,7 @@ struct TrayMenu {
         let key = "recent" + download.reference.path
         if let asset = look.owners[download.reference] { return entry(key, texts.retryLine(asset), .update(asset.reference)) }
         if download.state == .failed { return entry(key, texts.retryLine(download), .retry(download.reference)) }
-        if let path = download.path { return entry(key, texts.line(download), .open(path)) }
+        if let path = download.path { return entry(key, texts.line(download), .open(download.reference, path: path)) }
         // It was downloaded into a caller's descriptor.
         var item = MenuItem(key, texts.line(download))
         item.isEnabled = false

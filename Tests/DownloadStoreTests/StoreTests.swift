@@ -244,6 +244,17 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
         #expect(permissions(folder("new")) == 0o700)
     }
 
+    @Test func `is waited for as long as its daemon may save after it has released its bus name`() async throws {
+        let (first, second) = (Store(folder: folder.path), Store(folder: folder.path))
+        _ = try await first.open()
+        async let opened = second.open()
+        // A slow disk: three seconds for the last flush.
+        #expect(await eventually(within: .seconds(3)) { false } == false)
+        await first.close()
+        #expect(try await opened.records == [])
+        await second.close()
+    }
+
     @Test func `keeps no bytes of removed rows`() async throws {
         var record = fullRecord(1)
         record.options.password = "the-secret-of-this-test"

@@ -190,8 +190,8 @@ private let busy: [String: Variant] = [
         let (one, two) = (DownloadReference(number: 1), DownloadReference(number: 2))
         let limits = ([0, 10 << 20, 5 << 20, 1 << 20, 500 << 10, 100 << 10] as [Speed]).map { TrayWish.limitSpeed($0) }
         let before: [TrayWish] = [
-            .pause(one), .cancel(one), .resumeAll, .cancel(two), .resumeAll, .open("/a"), .retry(DownloadReference(number: 8)),
-            .openDownloadFolder,
+            .pause(one), .cancel(one), .resumeAll, .cancel(two), .resumeAll,
+            .open(DownloadReference(number: 9), path: "/a"), .retry(DownloadReference(number: 8)), .openDownloadFolder,
         ]
         let after: [TrayWish] = [.startAtLogin(true), .quit]
         #expect(wishes.all == before + limits + after)

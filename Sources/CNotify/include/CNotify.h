@@ -17,18 +17,13 @@ typedef char gchar;
 typedef void *gpointer;
 typedef void (*GDestroyNotify)(gpointer data);
 typedef void (*GFreeFunc)(gpointer data);
-// glib/gquark.h, gerror.h, glist.h: public layouts
+// glib/gquark.h, gerror.h: public layouts
 typedef unsigned int GQuark;
 typedef struct _GError {
     GQuark domain;
     gint code;
     gchar *message;
 } GError;
-typedef struct _GList {
-    gpointer data;
-    struct _GList *next;
-    struct _GList *prev;
-} GList;
 typedef struct _GMainContext GMainContext;
 typedef struct _GVariant GVariant;
 typedef struct _GVariantType GVariantType;
@@ -56,7 +51,6 @@ typedef void (*NotifyActionCallback)(NotifyNotification *notification, char *act
 #define TODOKU_NOTIFY_FUNCTIONS(F) \
     /* libnotify/notify.h */ \
     F(gboolean, notify_init, const char *app_name) \
-    F(GList *, notify_get_server_caps, void) \
     F(gboolean, notify_get_server_info, char **ret_name, char **ret_vendor, char **ret_version, char **ret_spec_version) \
     /* libnotify/notification.h */ \
     F(NotifyNotification *, notify_notification_new, const char *summary, const char *body, const char *icon) \
@@ -75,9 +69,8 @@ typedef void (*NotifyActionCallback)(NotifyNotification *notification, char *act
     F(void, g_main_context_push_thread_default, GMainContext *context) \
     F(gboolean, g_main_context_iteration, GMainContext *context, gboolean may_block) \
     F(void, g_main_context_wakeup, GMainContext *context) \
-    /* glib/gmem.h, glist.h, gerror.h */ \
+    /* glib/gmem.h, gerror.h */ \
     F(void, g_free, gpointer mem) \
-    F(void, g_list_free_full, GList *list, GDestroyNotify free_func) \
     F(void, g_error_free, GError *error) \
     /* glib/gvariant.h */ \
     F(GVariant *, g_variant_new_boolean, gboolean value) \
@@ -85,6 +78,7 @@ typedef void (*NotifyActionCallback)(NotifyNotification *notification, char *act
     F(GVariant *, g_variant_new_string, const gchar *string) \
     F(GVariant *, g_variant_new_strv, const gchar *const *strv, long length) \
     F(GVariant *, g_variant_new_tuple, GVariant *const *children, gsize n_children) \
+    F(gsize, g_variant_n_children, GVariant *value) \
     F(GVariant *, g_variant_get_child_value, GVariant *value, gsize index) \
     F(const gchar *, g_variant_get_string, GVariant *value, gsize *length) \
     F(void, g_variant_unref, GVariant *value) \

@@ -15,9 +15,14 @@ public import EventLoop
     private let dial: @BusActor () async throws(DBusError) -> Connection
     private let redial: Duration
     private var members: [Member: @BusActor (Connection?) -> Void] = [:]
+    /// The members that were told nothing yet.
+    private var untold: Set<Member> = []
     private var next: UInt64 = 0
     private var connection: Connection?
     private var isDialling = false
+    /// The delay before the next reconnection; nil: no connection was lost, so a failed attempt is not repeated.
+    private var delay: Duration?
+    private var timer: Poller.Token?
 
     public convenience init() {
         self.init { () throws(DBusError) in try await Connection.system(within: Self.patience) }
@@ -33,43 +38,55 @@ public import EventLoop
         next += 1
         let member = Member(number: next)
         members[member] = told
-        if let connection { told(connection) } else { connect() }
+        if let connection {
+            told(connection)
+        } else {
+            untold.insert(member)
+            connect()
+        }
         return member
     }
 
     func leave(_ member: Member) {
         members[member] = nil
-        if members.isEmpty { connection = nil }  // releasing the last reference closes the connection
+        untold.remove(member)
+        if members.isEmpty { (connection, delay) = (nil, nil) }  // releasing the last reference closes the connection
     }
 
-    /// - Parameter delay: how long to wait before the next attempt if this one fails. nil: no further attempt.
-    private func connect(againAfter delay: Duration? = nil) {
+    private func connect() {
         guard !isDialling else { return }
         isDialling = true
         BusActor.spawn { [self] in
             let found = try? await dial()
             isDialling = false
             guard !members.isEmpty else { return }
-            if found == nil, let delay { return connectLater(after: delay) }
-            connection = found
-            found?.onDisconnect = { [weak self] in
-                guard let self else { return }
-                connection = nil
-                tell(nil)
-                connectLater(after: redial)
+            guard let found else {
+                tell(nil, to: untold)  // the other members know that there is no connection
+                return connectLater()
             }
-            tell(found)
+            (connection, delay) = (found, nil)
+            found.onDisconnect = { [weak self] in
+                guard let self else { return }
+                (connection, delay) = (nil, redial)
+                tell(nil, to: Set(members.keys))
+                connectLater()
+            }
+            tell(found, to: Set(members.keys))
         }
     }
 
-    private func connectLater(after delay: Duration) {
-        Poller.shared.schedule(after: delay) { [weak self] in
-            guard let self, !members.isEmpty, connection == nil else { return }
-            connect(againAfter: min(delay * 2, Self.longestRedial))
+    private func connectLater() {
+        guard let delay, timer == nil else { return }
+        self.delay = min(delay * 2, Self.longestRedial)
+        timer = Poller.shared.schedule(after: delay) { [weak self] in
+            guard let self else { return }
+            timer = nil
+            if !members.isEmpty, connection == nil { connect() }
         }
     }
 
-    private func tell(_ connection: Connection?) {
-        for member in members.keys.sorted(by: { $0.number < $1.number }) { members[member]?(connection) }
+    private func tell(_ connection: Connection?, to listeners: Set<Member>) {
+        untold.subtract(listeners)
+        for member in listeners.sorted(by: { $0.number < $1.number }) { members[member]?(connection) }
     }
 }

@@ -73,16 +73,20 @@ final class NotifySession {
         return (texts.0.map { String(cString: $0) } ?? "", texts.1.map { String(cString: $0) } ?? "")
     }
 
-    func serverCapabilities() -> Set<String> {
-        var result: Set<String> = []
-        let list = library.pointee.notify_get_server_caps()
-        var entry = list
-        while let item = entry {
-            if let text = item.pointee.data { result.insert(String(cString: text.assumingMemoryBound(to: CChar.self))) }
-            entry = item.pointee.next
+    /// The capabilities of the server with the unique name `owner`. nil if the server does not answer. libnotify's own function returns an
+    /// empty list for that, as for a server without capabilities.
+    func serverCapabilities(of owner: String) -> Set<String>? {
+        let reply = "(as)".withCString { type in
+            library.pointee.g_dbus_connection_call_sync(
+                connection, owner, "/org/freedesktop/Notifications", Self.busName, "GetCapabilities", nil, OpaquePointer(type),
+                G_DBUS_CALL_FLAGS_NONE, -1, nil, nil)
         }
-        library.pointee.g_list_free_full(list, library.pointee.g_free)
-        return result
+        guard let reply else { return nil }
+        defer { library.pointee.g_variant_unref(reply) }
+        let list = library.pointee.g_variant_get_child_value(reply, 0)
+        guard let list else { return nil }
+        defer { library.pointee.g_variant_unref(list) }
+        return Set(stride(from: 0, to: library.pointee.g_variant_n_children(list), by: 1).map { notifyString(list, at: $0) })
     }
 
     /// Call only after `serverInformation` has answered once, because libnotify makes its proxy even when it frees a notification.

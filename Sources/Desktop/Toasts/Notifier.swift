@@ -404,12 +404,12 @@ public actor Notifier {
     private func findServer() -> ToastServer? {
         if session == nil { session = NotifySession(for: self) }
         guard let session else { return nil }
-        let owner = session.serverOwner()
-        if let owner, let server, server.owner == owner { return server }
+        if let owner = session.serverOwner(), let server, server.owner == owner { return server }
         if let server { serverChanged(from: server.owner) }
-        guard let (name, vendor) = timed({ session.serverInformation() }) else { return nil }
-        let capabilities = timed { session.serverCapabilities() }
-        server = session.serverOwner().map { ToastServer(owner: $0, name: name, vendor: vendor, capabilities: capabilities) }
+        guard let (name, vendor) = timed({ session.serverInformation() }), let owner = session.serverOwner(),
+            let capabilities = timed({ session.serverCapabilities(of: owner) })
+        else { return nil }
+        server = ToastServer(owner: owner, name: name, vendor: vendor, capabilities: capabilities)
         return server
     }
 

@@ -115,6 +115,8 @@ public struct EndToast: Equatable, Sendable {
     public var host: String?
     /// The sandboxed app that queued the download; the toast then has that app's name, not ours. nil: none.
     public var sandboxedApp: String?
+    /// The identity of a finished file: a click opens no other file of that name, even if the download has left the list. nil: unknown.
+    public var identity: FileIdentity?
 
     public init(
         number: DownloadNumber, kind: Kind, summary: String, body: String, icon: String? = nil, sound: String? = nil, host: String? = nil

@@ -272,6 +272,7 @@ public struct ServiceOptions: Sendable {
     private func finish(_ status: Int32) {
         alarm(5)  // ends the process even if the bus has stopped reading
         downloader.leave()
+        idleExit.startSuccessor()
         connection.flush()
         ended(status)
         ended = { _ in }

@@ -66,6 +66,8 @@ internal import Scheduling
     private func progress(_ download: ManagedDownload) {
         let number = download.record.batch ?? download.number
         guard isWanted(download) else { return take(away: number, finished: false) }
+        // Such a member neither shows nor removes the job of its batch, which the other members share.
+        guard download.record.options.showProgress else { return }
         let now = ContinuousClock.now
         if let one = shown[number] {
             if now - one.updated >= Self.interval { update(number) }
@@ -93,7 +95,7 @@ internal import Scheduling
     private func isWanted(_ download: ManagedDownload) -> Bool {
         let batch = download.entry.batch?.record
         // A batch is shown without the names of its members.
-        return download.record.options.showProgress && (batch != nil || !download.record.options.isPrivate)
+        return (batch != nil || !download.record.options.isPrivate)
             && foreground.allows(
                 batch?.notify ?? download.record.options.notify, of: batch?.app ?? download.record.options.app)
     }

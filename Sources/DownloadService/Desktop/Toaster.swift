@@ -202,7 +202,7 @@ internal import TransferEngine
 
     private func show(_ owed: Scheduler.OwedToast, of entry: ScheduledDownload, after delay: Duration) {
         var toast = endToast(of: entry)
-        toast.sandboxedApp = entry.record.sandboxedApp
+        (toast.sandboxedApp, toast.identity) = (entry.record.sandboxedApp, entry.record.resume?.identity)
         show(owed, toast, after: delay, of: entry.record.options.app, entry.record.options.notify)
     }
 
@@ -410,9 +410,8 @@ internal import TransferEngine
         switch (toast.kind, action) {
         case (.finished(let path), .open):
             commands.noteOpened(number)
-            let identity = list.scheduler[number]?.record.resume?.identity
             work = { [opener] in
-                await opener.open(path, activationToken: token, byPortal: isSandboxed) { Commit.proof($0, identity) != .other }
+                await opener.open(path, activationToken: token, byPortal: isSandboxed) { Commit.proof($0, toast.identity) != .other }
             }
         case (.finished(let path), .showFolder): work = { [opener] in await opener.showInFolder(path, activationToken: token) }
         case (.finishedBatch(let folder), _), (.failed(.freeSpace(let folder)), _), (.waiting(.freeSpace(let folder)), _):

@@ -7,8 +7,6 @@ internal import Glibc
 /// The new database takes two things from the old one. It continues with the numbers, so that no number ever stands for two downloads. And
 /// it has a sweep for each lost download that may have a part file, so that the next start deletes these files.
 extension Store {
-    /// How long a reset waits for the daemon that has just lost its bus name, and is still saving.
-    private static let longestReset: Duration = .seconds(15)
     /// How long another program may hold the database.
     private static let longestHold: Duration = .seconds(5)
 
@@ -25,7 +23,7 @@ extension Store {
         folder: String, settingAside: Bool, refreshing copy: String? = nil, attachments: [Attachment] = []
     ) throws(StoreError) -> (backup: StoreBackup?, setAside: String?) {
         let copies = Copies(refreshed: copy, attachments: attachments)
-        return try reset(folder: folder, settingAside: settingAside, copies, wait: longestReset, hold: longestHold)
+        return try reset(folder: folder, settingAside: settingAside, copies, wait: longestEnd, hold: longestHold)
     }
 
     nonisolated static func reset(
@@ -74,7 +72,7 @@ extension Store {
         _ = try inspect(backup: path)
         let folder = StoreFolder(path: folder)
         try folder.make()
-        let lock = try folder.lock(wait: longestReset)
+        let lock = try folder.lock(wait: longestEnd)
         let draft = try CopyDraft.replacing(folder)
         let version: Int64
         do throws(SQLiteError) {

@@ -37,6 +37,8 @@ internal import Testing
     @BusActor private final class Visitor {
         var told: [Bool] = []
         var dials = 0
+        var dialled: (() -> Void)?
+        var member: SystemBus.Member?
     }
 
     @Test @BusActor func `is reconnected after a loss while somebody needs it`() async throws {
@@ -53,6 +55,53 @@ internal import Testing
         #expect(await eventually { visitor.told == [true, false, true] })
         #expect(visitor.dials == 3)
         system.leave(member)
+    }
+
+    @Test @BusActor func `is absent also for a member that joins during a reconnection that fails`() async throws {
+        let bus = await PrivateBus()
+        let (visitor, late) = (Visitor(), Visitor())
+        let system = SystemBus(redial: .milliseconds(1)) { () throws(DBusError) in
+            visitor.dials += 1
+            if visitor.dials == 1 { return try await Connection.open(address: bus.address, within: .seconds(60)) }
+            visitor.dialled?()
+            visitor.dialled = nil
+            throw DBusError("org.example.Error", "It is not back yet.")
+        }
+        let member = system.join { visitor.told.append($0 != nil) }
+        #expect(await eventually { visitor.told == [true] })
+        visitor.dialled = { late.member = system.join { late.told.append($0 != nil) } }
+        await bus.stop()
+        #expect(await eventually { late.told == [false] })
+        #expect(visitor.told == [true, false])
+        system.leave(member)
+        if let member = late.member { system.leave(member) }
+    }
+
+    @Test @BusActor func `is reconnected also if a member that joins after the loss fails to connect`() async throws {
+        let (first, second) = (await PrivateBus(), await PrivateBus())
+        let (visitor, late) = (Visitor(), Visitor())
+        let redial = Duration.milliseconds(1)
+        let system = SystemBus(redial: redial) { () throws(DBusError) in
+            visitor.dials += 1
+            if visitor.dials == 2 {
+                // This attempt takes longer than the delay before the reconnection, which began earlier.
+                await withCheckedContinuation { continuation in
+                    Poller.shared.schedule(after: redial) { continuation.resume() }
+                }
+                throw DBusError("org.example.Error", "It is not back yet.")
+            }
+            return try await Connection.open(address: visitor.dials == 1 ? first.address : second.address, within: .seconds(60))
+        }
+        let member = system.join {
+            visitor.told.append($0 != nil)
+            if visitor.told.count == 2 { late.member = system.join { late.told.append($0 != nil) } }
+        }
+        #expect(await eventually { visitor.told == [true] })
+        await first.stop()
+        #expect(await eventually { late.told == [false, true] })
+        #expect(visitor.told == [true, false, true])
+        system.leave(member)
+        if let member = late.member { system.leave(member) }
     }
 }
 

@@ -35,7 +35,6 @@ internal import Testing
         let values = """
             #include "CNotify.h"
             _Static_assert(sizeof(GError) == 16 && __builtin_offsetof(GError, message) == 8, "GError");
-            _Static_assert(sizeof(GList) == 24 && __builtin_offsetof(GList, next) == 8, "GList");
             _Static_assert(G_BUS_TYPE_SESSION == 2 && NOTIFY_URGENCY_LOW == 0 && NOTIFY_URGENCY_NORMAL == 1, "enums");
             _Static_assert(sizeof(gboolean) == 4 && sizeof(gsize) == 8 && sizeof(gulong) == 8, "types");
             """

@@ -196,6 +196,25 @@ extension StandInJobServer {
         server.gate.open()
     }
 
+    @Test func `of a batch stays while a member runs that shows no progress`() async throws {
+        let server = TrickleServer()
+        let running = try await Running.start()
+        let jobs = try await StandInJobServer(on: running.world.bus.address)
+        let (batch, members) = try await running.client.batch(
+            [(server.url("/a"), [:]), (server.url("/b"), ["show-progress": .bool(false)])], running.options(shown))
+        let view = try #require(await jobs.only())
+        // Each of these signals is an occasion on which the service may show or remove the job.
+        await running.client.signals.forget()
+        for member in members { #expect(await running.client.signals.has("Progress", at: member, count: 10)) }
+        #expect(await jobs.views.count == 1)
+        #expect(await view.terminated == nil)
+        // The bytes of the one member that shows its progress.
+        #expect(await eventually { await view.properties["totalBytes"] == .uint64(10_000_000) })
+        try await running.client.call(Batch.cancel, at: batch, ())
+        #expect(await eventually { await view.terminated == 1 })
+        server.gate.open()
+    }
+
     @Test func `is requested again from a restarted server, and from none that hangs twice`() async throws {
         let server = TrickleServer()
         let running = try await Running.start()

@@ -151,6 +151,21 @@ private let failed = "ダウンロードに失敗しました"
         #expect(await running.daemon.stop().isClean)
     }
 
+    @Test func `opens the file, also after its app has removed the download from the list`() async throws {
+        let opener = FakeOpener()
+        let world = await ServiceWorld(extra: ["PATH": opener.path])
+        let running = Running(world: world, daemon: await world.start(), client: try await world.client())
+        let toasts = try await OddServer(name: "Plasma", at: world.bus.address)
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
+        let path = try await running.download(server.url("/a.txt"), always)
+        let file = try await running.client.wait(path)
+        #expect(await eventually { await toasts.isShown(finished) })
+        try await running.client.remove(path)
+        await toasts.click(1, "default")
+        #expect(await eventually { !opener.opened.isEmpty })
+        #expect(opener.opened == [file])
+    }
+
     @Test func `that opens nothing is logged`() async throws {
         let tools = TemporaryFolder("todoku-tools")
         let world = await ServiceWorld()

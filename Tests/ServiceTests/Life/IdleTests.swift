@@ -92,6 +92,42 @@ internal import Testing
         withExtendedLifetime(slot) {}
     }
 
+    /// systemd sends SIGTERM to a service of `Type=dbus` whose name has no owner, even if only for a moment (systemd.service(5)).
+    @Test @BusActor func `ended because a call met it on its way out, it has the bus start the next, which does the work`() async throws {
+        if let sanitizer = underSanitizer() { return print("idle: the \(sanitizer) sanitizer has a thread that wakes up: not checked") }
+        let world = await ServiceWorld(activation: "--idle-exit 30")
+        let gate = Gate()
+        defer { gate.open() }
+        let server = ScriptedServer { request, reply in
+            if request.number == 0 { gate.wait() }
+            reply.respond(200, text: "x")
+        }
+        let client = try await world.client()
+        let owners = Owners()
+        _ = try await client.list()
+        let since = ContinuousClock.now
+        let own = try await client.connection.call(BusDaemon.getNameOwner, on: BusDaemon.name, at: BusDaemon.path, BusName.service)
+        let process = try #require(await world.bus.process(of: BusName.service))
+        _ = client.connection.watchOwner(of: BusName.service) { owners.seen.append($0) }
+        #expect(await eventually { !threadNames("/proc/\(process)").contains { ["todoku-disk", "todoku-callers"].contains($0) } })
+        let before = await settled("/proc/\(process)")
+
+        // The stopped bus has the call before the service releases its name, and delivers it after that.
+        world.bus.signal(SIGSTOP)
+        async let added = client.download(server.url("/a"), ["directory": .string(world.folder), "notify": .string("never")])
+        // Only the end of its idle time wakes the service. It then waits for the answer of the bus.
+        #expect(await eventually { ContinuousClock.now - since > .seconds(30) && switches("/proc/\(process)") != before })
+        world.bus.signal(SIGCONT)
+        let path = try await added
+        #expect(await eventually { owners.seen.count == 2 })
+        #expect(owners.seen == [nil, own], "no call met the service on its way out")
+        #expect(await server.waitForRequests(1))
+
+        kill(process, SIGTERM)
+        #expect(await server.waitForRequests(2), "nobody has started the next process")
+        #expect(await client.signals.has("Completed", at: path))
+    }
+
     @Test func `it does not wake up, and has only threads that sleep`() async throws {
         if let sanitizer = underSanitizer() { return print("idle: the \(sanitizer) sanitizer has a thread that wakes up: not checked") }
         let running = try await Running.start()
@@ -208,6 +244,9 @@ private enum Race {
         return owner ?? ""
     }
 }
+
+/// The owners that a name has had since it is watched; nil: none.
+@BusActor private final class Owners { var seen: [String?] = [] }
 
 /// Microseconds since the epoch.
 private func wallClock() -> UInt64 {

@@ -18,6 +18,8 @@ public import EventLoop
         case answers
         /// Does not answer `GetServerInformation`.
         case isNameless
+        /// Tells its name, but does not answer `GetCapabilities`.
+        case hidesCapabilities
         /// Never answers Notify.
         case hangsInNotify
         /// Never answers anything.
@@ -52,6 +54,8 @@ public import EventLoop
     public private(set) var closed: [UInt32] = []
     /// The number of calls of `GetServerInformation`.
     public private(set) var asked = 0
+    /// The number of calls of `GetCapabilities`.
+    public private(set) var askedForCapabilities = 0
 
     /// Returns once the server owns its name.
     ///
@@ -112,11 +116,16 @@ public import EventLoop
                 switch server.manners {
                 case .hangs: server.hanging.append(reply)
                 case .isNameless: reply.fail(DBusError.failed("not yet"))
-                case .answers, .hangsInNotify: reply((server.name, "test", "1", "1.2"))
+                case .answers, .hidesCapabilities, .hangsInNotify: reply((server.name, "test", "1", "1.2"))
                 }
             },
             Row(capabilities) { server, _, reply in
-                if server.manners == .hangs { server.hanging.append(reply) } else { reply(server.capabilities) }
+                server.askedForCapabilities += 1
+                switch server.manners {
+                case .hangs: server.hanging.append(reply)
+                case .hidesCapabilities: reply.fail(DBusError.failed("not yet"))
+                case .answers, .isNameless, .hangsInNotify: reply(server.capabilities)
+                }
             },
             Row(notify) { server, arguments, reply in
                 let (app, replaces, icon, summary, body, actions, hints, timeout) = arguments

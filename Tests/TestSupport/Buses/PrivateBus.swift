@@ -83,6 +83,9 @@ public final class PrivateBus: Sendable {
         return await waitForOwner(name, present: false)
     }
 
+    /// Sends a signal to the bus: SIGSTOP, and later SIGCONT.
+    public func signal(_ signal: Int32) { daemon.signal(signal) }
+
     /// Ends the bus, as a session's end does: every connection to it breaks.
     public func stop() async { await daemon.stop() }
 
