@@ -33,7 +33,7 @@ public struct ServiceOptions: Sendable {
     public nonisolated static let version = "0.1.0"
     /// How long the end waits for toasts, checkpoints and the last commit.
     private static let patience: Duration = .seconds(10)
-    /// How long the last calls may take once the bus may start the next process, which waits two seconds for this one (`Store.open`).
+    /// How long the last calls may take once the bus may start the next process, which waits for this one (`Store.open`).
     private static let lastCalls: Duration = .seconds(1)
 
     private let options: ServiceOptions
