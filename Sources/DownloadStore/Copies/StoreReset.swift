@@ -77,10 +77,9 @@ extension Store {
         let lock = try folder.lock(wait: longestReset)
         let draft = try CopyDraft.replacing(folder)
         let version: Int64
-        do throws(SQLiteError) {
-            let source = try Database("file:\(uriPath(path))?mode=ro&immutable=1", flags: SQLITE_OPEN_READONLY | SQLITE_OPEN_URI)
-            version = try draft.fill(from: source)
-        } catch { throw StoreError(error, copying: path, to: folder.database) }
+        do throws(SQLiteError) { version = try draft.fill(fromBackup: path) } catch {
+            throw StoreError(error, copying: path, to: folder.database)
+        }
         if let refusal = StoreError(version: version, of: path) { throw refusal }
         let backup = try Copies(new: copy, attachments: attachments).make(of: folder)
         let former = folder.id
@@ -119,8 +118,6 @@ extension Store {
         let kept: Set<UInt64>
         do throws(SQLiteError) {
             let database = try draft.open(from: origin.version)
-            try CopyDraft.detachAll(from: database)
-            try CopyDraft.readTables(of: database)
             if origin.version > 0, former.isRead { try folder.takeAssets(into: database) }
             kept = try former.bequeath(to: database)
             content = try CopyDraft.content(of: database)
