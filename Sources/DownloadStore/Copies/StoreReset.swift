@@ -286,9 +286,17 @@ extension StoreFolder {
         }
     }
 
-    /// Copies the assets of the present database, which `former` has migrated, over those of `database`.
+    /// Copies the assets of the present database, which `former` has migrated, over those of `database`. Deletes the downloads of archives
+    /// that an asset wanted at the time of the backup, and does not wait for now: nobody would delete such an archive.
     fileprivate func takeAssets(into database: borrowing Database) throws(SQLiteError) {
         try database.prepare("ATTACH ? AS present").run(self.database)
+        let unwanted = """
+            (SELECT archive.number FROM main.asset AS former
+            JOIN present.asset AS now ON now.app = former.app AND now.name = former.name
+                AND now.pending_download IS NOT former.pending_download
+            JOIN main.download AS archive ON archive.number = former.pending_download AND archive.directory = former.directory)
+            """
+        for table in ["course", "download"] { try database.execute("DELETE FROM main.\(table) WHERE number IN \(unwanted)") }
         try database.execute("INSERT OR REPLACE INTO main.asset (\(AssetColumn.names)) SELECT \(AssetColumn.names) FROM present.asset")
         try database.execute("DETACH present")
     }
