@@ -70,7 +70,8 @@ public enum Commit {
             // `commit` tries again, and reports a failure.
             if let traits { _ = try? traits.give(to: part.descriptor, in: part.folder) }
             guard fsync(part.descriptor) == 0 else {
-                let error = DiskError("save the part file")
+                // No shortage that passes: the next flush may succeed without writing.
+                let error = DiskError("save the part file", errno == ENOMEM ? EIO : errno)
                 if let mapPath { WrittenMap.remove(mapPath) }
                 throw error
             }
