@@ -30,7 +30,10 @@ package enum FolderNaming {
         func path(_ name: String) -> String { directory == "/" ? "/\(name)" : "\(directory)/\(name)" }
         do throws(DiskError) {
             let parent = try OpenFolder.open(directory, allowHidden: allowHidden)
-            guard let journal = ExtractionJournal.read(Unpacking.journalName(unpacked), in: parent), journal.isWhole else { return .lost }
+            // A failed read must not count as lost: the archive would be downloaded again, though its folder may have its name by now.
+            guard let journal = try ExtractionJournal.read(Unpacking.journalName(unpacked), in: parent), journal.isWhole else {
+                return .lost
+            }
             func settled(_ name: String, _ identity: FileIdentity) -> Outcome {
                 calls.before(.flushParent)
                 return parent.sync() ? .named(path: path(name), identity) : .unsettled
