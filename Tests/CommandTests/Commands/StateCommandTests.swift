@@ -79,6 +79,29 @@ import Testing
         await desk.close()
     }
 
+    @Test func `is told to the apps by a reset, with what came while the question was open`() async throws {
+        let desk = await Desk()
+        let gate = Gate()
+        defer { gate.open() }
+        let server = ScriptedServer { [body] request, reply in
+            if request.path == "/half" { gate.wait() }
+            reply.serve(body, for: request)
+        }
+        #expect(await desk.run("get", "--quiet", server.url("/done")).status == 0)
+        // As an app, the command waits for the end of its download.
+        var app: Child?
+        let reset = await Child.converse(
+            "'\(Desk.command)' reset", question: "Delete the queue? [y/N]", ["y\n"], environment: desk.environment, folder: desk.bus.folder
+        ) {
+            app = desk.start(["get", "--quiet", "--stall-timeout", "1h", server.url("/half")])
+            _ = await server.waitForRequests(2)
+        }
+        #expect(reset.status == 0, "\(reset)")
+        let end = try #require(await app?.wait())
+        #expect(end.status == 1 && end.errors.contains("cancelled"), "\(end)")
+        await desk.close()
+    }
+
     @Test func `that is restored downloads again what has arrived since, under another name`() async throws {
         let desk = await Desk()
         let gate = Gate()
