@@ -224,10 +224,12 @@ public actor Store {
         return aside
     }
 
-    /// Leaves the database as a single file, and unlocks the folder. `open` may follow.
+    /// Leaves the database as a single file, unless another program reads it, and unlocks the folder. `open` may follow.
     public func close() {
-        session?.checkpoint()
-        if session != nil { lock?.note(nil) }
+        if let session {
+            session.checkpoint()
+            lock?.note(session.mark())
+        }
         session = nil
         (isOpen, isWhole) = (false, false)
         lock = nil
