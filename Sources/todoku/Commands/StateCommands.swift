@@ -122,6 +122,7 @@ struct RestoreCommand: ParsableCommand {
             let pushes = try StateChange.store { () throws(StoreError) in try PushRecords(restored.attachments, of: path) }
             var change = try await StateChange.begin(json: isJSON)
             if change.isNeeded { try change.confirm(isConfirmed, replacingBy: restored) }
+            await change.salvage()
             let end = try await change.withoutService(makingPushFolder: !pushes.isEmpty) {
                 (state: borrowing PushState) throws(StoreError) in
                 let missing = try state.missing(from: pushes)

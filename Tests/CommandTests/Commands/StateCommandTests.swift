@@ -135,6 +135,35 @@ import Testing
         await desk.close()
     }
 
+    @Test func `that is damaged leaves no part file behind when it is replaced by a backup`() async throws {
+        let desk = await Desk()
+        let gate = Gate()
+        defer { gate.open() }
+        let server = ScriptedServer { [body] _, reply in
+            reply.send("HTTP/1.1 200 OK\r\nContent-Length: \(body.count)\r\n\r\n")
+            reply.send(body.prefix(20_000))
+            gate.wait()
+        }
+        _ = await desk.run("settings", "max-per-host", "3")
+        #expect(await desk.run("backup", "queue.db").status == 0)
+        _ = await desk.run("add", "--stall-timeout", "1h", server.url("/half"))
+        #expect(await eventually { !listFolder(desk.downloads).isEmpty })
+        let process = try #require(await desk.serviceProcess())
+        kill(process, SIGTERM)
+        #expect(await eventually { hasEnded(process) })
+        #expect(!listFolder(desk.downloads).isEmpty)
+        // The first page has the names of the tables, behind the header of 100 bytes. The rows are on other pages.
+        let queue = desk.bus.folder("state/todoku/todoku.db")
+        var bytes = try #require(readFile(queue))
+        for index in 100..<4096 { bytes[index] = 0 }
+        writeFile(queue, bytes, mode: 0o600)
+        let restored = await desk.run("restore", "--yes", "queue.db")
+        #expect(restored.status == 0, "\(restored)")
+        #expect(await downloads(desk).isEmpty)
+        #expect(await eventually { listFolder(desk.downloads).isEmpty }, "\(listFolder(desk.downloads))")
+        await desk.close()
+    }
+
     @Test func `is the present one or the restored one, whenever a restore is killed`() async throws {
         let desk = await Desk()
         _ = await desk.run("add", "--paused", "http://127.0.0.1:1/a", "http://127.0.0.1:1/b")
