@@ -40,7 +40,7 @@ package enum FolderNaming {
             }
             if let found = try identity(of: unpacked, in: parent), found.isSamePart(as: journal.folder) {
                 for number in 0...lastNumber {
-                    let candidate = number == 0 ? name : FileName.numbered(name, number)
+                    let candidate = policy == .rename ? naming.candidate(name, number, in: parent) : name
                     calls.before(.rename)
                     if try rename(unpacked, to: candidate, in: parent, naming) { return settled(candidate, found) }
                     if policy != .rename { return .taken(path: path(candidate)) }
@@ -48,7 +48,7 @@ package enum FolderNaming {
                 throw DiskError("find a free name for \(name)", EEXIST)
             }
             for number in 0...lastNumber {
-                let candidate = number == 0 ? name : FileName.numbered(name, number)
+                let candidate = naming.candidate(name, number, in: parent)
                 guard parent.status(candidate)?.st_ino == ino_t(clamping: journal.folder.inode),
                     let found = try identity(of: candidate, in: parent), found.isSamePart(as: journal.folder)
                 else { continue }
