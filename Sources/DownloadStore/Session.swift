@@ -45,6 +45,10 @@ final class Session {
     /// How many downloads `load` has read.
     private(set) var downloadsRead: UInt32 = 0
     private let log = LogLength()
+    /// The log is not emptied before it has so many frames, because another program has read it at the last try.
+    private var leastLog: UInt32 = 0
+    /// How long to wait for another program's transaction, in milliseconds.
+    private let wait: Int32
     /// The salts of the log; nil after the log was emptied.
     private var salts: UInt64?
 
@@ -58,12 +62,12 @@ final class Session {
     /// - Throws: `damaged` if the file is not one of our databases, and must be set aside.
     init(_ folder: StoreFolder, _ file: consuming DatabaseFile, first: DownloadNumber, wait: Duration, mostPages: Int64) throws(StoreError)
     {
-        self.folder = folder
+        (self.folder, self.wait) = (folder, Int32(wait / .milliseconds(1)))
         let hasLog = file.hasLog
         self.file = file
         do throws(SQLiteError) {
             database = try Database(folder.database, flags: SQLITE_OPEN_READWRITE)
-            database.waitWhenBusy(milliseconds: Int32(wait / .milliseconds(1)))
+            database.waitWhenBusy(milliseconds: self.wait)
         } catch { throw StoreError(error, folder, isOpening: true) }
         let version = try Session.version(database, folder)
         isUnsynced = version == 0 || hasLog
@@ -267,7 +271,7 @@ final class Session {
             }
         } catch { throw StoreError(error, folder) }
         savedNumber = max(savedNumber, nextNumber)
-        if log.frames > Self.longestLog || changes.contains(.scrubLog) { checkpoint() }
+        if log.frames > max(Self.longestLog, leastLog) || changes.contains(.scrubLog) { checkpoint() }
     }
 
     private func transaction(_ body: () throws(SQLiteError) -> Void) throws(SQLiteError) {
@@ -320,16 +324,21 @@ final class Session {
         }
     }
 
-    /// Moves the log into the database and empties it. If that fails, the next opening does so.
+    /// Moves the log into the database and empties it. Does not wait for a program that reads the log: it may read for hours, and each
+    /// commit would wait. A later call, or the next opening, tries again.
     ///
     /// A log that was moved, but not emptied, would be read again after a kill. A fault in it would then put older pages over newer ones.
     func checkpoint() {
-        try? database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        (log.frames, salts) = (0, nil)
+        database.waitWhenBusy(milliseconds: 0)
+        defer { database.waitWhenBusy(milliseconds: wait) }
+        let isEmpty = (try? database.number("PRAGMA wal_checkpoint(TRUNCATE)")) == 0
+        salts = nil
+        if isEmpty { log.frames = 0 }
+        leastLog = isEmpty ? 0 : log.frames +| Self.worthwhileLog
     }
 
     /// Empties the log in a quiet moment, if it is long enough to be worth two flushes.
-    func checkpointIfWorthwhile() { if log.frames >= Self.worthwhileLog { checkpoint() } }
+    func checkpointIfWorthwhile() { if log.frames >= max(Self.worthwhileLog, leastLog) { checkpoint() } }
 
     /// The length of the log; nil: it is empty.
     func mark() -> LogMark? {
@@ -338,62 +347,5 @@ final class Session {
             salts = PlainFile(folder.database + "-wal")?.read(at: 0, count: WriteAheadLog.headerLength)?.bigEndian64(at: 16)
         }
         return salts.map { LogMark(salts: $0, frames: log.frames) }
-    }
-}
-
-extension HostRules {
-    /// A line for each host: its name, connections, and request interval in microseconds; "-" for an unset value.
-    fileprivate var text: String {
-        given.sorted { $0.key < $1.key }.map { host, rule in
-            "\(host) \(rule.connections.map { String($0) } ?? "-") \(rule.requestInterval.map { String($0.microseconds) } ?? "-")\n"
-        }.joined()
-    }
-
-    /// Unreadable lines are left out.
-    fileprivate init(text: String) {
-        self.init()
-        for line in text.split(separator: "\n") {
-            let words = line.split(separator: " ")
-            guard words.count == 3 else { continue }
-            try? set(
-                String(words[0]),
-                HostRule(connections: UInt32(words[1]), requestInterval: Int64(words[2]).map { .microseconds($0) }))
-        }
-    }
-}
-
-extension Settings {
-    /// A row for each setting; numbers are in decimal digits.
-    fileprivate var rows: [(String, String)] {
-        [
-            ("max-active", maxActive == Settings.automatic ? Self.automaticText : String(maxActive)),
-            ("max-per-host", String(maxPerHost)), ("speed-limit", String(speedLimit)),
-            ("default-directory", defaultDirectory), ("paused", String(paused)), ("host-rules", hostRules.text),
-            ("language", language.rawValue), ("badge", badge.rawValue), ("sandbox-private", String(allowsPrivateFromSandbox)),
-            ("disk-reserve", String(diskReserve.wire)),
-            ("cancels-through", cancelsThrough.map { ([$0] + spared.sorted()).map { "\($0)" }.joined(separator: " ") } ?? ""),
-        ]
-    }
-
-    private static let automaticText = "auto"
-
-    fileprivate init(_ values: [String: String]) {
-        self.init()
-        func read<V: LosslessStringConvertible>(_ key: String, _ value: inout V) { value = values[key].flatMap(V.init) ?? value }
-        // Before the automatic limit, the largest number meant no limit in practice.
-        if let text = values["max-active"], text != Self.automaticText, let number = UInt32(text) {
-            maxActive = number == Settings.automatic ? 0 : number
-        }
-        read("max-per-host", &maxPerHost)
-        read("speed-limit", &speedLimit)
-        read("default-directory", &defaultDirectory)
-        read("paused", &paused)
-        read("sandbox-private", &allowsPrivateFromSandbox)
-        language = values["language"].flatMap(Language.init) ?? language
-        badge = values["badge"].flatMap(BadgeContent.init) ?? badge
-        diskReserve = values["disk-reserve"].flatMap { Int64($0) }.flatMap(DiskReserve.init(wire:)) ?? diskReserve
-        hostRules = HostRules(text: values["host-rules"] ?? "")
-        let cancelled = (values["cancels-through"] ?? "").split(separator: " ").compactMap { UInt64($0) }.map(DownloadNumber.init)
-        (cancelsThrough, spared) = (cancelled.first, Set(cancelled.dropFirst()))
     }
 }

@@ -113,13 +113,7 @@ public actor Store {
     private func salvage(
         _ afterLoss: DownloadNumber, at now: time_t, isDamaged: Bool, _ take: (StoredPart) -> Void
     ) throws(StoreError) -> StoreOpening {
-        var salvaged: Salvaged?
-        do throws(SQLiteError) {
-            salvaged = try folder.salvage(afterLoss: afterLoss.value, isDamaged: isDamaged)
-        } catch  where [SQLITE_FULL, SQLITE_IOERR].contains(error.code) {
-            // The damaged database stays in place: the next start may have room.
-            throw StoreError(error, folder)
-        } catch {}
+        let salvaged = try folder.salvage(afterLoss: afterLoss.value, isDamaged: isDamaged)
         if salvaged != nil, let aside = try takeSalvaged(at: now) {
             do throws(StoreError) {
                 var opening = try load(afterLoss, now: now, take)
@@ -231,10 +225,12 @@ public actor Store {
         return aside
     }
 
-    /// Leaves the database as a single file, and unlocks the folder. `open` may follow.
+    /// Leaves the database as a single file, unless another program reads it, and unlocks the folder. `open` may follow.
     public func close() {
-        session?.checkpoint()
-        if session != nil { lock?.note(nil) }
+        if let session {
+            session.checkpoint()
+            lock?.note(session.mark())
+        }
         session = nil
         (isOpen, isWhole) = (false, false)
         lock = nil

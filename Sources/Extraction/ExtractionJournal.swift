@@ -82,16 +82,21 @@ struct ExtractionJournal: Equatable {
         bytes.reduce(0xCBF2_9CE4_8422_2325) { ($0 ^ UInt64(truncatingIfNeeded: $1)) &* 0x100_0000_01B3 }
     }
 
-    /// Reads the journal `name`; nil if it does not exist, is not ours, or is torn.
-    static func read(_ name: String, in parent: OpenFolder) -> ExtractionJournal? {
+    /// Reads the journal `name`; nil if it does not exist, is not ours, or is torn. Throws if the disk or this machine cannot tell.
+    static func read(_ name: String, in parent: OpenFolder) throws(DiskError) -> ExtractionJournal? {
         let file = openUninterrupted(parent.descriptor, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-        guard file >= 0 else { return nil }
+        guard file >= 0 else {
+            if [ENOENT, ELOOP, ENXIO, EACCES].contains(errno) { return nil }  // ENXIO: a socket has the name
+            throw DiskError("open \(name)")
+        }
         defer { close(file) }
         var status = stat()
-        guard fstat(file, &status) == 0, parent.isOurs(status) else { return nil }
+        guard fstat(file, &status) == 0 else { throw DiskError("look at \(name)") }
+        guard parent.isOurs(status) else { return nil }
         var bytes = [UInt8](repeating: 0, count: size +| 1)
         let count = pread(file, &bytes, bytes.count, 0)
-        return ExtractionJournal(Array(bytes.prefix(max(0, count))))
+        guard count >= 0 else { throw DiskError("read \(name)") }
+        return ExtractionJournal(Array(bytes.prefix(count)))
     }
 }
 

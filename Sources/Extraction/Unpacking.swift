@@ -164,7 +164,7 @@ private final class ExtractionRun {
                 program, job, archive: request.archive, folder: folder, journal: file.descriptor, known: file.journal)
             entries = try child.entries(control, limits: request.limits, size: size, patience: calls.patience)
             // The journal is what a later run believes.
-            guard let journal = ExtractionJournal.read(name, in: parent), journal.isWhole, journal.durable == entries.entries,
+            guard let journal = try? ExtractionJournal.read(name, in: parent), journal.isWhole, journal.durable == entries.entries,
                 journal.folder == file.journal.folder
             else { throw .stopped("the process that unpacks said that it is ready, but its journal does not say so") }
         }
@@ -191,7 +191,8 @@ private final class ExtractionRun {
     }
 
     private func findFolder() throws(ExtractionFailure) -> Found {
-        let known = ExtractionJournal.read(Unpacking.journalName(request.name), in: parent)
+        // A journal that cannot be read costs the entries that are unpacked. They are unpacked again from the same archive.
+        let known = try? ExtractionJournal.read(Unpacking.journalName(request.name), in: parent)
         let fingerprint = Array(request.fingerprint.prefix(ExtractionRequest.longestFingerprint))
         let journal = known.flatMap { $0.archiveSize == size && $0.fingerprint == fingerprint ? $0 : nil }
         if let journal, journal.isWhole, let folder = try open(request.name) {

@@ -11,6 +11,7 @@ internal import Logging
         raiseFileLimit()
         SignalSource.block([SIGTERM, SIGINT, SIGHUP])
         signal(SIGPIPE, SIG_IGN)
+        signal(SIGXFSZ, SIG_IGN)  // a write beyond RLIMIT_FSIZE fails (EFBIG), and its download with it
         signal(SIGCHLD, SIG_DFL)  // if our parent ignored SIGCHLD, we could not wait for the end of a program
         let options: ServiceOptions
         switch Arguments.parse(Array(CommandLine.arguments.dropFirst())) {

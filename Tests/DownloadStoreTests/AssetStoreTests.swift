@@ -194,3 +194,35 @@ struct RandomAssets {
 }
 
 private func format3(_ number: Int) -> String { String(repeating: "0", count: 3 - "\(number)".count) + "\(number)" }
+
+@Suite struct `The archive that an asset fetched at the time of a backup` {
+    @Test func `is restored only if the asset still waits for it`() async throws {
+        let (folder, target) = (TemporaryFolder(), TemporaryFolder())
+        let manifest = AssetManifest(
+            version: "2", url: "https://h/a.zip", sha256: try Checksum("sha256:" + String(repeating: "0", count: 64)), size: 9)
+        var (fetching, archive) = (RandomAssets.plain("a"), plainRecord(7))
+        fetching.pending = PendingUpdate(manifest: manifest, folder: "version-2", step: .downloading)
+        fetching.pending?.download = archive.number
+        archive.directory = fetching.directory
+        archive.attempts = 1  // so that it has a row of `course`
+        let (then, other) = ([StoreChange.putAsset(fetching), .put(archive)], plainRecord(8))
+        try await withStore(folder.path) { store, _ in
+            try await store.commit(then + [.put(other)], nextNumber: DownloadNumber(9))
+        }
+        _ = try Store.backUp(folder: folder.path, to: target("b"), withSecrets: true)
+        // The update has ended since.
+        var installed = fetching
+        installed.pending = nil
+        let now = [StoreChange.putAsset(installed), .remove(archive.number)]
+        try await withStore(folder.path) { store, _ in try await store.commit(now, nextNumber: DownloadNumber(9)) }
+        _ = try Store.restore(folder: folder.path, from: target("b"))
+        let without = try await reopened(folder.path)
+        let courses = try Database(folder("todoku.db"), flags: 2).number("SELECT count(*) FROM course")
+        #expect(without.records == [other] && without.assets == [installed] && courses == 0, "\(without.records)")
+        // The update is under way, as it was.
+        try await withStore(folder.path) { store, _ in try await store.commit(then, nextNumber: DownloadNumber(9)) }
+        _ = try Store.restore(folder: folder.path, from: target("b"))
+        let with = try await reopened(folder.path)
+        #expect(with.records == [archive, other] && with.assets == [fetching], "\(with.records)")
+    }
+}

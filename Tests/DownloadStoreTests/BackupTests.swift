@@ -318,6 +318,36 @@ private var secretRecord: DownloadRecord {
         #expect(try await reopened(folder.path).assets == [changed, gone, other])
     }
 
+    @Test func `has tables of its own, whatever keys and rules the tables of the backup have`() async throws {
+        let records = [listedRecord(1), plainRecord(2)]
+        try await save(folder.path, records.map { .put($0) }, next: 3)
+        for name in ["loose", "strict", "twice"] { _ = try Store.backUp(folder: folder.path, to: target(name), withSecrets: true) }
+        // Without a key, each save of a download would add a row. With the rule, no save of the settings would succeed.
+        try Database(target("loose"), flags: 2).execute(
+            "CREATE TABLE other AS SELECT * FROM download; DROP TABLE download; ALTER TABLE other RENAME TO download")
+        try Database(target("strict"), flags: 2).execute(
+            """
+            CREATE TABLE other (key TEXT PRIMARY KEY, value TEXT NOT NULL, CHECK (key <> 'paused'));
+            INSERT INTO other SELECT * FROM setting; DROP TABLE setting; ALTER TABLE other RENAME TO setting
+            """)
+        try Database(target("twice"), flags: 2).execute(
+            """
+            CREATE TABLE other AS SELECT * FROM download UNION ALL SELECT * FROM download; DROP TABLE download;
+            ALTER TABLE other RENAME TO download
+            """)
+        var changed = records[1]
+        changed.received = 5
+        for name in ["loose", "strict"] {
+            _ = try Store.restore(folder: folder.path, from: target(name))
+            #expect(try await reopened(folder.path).records == records, "\(name)")
+            try await save(folder.path, [.put(changed), .set(Settings())], next: 4)
+            #expect(try await reopened(folder.path).records == [records[0], changed], "\(name)")
+        }
+        let error = await storeError { _ = try Store.restore(folder: folder.path, from: target("twice")) }
+        #expect(error?.reason == .damaged, "\(error?.message ?? "no error")")
+        #expect(try await reopened(folder.path).records == [records[0], changed])
+    }
+
     @Test func `changes nothing if the backup is damaged, of a newer Todoku, or none`() async throws {
         try await save(folder.path, [.put(plainRecord(1))], next: 2)
         _ = try Store.backUp(folder: folder.path, to: target("newer"), withSecrets: true)

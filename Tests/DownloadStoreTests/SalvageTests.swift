@@ -103,6 +103,21 @@ private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<
         #expect(state.records == [posting, pieced] && state.salvaged?.downloads == 2)
     }
 
+    @Test func `stays in place until its rows can be saved`() async throws {
+        try await makeWhole()
+        let path = folder.makeFolder("full")
+        // The first page has the names of the tables, behind the header of 100 bytes.
+        try await damaged(by: { bytes, _ in for index in 100..<pageSize { bytes[index] = 0 } }, seed: 1, in: path)
+        let before = readFile("\(path)/todoku.db")
+        // In place of a disk that has no room for another file.
+        mkdir("\(path)/todoku.db.salvage", 0o700)
+        let error = await storeError { _ = try await reopened(path) }
+        #expect(error?.reason == .storage && error?.message.contains("todoku.db.salvage") == true, "\(error?.message ?? "no error")")
+        #expect(readFile("\(path)/todoku.db") == before && !listFolder(path).contains { $0.contains("corrupt") }, "\(listFolder(path))")
+        rmdir("\(path)/todoku.db.salvage")
+        #expect(try await reopened(path).records.count == Int(count))
+    }
+
     @Test func `gives back its remaining rows when it was cut`() async throws {
         try await makeWhole()
         let path = folder.makeFolder("cut")

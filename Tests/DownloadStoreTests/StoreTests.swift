@@ -266,3 +266,39 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
         #expect(!isThere())
     }
 }
+
+@Suite struct `The log of a database that another program reads` {
+    @Test func `delays no commit, and is emptied once it is not read any more`() async throws {
+        let folder = TemporaryFolder()
+        // Much longer than the commits below take.
+        let store = Store(folder: folder.path, mostPages: Store.mostPages, wait: .seconds(30))
+        _ = try await store.open()
+        var large = plainRecord(1)
+        large.options.title = String(repeating: "x", count: 5 << 20)  // more pages than a log has before it is emptied
+        let changes = [StoreChange.put(large)]
+        try await store.commit(changes, nextNumber: DownloadNumber(2))
+        do {
+            let reader = try Database(folder("todoku.db"), flags: 2)
+            try reader.execute("BEGIN; SELECT count(*) FROM download")
+            let start = ContinuousClock.now
+            for _ in 1...3 { try await store.commit(changes, nextNumber: DownloadNumber(2)) }
+            await store.tidy()
+            #expect(ContinuousClock.now - start < .seconds(30))
+            try reader.execute("ROLLBACK")
+        }
+        #expect(readFile(folder("todoku.db-wal"))?.isEmpty == false)
+        try await store.commit(changes, nextNumber: DownloadNumber(2))
+        #expect(readFile(folder("todoku.db-wal"))?.isEmpty == true)
+        // A log that stays behind is known by its length, so that a fault in it is noticed.
+        do {
+            let reader = try Database(folder("todoku.db"), flags: 2)
+            try reader.execute("BEGIN; SELECT count(*) FROM download")
+            try await store.commit(changes, nextNumber: DownloadNumber(2))
+            await store.close()
+            let (left, mark) = (readFile(folder("todoku.db-wal")), StoreFolder(path: folder.path).mark)
+            #expect(left?.isEmpty == false && mark != nil)
+            try reader.execute("ROLLBACK")
+        }
+        #expect(try await reopened(folder.path).records == [large])
+    }
+}

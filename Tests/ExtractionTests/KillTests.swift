@@ -159,6 +159,14 @@ private func sampleArchive(_ place: Place, zip: Bool) async -> [String: String] 
         #expect(Array(list[flush...]) == [.flush, .journal, .flushJournal, .rename, .flushParent])
     }
 
+    @Test func `has a journal that does not count as missing if a read of it fails`() throws {
+        // A read at the first address of a process fails with EIO, as on a disk that fails.
+        let process = try OpenFolder.open("/proc/\(getpid())", allowHidden: true)
+        #expect(throws: DiskError("read mem", EIO)) { try ExtractionJournal.read("mem", in: process) }
+        let missing = try ExtractionJournal.read("none", in: process)
+        #expect(missing == nil)
+    }
+
     @Test func `leaves a journal that is whole, or none that counts`() {
         var journal = ExtractionJournal(
             archiveSize: 7, fingerprint: [1, 2, 3], folder: FileIdentity(device: 1, inode: 2, mount: 3, boot: "b", born: -4))

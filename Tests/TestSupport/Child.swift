@@ -87,8 +87,10 @@ public final class Child: Sendable {
     /// - Parameters:
     ///   - question: a part of the question.
     ///   - folder: the working folder. It gets a pipe `keys`.
+    ///   - meanwhile: what happens between a question and its answer.
     public static func converse(
-        _ line: String, question: String, _ answers: [String], environment: [String: String], folder: TemporaryFolder
+        _ line: String, question: String, _ answers: [String], environment: [String: String], folder: TemporaryFolder,
+        meanwhile: () async -> Void = {}
     ) async -> Exit {
         let pipe = folder("keys")
         unlink(pipe)
@@ -100,6 +102,7 @@ public final class Child: Sendable {
         for (number, answer) in answers.enumerated() {
             // Without the question, the output of the child shows the caller what is wrong.
             _ = await eventually { child.output.ranges(of: question).count > number || !child.isRunning }
+            await meanwhile()
             let bytes = Array(answer.utf8)
             _ = write(keys, bytes, bytes.count)
         }

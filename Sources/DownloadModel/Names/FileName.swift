@@ -29,7 +29,7 @@ public enum FileName {
     }
 
     /// Cuts `text` to at most `longest` bytes; its extension stays.
-    private static func cut(_ text: String) -> String {
+    package static func cut(_ text: String, longest: Int = FileName.longest) -> String {
         guard text.utf8.count > longest else { return text }
         let (stem, ending) = split(text)
         // The cut may leave a blank or a dot at the end of the stem.

@@ -77,6 +77,9 @@ public struct DownloadFailure: Error, Equatable, Sendable {
         (self.missingBytes, self.neededRoom) = (missingBytes, neededRoom)
     }
 
+    /// Whether this machine was short of something that comes back, such as descriptors. Nothing is wrong with the disk or the file.
+    package var isShortage: Bool { name == .writeFailed && isRetryable && wait == nil }
+
     /// Whether a status allows a retry; every other error status is final.
     public static func isRetryable(status: UInt32) -> Bool { [408, 425, 429].contains(status) || (500...599).contains(status) }
 }

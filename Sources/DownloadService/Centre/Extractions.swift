@@ -128,10 +128,11 @@ extension Downloader {
             case .taken(let path): decide(.endingFailed(entry, DownloadFailure(.alreadyExists, "\(path) exists already.")))
             case .lost: decide(.partLost(entry))
             case .unsettled: nameAgain(entry, after: .seconds(2))
-            // Only when the folder above is back, it is known whether an earlier process has renamed the folder.
-            case .failed(let error) where mayBeNamed && error.failure(folder: record.directory).wait != nil:
+            case .failed(let error):
+                let failure = error.failure(folder: record.directory)
+                // Only the open folder above tells whether an earlier call has renamed the folder.
+                guard mayBeNamed, failure.wait != nil || failure.isShortage else { return decide(.endingFailed(entry, failure)) }
                 nameAgain(entry, after: .seconds(10))
-            case .failed(let error): decide(.endingFailed(entry, error.failure(folder: record.directory)))
             }
         }
     }

@@ -340,9 +340,9 @@ extension Downloader {
         }
     }
 
-    /// The folder of the final name is missing. Whether the rename has happened is known only when the folder is back.
+    /// The folder of the final name is missing, or cannot be opened for now. Only the open folder tells whether the rename has happened.
     private func unreachable(_ entry: ScheduledDownload, _ failure: DownloadFailure) {
-        if failure.wait == nil { return decide(.endingFailed(entry, failure)) }
+        guard failure.wait != nil || failure.isShortage else { return decide(.endingFailed(entry, failure)) }
         Poller.shared.schedule(after: .seconds(10)) { [self] in findCommitted(entry) }
     }
 

@@ -28,17 +28,12 @@ extension CopyDraft {
 
     /// Writes the attachments into a copy.
     static func attach(_ attachments: [Attachment], to database: borrowing Database) throws(SQLiteError) {
-        try detachAll(from: database)
+        try database.execute("DROP TABLE IF EXISTS \(table)")
         guard !attachments.isEmpty else { return }
         try database.execute("BEGIN; \(schema)")
         let insert = try database.prepare("INSERT INTO \(table) (name, content) VALUES (?, ?)")
         for attachment in attachments { try insert.run(attachment.name, attachment.bytes) }
         try database.execute("COMMIT")
-    }
-
-    /// Removes the attachments of a copy that becomes the queue.
-    static func detachAll(from database: borrowing Database) throws(SQLiteError) {
-        try database.execute("DROP TABLE IF EXISTS \(table)")
     }
 
     /// The pages of `database` are checked.

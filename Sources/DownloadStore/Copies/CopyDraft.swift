@@ -34,16 +34,38 @@ struct CopyDraft: ~Copyable {
         unlink("\(file)-journal")
     }
 
-    /// Fills the draft from another database.
+    /// Fills the draft from the database of this user.
     ///
     /// - Returns: the version of the database; 0: it is none of ours, so nothing was copied.
     func fill(from source: borrowing Database) throws(SQLiteError) -> Int64 {
         source.waitWhenBusy(milliseconds: 5000)
-        // The source may be a stranger's.
         try source.execute("PRAGMA trusted_schema = OFF")
         let version = try Self.version(of: source)
         guard (1...Schema.version).contains(version) else { return version }
         try source.prepare("VACUUM INTO ?").run(file)
+        return version
+    }
+
+    /// Fills the draft with the rows of a backup, which may be a stranger's file, and is only read.
+    ///
+    /// The tables are made here, because those of the backup may be others: a table without its key would get another row with each save
+    /// of a download, and a table with a `CHECK` could refuse every save.
+    ///
+    /// - Parameter backup: its path. `Store.inspect` has accepted the file.
+    /// - Returns: the version of the backup; 0: it is none of ours, so nothing was copied.
+    func fill(fromBackup backup: String) throws(SQLiteError) -> Int64 {
+        let database = try Database(file, flags: SQLITE_OPEN_READWRITE | SQLITE_OPEN_URI)
+        try database.execute("PRAGMA trusted_schema = OFF; PRAGMA journal_mode = MEMORY")
+        try database.prepare("ATTACH ? AS backup").run("file:\(Store.uriPath(backup))?mode=ro&immutable=1")
+        let version = try Self.version(of: database, "backup")
+        guard (1...Schema.version).contains(version) else { return version }
+        try database.execute("BEGIN")
+        for step in Schema.steps[..<Int(version)] { try database.execute(step) }
+        for table in try SalvagedRows.tables(of: version) {
+            let columns = table.columns.joined(separator: ", ")
+            try database.execute("INSERT INTO main.\(table.name) (\(columns)) SELECT \(columns) FROM backup.\(table.name)")
+        }
+        try database.execute("PRAGMA application_id = \(Schema.applicationID); PRAGMA user_version = \(version); COMMIT")
         return version
     }
 
@@ -58,9 +80,11 @@ struct CopyDraft: ~Copyable {
     }
 
     /// The version of a database; 0: it is none of ours.
-    static func version(of database: borrowing Database) throws(SQLiteError) -> Int64 {
-        guard try database.number("PRAGMA application_id") == Schema.applicationID else { return 0 }
-        return try max(0, database.number("PRAGMA user_version"))
+    ///
+    /// - Parameter schema: the name under which it is attached.
+    static func version(of database: borrowing Database, _ schema: String = "main") throws(SQLiteError) -> Int64 {
+        guard try database.number("PRAGMA \(schema).application_id") == Schema.applicationID else { return 0 }
+        return try max(0, database.number("PRAGMA \(schema).user_version"))
     }
 
     /// Checks the schema and the pages of a database, and counts its downloads.
@@ -85,13 +109,6 @@ struct CopyDraft: ~Copyable {
         content.unfinished = try database.number(
             "SELECT count(*) FROM download WHERE state NOT IN ('finished', 'failed', 'cancelled')")
         return content
-    }
-
-    /// Fails unless a database of this program's version has all tables, with all columns.
-    static func readTables(of database: borrowing Database) throws(SQLiteError) {
-        for table in try SalvagedRows.tables(of: Schema.version) {
-            try database.prepare("SELECT \(table.columns.joined(separator: ", ")) FROM \(table.name) LIMIT 0").eachRow { _ in }
-        }
     }
 
     /// Brings the copy to disk.
@@ -194,8 +211,9 @@ extension StoreError {
         switch error.code {
         case SQLITE_FULL: self.init(system: ENOSPC, "write the copy", path)
         case SQLITE_IOERR where [ENOSPC, EDQUOT].contains(error.systemCode): self.init(system: error.systemCode, "write the copy", path)
-        // The statements are known to be right, so an error in a statement is the fault of the tables.
-        case SQLITE_NOTADB, SQLITE_CORRUPT, SQLITE_ERROR: self.init(.damaged, "The database \(source) is damaged: \(cause).")
+        // The statements are known to be right, so an error in a statement is the fault of the tables or of a row.
+        case SQLITE_NOTADB, SQLITE_CORRUPT, SQLITE_ERROR, SQLITE_CONSTRAINT, SQLITE_MISMATCH:
+            self.init(.damaged, "The database \(source) is damaged: \(cause).")
         case SQLITE_BUSY, SQLITE_LOCKED: self.init(.inUse, "Another program holds the database \(source); close it and try again.")
         default: self.init(.storage, "The database \(source) could not be copied to \(path): \(cause).")
         }

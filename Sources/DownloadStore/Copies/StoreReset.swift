@@ -75,10 +75,9 @@ extension Store {
         let lock = try folder.lock(wait: longestEnd)
         let draft = try CopyDraft.replacing(folder)
         let version: Int64
-        do throws(SQLiteError) {
-            let source = try Database("file:\(uriPath(path))?mode=ro&immutable=1", flags: SQLITE_OPEN_READONLY | SQLITE_OPEN_URI)
-            version = try draft.fill(from: source)
-        } catch { throw StoreError(error, copying: path, to: folder.database) }
+        do throws(SQLiteError) { version = try draft.fill(fromBackup: path) } catch {
+            throw StoreError(error, copying: path, to: folder.database)
+        }
         if let refusal = StoreError(version: version, of: path) { throw refusal }
         let backup = try Copies(new: copy, attachments: attachments).make(of: folder)
         let former = folder.id
@@ -117,8 +116,6 @@ extension Store {
         let kept: Set<UInt64>
         do throws(SQLiteError) {
             let database = try draft.open(from: origin.version)
-            try CopyDraft.detachAll(from: database)
-            try CopyDraft.readTables(of: database)
             if origin.version > 0, former.isRead { try folder.takeAssets(into: database) }
             kept = try former.bequeath(to: database)
             content = try CopyDraft.content(of: database)
@@ -287,9 +284,17 @@ extension StoreFolder {
         }
     }
 
-    /// Copies the assets of the present database, which `former` has migrated, over those of `database`.
+    /// Copies the assets of the present database, which `former` has migrated, over those of `database`. Deletes the downloads of archives
+    /// that an asset wanted at the time of the backup, and does not wait for now: nobody would delete such an archive.
     fileprivate func takeAssets(into database: borrowing Database) throws(SQLiteError) {
         try database.prepare("ATTACH ? AS present").run(self.database)
+        let unwanted = """
+            (SELECT archive.number FROM main.asset AS former
+            JOIN present.asset AS now ON now.app = former.app AND now.name = former.name
+                AND now.pending_download IS NOT former.pending_download
+            JOIN main.download AS archive ON archive.number = former.pending_download AND archive.directory = former.directory)
+            """
+        for table in ["course", "download"] { try database.execute("DELETE FROM main.\(table) WHERE number IN \(unwanted)") }
         try database.execute("INSERT OR REPLACE INTO main.asset (\(AssetColumn.names)) SELECT \(AssetColumn.names) FROM present.asset")
         try database.execute("DETACH present")
     }

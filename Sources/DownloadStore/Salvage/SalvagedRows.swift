@@ -14,25 +14,36 @@ extension StoreFolder {
     ///   - afterLoss: the least next number if rows may be lost, because lost downloads have numbers too.
     ///   - isDamaged: whether the database itself is damaged, so that pages may be lost; else only its log is.
     /// - Returns: nil if nothing can be read, or the database is not ours.
-    func salvage(afterLoss: UInt64, isDamaged: Bool) throws(SQLiteError) -> Salvaged? {
+    /// - Throws: if `salvaged` cannot be written. The damaged database must then stay in place, because a later start may succeed.
+    func salvage(afterLoss: UInt64, isDamaged: Bool) throws(StoreError) -> Salvaged? {
         guard var salvage = Salvage(self, mark: mark), !salvage.isForeign else { return nil }
         if isDamaged { salvage.noteLoss() }
         let descriptor = Glibc.open(salvageDraft, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
-        guard descriptor >= 0 else { return nil }
+        guard descriptor >= 0 else { throw unsaved(errno) }
         // SQLite locks by fcntl(2). So this descriptor is closed before SQLite opens the file, and another one flushes the file afterwards.
         close(descriptor)
         let salvaged: Salvaged?
         do throws(SQLiteError) { salvaged = try SalvagedRows.write(&salvage, salvageDraft, afterLoss) } catch {
             unlink(salvageDraft)
-            throw error
+            // Any other error comes from the bytes that were read.
+            let causes = [SQLITE_FULL, SQLITE_IOERR, SQLITE_NOMEM, SQLITE_CANTOPEN, SQLITE_READONLY, SQLITE_PERM, SQLITE_BUSY]
+            guard causes.contains(error.code) else { return nil }
+            throw StoreError(error, self)
         }
-        guard let salvaged, Self.flush(salvageDraft), rename(salvageDraft, self.salvaged) == 0 else {
+        guard let salvaged else {
             unlink(salvageDraft)
             return nil
+        }
+        guard Self.flush(salvageDraft), rename(salvageDraft, self.salvaged) == 0 else {
+            let code = errno
+            unlink(salvageDraft)
+            throw unsaved(code)
         }
         _ = Self.sync(path)
         return salvaged
     }
+
+    private func unsaved(_ code: Int32) -> StoreError { StoreError(system: code, "save the rows of the damaged database", salvageDraft) }
 
     private static func flush(_ path: String) -> Bool {
         let descriptor = Glibc.open(path, O_RDWR | O_CLOEXEC)

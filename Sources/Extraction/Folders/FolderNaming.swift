@@ -30,14 +30,17 @@ package enum FolderNaming {
         func path(_ name: String) -> String { directory == "/" ? "/\(name)" : "\(directory)/\(name)" }
         do throws(DiskError) {
             let parent = try OpenFolder.open(directory, allowHidden: allowHidden)
-            guard let journal = ExtractionJournal.read(Unpacking.journalName(unpacked), in: parent), journal.isWhole else { return .lost }
+            // A failed read must not count as lost: the archive would be downloaded again, though its folder may have its name by now.
+            guard let journal = try ExtractionJournal.read(Unpacking.journalName(unpacked), in: parent), journal.isWhole else {
+                return .lost
+            }
             func settled(_ name: String, _ identity: FileIdentity) -> Outcome {
                 calls.before(.flushParent)
                 return parent.sync() ? .named(path: path(name), identity) : .unsettled
             }
             if let found = try identity(of: unpacked, in: parent), found.isSamePart(as: journal.folder) {
                 for number in 0...lastNumber {
-                    let candidate = number == 0 ? name : FileName.numbered(name, number)
+                    let candidate = policy == .rename ? naming.candidate(name, number, in: parent) : name
                     calls.before(.rename)
                     if try rename(unpacked, to: candidate, in: parent, naming) { return settled(candidate, found) }
                     if policy != .rename { return .taken(path: path(candidate)) }
@@ -45,7 +48,7 @@ package enum FolderNaming {
                 throw DiskError("find a free name for \(name)", EEXIST)
             }
             for number in 0...lastNumber {
-                let candidate = number == 0 ? name : FileName.numbered(name, number)
+                let candidate = naming.candidate(name, number, in: parent)
                 guard parent.status(candidate)?.st_ino == ino_t(clamping: journal.folder.inode),
                     let found = try identity(of: candidate, in: parent), found.isSamePart(as: journal.folder)
                 else { continue }

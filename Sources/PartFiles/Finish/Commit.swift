@@ -70,7 +70,8 @@ public enum Commit {
             // `commit` tries again, and reports a failure.
             if let traits { _ = try? traits.give(to: part.descriptor, in: part.folder) }
             guard fsync(part.descriptor) == 0 else {
-                let error = DiskError("save the part file")
+                // No shortage that passes: the next flush may succeed without writing.
+                let error = DiskError("save the part file", errno == ENOMEM ? EIO : errno)
                 if let mapPath { WrittenMap.remove(mapPath) }
                 throw error
             }
@@ -162,7 +163,7 @@ public enum Commit {
             return name
         }
         for number in 0...lastNumber {
-            let candidate = number == 0 ? name : FileName.numbered(name, number)
+            let candidate = policy == .rename ? calls.candidate(name, number, in: folder) : name
             if try rename(folder, partName, candidate, calls) { return candidate }
             if policy != .rename { return nil }
         }
@@ -290,7 +291,7 @@ public enum Commit {
             if let part, part.st_nlink < 2 { return .partThere }
             let sameBoot = identity.boot == bootIdentity()
             for number in 0...lastNumber {
-                let candidate = number == 0 ? name : FileName.numbered(name, number)
+                let candidate = calls.candidate(name, number, in: folder)
                 guard let status = try folder.look(candidate), status.isRegular, status.st_ino == identity.inode,
                     !sameBoot || status.st_dev == identity.device, size.map({ $0 == status.byteCount }) ?? true
                 else { continue }
@@ -324,8 +325,27 @@ package struct NamingCalls: Sendable {
     var link: @Sendable (_ folder: Int32, _ from: String, _ to: String) -> Int32 = { linkat($0, $1, $0, $2, 0) == 0 ? 0 : errno }
     /// unlinkat(2).
     var unlink: @Sendable (_ folder: Int32, _ name: String) -> Int32 = { unlinkat($0, $1, 0) == 0 ? 0 : errno }
+    /// Most bytes of a name in a folder, as its file system tells (statvfs(3)); 0: unknown.
+    package var longestName: @Sendable (_ folder: Int32) -> Int = {
+        var status = statvfs()
+        return fstatvfs($0, &status) == 0 ? Int(clamping: status.f_namemax) : 0
+    }
+    /// Every file system allows a name of so many bytes.
+    private static let alwaysFits = 100
 
     package init() {}
+
+    /// The name for a file or folder that may get any free name, after `number` taken ones. It fits the file system: in an encrypted home
+    /// (eCryptfs), a name has at most 143 bytes.
+    package func candidate(_ name: String, _ number: Int, in folder: OpenFolder) -> String {
+        func candidate(_ longest: Int) -> String {
+            number == 0 ? FileName.cut(name, longest: longest) : FileName.numbered(name, number, longest: longest)
+        }
+        let whole = candidate(FileName.longestNumbered)
+        if whole.utf8.count <= Self.alwaysFits { return whole }
+        let told = longestName(folder.descriptor)
+        return told > 0 ? candidate(min(max(told, Self.alwaysFits), FileName.longestNumbered)) : whole
+    }
 }
 
 /// A part file and its folder, open for a commit. Refuses anything but a regular file. Only its identity tells whether it is ours.

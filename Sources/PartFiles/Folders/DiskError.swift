@@ -36,7 +36,10 @@ package struct DiskError: Error, Equatable {
         // A mount or a disk error makes a file system read-only: either may end.
         case EROFS: return DownloadFailure(.permissionDenied, message, wait: .destination)
         case ENOENT, ENOTDIR, ESTALE, ENXIO, ENODEV: return DownloadFailure(.writeFailed, message, wait: .destination)
-        case EIO: return DownloadFailure(.writeFailed, message, isRetryable: true, wait: .destination)
+        // The program of a FUSE mount has died, or the server of a share cannot be reached. The mount may come back.
+        case ENOTCONN, ECONNABORTED, ESHUTDOWN, EHOSTDOWN, EHOSTUNREACH, ENETDOWN, ENETUNREACH:
+            return DownloadFailure(.writeFailed, message, wait: .destination)
+        case EIO, ETIMEDOUT: return DownloadFailure(.writeFailed, message, isRetryable: true, wait: .destination)
         // A shortage of this machine passes.
         case EMFILE, ENFILE, ENOMEM, ENOBUFS, EAGAIN: return DownloadFailure(.writeFailed, message, isRetryable: true)
         default: return DownloadFailure(.writeFailed, message)

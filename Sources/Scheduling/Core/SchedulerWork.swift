@@ -230,20 +230,20 @@ extension Scheduler {
             }
         }
         let (verdict, used) =
-            failure.wait == nil
-            ? (.fail, entry.record.retriesUsed)
-            : RetryPolicy.verdict(record: entry.record, failure: failure, madeProgress: false, now: now, random: jitter.next())
+            failure.wait != nil || failure.isShortage
+            ? RetryPolicy.verdict(record: entry.record, failure: failure, madeProgress: false, now: now, random: jitter.next())
+            : (.fail, entry.record.retriesUsed)
         change(entry) { record in
             (record.retriesUsed, record.lastFailure) = (used, failure)
             // After a failed flush, the next flush may succeed without writing: only the checkpoint before the failure counts.
-            if record.state == .verifying { record.isWhole = false }
+            if record.state == .verifying, !failure.isShortage { record.isWhole = false }
         }
         switch verdict {
         case .fail: applyOwn(.fail(failure), to: entry, now: now)
         case .wait(let reason, let until):
             applyOwn(.wait(reason, until: until), to: entry, now: now)
             // PauseAll does not stop a verification or a commit, so the wait must be held now.
-            if settings.paused { settle(entry, now: now) }
+            if settings.paused { settle(entry, now: now) } else { reconsider(entry, isBack: false, now: now) }
         }
     }
 

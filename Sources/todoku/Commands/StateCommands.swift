@@ -120,8 +120,9 @@ struct RestoreCommand: ParsableCommand {
             // Before anything is lost.
             let restored = try StateChange.store { () throws(StoreError) in try Store.inspect(backup: path) }
             let pushes = try StateChange.store { () throws(StoreError) in try PushRecords(restored.attachments, of: path) }
-            let change = try await StateChange.begin(json: isJSON)
+            var change = try await StateChange.begin(json: isJSON)
             if change.isNeeded { try change.confirm(isConfirmed, replacingBy: restored) }
+            await change.salvage()
             let end = try await change.withoutService(makingPushFolder: !pushes.isEmpty) {
                 (state: borrowing PushState) throws(StoreError) in
                 let missing = try state.missing(from: pushes)

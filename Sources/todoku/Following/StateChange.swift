@@ -15,8 +15,8 @@ internal import Upkeep
 
     private let isJSON: Bool
     private var present: StoreExamination
-    /// The registrations for pushes, as they were when the command began.
-    private let pushes: PushRecords
+    /// The registrations for pushes, as they were when the command began, or when its question was answered.
+    private var pushes: PushRecords
     /// The path of a damaged database that the service has set aside for this change.
     private var damaged: String?
 
@@ -79,11 +79,11 @@ internal import Upkeep
         return canBeCopied
     }
 
-    /// Says what will be lost, and asks.
+    /// Says what will be lost, and asks. Looks again after the answer, because a person may take minutes, and apps go on meanwhile.
     ///
     /// - Parameter backup: the backup that replaces the queue; nil: nothing does.
     /// - Throws: if the answer is not yes, or nobody can answer.
-    func confirm(_ isConfirmed: Bool, replacingBy backup: StoreBackup?) throws(CommandFailure) {
+    mutating func confirm(_ isConfirmed: Bool, replacingBy backup: StoreBackup?) throws(CommandFailure) {
         guard !isConfirmed else { return }
         let question =
             backup.map { catalog.text("Replace the queue by %1$s?", $0.text()) } ?? catalog.text("Delete the queue?")
@@ -94,6 +94,8 @@ internal import Upkeep
         guard ["y", "yes", "はい"].contains(answer.filter { $0 != " " }.lowercased()) else {
             throw CommandFailure(.refused, catalog.text("nothing was changed"))
         }
+        present = Store.examine(folder: StateFiles.folder)
+        pushes = try Self.store { () throws(StoreError) in try PushRecords.read() }
     }
 
     private func losses(_ backup: StoreBackup?) -> [String] {

@@ -79,6 +79,29 @@ import Testing
         await desk.close()
     }
 
+    @Test func `is told to the apps by a reset, with what came while the question was open`() async throws {
+        let desk = await Desk()
+        let gate = Gate()
+        defer { gate.open() }
+        let server = ScriptedServer { [body] request, reply in
+            if request.path == "/half" { gate.wait() }
+            reply.serve(body, for: request)
+        }
+        #expect(await desk.run("get", "--quiet", server.url("/done")).status == 0)
+        // As an app, the command waits for the end of its download.
+        var app: Child?
+        let reset = await Child.converse(
+            "'\(Desk.command)' reset", question: "Delete the queue? [y/N]", ["y\n"], environment: desk.environment, folder: desk.bus.folder
+        ) {
+            app = desk.start(["get", "--quiet", "--stall-timeout", "1h", server.url("/half")])
+            _ = await server.waitForRequests(2)
+        }
+        #expect(reset.status == 0, "\(reset)")
+        let end = try #require(await app?.wait())
+        #expect(end.status == 1 && end.errors.contains("cancelled"), "\(end)")
+        await desk.close()
+    }
+
     @Test func `that is restored downloads again what has arrived since, under another name`() async throws {
         let desk = await Desk()
         let gate = Gate()
@@ -109,6 +132,35 @@ import Testing
         let aside = try #require(JSON(reset.output)?["set-aside"]?.string, "\(reset)")
         #expect(reset.status == 0 && fileHolds(aside, patternBytes(9000)), "\(reset)")
         #expect(await downloads(desk).isEmpty)
+        await desk.close()
+    }
+
+    @Test func `that is damaged leaves no part file behind when it is replaced by a backup`() async throws {
+        let desk = await Desk()
+        let gate = Gate()
+        defer { gate.open() }
+        let server = ScriptedServer { [body] _, reply in
+            reply.send("HTTP/1.1 200 OK\r\nContent-Length: \(body.count)\r\n\r\n")
+            reply.send(body.prefix(20_000))
+            gate.wait()
+        }
+        _ = await desk.run("settings", "max-per-host", "3")
+        #expect(await desk.run("backup", "queue.db").status == 0)
+        _ = await desk.run("add", "--stall-timeout", "1h", server.url("/half"))
+        #expect(await eventually { !listFolder(desk.downloads).isEmpty })
+        let process = try #require(await desk.serviceProcess())
+        kill(process, SIGTERM)
+        #expect(await eventually { hasEnded(process) })
+        #expect(!listFolder(desk.downloads).isEmpty)
+        // The first page has the names of the tables, behind the header of 100 bytes. The rows are on other pages.
+        let queue = desk.bus.folder("state/todoku/todoku.db")
+        var bytes = try #require(readFile(queue))
+        for index in 100..<4096 { bytes[index] = 0 }
+        writeFile(queue, bytes, mode: 0o600)
+        let restored = await desk.run("restore", "--yes", "queue.db")
+        #expect(restored.status == 0, "\(restored)")
+        #expect(await downloads(desk).isEmpty)
+        #expect(await eventually { listFolder(desk.downloads).isEmpty }, "\(listFolder(desk.downloads))")
         await desk.close()
     }
 

@@ -171,3 +171,36 @@ import Testing
         #expect(verdict(.writeFailed, .destination, isRetryable: true) == .fail)
     }
 }
+
+@Suite struct `A shortage of this machine at the end of a download` {
+    private let shortage = DownloadFailure(.writeFailed, "Todoku cannot open the folder in /d: Too many open files.", isRetryable: true)
+
+    /// `state`: when the shortage comes. The request had a body, so that only the whole part file lets the download go on.
+    private func fallen(_ state: DownloadState, retries: UInt32 = 10) -> (Desk, ScheduledDownload) {
+        let desk = Desk()
+        let entry = desk.add(1) {
+            ($0.options.postData, $0.options.retries) = ([1], retries)
+            if state == .extracting { $0.options.extract = .namedAfterArchive }
+        }
+        let part = FileIdentity(device: 1, inode: 7, mount: 1, boot: "b")
+        desk.began(entry, total: 10)
+        desk.ends(entry, .complete(size: 10, fileName: "f.zip", ResumeData(written: 10, total: 10, validator: nil, identity: part)))
+        if state != .verifying { desk.verified(entry, part) }
+        #expect(entry.state == state)
+        desk.endingFailed(entry, shortage)
+        return (desk, entry)
+    }
+
+    @Test(arguments: [DownloadState.verifying, .extracting, .committing])
+    func `is waited for, and nothing is downloaded again`(state: DownloadState) {
+        let (desk, entry) = fallen(state)
+        #expect(entry.state.name == "waiting" && entry.record.lastFailure == shortage, "\(entry.state)")
+        desk.waitUntilDue()
+        #expect(entry.state == .verifying && desk.started == [1], "\(entry.state)")
+    }
+
+    @Test func `fails the download after its retries`() {
+        let (_, entry) = fallen(.committing, retries: 0)
+        #expect(entry.state == .failed(shortage))
+    }
+}

@@ -689,7 +689,7 @@ private let nowhere = "http://127.0.0.1:1"
         if underSanitizer() == "thread" { return print("full disk: not checked under the thread sanitizer, which needs large files") }
         let world = await ServiceWorld()
         let client = try await world.client()
-        let daemon = await world.start(prefix: ["env", "--ignore-signal=XFSZ", "prlimit", "--fsize=200000:unlimited"])
+        let daemon = await world.start(prefix: ["prlimit", "--fsize=200000:unlimited"])
         let options = paused.merging(["directory": .string(world.folder), "notify": .string("never")]) { $1 }
         // A caller that waits for downloads which are not saved yet, and never will be, gets an error too.
         let other = try await world.client()

@@ -349,7 +349,7 @@ internal import Testing
         let world = await ServiceWorld()
         let client = try await world.client()
         // A limit on file sizes simulates the full disk: writing beyond it fails, until it is lifted.
-        let daemon = await world.start(prefix: ["env", "--ignore-signal=XFSZ", "prlimit", "--fsize=200000:unlimited"])
+        let daemon = await world.start(prefix: ["prlimit", "--fsize=200000:unlimited"])
         let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
         let options: [String: Variant] = ["directory": .string(world.folder), "notify": .string("never"), "start": .bool(false)]
         var paths: [ObjectPath] = []
@@ -370,5 +370,19 @@ internal import Testing
         await world.kill(daemon)
         _ = await world.start()
         #expect(try await client.list() == paths + [more])
+    }
+}
+
+@Suite struct `A limit on the size of files` {
+    @Test func `fails a larger download, and does not end the service`() async throws {
+        if underSanitizer() == "thread" { return print("file size: not checked under the thread sanitizer, which needs large files") }
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        let daemon = await world.start(prefix: ["prlimit", "--fsize=2000000"])
+        let server = ScriptedServer { request, reply in reply.serve(patternBytes(3_000_000), for: request) }
+        let large = try await client.download(server.url("/large"), ["directory": .string(world.folder), "notify": .string("never")])
+        let error = await thrown { try await client.wait(large) }
+        #expect(error?.name == todokuError("DiskFull") && daemon.isRunning, "\(error?.message ?? "no error")")
+        await world.kill(daemon)
     }
 }

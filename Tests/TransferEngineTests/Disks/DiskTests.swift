@@ -208,10 +208,13 @@ struct `A small disk` {
         (EACCES, .permissionDenied, nil), (EPERM, .permissionDenied, nil), (EROFS, .permissionDenied, .destination),
         (ENOENT, .writeFailed, .destination), (ENOTDIR, .writeFailed, .destination), (ESTALE, .writeFailed, .destination),
         (ENXIO, .writeFailed, .destination), (ENODEV, .writeFailed, .destination), (EIO, .writeFailed, .destination),
+        (ENOTCONN, .writeFailed, .destination), (ECONNABORTED, .writeFailed, .destination), (ESHUTDOWN, .writeFailed, .destination),
+        (EHOSTDOWN, .writeFailed, .destination), (EHOSTUNREACH, .writeFailed, .destination), (ENETDOWN, .writeFailed, .destination),
+        (ENETUNREACH, .writeFailed, .destination), (ETIMEDOUT, .writeFailed, .destination),
         (EMFILE, .writeFailed, nil), (ENFILE, .writeFailed, nil), (ENOMEM, .writeFailed, nil), (ELOOP, .writeFailed, nil),
     ]
     /// What passes without anybody’s help, so that the download tries again.
-    static let passing = [EIO, EMFILE, ENFILE, ENOMEM]
+    static let passing = [EIO, ETIMEDOUT, EMFILE, ENFILE, ENOMEM]
 
     @Test(arguments: meanings) func `has its name, and what it waits for`(code: Int32, name: ErrorName, wait: WaitReason?) {
         let failure = DiskError("write the part file", code, shortage: DiskError.Shortage(missing: 5, room: 2)).failure(folder: "/f")
