@@ -158,8 +158,10 @@ public enum FlatpakInfo {
     private static func values(of key: String, in text: String) -> [String: String] {
         var group = ""
         var values: [String: String] = [:]
-        for line in text.split(whereSeparator: \.isNewline) {
-            let line = trimmed(line)
+        // Only a line feed ends a line (GLib's key files). The author of an app chooses values, such as those of its variables. They may
+        // hold other characters that Swift calls newlines, and must not forge a line.
+        for line in text.utf8.split(separator: UInt8(ascii: "\n")) {
+            let line = trimmed(Substring(line))
             if line.hasPrefix("["), line.hasSuffix("]") {
                 group = String(line.dropFirst().dropLast())
                 if values[group] == nil { values[group] = "" }
@@ -171,9 +173,12 @@ public enum FlatpakInfo {
     }
 
     private static func trimmed(_ text: Substring) -> Substring {
-        let start = text.drop { $0 == " " || $0 == "\t" }
-        return start.lastIndex { $0 != " " && $0 != "\t" }.map { start[...$0] } ?? ""
+        let start = text.drop { isBlank($0) }
+        return start.lastIndex { !isBlank($0) }.map { start[...$0] } ?? ""
     }
+
+    /// Blanks, tabs, and the carriage return before a line feed.
+    private static func isBlank(_ character: Character) -> Bool { character == " " || character == "\t" || character == "\r" }
 
     /// Whether `text` is an id by Flatpak's rule: at most 255 bytes, in at least three elements between dots. An element consists of
     /// letters, digits, "_" and "-", and begins with neither a digit nor "-".
