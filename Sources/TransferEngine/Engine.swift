@@ -335,7 +335,6 @@ public actor Engine {
             options.referrer = request.referrer.flatMap { Referrer.sent($0, to: segment.url) }
         }
         options.proxy = proxy ?? ""
-        options.heedsNoProxy = request.proxy == nil
         (options.certificateFile, options.certificateFolder) = (configuration.certificateFile, configuration.certificateFolder)
         segment.heard(.now)
         do throws(CurlError) {
