@@ -249,6 +249,7 @@ public actor Engine {
     }
 
     private func limit(_ number: DownloadNumber, _ limit: Speed?) {
+        heldBack[number]?.request.speedLimit = limit
         guard let transfer = transfers[number] else { return }
         transfer.setLimit(limit ?? 0)
         for segment in transfer.segments where segment.pace.release() { resume(segment) }
