@@ -201,7 +201,7 @@ public actor Engine {
         segment.watchUpload()
         let isHolding = segment.pace.isHolding
         if segment.pace.release() { resume(segment) }
-        if let attempt = segment.attempt, attempt.drags(now) { return follow(segment, attempt) }
+        if let attempt = segment.attempt, attempt.drags(now) { return leaveBody(of: segment, attempt) }
         segment.listen(now, isHolding: isHolding)
         checkStall(segment, now, isHolding: isHolding)
     }
@@ -348,7 +348,7 @@ public actor Engine {
         }
     }
 
-    private func exchangeEnded(_ exchange: Exchange, _ error: CurlError?) {
+    func exchangeEnded(_ exchange: Exchange, _ error: CurlError?) {
         guard let attempt = exchange.sink as? Attempt,
             transfers.values.contains(where: { $0.segments.contains { $0.exchange === exchange } })
         else { return }
