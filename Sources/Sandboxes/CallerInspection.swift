@@ -87,13 +87,18 @@ public enum CallerInspection {
 
     /// The text of a file; nil if it is longer than `mostBytes`, not UTF-8, or unreadable.
     public static func readAll(_ descriptor: Int32) -> String? {
+        readBytes(descriptor).flatMap { String(validating: $0, as: UTF8.self) }
+    }
+
+    /// The bytes of a file; nil if it is longer than `mostBytes`, or unreadable.
+    private static func readBytes(_ descriptor: Int32) -> ArraySlice<UInt8>? {
         var bytes = [UInt8](repeating: 0, count: mostBytes + 1)
         var count = 0
         while count < bytes.count {
             let got = bytes.withUnsafeMutableBytes { Glibc.read(descriptor, $0.baseAddress! + count, $0.count - count) }
             if got < 0, errno == EINTR { continue }
             guard got >= 0 else { return nil }
-            if got == 0 { return String(validating: bytes.prefix(count), as: UTF8.self) }
+            if got == 0 { return bytes.prefix(count) }
             count += got
         }
         return nil
@@ -120,8 +125,9 @@ public enum CallerInspection {
                 throw cannotTell("\(path)/\(name) cannot be opened (\(String(cString: strerror(errno))))")
             }
             defer { close(file) }
-            guard let text = readAll(file) else { throw cannotTell("\(path)/\(name) cannot be read") }
-            return text
+            guard let bytes = readBytes(file) else { throw cannotTell("\(path)/\(name) cannot be read") }
+            // Not always UTF-8: the kernel keeps 15 bytes of a process's name, and may cut a letter in two.
+            return String(decoding: bytes, as: UTF8.self)
         }
 
         /// Whether the process began before `instant`, a time since boot, or in the same tick. The kernel counts ticks of 10 ms.
