@@ -87,13 +87,18 @@ public enum CallerInspection {
 
     /// The text of a file; nil if it is longer than `mostBytes`, not UTF-8, or unreadable.
     public static func readAll(_ descriptor: Int32) -> String? {
+        readBytes(descriptor).flatMap { String(validating: $0, as: UTF8.self) }
+    }
+
+    /// The bytes of a file; nil if it is longer than `mostBytes`, or unreadable.
+    private static func readBytes(_ descriptor: Int32) -> ArraySlice<UInt8>? {
         var bytes = [UInt8](repeating: 0, count: mostBytes + 1)
         var count = 0
         while count < bytes.count {
             let got = bytes.withUnsafeMutableBytes { Glibc.read(descriptor, $0.baseAddress! + count, $0.count - count) }
             if got < 0, errno == EINTR { continue }
             guard got >= 0 else { return nil }
-            if got == 0 { return String(validating: bytes.prefix(count), as: UTF8.self) }
+            if got == 0 { return bytes.prefix(count) }
             count += got
         }
         return nil
@@ -120,8 +125,9 @@ public enum CallerInspection {
                 throw cannotTell("\(path)/\(name) cannot be opened (\(String(cString: strerror(errno))))")
             }
             defer { close(file) }
-            guard let text = readAll(file) else { throw cannotTell("\(path)/\(name) cannot be read") }
-            return text
+            guard let bytes = readBytes(file) else { throw cannotTell("\(path)/\(name) cannot be read") }
+            // Not always UTF-8: the kernel keeps 15 bytes of a process's name, and may cut a letter in two.
+            return String(decoding: bytes, as: UTF8.self)
         }
 
         /// Whether the process began before `instant`, a time since boot, or in the same tick. The kernel counts ticks of 10 ms.
@@ -158,8 +164,10 @@ public enum FlatpakInfo {
     private static func values(of key: String, in text: String) -> [String: String] {
         var group = ""
         var values: [String: String] = [:]
-        for line in text.split(whereSeparator: \.isNewline) {
-            let line = trimmed(line)
+        // Only a line feed ends a line (GLib's key files). The author of an app chooses values, such as those of its variables. They may
+        // hold other characters that Swift calls newlines, and must not forge a line.
+        for line in text.utf8.split(separator: UInt8(ascii: "\n")) {
+            let line = trimmed(Substring(line))
             if line.hasPrefix("["), line.hasSuffix("]") {
                 group = String(line.dropFirst().dropLast())
                 if values[group] == nil { values[group] = "" }
@@ -171,9 +179,12 @@ public enum FlatpakInfo {
     }
 
     private static func trimmed(_ text: Substring) -> Substring {
-        let start = text.drop { $0 == " " || $0 == "\t" }
-        return start.lastIndex { $0 != " " && $0 != "\t" }.map { start[...$0] } ?? ""
+        let start = text.drop { isBlank($0) }
+        return start.lastIndex { !isBlank($0) }.map { start[...$0] } ?? ""
     }
+
+    /// Blanks, tabs, and the carriage return before a line feed.
+    private static func isBlank(_ character: Character) -> Bool { character == " " || character == "\t" || character == "\r" }
 
     /// Whether `text` is an id by Flatpak's rule: at most 255 bytes, in at least three elements between dots. An element consists of
     /// letters, digits, "_" and "-", and begins with neither a digit nor "-".

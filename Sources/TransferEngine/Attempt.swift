@@ -9,14 +9,15 @@ internal import Transport
 final class Attempt: BodySink {
     /// Most bytes that are read of an unwanted body (of an error or redirect), to keep the connection usable.
     static let unwantedLimit = 64 * 1024
-    /// How long the engine waits for the end of a redirect's body. The head alone suffices to follow the redirect.
-    static let redirectPatience: Duration = .milliseconds(100)
+    /// How long the engine waits for the end of a body that nobody needs: the head alone suffices to follow a redirect, or to know that
+    /// the part file is whole.
+    static let patience: Duration = .milliseconds(100)
 
     enum Verdict: Equatable {
         case undecided
         /// Missing bytes of the file.
         case body
-        /// A 416 that says that the part file is whole.
+        /// The part file is whole, as a 416 says, or a 200 of the same file.
         case whole
         case redirect
         /// The held bytes are useless: ask again, without a range.
@@ -49,8 +50,8 @@ final class Attempt: BodySink {
     private(set) var isHeadless = false
     unowned let segment: Segment
     private var unwanted = 0
-    /// When the head of a redirect was complete.
-    private var redirected: SuspendingClock.Instant?
+    /// When the head was complete, if it suffices; nil: it does not suffice.
+    private var sufficed: SuspendingClock.Instant?
     /// Whether the response was accepted as one that brings bytes of the file.
     private(set) var hasBody = false
     /// Undoes the content coding of the body; nil: no coding, or the file is stored in its coding.
@@ -152,8 +153,9 @@ final class Attempt: BodySink {
         verdict = segment.transfer.judge(self)
         switch verdict {
         case .redirect:
-            redirected = .now
+            sufficed = .now
             segment.transfer.learnMirrors(from: self)
+        case .whole: sufficed = .now
         case .body:
             hasBody = true
             segment.transfer.learnMirrors(from: self)
@@ -162,8 +164,8 @@ final class Attempt: BodySink {
         segment.liveness.restart()
     }
 
-    /// Whether the body of a redirect has not ended `redirectPatience` after the head.
-    func drags(_ now: SuspendingClock.Instant) -> Bool { redirected.map { now - $0 >= Self.redirectPatience } ?? false }
+    /// Whether a body that nobody needs has not ended `patience` after the head.
+    func drags(_ now: SuspendingClock.Instant) -> Bool { sufficed.map { now - $0 >= Self.patience } ?? false }
 
     private func decode(_ bytes: UnsafeRawBufferPointer) -> DownloadFailure? {
         decoder?.decode(bytes, host: url.host) { segment.take($0) }

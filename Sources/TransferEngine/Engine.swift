@@ -201,7 +201,7 @@ public actor Engine {
         segment.watchUpload()
         let isHolding = segment.pace.isHolding
         if segment.pace.release() { resume(segment) }
-        if let attempt = segment.attempt, attempt.drags(now) { return follow(segment, attempt) }
+        if let attempt = segment.attempt, attempt.drags(now) { return leaveBody(of: segment, attempt) }
         segment.listen(now, isHolding: isHolding)
         checkStall(segment, now, isHolding: isHolding)
     }
@@ -249,6 +249,7 @@ public actor Engine {
     }
 
     private func limit(_ number: DownloadNumber, _ limit: Speed?) {
+        heldBack[number]?.request.speedLimit = limit
         guard let transfer = transfers[number] else { return }
         transfer.setLimit(limit ?? 0)
         for segment in transfer.segments where segment.pace.release() { resume(segment) }
@@ -335,7 +336,6 @@ public actor Engine {
             options.referrer = request.referrer.flatMap { Referrer.sent($0, to: segment.url) }
         }
         options.proxy = proxy ?? ""
-        options.heedsNoProxy = request.proxy == nil
         (options.certificateFile, options.certificateFolder) = (configuration.certificateFile, configuration.certificateFolder)
         segment.heard(.now)
         do throws(CurlError) {
@@ -348,7 +348,7 @@ public actor Engine {
         }
     }
 
-    private func exchangeEnded(_ exchange: Exchange, _ error: CurlError?) {
+    func exchangeEnded(_ exchange: Exchange, _ error: CurlError?) {
         guard let attempt = exchange.sink as? Attempt,
             transfers.values.contains(where: { $0.segments.contains { $0.exchange === exchange } })
         else { return }

@@ -89,6 +89,12 @@ extension Engine {
         fetch(segment, isFresh: isFresh)
     }
 
+    /// The head of a response suffices, and its body drags on: ends the exchange without the rest.
+    func leaveBody(of segment: Segment, _ attempt: Attempt) {
+        guard attempt.verdict != .redirect, let exchange = segment.exchange else { return follow(segment, attempt) }
+        exchangeEnded(exchange, CurlError(.timeout, "the body drags on"))
+    }
+
     func follow(_ segment: Segment, _ attempt: Attempt) {
         let host = segment.url.host
         segment.endExchange()

@@ -31,7 +31,7 @@ internal import Transport
 
     /// A transfer that was started again while its predecessor hangs.
     private struct HeldBack {
-        let request: TransferRequest
+        var request: TransferRequest
         let disk: DiskKey
         let since: ContinuousClock.Instant
     }
@@ -99,7 +99,10 @@ internal import Transport
 
     public func withdraw(_ id: RequestID) { runs[id.download]?.engine.withdraw(id) }
 
-    public func setSpeedLimit(_ number: DownloadNumber, _ limit: Speed?) { runs[number]?.engine.setSpeedLimit(number, limit) }
+    public func setSpeedLimit(_ number: DownloadNumber, _ limit: Speed?) {
+        heldBack[number]?.request.speedLimit = limit
+        runs[number]?.engine.setSpeedLimit(number, limit)
+    }
 
     public func setTotalSpeedLimit(_ limit: Speed?) { self.limit.set(limit ?? 0) }
 

@@ -116,10 +116,11 @@ final class Segment {
         startOver()
     }
 
-    /// Ends the exchange. The segment keeps no stretch.
+    /// Ends the exchange. The segment keeps no stretch. The answer to a look-up that is under way no longer counts, because it is about the
+    /// URL of that exchange.
     func endExchange() {
         if let attempt { transfer.noteCookies(bytes: attempt.head.cookieBytes) }
-        exchange = nil
+        (exchange, lookup) = (nil, nil)
         pace.endHold()
         release()
     }

@@ -59,8 +59,8 @@ final class Transfer {
     var validators: CopyValidators?
     /// Whether a response contradicted the held bytes. Then only a whole body counts.
     var isDistrusted = false
-    /// Whether written bytes turned out to be wrong, so that a flush under way may cover bytes that are missing again.
-    private var hasForgotten = false
+    /// The bytes that the flush under way brings to disk, without those that turned out to be wrong since it began.
+    private var covered = ByteRanges()
 
     var facts: TransferFacts?
     /// Whether the next body continues the previous one (a further 206): its beginning is not announced again.
@@ -78,7 +78,7 @@ final class Transfer {
     var checkpoint: ResumeData?
     var lastCheckpoint = SuspendingClock.now
     /// The part file being flushed; kept here so that its descriptor stays open meanwhile.
-    var syncing: PartFile?
+    var syncing: PartFile? { didSet { if let syncing { covered = syncing.ranges } } }
     var isSyncing: Bool { syncing != nil }
     /// Set once nothing more is fetched: the end to report after the last flush.
     var conclusion: Conclusion?
@@ -371,7 +371,7 @@ final class Transfer {
     /// The bytes of a piece, or of a response, are wrong: they are missing again.
     func forget(_ range: Range<ByteCount>) {
         guard let part else { return }
-        hasForgotten = true
+        covered.remove(range)
         part.forget(range)
         guard var data = checkpoint else { return }
         data.ranges.remove(range)
@@ -396,11 +396,9 @@ final class Transfer {
         events.append(.checkpoint(request.number, data))
     }
 
-    /// `data` of a flush that has ended, without the bytes that turned out to be wrong meanwhile.
-    func stillHeld(of data: ResumeData) -> ResumeData {
-        guard hasForgotten, let part else { return data }
-        return part.resumeData(data.ranges.intersection(part.ranges)) ?? data
-    }
+    /// `data` of a flush that has ended, without the bytes that turned out to be wrong meanwhile. If they have come again since, no flush
+    /// has covered the new ones. The other facts are those that are known by now.
+    func stillHeld(of data: ResumeData) -> ResumeData { part?.resumeData(covered) ?? data }
 
     /// Whether it is time to flush.
     func isCheckpointDue(now: SuspendingClock.Instant) -> Bool {

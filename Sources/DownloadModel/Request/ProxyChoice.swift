@@ -40,9 +40,9 @@ public enum ProxyChoice: Equatable, Sendable {
 public enum ProxyException {
     /// Whether `entry` covers `host`, as in curl (`no_proxy`) and GIO (`ignore-hosts`).
     ///
-    /// An entry is a name with the names below it (`example.org`, `.example.org`, `*.example.org`), an address, or a range of addresses
-    /// (`10.0.0.0/8`). A port may follow; an IPv6 address before it needs brackets. No name is looked up, so an address never covers a
-    /// name.
+    /// An entry is a name with the names below it (`example.org`, `.example.org`, `*.example.org`, `example.org.`), an address, or a range
+    /// of addresses (`10.0.0.0/8`). A port may follow; an IPv6 address before it needs brackets. No name is looked up, so an address never
+    /// covers a name.
     public static func covers(_ entry: String, host: String, port: UInt16) -> Bool {
         let host = host.hasSuffix(".") ? String(host.dropLast()) : host
         var entry = entry.lowercased()
@@ -53,6 +53,7 @@ public enum ProxyException {
         }
         if entry.hasPrefix("["), entry.hasSuffix("]") { entry = String(entry.dropFirst().dropLast()) }
         if let address = bytes(host) { return covers(entry, address) }
+        if entry.hasSuffix(".") { entry.removeLast() }
         let name = entry.hasPrefix("*.") ? entry.dropFirst(2) : entry.hasPrefix(".") ? entry.dropFirst() : entry[...]
         return !name.isEmpty && (host == name || host.hasSuffix(".\(name)"))
     }

@@ -18,8 +18,6 @@ package struct ExchangeOptions {
     var connectTimeoutMilliseconds: Int
     /// A proxy's URL; empty: none. `ProxySettings` chooses the proxy, never libcurl.
     package var proxy = ""
-    /// Whether libcurl reaches the hosts in the environment variable `no_proxy` directly, past `proxy`.
-    package var heedsNoProxy = true
     package var certificateFile: String?
     package var certificateFolder: String?
     /// Whether kept connections must not be used.
@@ -114,7 +112,8 @@ package final class Exchange {
         easy.set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
         easy.set(CURLOPT_DISALLOW_USERNAME_IN_URL, 1)
         easy.set(CURLOPT_PROXY, options.proxy)
-        if !options.heedsNoProxy { easy.set(CURLOPT_NOPROXY, "") }  // without this option, libcurl reads `no_proxy` by itself
+        // Without this option, libcurl would read `no_proxy` and connect directly, and the address would not be checked.
+        easy.set(CURLOPT_NOPROXY, "")
         easy.set(CURLOPT_USERAGENT, options.userAgent)
         if let referrer = options.referrer { easy.set(CURLOPT_REFERER, referrer) }
         if options.username != nil || options.password != nil {

@@ -20,11 +20,11 @@ public struct ProxySettings: Equatable, Sendable {
         exceptions = (value("no_proxy", "NO_PROXY") ?? "").split { $0 == "," || $0 == " " || $0 == "\t" }.map { $0.lowercased() }
     }
 
-    /// The environment's choice for `url`; nil if it names no proxy for the scheme, so that the desktop's settings decide.
+    /// The environment's choice for `url`; nil if it neither excepts the host nor names a proxy for the scheme, so that the desktop's
+    /// settings decide.
     package func choice(for url: DownloadURL) -> ProxyChoice? {
-        if exceptions.contains("*") { return .direct }
-        guard let proxy = url.scheme == "https" ? https : http else { return nil }
-        return exceptions.contains { ProxyException.covers($0, host: url.host, port: url.port) } ? .direct : .through(proxy)
+        if exceptions.contains(where: { $0 == "*" || ProxyException.covers($0, host: url.host, port: url.port) }) { return .direct }
+        return (url.scheme == "https" ? https : http).map { .through($0) }
     }
 }
 

@@ -255,4 +255,17 @@ extension Running {
         #expect(own?.name == todokuError("NotAllowed"), "\(own as Any)")
         #expect(proxy.requests.count == 2)
     }
+
+    /// libcurl, which would read the variable too, must not connect directly while the service believes that a proxy is between.
+    @Test func `does not lift the rule on private networks for a host that the environment excepts`() async throws {
+        let running = try await running("KDE", ["no_proxy": try ownName()])
+        writeKDE(running, "ProxyType=1\nhttpProxy=http://127.0.0.1 \(proxy.port)")
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "inside") }
+        let url = "http://\(try ownName()):\(server.port)/a"
+        let error = await thrown { try await running.fetch(url, ["allow-private": .bool(false)]) }
+        #expect(error?.name == todokuError("NotAllowed"), "\(error as Any)")
+        #expect(server.connections == 0)
+        #expect(readFile(try await running.fetch(url)) == Array("inside".utf8))
+        #expect(proxy.requests.isEmpty)
+    }
 }

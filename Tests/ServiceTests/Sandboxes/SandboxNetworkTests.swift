@@ -177,6 +177,17 @@ private let app = "org.example.App"
     func `is read from the group Context of .flatpak-info`(text: String, has: Bool) { #expect(FlatpakInfo.hasNetwork(in: text) == has) }
 }
 
+@Suite struct `A value in .flatpak-info` {
+    /// Flatpak writes the app's variables into the file. Of these characters, it escapes none.
+    @Test(arguments: ["\u{b}", "\u{c}", "\u{85}", "\u{2028}", "\u{2029}"])
+    func `forges neither another name nor the network, whatever character it holds`(end: String) {
+        let value = ["1", "[Application]", "name=org.example.Other", "[Context]", "shared=network;", ""].joined(separator: end)
+        let text = "[Application]\nname=\(app)\n\n[Context]\nshared=ipc;\n\n[Environment]\nVARIABLE=\(value)\n"
+        #expect(FlatpakInfo.id(in: text) == app)
+        #expect(FlatpakInfo.network(in: text) == nil)
+    }
+}
+
 /// The machine's own name. Only a look-up shows that it leads to this machine.
 func ownName() throws -> String {
     var name = [CChar](repeating: 0, count: 256)

@@ -271,6 +271,27 @@ import TransferEngine
         #expect(server.requests.last?.field("Range") == "bytes=3000000-")
     }
 
+    /// The response is a 416, or a 200 of the held file.
+    @Test(arguments: [416, 200]) func `ends with the head that says that the file is whole, if its body never ends`(
+        status: Int
+    ) async throws {
+        let (fixture, gate) = (await EngineFixture(), Gate())
+        defer { gate.open() }
+        let server = ScriptedServer { request, reply in
+            if request.number == 0 { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+            if status == 416 {
+                reply.head(416, ["Content-Range": "bytes */3000000"], length: 500)
+            } else {
+                reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "none"], length: 3_000_000)
+            }
+            gate.wait()
+        }
+        let part = try #require(try await fixture.run(server.url("/file.bin")).complete)
+        let end = try await fixture.run(server.url("/file.bin")) { ($0.resume, $0.stallTimeout) = (part.resume, .seconds(10)) }
+        #expect(end.complete?.size == 3_000_000, "\(end)")
+        #expect(fixture.part == Self.file && server.requests.count == 2)
+    }
+
     @Test func `restarts from 0 if the server has less than the part file`() async throws {
         let new = patternBytes(1000, seed: 7)
         let fixture = await EngineFixture()

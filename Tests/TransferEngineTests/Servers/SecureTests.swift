@@ -155,6 +155,15 @@ import TransferEngine
         #expect(settings.exceptions == ["localhost", ".example.com", "10.0.0.0/8", "::1"])
     }
 
+    @Test func `of the desktop is not asked for where the environment excepts the host`() throws {
+        let settings = ProxySettings(environment: ["https_proxy": "http://q:2", "no_proxy": "inside.example, dotted.example."])
+        for host in ["inside.example", "a.inside.example", "a.dotted.example", "dotted.example."] {
+            #expect(settings.choice(for: try DownloadURL("http://\(host)/")) == .direct, "\(host)")
+        }
+        #expect(settings.choice(for: try DownloadURL("http://files.example/")) == nil)
+        #expect(settings.choice(for: try DownloadURL("https://files.example/")) == .through("http://q:2"))
+    }
+
     @Test func `is given the whole URL, and told nothing where the host is excepted`() async throws {
         let proxy = ScriptedServer { _, reply in reply.respond(200, text: "by proxy") }
         let server = ScriptedServer { _, reply in reply.respond(200, text: "straight") }

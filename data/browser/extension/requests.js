@@ -11,8 +11,11 @@ const MOST_BODY = 1024 * 1024; // bytes, as in the option post-data
 
 /** Requests with a form that are not answered yet, by their number: {requestBody, page, type, headers}. */
 const open = new Map();
-/** Answered requests by the URL that answered, the oldest first: {isForm, size, form, at}. */
-const answered = new Map();
+/**
+ * Answered requests, the oldest first: {key, isForm, size, form, at}. The key is the URL that answered. Several may have one URL, as after
+ * two clicks on a button.
+ */
+let answered = [];
 
 /** Callers of `takeLate`: {key, found}, the oldest first. */
 const waiting = new Set();
@@ -27,10 +30,7 @@ function put(map, key, value) {
 }
 
 function dropOld() {
-    for (const [key, request] of answered) {
-        if (Date.now() - request.at > MOST_AGE)
-            answered.delete(key);
-    }
+    answered = answered.filter(request => Date.now() - request.at <= MOST_AGE);
 }
 
 /** Whether a body is too long to be sent again. Such a body is not kept until the answer comes. */
@@ -70,12 +70,14 @@ function onHeadersReceived(details) {
         return;
     const form = details.method === 'POST' && request && formBody(request.requestBody, request.type, MOST_BODY);
     const key = withoutFragment(details.url);
-    put(answered, key, {
+    answered.push({
+        key,
         isForm: details.method !== 'GET',
         size: /^\d{1,15}$/.test(field('content-length')) ? Number(field('content-length')) : 0,
         form: form ? { ...form, headers: request.headers ?? [], page: request.page ?? '' } : undefined,
         at: Date.now(),
     });
+    answered = answered.slice(-MOST_REQUESTS);
     [...waiting].find(caller => caller.key === key)?.found();
 }
 
@@ -102,7 +104,7 @@ export function watchForms() {
 
 export function unwatch() {
     api.webRequest.onHeadersReceived.removeListener(onHeadersReceived);
-    answered.clear();
+    answered = [];
 }
 
 export function unwatchForms() {
@@ -115,23 +117,23 @@ export function unwatchForms() {
 /** Removes and returns the last request that `url` answered; undefined: none is known. */
 export function take(url) {
     dropOld();
-    const key = withoutFragment(url);
-    const found = answered.get(key);
-    answered.delete(key);
-    return found;
+    const place = answered.map(request => request.key).lastIndexOf(withoutFragment(url));
+    return place < 0 ? undefined : answered.splice(place, 1)[0];
 }
 
 /**
- * As `take`, but waits for an answer that is reported late. Firefox reports a download before the request that has brought it.
+ * As `take`, but waits for an answer that is reported late. Firefox reports a download before the request that has brought it. An answer
+ * that is older than a second may be of another request to the same URL, such as that of a document in a tab. So it counts only if no
+ * other comes.
  *
  * A download that no page has begun, such as a saved link, has no such request.
  */
 export function takeLate(url) {
-    const found = take(url);
-    if (found)
-        return Promise.resolve(found);
+    const key = withoutFragment(url);
+    if (answered.some(request => request.key === key && Date.now() - request.at < MOST_WAIT))
+        return Promise.resolve(take(url));
     return new Promise(resolve => {
-        const caller = { key: withoutFragment(url) };
+        const caller = { key };
         caller.found = () => {
             clearTimeout(timer);
             waiting.delete(caller);
