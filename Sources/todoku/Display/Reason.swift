@@ -120,7 +120,9 @@ struct Reason {
         return download.state == .waiting && (reason == .rateLimit || reason == .hostLimit)
     }
 
-    private var offline: String { catalog.text("there is no network, or only one that asks for a login; it resumes as soon as there is one") }
+    private var offline: String {
+        catalog.text("there is no network, or only one that asks for a login; it resumes as soon as there is one")
+    }
     private var metered: String { catalog.text("the connection is metered; waiting for an unmetered one") }
     private var destination: String { catalog.text("its folder cannot be written") }
     private var needsUrl: String {
