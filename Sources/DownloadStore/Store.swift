@@ -11,8 +11,8 @@ public actor Store {
     static let mostPages: Int64 = 4 << 20
     /// How long a commit waits for another program's transaction.
     static let longestWait: Duration = .seconds(2)
-    /// How long to wait for the folder of a daemon that has released its bus name, and is still saving. Less than the 25 s for which callers
-    /// usually wait for an answer.
+    /// How long to wait for the folder of a daemon that has released its bus name, and is still saving. Callers usually wait 25 s for an
+    /// answer.
     static let longestEnd: Duration = .seconds(15)
 
     private nonisolated let loop: LoopExecutor
