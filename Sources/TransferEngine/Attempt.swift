@@ -9,8 +9,8 @@ internal import Transport
 final class Attempt: BodySink {
     /// Most bytes that are read of an unwanted body (of an error or redirect), to keep the connection usable.
     static let unwantedLimit = 64 * 1024
-    /// How long the engine waits for the end of a body that nobody needs: the head alone suffices to follow a redirect, or to know that
-    /// the part file is whole.
+    /// How long the engine waits for the end of a body that nobody needs: the head alone suffices to follow a redirect, to know that the
+    /// part file is whole, or to know that the response to a further request brings no bytes.
     static let patience: Duration = .milliseconds(100)
 
     enum Verdict: Equatable {
@@ -155,7 +155,7 @@ final class Attempt: BodySink {
         case .redirect:
             sufficed = .now
             segment.transfer.learnMirrors(from: self)
-        case .whole: sufficed = .now
+        case .whole, .declined: sufficed = .now
         case .body:
             hasBody = true
             segment.transfer.learnMirrors(from: self)
