@@ -4,8 +4,8 @@ internal import Transport
 
 /// One HTTP exchange of a segment: receives the response, judges it by its head, and passes the body on.
 ///
-/// The attempt is judged at the end of the head. After a 401 or 407 it is judged only at the first body byte, or at the end. Until then,
-/// libcurl may answer by sending credentials.
+/// The attempt is judged at the end of the head. After a 407, or a 401 to a request for which there are credentials, it is judged only at
+/// the first body byte, or at the end. Until then, libcurl may answer by sending credentials.
 final class Attempt: BodySink {
     /// Most bytes that are read of an unwanted body (of an error or redirect), to keep the connection usable.
     static let unwantedLimit = 64 * 1024
@@ -60,6 +60,8 @@ final class Attempt: BodySink {
     private var ahead = 0
     /// Whether a response has asked for user and password.
     private var wasAskedForLogin = false
+    /// Whether the last request went out with user and password, and a 401 has refused them.
+    private var wasLoginRefused = false
 
     init(_ segment: Segment, isProxied: Bool) {
         (self.segment, self.isProxied) = (segment, isProxied)
@@ -116,8 +118,10 @@ final class Attempt: BodySink {
             if head.isComplete, head.status == 401, !wasAskedForLogin {
                 // libcurl repeats the request with user and password, if it has them. No later response makes it repeat the body.
                 (wasAskedForLogin, segment.isBodyOut) = (true, false)
+            } else if head.isComplete, head.status == 401 {
+                wasLoginRefused = true
             }
-            if head.isComplete, head.status >= 200, head.status != 401, head.status != 407 { decide() }
+            if head.isComplete, head.status >= 200, head.status != 401 || !segment.hasLogin, head.status != 407 { decide() }
             return refusesBody ? .abort : .accepted
         } catch {
             verdict = .failed(DownloadFailure(.network, "\(url.host) sent more header fields than Todoku accepts.", host: url.host))
@@ -135,6 +139,7 @@ final class Attempt: BodySink {
 
     override func mayTalk(to address: String) -> Bool {
         segment.liveness.restart()  // connected: the request goes out now
+        wasLoginRefused = false
         guard segment.mayTalk(to: address, for: self) else {
             verdict = .failed(segment.keptAway)
             return false
@@ -162,6 +167,15 @@ final class Attempt: BodySink {
         default: break
         }
         segment.liveness.restart()
+    }
+
+    /// Whether a response whose body does not come is a refusal, as its head says.
+    func isRefusal() -> Bool {
+        if wasLoginRefused { decide() }
+        return switch verdict {
+        case .failed, .declined: true
+        default: false
+        }
     }
 
     /// Whether a body that nobody needs has not ended `patience` after the head.

@@ -225,7 +225,7 @@ public actor Engine {
         let (transfer, timeout) = (segment.transfer, segment.transfer.request.stallTimeout)
         guard segment.exchange != nil, segment.liveness.isStalled(now, timeout: timeout, isHolding: isHolding) else { return }
         // A failure that the head of the response has shown takes precedence over the missing end of the body.
-        if case .failed(let failure)? = segment.attempt?.verdict { return fail(segment, failure) }
+        if let attempt = segment.attempt, attempt.isRefusal() { return leaveBody(of: segment, attempt) }
         let failure = FailureMapping.timeout(
             host: segment.url.host, after: timeout, madeProgress: transfer.facts != nil, trickle: segment.liveness.bytes)
         fail(segment, failure)

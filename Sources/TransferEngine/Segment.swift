@@ -227,6 +227,9 @@ final class Segment {
 
     private func isCookie(_ field: HeaderField) -> Bool { field.name.lowercased() == "cookie" }
 
+    /// Whether the current hop has a user or a password for a server that asks for them.
+    var hasLogin: Bool { isFirstOrigin && (request.username != nil || request.password != nil) }
+
     var isFirstOrigin: Bool { url.origin == request.url.origin }
 
     /// The failure if the current hop leads to a forbidden address.

@@ -54,6 +54,27 @@ import Testing
         let moved = try await fixture.run(server.url("/moved")) { $0.stallTimeout = .seconds(6) }
         #expect(moved.failure?.name == .tooManyRedirects)  // a redirect is followed without its body
     }
+
+    /// A server asks for user and password by a 401, and refuses wrong ones by another 401.
+    @Test(arguments: [nil, "wrong"] as [String?]) func `that never sends the body of a 401 has refused the request`(
+        password: String?
+    ) async throws {
+        let gate = Gate()
+        defer { gate.open() }
+        let server = ScriptedServer { request, reply in
+            let login: KeyValuePairs = ["WWW-Authenticate": "Basic realm=\"r\""]
+            if password != nil, request.field("Authorization") == nil { return reply.respond(401, login) }
+            reply.head(401, login, length: 500)
+            gate.wait()
+        }
+        let fixture = await EngineFixture()
+        // The server has seconds for its head: without it, there would be no status.
+        let end = try await fixture.run(server.url("/x")) {
+            ($0.username, $0.password, $0.stallTimeout) = (password.map { _ in "me" }, password, .seconds(6))
+        }
+        #expect(end.failure?.name == .httpStatus && end.failure?.httpStatus == 401, "\(end)")
+        #expect(server.requests.count == (password == nil ? 1 : 2))
+    }
 }
 
 @Suite struct `The watch over a server` {
