@@ -152,10 +152,8 @@ public actor Engine {
         reportEvents()
         guard block else { return }
         let left = max(.milliseconds(1), Self.tick - (SuspendingClock.now - lastTick))
-        thread.wait(multi.flatMap { isFetching ? ($0, left) : nil })
+        thread.wait(multi.flatMap { isFetching || hasUnsaved ? ($0, left) : nil })
     }
-
-    private var isFetching: Bool { transfers.values.contains(where: \.isFetching) }
 
     /// Runs ten times a second during transfers: progress, stalls, checkpoints, limits.
     private func look(_ now: SuspendingClock.Instant) {
@@ -192,6 +190,7 @@ public actor Engine {
             // Rotate the segments, so that each connection in turn is the first to use the allowance of a limit.
             if transfer.hasSeveral { transfer.segments.append(transfer.segments.removeFirst()) }
         }
+        saveWaiting(now)
         reportEvents()
         if !snapshot.isEmpty { send(snapshot) }
     }
@@ -454,7 +453,7 @@ public actor Engine {
     }
 
     /// Flushes the written bytes on a thread of their disk, while the transfer continues.
-    private func sync(_ transfer: Transfer) {
+    func sync(_ transfer: Transfer) {
         staging?.flush()
         guard let part = transfer.part, let data = part.resumeData(part.ranges) else { return }
         transfer.syncing = part

@@ -24,6 +24,8 @@ extension Engine {
         }
     }
 
+    var isFetching: Bool { transfers.values.contains(where: \.isFetching) }
+
     /// Adds the segments that the transfer should have now.
     func grow(_ transfer: Transfer, _ now: SuspendingClock.Instant) {
         while transfer.hasSeveral, let segment = transfer.surplusSegment { drop(segment) }

@@ -7,10 +7,6 @@ internal import Transport
 /// The engine's work on one download between a start and its end. Lives on the engine's thread; libcurl's callbacks reach it through
 /// `Attempt`.
 final class Transfer {
-    /// A checkpoint is due after this many bytes or this long.
-    static let checkpointBytes: ByteCount = 64 << 20
-    static let checkpointInterval: Duration = .seconds(10)
-
     let request: TransferRequest
     /// In the order of preference, the URL of the download first.
     var sources: [Source]
@@ -399,13 +395,6 @@ final class Transfer {
     /// `data` of a flush that has ended, without the bytes that turned out to be wrong meanwhile. If they have come again since, no flush
     /// has covered the new ones. The other facts are those that are known by now.
     func stillHeld(of data: ResumeData) -> ResumeData { part?.resumeData(covered) ?? data }
-
-    /// Whether it is time to flush.
-    func isCheckpointDue(now: SuspendingClock.Instant) -> Bool {
-        guard !isSyncing, conclusion == nil, let part, part.isResumable else { return false }
-        let last = checkpoint?.written ?? 0
-        return part.written > last && (part.written -| last >= Self.checkpointBytes || now - lastCheckpoint >= Self.checkpointInterval)
-    }
 
     // MARK: The end
 
