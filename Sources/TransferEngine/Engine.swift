@@ -79,10 +79,11 @@ public actor Engine {
     /// Ends a transfer with the bytes it has on disk. Has no effect on an ended transfer.
     public nonisolated func stop(_ number: DownloadNumber) { command { $0.halt(number) } }
 
-    /// Permits the request that a transfer has asked for. Has no effect if the transfer has asked for none.
-    ///
-    /// - Parameter tellsSent: whether to report `.sent`.
-    public nonisolated func permit(_ id: RequestID, tellsSent: Bool) { command { $0.goOn(id, tellsSent: tellsSent) } }
+    /// Permits the request of the question `question` (`.asks`). Has no effect if the transfer has asked another one since. `tellsSent`:
+    /// whether to report `.sent`.
+    public nonisolated func permit(_ id: RequestID, question: UInt64, tellsSent: Bool) {
+        command { $0.goOn(id, question, tellsSent: tellsSent) }
+    }
 
     /// Ends a further request of a transfer, because another download needs its place at the host. The transfer continues, and reports
     /// `over`. Has no effect on the only request of a transfer.

@@ -77,13 +77,15 @@ extension Engine {
     /// - Parameter isAnswered: whether the server of the segment's last request has answered.
     func ask(_ segment: Segment, isAnswered: Bool = true) {
         segment.awaitsPermit = true
-        segment.transfer.events.append(.asks(segment.id, segment.url, isAnswered: isAnswered))
+        segment.question &+= 1
+        segment.transfer.events.append(.asks(segment.id, segment.url, question: segment.question, isAnswered: isAnswered))
         reportEvents(of: segment.transfer)
     }
 
-    func goOn(_ id: RequestID, tellsSent: Bool) {
+    /// A permit has come. The permit of an earlier question is void: it is for another host, or for an earlier time.
+    func goOn(_ id: RequestID, _ question: UInt64, tellsSent: Bool) {
         guard let transfer = transfers[id.download], transfer.conclusion == nil,
-            let segment = transfer.segments.first(where: { $0.id == id && $0.awaitsPermit })
+            let segment = transfer.segments.first(where: { $0.id == id && $0.awaitsPermit && $0.question == question })
         else { return }
         (segment.awaitsPermit, segment.tellsSent, segment.isPaced) = (false, tellsSent, tellsSent)
         let isFresh = segment.needsFreshConnection

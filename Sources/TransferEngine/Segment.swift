@@ -29,6 +29,8 @@ final class Segment {
     var lookup: UInt64?
     /// Whether the next request waits for `Engine.permit`.
     var awaitsPermit = false
+    /// How often the segment has asked for a permit.
+    var question: UInt64 = 0
     /// Whether to report when the current request goes out.
     var tellsSent: Bool
     /// Whether the host's rules set an interval between requests, so that each request needs a permit.

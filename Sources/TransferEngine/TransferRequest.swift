@@ -219,9 +219,10 @@ public enum TransferEnd: Equatable, Sendable {
 
 public enum TransferEvent: Equatable, Sendable {
     /// The transfer needs a further request, to this URL: after a redirect, to start over, or at another source. An id that was not seen
-    /// before means a request for another part of the file at the same time. The request waits for `Engine.permit`. `isAnswered`: the
-    /// server has answered the previous request.
-    case asks(RequestID, DownloadURL, isAnswered: Bool = true)
+    /// before means a request for another part of the file at the same time. The request waits for `Engine.permit`. `question`: the number
+    /// of this question among those under the same id; a later question takes back an earlier one. `isAnswered`: the server has answered
+    /// the previous request.
+    case asks(RequestID, DownloadURL, question: UInt64, isAnswered: Bool = true)
     /// A request has failed, and the transfer asks another source (`asks` follows) or ends.
     case moved(RequestID, DownloadFailure)
     /// The known facts about the sources have changed.
@@ -253,7 +254,7 @@ extension TransferEvent {
     /// The transfer of the event; nil: several.
     public var number: DownloadNumber? {
         switch self {
-        case .asks(let id, _, _), .sent(let id, _), .stalled(let id, _), .began(let id, _), .joined(let id), .over(let id, _),
+        case .asks(let id, _, _, _), .sent(let id, _), .stalled(let id, _), .began(let id, _), .joined(let id), .over(let id, _),
             .moved(let id, _):
             id.download
         case .diskStalled(let number, _), .checkpoint(let number, _), .ended(let number, _, _), .sources(let number, _),

@@ -268,13 +268,14 @@ extension World {
         }
         transfers[number]?.hops += 1
         transfers[number]?.awaits = true
+        transfers[number]?.question += 1
         transfers[number]?.isStalled = false
         transfers[number]?.origin = origin
         sharing.remove(number)
         tell("\(number) is redirected to \(origin)")
         answered(transfer.origin)
         hearsAnswer(entry, transfer, isRedirect: true)
-        decide(.asks(transfer.id, host: host, origin: plant == .portless ? nil : origin))
+        decide(.asks(transfer.id, host: host, origin: plant == .portless ? nil : origin, question: transfer.question + 1))
     }
 
     /// The option `filename`, else the server's name, which differs from the URL's.

@@ -114,7 +114,7 @@ extension World {
             if hasStretches, request.stretch == nil { return false }
             var rest = transfer
             rest.further.remove(at: next)
-            (rest.id, rest.origin, rest.awaits) = (request.id, request.origin, !request.mayGo)
+            (rest.id, rest.origin, rest.awaits, rest.question) = (request.id, request.origin, !request.mayGo, 0)
             (rest.hasSent, rest.isPaced, rest.isStalled) = (request.hasSent, request.isPaced, request.isStalled)
             if hasStretches { (rest.source, rest.version) = (request.source, request.version) }
             transfers[number] = rest

@@ -40,6 +40,8 @@ struct Transfer {
     var origin: String
     var host: String { DownloadURL.host(of: origin) }
     var awaits = false
+    /// How often the transfer has asked for a permit under its current id.
+    var question: UInt64 = 0
     var hasSent = false
     var isPaced: Bool
     var isStalled = false

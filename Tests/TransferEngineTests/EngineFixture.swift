@@ -28,7 +28,7 @@ final class EngineFixture: Sendable {
         if let isHostMissing { configuration.isHostMissing = isHostMissing }
         let engine = Engine(configuration: configuration, flush: flush) { log.take($0) }
         self.engine = engine
-        await log.permit { [weak engine] id in engine?.permit(id, tellsSent: false) }
+        await log.permit { [weak engine] id, question in engine?.permit(id, question: question, tellsSent: false) }
     }
 
     deinit { engine.shutDown {} }
@@ -72,15 +72,18 @@ final class EngineFixture: Sendable {
 
     /// The further requests for which the engine asked permission.
     private(set) var asked: [RequestID] = []
-    private var permit: (RequestID) -> Void = { _ in }
+    /// The numbers of these questions.
+    private(set) var questions: [UInt64] = []
+    private var permit: (RequestID, UInt64) -> Void = { _, _ in }
 
     /// Permits every further request at once.
-    func permit(_ body: @escaping (RequestID) -> Void) { permit = body }
+    func permit(_ body: @escaping (RequestID, UInt64) -> Void) { permit = body }
 
     func take(_ event: TransferEvent) {
-        if case .asks(let id, _, _) = event {
+        if case .asks(let id, _, let question, _) = event {
             asked.append(id)
-            return permit(id)
+            questions.append(question)
+            return permit(id, question)
         }
         events.append(event)
         let due = waiters.filter { $0.condition(events) }

@@ -158,10 +158,10 @@ private final class ExchangeRound {
         server.serve(wakeDescriptor: mailbox.descriptor) {
             for event in mailbox.takeAll() {
                 switch event {
-                case .asks(let id, _, _):
+                case .asks(let id, _, let question, _):
                     asked += 1
                     check(asked < 100, "it asks again and again")
-                    engine.permit(id, tellsSent: false)
+                    engine.permit(id, question: question, tellsSent: false)
                 case .began(_, let facts): checkName(facts, request)
                 case .ended(_, let end, _): ended = end
                 default: break

@@ -135,7 +135,8 @@ extension Downloader {
 
     private func carryOut(_ event: TransferEvent) {
         switch event {
-        case .asks(let id, let url, let isAnswered): decide(.asks(id, host: url.host, origin: url.origin, isAnswered: isAnswered))
+        case .asks(let id, let url, let question, let isAnswered):
+            decide(.asks(id, host: url.host, origin: url.origin, isAnswered: isAnswered, question: question))
         case .moved(let id, let failure): decide(.moved(id, failure))
         case .sources(let number, let sources):
             guard let download = list.download(number) else { return }

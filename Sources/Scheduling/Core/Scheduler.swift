@@ -14,9 +14,9 @@ public final class Scheduler {
         /// `transferEnded`: `stopped`, with the resume data of the record.
         case startTransfer(ScheduledDownload, afterSave: Bool)
         case stopTransfer(ScheduledDownload)
-        /// Let the transfer make the next request, which `asks` announced. `afterSave`: wait until all changes so far are on disk, then
-        /// permit the request only if the transfer still runs. In this case, the engine must report when the request has gone out (`sent`).
-        case permit(RequestID, afterSave: Bool)
+        /// Let the transfer make the next request, which `asks` announced as `question`. `afterSave`: wait until all changes so far are on
+        /// disk, then permit the request only if the transfer still runs. The engine must report then when the request goes out (`sent`).
+        case permit(RequestID, question: UInt64, afterSave: Bool)
         /// End a further request of a transfer, because another request or download needs its place at the host. `over` follows, unless the
         /// request is the transfer's only one.
         case withdraw(RequestID)

@@ -50,8 +50,8 @@ extension Scheduler {
         // From the engine.
         /// The next request of a transfer goes to `host`: a redirect, or a repeated request. If the id was not seen before, the request is
         /// for another part of the file at the same time. `Action.permit` follows once the host may take the request. `isAnswered`: the
-        /// server has answered the previous request of the transfer.
-        case asks(RequestID, host: String, origin: String?, isAnswered: Bool = true)
+        /// server has answered the previous request of the transfer. `question`: the permit repeats this number.
+        case asks(RequestID, host: String, origin: String?, isAnswered: Bool = true, question: UInt64 = 0)
         /// A request has failed, and the transfer asks another source (`asks` follows) or ends.
         case moved(RequestID, DownloadFailure)
         /// The known facts about the sources. Saved with the next checkpoint or end; at once if a source has sent wrong bytes.
@@ -209,7 +209,8 @@ extension Scheduler {
         case .savedMembers(let batch, let members): enter(members, of: batch, now: now)
         case .unsaved(let entry): undo(entry, now: now)
         case .unsavedBatch(let batch, let members): undo(batch, members, now: now)
-        case .asks(let id, let host, let origin, let isAnswered): hop(id, to: host, origin: origin, isAnswered: isAnswered, now: now)
+        case .asks(let id, let host, let origin, let isAnswered, let question):
+            hop(id, to: host, origin: origin, isAnswered: isAnswered, question: question, now: now)
         case .moved(let id, let failure): moved(id, failure, now: now)
         case .sources(let entry, let sources): keep(sources, of: entry)
         case .sent(let id, let time): requestSent(id, at: time, now: now)

@@ -218,10 +218,10 @@ struct HostGate {
     }
 
     /// The next request of a transfer goes to `host`, and waits for its turn there: a redirect, or a repeated request.
-    mutating func redirect(_ id: RequestID, to host: String, origin: String, now: WallTime) {
+    mutating func redirect(_ id: RequestID, to host: String, origin: String, question: UInt64, now: WallTime) {
         guard let request = requests[id] else { return }
         leave(id)
-        wait(request.next(to: host, origin: origin, now: now), id)
+        wait(request.next(to: host, origin: origin, question: question, now: now), id)
     }
 
     /// A caller wants the download of a waiting request at once.
@@ -291,9 +291,9 @@ struct HostGate {
     func main(of number: DownloadNumber) -> RequestID? { slots[number]?.requests.first { requests[$0]?.isFurther == false } }
 
     /// A running transfer wants to fetch another part of its file at the same time. The request waits until nothing else wants the place.
-    mutating func addFurther(_ id: RequestID, to host: String, origin: String, now: WallTime) {
+    mutating func addFurther(_ id: RequestID, to host: String, origin: String, question: UInt64, now: WallTime) {
         guard let first = slots[id.download]?.requests.first, let other = requests[first] else { return }
-        var request = other.next(to: host, origin: origin, now: now)
+        var request = other.next(to: host, origin: origin, question: question, now: now)
         (request.isFurther, request.isUrgent) = (true, false)
         further[id.download, default: []].append(id)
         wait(request, id)

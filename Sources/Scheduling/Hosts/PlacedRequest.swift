@@ -25,6 +25,8 @@ struct PlacedRequest {
     /// When the request was started or permitted; while it waits, when it began to wait.
     var startedAt: WallTime
     var phase: Phase
+    /// The number of the engine's question for this request; 0: the request is the first of its transfer, which asks no question.
+    var question: UInt64 = 0
     /// The request fetches another part of the file while an earlier request of its transfer fetches one, too. It goes after every other
     /// request and download of its host. A transfer has one request that is not a further one.
     var isFurther = false
@@ -48,10 +50,10 @@ struct PlacedRequest {
     var isIdle: Bool { isWaiting || silentSince != nil }
 
     /// The next request of the same transfer, which waits for `host`.
-    func next(to host: String, origin: String, now: WallTime) -> PlacedRequest {
+    func next(to host: String, origin: String, question: UInt64, now: WallTime) -> PlacedRequest {
         PlacedRequest(
             host: host, origin: origin, app: app, requestInterval: requestInterval, isUrgent: isUrgent, isPrivate: isPrivate,
-            startedAt: now, phase: .waiting, isFurther: isFurther)
+            startedAt: now, phase: .waiting, question: question, isFurther: isFurther)
     }
 }
 

@@ -35,7 +35,7 @@ extension Scheduler {
         let opening = gate.refresh(host, now: now)
         for (id, saves) in opening.granted {
             output.append(saves)
-            output.append(.permit(id, afterSave: isPaced(id)))
+            output.append(.permit(id, question: gate.requests[id]?.question ?? 0, afterSave: isPaced(id)))
         }
         if let id = opening.withdrawn { output.append(.withdraw(id)) }
         for id in opening.granted.map(\.id) + opening.slotless { if let entry = entries[id.download] { review(entry, now: now) } }
@@ -78,13 +78,14 @@ extension Scheduler {
     /// - Parameters:
     ///   - origin: `DownloadURL.origin` of the request; nil: http, port 80.
     ///   - isAnswered: whether the server has answered the previous request of the transfer.
-    func hop(_ id: RequestID, to host: String, origin: String? = nil, isAnswered: Bool = true, now: WallTime) {
+    ///   - question: the number that the permit repeats.
+    func hop(_ id: RequestID, to host: String, origin: String? = nil, isAnswered: Bool = true, question: UInt64, now: WallTime) {
         // The transfer may be stopping.
         guard let entry = entries[id.download], entry.owns(id), entry.work == .running, entry.state == .active else { return }
         let origin = origin ?? "http://\(host):80"
-        guard gate.requests[id] != nil else { return gate.addFurther(id, to: host, origin: origin, now: now) }
+        guard gate.requests[id] != nil else { return gate.addFurther(id, to: host, origin: origin, question: question, now: now) }
         if isAnswered { gate.answered(id, isRedirect: true, now: now) }
-        gate.redirect(id, to: host, origin: origin, now: now)
+        gate.redirect(id, to: host, origin: origin, question: question, now: now)
         unannounced.redirected.append(entry)
     }
 

@@ -103,6 +103,16 @@ import Testing
         #expect(desk.scheduler.slowedOrigins(now: desk.now).keys.sorted() == ["http://main.example.org:80"])
     }
 
+    /// A piece of the first one may turn out to be wrong while its permit is under way to the engine.
+    @Test func `gets each permit with the number of the question that it answers`() throws {
+        let desk = desk()
+        for (question, host) in [(1, "one"), (2, "two")] as [(UInt64, String)] {
+            try desk.turn([.asks(desk[1].request, host: "\(host).example.org", origin: nil, question: question)])
+            let permitted: [UInt64] = desk.actions.compactMap { if case .permit(_, let answered, _) = $0 { answered } else { nil } }
+            #expect(permitted == [question])
+        }
+    }
+
     @Test func `that is resumed while the machine sleeps then goes at once to the source whose bytes it holds`() throws {
         let desk = desk()
         let lost = DownloadFailure(.network, "unreachable", isRetryable: true)

@@ -98,7 +98,7 @@ final class Desk {
             switch action {
             case .save(let change): rows.take(change)
             case .startTransfer(let entry, _): started.append(entry.number.value)
-            case .permit(let id, _): permitted.append(id.download.value)
+            case .permit(let id, _, _): permitted.append(id.download.value)
             case .tellWait(let entry): told.append(entry.number.value)
             default: break
             }

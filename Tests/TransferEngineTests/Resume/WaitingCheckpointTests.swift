@@ -18,7 +18,7 @@ import Testing
             reply.close()
         }
         let fixture = await EngineFixture()
-        await fixture.log.permit { _ in }
+        await fixture.log.permit { _, _ in }
         let request = try fixture.request(server.url("/file.bin")) { $0.use([server.otherURL("/file.bin")], mixes: true) }
         fixture.engine.start(request)
         await fixture.log.wait { events in
@@ -27,7 +27,7 @@ import Testing
         #expect(await fixture.log.asked.count == 1 && server.requests.count == 1)
         #expect(await fixture.log.ends(of: request.number) == 0)
         let id = try #require(await fixture.log.asked.last)
-        fixture.engine.permit(id, tellsSent: false)
+        fixture.engine.permit(id, question: 1, tellsSent: false)
         #expect(await fixture.log.end(of: request.number).complete?.size == 1_000_000 && fixture.part == Self.file)
         #expect(server.requests.last?.range?.first == 300_000)
     }

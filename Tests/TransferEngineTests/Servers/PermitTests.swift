@@ -1,0 +1,40 @@
+import DownloadModel
+import EventLoop
+import TestSupport
+import Testing
+
+@testable internal import TransferEngine
+
+@Suite(.timeLimit(.minutes(5))) struct `A permit` {
+    static let file = patternBytes(1_000_000)
+
+    /// A piece of one source turns out to be wrong while the permit for the next request to this source is under way.
+    @Test func `for a source that the transfer has left permits no request to another source`() async throws {
+        let server = ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+            reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: Self.file.count)
+            reply.send(Self.file[..<300_000])
+            reply.close()
+        }
+        let fixture = await EngineFixture()
+        await fixture.log.permit { _, _ in }
+        let request = try fixture.request(server.url("/file.bin")) { $0.use([server.otherURL("/file.bin")], mixes: true) }
+        fixture.engine.start(request)
+        await fixture.log.wait { $0.contains { if case .moved = $0 { true } else { false } } }
+        let awaitsPermit = await withCheckedContinuation { told in
+            fixture.engine.command { engine in
+                guard let transfer = engine.transfers[request.number], let segment = transfer.segments.first,
+                    let other = transfer.sources.first(where: { $0 !== segment.source })
+                else { return told.resume(returning: false) }
+                engine.turn(segment, to: other, isAnswered: true)
+                engine.goOn(segment.id, 1, tellsSent: false)
+                told.resume(returning: segment.awaitsPermit && segment.exchange == nil)
+            }
+        }
+        #expect(awaitsPermit, "the permit of the first question is void")
+        #expect(server.requests.count == 1)
+        fixture.engine.permit(request.id, question: 2, tellsSent: false)
+        #expect(await fixture.log.end(of: request.number).complete?.size == 1_000_000 && fixture.part == Self.file)
+        #expect(await fixture.log.questions == [1, 2])
+    }
+}
