@@ -148,7 +148,7 @@ internal import Glibc
     /// A caller on the actor continues before any later message is handled. So it can read a state, and then follow it by signals.
     ///
     /// - Parameters:
-    ///   - timeout: `NoReply` is thrown after this time; nil: never.
+    ///   - timeout: `NoReply` is thrown after this time, in which the sleep of the machine does not count; nil: never.
     ///   - starts: whether the bus may start a program for the call. If false and the name has no owner, `NameHasNoOwner` is thrown.
     /// - Throws: the other program's error; `NoReply`; `Disconnected` when the bus goes away meanwhile; `InvalidArgs` for an invalid name
     ///   or path, and for an answer of other types than declared.

@@ -31,7 +31,7 @@ extension Connection {
     func add(timeout: OpaquePointer) {
         guard dbus_timeout_get_enabled(timeout) != 0 else { return }
         let delay = Duration.milliseconds(Int(dbus_timeout_get_interval(timeout)))
-        timeouts[timeout] = Poller.shared.schedule(after: delay) { [weak self] in
+        timeouts[timeout] = Poller.shared.scheduleAwake(after: delay) { [weak self] in
             guard let self else { return }
             timeouts[timeout] = nil
             add(timeout: timeout)  // libdbus' timeouts repeat until they are removed

@@ -24,10 +24,10 @@ extension Connection {
     /// connect(2) blocks until the bus accepts, so it runs on a thread of its own; Hello is an ordinary call. `dbus_bus_register` is not
     /// used, because it waits up to 25 s for the answer, and holds a lock that every other connection needs.
     static func open(address: String, within limit: Duration) async throws(DBusError) -> Connection {
-        let deadline = ContinuousClock.now + limit
+        let deadline = SuspendingClock.now + limit
         let result = await withCheckedContinuation { continuation in
             let dialling = Dialling(continuation)
-            let timer = Poller.shared.schedule(at: deadline) {
+            let timer = Poller.shared.scheduleAwake(after: limit) {
                 dialling.end(.failure(DBusError("org.freedesktop.DBus.Error.NoReply", "nobody accepts connections at \(address)")))
             }
             startThread("todoku-dial") {

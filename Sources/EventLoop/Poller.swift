@@ -67,6 +67,34 @@ internal import Glibc
         schedule(at: ContinuousClock.now + delay, action)
     }
 
+    /// Calls `action` once after `delay`. The time in which the machine sleeps does not count. For the patience with a disk or a program,
+    /// which cannot answer meanwhile.
+    @discardableResult
+    public func scheduleAwake(after delay: Duration, _ action: @escaping @BusActor () -> Void) -> Token {
+        scheduleAwake(after: delay, now: { .now }, action)
+    }
+
+    /// - Parameter now: replaced by tests, to simulate a sleep.
+    @discardableResult
+    func scheduleAwake(
+        after delay: Duration, now: @escaping @BusActor () -> SuspendingClock.Instant, _ action: @escaping @BusActor () -> Void
+    ) -> Token {
+        let token = token()
+        wait(until: now() + delay, now, token, action)
+        return token
+    }
+
+    private func wait(
+        until end: SuspendingClock.Instant, _ now: @escaping @BusActor () -> SuspendingClock.Instant, _ token: Token,
+        _ action: @escaping @BusActor () -> Void
+    ) {
+        actions[token] = { [self] in
+            // After a sleep, the rest of the time is still to come.
+            if now() < end { wait(until: end, now, token, action) } else { action() }
+        }
+        deadlines.insert(ContinuousClock.now + (end - now()), token.number)
+    }
+
     /// Removes a descriptor or a deadline. A token that is gone already is ignored.
     public func cancel(_ token: Token) {
         if sources.removeValue(forKey: token) != nil { changed = true }

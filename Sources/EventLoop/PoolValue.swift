@@ -67,10 +67,10 @@ final class Ticket: Sendable {
     private var done: (@BusActor @Sendable (R?) -> Void)?
     private var timer: Poller.Token?
 
-    /// After `patience`, withdraws the ticket and passes nil to `done`.
+    /// After `patience`, withdraws the ticket and passes nil to `done`. The time in which the machine sleeps does not count.
     init(within patience: Duration, _ done: @escaping @BusActor @Sendable (R?) -> Void) {
         self.done = done
-        timer = Poller.shared.schedule(after: patience) { [self] in
+        timer = Poller.shared.scheduleAwake(after: patience) { [self] in
             ticket.isWithdrawn.store(true, ordering: .relaxed)
             _ = end(nil)
         }

@@ -54,7 +54,7 @@ internal import EventLoop
     func call<In, Out>(
         _ method: MethodOf<In, Out>, _ arguments: In, at path: ObjectPath, repeatable: Bool
     ) async throws(ClientError) -> Out {
-        let begun = ContinuousClock.now
+        let begun = SuspendingClock.now  // the clock of the timeout
         let alarm = setSlowAlarm()
         defer { endSlowAlarm(alarm) }
         do throws(DBusError) {
@@ -69,7 +69,7 @@ internal import EventLoop
 
     /// Reports that the service does not answer, unless `endSlowAlarm` comes first.
     private func setSlowAlarm() -> Poller.Token? {
-        slowAnswers.map { slow in Poller.shared.schedule(after: slow.delay) { slow.report() } }
+        slowAnswers.map { slow in Poller.shared.scheduleAwake(after: slow.delay) { slow.report() } }
     }
 
     private func endSlowAlarm(_ alarm: Poller.Token?) { if let alarm { Poller.shared.cancel(alarm) } }

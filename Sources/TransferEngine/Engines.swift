@@ -33,7 +33,7 @@ internal import Transport
     private struct HeldBack {
         var request: TransferRequest
         let disk: DiskKey
-        let since: ContinuousClock.Instant
+        let since: SuspendingClock.Instant
     }
 
     private struct Lane {

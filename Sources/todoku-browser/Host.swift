@@ -89,7 +89,7 @@ internal import JSON
 
     /// Calls the service, and once more if it exits before it answers.
     private func call<In, Out>(_ method: MethodOf<In, Out>, at path: ObjectPath, _ arguments: In) async throws(DBusError) -> Out {
-        let begun = ContinuousClock.now
+        let begun = SuspendingClock.now  // the clock of the timeout
         do throws(DBusError) {
             return try await bus().call(method, on: BusName.service, at: path, arguments, timeout: Self.callTimeout)
         } catch {

@@ -15,6 +15,20 @@ internal import Testing
         for (number, after) in journal.entries { #expect(after >= .milliseconds(number * 8)) }
     }
 
+    /// The test stands in for the clock that stops while the machine sleeps.
+    @Test @BusActor func `of awake time do not come while the machine sleeps`() async {
+        let (journal, clock) = (Journal<Int>(), SleepingClock())
+        let start = clock.now
+        Poller.shared.scheduleAwake(after: .milliseconds(20), now: { clock.read() }) { journal.append(1) }
+        let cancelled = Poller.shared.scheduleAwake(after: .milliseconds(20), now: { clock.read() }) { journal.append(2) }
+        // Both are set for the rest of their time again and again.
+        #expect(await eventually { clock.readings >= 20 })
+        #expect(journal.entries.isEmpty)
+        Poller.shared.cancel(cancelled)
+        clock.now = start + .milliseconds(20)
+        #expect(await eventually { journal.entries == [1] })
+    }
+
     @Test @BusActor func `equal ones come first in, first out`() async {
         let journal = Journal<Int>()
         let deadline = ContinuousClock.now + .milliseconds(20)
@@ -131,5 +145,16 @@ internal import Testing
             model.removeFirst()
         }
         #expect(model.isEmpty)
+    }
+}
+
+/// A clock that stands still until a test moves it.
+@BusActor private final class SleepingClock {
+    var now = SuspendingClock.now
+    private(set) var readings = 0
+
+    func read() -> SuspendingClock.Instant {
+        readings += 1
+        return now
     }
 }

@@ -90,7 +90,7 @@ internal import Glibc
     private func read(_ source: Source) async -> Reading? {
         await withCheckedContinuation { continuation in
             waiting.append(continuation)
-            if patienceEnds == nil { patienceEnds = Poller.shared.schedule(after: patience) { [self] in serve(nil) } }
+            if patienceEnds == nil { patienceEnds = Poller.shared.scheduleAwake(after: patience) { [self] in serve(nil) } }
             guard !isReading else { return }
             isReading = true
             let known = last.flatMap { SuspendingClock.now - $0.at < Source.freshness ? $0.reading : nil }

@@ -354,7 +354,7 @@ extension Downloader {
     func sweep(_ number: DownloadNumber, _ directory: String) {
         guard let deletion = unwantedFolders.take(number) else { return discard(number, directory) }
         let (folder, part) = (deletion.folder, partNames.name(of: number))
-        let timer = Poller.shared.schedule(after: DiskPatience.file) { deletion.answer(.failure(.silentDisk(ofFolder: folder.path))) }
+        let timer = Poller.shared.scheduleAwake(after: DiskPatience.file) { deletion.answer(.failure(.silentDisk(ofFolder: folder.path))) }
         DiskPool.shared.perform(at: .path(directory)) {
             CrashMarks.working(on: number.value) { Archives.takeBack(folder, directory: directory, part: part) }
         } then: { [self] end in

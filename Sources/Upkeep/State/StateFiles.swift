@@ -92,7 +92,7 @@ public struct ServiceHolds: Error, CustomStringConvertible, Sendable {
     func begin(_ continuation: CheckedContinuation<Bool, Never>, within patience: Duration) {
         guard !hasEnded else { return continuation.resume(returning: true) }
         self.continuation = continuation
-        timer = Poller.shared.schedule(after: patience) { [self] in end(false) }
+        timer = Poller.shared.scheduleAwake(after: patience) { [self] in end(false) }
     }
 
     func end(_ isFree: Bool) {

@@ -87,7 +87,7 @@ internal import TransferEngine
         fileprivate(set) var load: Load
         let caller: String
         /// When the wait for the folders ends; nil: the folders are not known yet.
-        fileprivate private(set) var deadline: ContinuousClock.Instant?
+        fileprivate private(set) var deadline: SuspendingClock.Instant?
         /// Does one slice of the work that must precede `then`, with the same verdicts. Returns false once the work is done.
         fileprivate private(set) var prepare: (([ByteText: Result<String, Refusal>]) -> Bool)?
         fileprivate var isPreparing = false
@@ -118,7 +118,7 @@ internal import TransferEngine
 
         var isSettled: Bool { deadline != nil && missing.isEmpty }
         /// When the wait for the folders ends; nil: the request does not wait for folders.
-        fileprivate var dueAt: ContinuousClock.Instant? { isSettled ? nil : deadline }
+        fileprivate var dueAt: SuspendingClock.Instant? { isSettled ? nil : deadline }
 
         func saw(_ folder: ByteText, _ verdict: Result<String, Refusal>) {
             if missing.remove(folder) != nil { verdicts[folder] = verdict }
@@ -404,7 +404,7 @@ internal import TransferEngine
     /// fires.
     private func armTimer() {
         guard timer == nil, let next = queues.values.lazy.compactMap({ $0.first?.dueAt }).min() else { return }
-        timer = Poller.shared.schedule(at: next) { [self] in
+        timer = Poller.shared.scheduleAwake(after: max(.zero, next - .now)) { [self] in
             timer = nil
             for caller in Array(queues.keys) {
                 while let request = queues[caller]?.first, let due = request.dueAt, due <= .now {
