@@ -146,6 +146,7 @@ extension HelpTemplate {
         HelpTemplate("write the queue"),
         HelpTemplate("delete the log"),
         HelpTemplate("set the damaged database aside"),
+        HelpTemplate("save the rows of the damaged database"),
         HelpTemplate("be used"),
         HelpTemplate("be locked"),
         HelpTemplate("be flushed"),
