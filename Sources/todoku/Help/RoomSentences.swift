@@ -147,6 +147,7 @@ extension HelpTemplate {
         HelpTemplate("delete the log"),
         HelpTemplate("set the damaged database aside"),
         HelpTemplate("save the rows of the damaged database"),
+        HelpTemplate("read the id of the part files"),
         HelpTemplate("be used"),
         HelpTemplate("be locked"),
         HelpTemplate("be flushed"),
