@@ -173,6 +173,21 @@ import Testing
         #expect(listFolder(folder.path) == [])
     }
 
+    @Test func `says that a file may not be deleted`() async {
+        folder.makeFolder("v1")
+        writeFile(folder("v1/fixed"), [1])
+        // Only root may make a file immutable, and not on every file system.
+        guard await Child.run(["sh", "-c", "chattr +i \"$0\"", folder("v1/fixed")]).status == 0 else {
+            return print("no file can be made immutable here")
+        }
+        let outcome = remove()
+        _ = await Child.run(["chattr", "-i", folder(".todoku-gone-v1/fixed")])
+        guard case .failed(let error) = outcome else { return #expect(Bool(false), "\(outcome)") }
+        #expect(error.code == EPERM && error.action.contains("fixed"), "\(error)")
+        #expect(error.failure(folder: folder.path).name == .permissionDenied)
+        #expect(remove() == .removed)
+    }
+
     @Test func `refuses what is no folder`() {
         writeFile(folder("v1"), [1])
         guard case .failed = remove() else { return #expect(Bool(false)) }
