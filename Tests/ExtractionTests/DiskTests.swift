@@ -84,6 +84,15 @@ import Testing
         #expect(place.unpack(place.request(), control).failure == .cancelled)
     }
 
+    @Test func `closes its new folder if the file system does not tell which one it is`() {
+        let place = Place(TarBytes().adding("a", [1]).whole)
+        var calls = ExtractionCalls.here
+        calls.identify = { _, _ in nil }
+        guard case .disk(let error)? = place.unpack(calls: calls).failure else { return #expect(Bool(false)) }
+        #expect(error.code == ESTALE && openFiles(of: getpid(), below: place.files) == 0)
+        #expect(place.unpack().folder?.entries == 1)
+    }
+
     @Test func `runs on a thread of the disk, and answers on the loop`() async {
         let place = Place(TarBytes().adding("a", [1]).whole)
         let request = place.request()
