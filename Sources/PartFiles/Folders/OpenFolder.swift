@@ -197,17 +197,7 @@ package final class OpenFolder {
     func isOurs(owner: uid_t) -> Bool { owner == geteuid() || owner == ownerOfNewFiles }
 
     /// The owner that the mount gives to our new files; nil if we can create none.
-    private lazy var ownerOfNewFiles: uid_t? = {
-        let name = ".todoku-owner-\(getpid())-\(UInt64.random(in: 0...UInt64.max))"
-        let probe = openUninterrupted(descriptor, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o600)
-        guard probe >= 0 else { return nil }
-        defer {
-            close(probe)
-            unlinkat(descriptor, name, 0)
-        }
-        var status = stat()
-        return fstat(probe, &status) == 0 ? status.st_uid : nil
-    }()
+    private lazy var ownerOfNewFiles: uid_t? = OwnerProbe.owner(in: self)
 
     /// The status of `name`, without following a symbolic link; nil if it cannot be read.
     package func status(_ name: String) -> stat? {
