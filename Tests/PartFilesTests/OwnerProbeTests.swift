@@ -1,3 +1,4 @@
+import DownloadModel
 import Glibc
 import TestSupport
 import Testing
@@ -23,5 +24,30 @@ import Testing
         let open = try OpenFolder.open(folder.path, allowHidden: true)
         #expect(!open.isOurs(owner: geteuid() + 1))
         #expect(listFolder(folder.path) == [".todoku-owner-10-11", ".todoku-owner-12-13", ".todoku-owner-mine", "a"])
+    }
+
+    /// As on a share that gives our files to another user. A file system without free inodes takes no new file.
+    @Test(.enabled("only root can mount a small disk") { await SmallDisk.isPossible() })
+    func `is needed to delete or replace a part file: on a full disk, that is done later`() async throws {
+        let name = ".todoku-1.part"
+        let done = try await SmallDisk.withDisk(bytes: 1 << 20) { disk in
+            writeFile("\(disk.path)/\(name)", [1])
+            #expect(chown("\(disk.path)/\(name)", 65534, 65534) == 0)
+            await disk.remount("nr_inodes=2")
+            #expect(!Commit.discard(directory: disk.path, partName: name, mapPath: nil), "the row of the part file must stay")
+            let open = try OpenFolder.open(disk.path, allowHidden: true)
+            let reopening = #expect(throws: DiskError.self) {
+                _ = try PartFile.reopen(in: open, name: name, resume: nil, hasChecksum: false, mapPath: nil, boot: "b")
+            }
+            let creating = #expect(throws: DiskError.self) {
+                _ = try PartFile.create(in: open, name: name, mapPath: nil, boot: "b")
+            }
+            for error in [reopening, creating] { #expect(error?.failure(folder: disk.path).wait == .diskSpace) }
+            // With room, the file turns out to be another user's, and is left alone.
+            await disk.remount("nr_inodes=100")
+            #expect(Commit.discard(directory: disk.path, partName: name, mapPath: nil) && listFolder(disk.path) == [name])
+            return true
+        }
+        #expect(done ?? true)
     }
 }

@@ -8,17 +8,17 @@ enum OwnerProbe {
     /// A file of this age was left, in seconds by the clock of the file system: another process, or machine, makes and removes one.
     private static let leastAge = 60
 
-    /// The owner of new files in `folder`; nil if none can be created.
-    static func owner(in folder: OpenFolder) -> uid_t? {
+    /// The owner of new files in `folder`. Throws if none can be created.
+    static func owner(in folder: OpenFolder) throws(DiskError) -> uid_t {
         let name = "\(prefix)\(getpid())-\(UInt64.random(in: 0...UInt64.max))"
         let probe = openUninterrupted(folder.descriptor, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o600)
-        guard probe >= 0 else { return nil }
+        guard probe >= 0 else { throw DiskError("create a file") }
         defer {
             close(probe)
             unlinkat(folder.descriptor, name, 0)
         }
         var status = stat()
-        guard fstat(probe, &status) == 0 else { return nil }
+        guard fstat(probe, &status) == 0 else { throw DiskError("look at a file") }
         if isFirst(in: folder) { removeOld(in: folder, than: status) }
         return status.st_uid
     }

@@ -109,7 +109,7 @@ package final class PartFile {
         let flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC
         var descriptor = openUninterrupted(folder.descriptor, name, flags, 0o600)
         if descriptor < 0, errno == EEXIST {
-            guard let status = folder.status(name), folder.isOurs(status), status.st_nlink == 1 else {
+            guard let status = folder.status(name), try folder.provesOurs(status), status.st_nlink == 1 else {
                 throw DiskError("replace \(name), which it did not create,", EEXIST)
             }
             guard unlinkat(folder.descriptor, name, 0) == 0 else { throw DiskError("remove the old part file") }
@@ -161,7 +161,7 @@ package final class PartFile {
         var part: PartFile?
         defer { if part == nil { close(descriptor) } }
         var status = stat()
-        guard fstat(descriptor, &status) == 0, folder.isOurs(status), status.st_nlink == 1 else { return nil }
+        guard fstat(descriptor, &status) == 0, try folder.provesOurs(status), status.st_nlink == 1 else { return nil }
         let (identity, size) = (try fileIdentity(of: descriptor, boot: boot), status.byteCount)
         var best: ResumeData?
         func offer(_ data: ResumeData) {
