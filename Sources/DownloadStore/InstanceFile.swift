@@ -6,18 +6,22 @@ internal import Glibc
 extension StoreFolder {
     private var instanceFile: String { "\(path)/instance" }
 
-    /// The names of part files. If the folder has no id yet, creates one for the downloads from `next` on.
+    /// Creates an id for the downloads from `next` on, in a folder without one.
     ///
     /// An id that cannot be saved is not used, because after a crash the part files with a lost id would not be found.
-    func partNames(next: DownloadNumber) -> PartNames {
-        if let names = readPartNames() { return names }
+    func makePartNames(next: DownloadNumber) -> PartNames {
         let names = PartNames(instance: String((0..<8).map { _ in "0123456789abcdef".randomElement()! }), first: next)
         return save(names) ? names : PartNames()
     }
 
-    /// nil if there is no file, it holds no id, or reading it failed twice. One failed read must not cost every part file its name.
-    private func readPartNames() -> PartNames? {
-        guard let text = readInstance() ?? readInstance() else { return nil }
+    /// The names of part files; nil if there is no file, it holds no id, or reading it failed twice. One failed read must not cost every
+    /// part file its name.
+    ///
+    /// - Throws: `storage` if this machine is short of descriptors or memory. The id is still there, and a later start reads it.
+    func readPartNames() throws(StoreError) -> PartNames? {
+        var text = try? readInstance()
+        if text == nil { text = try readInstance() }
+        guard let text else { return nil }
         let words = String(decoding: text, as: UTF8.self).split { $0 == " " || $0 == "\n" }
         guard words.count == 2, words[0].utf8.count == 8, words[0].allSatisfy({ "0123456789abcdef".contains($0) }),
             let first = UInt64(words[1]), first > 0
@@ -25,9 +29,11 @@ extension StoreFolder {
         return PartNames(instance: String(words[0]), first: DownloadNumber(first))
     }
 
-    private func readInstance() -> [UInt8]? {
-        guard let file = PlainFile(instanceFile) else { return nil }
-        return file.read(at: 0, count: min(file.size, 64))
+    private func readInstance() throws(StoreError) -> [UInt8]? {
+        errno = 0
+        if let file = PlainFile(instanceFile), let bytes = file.read(at: 0, count: min(file.size, 64)) { return bytes }
+        guard [EMFILE, ENFILE, ENOMEM].contains(errno) else { return nil }
+        throw StoreError(system: errno, "read the id of the part files", instanceFile)
     }
 
     /// Whether later starts read this id. A file that stands is read by the next start, so an id that could not be saved leaves no file.

@@ -59,6 +59,8 @@ public actor Store {
         try folder.make()
         let lock = try folder.lock(wait: lockWait)
         let now = time(nil)
+        // Before a database is set aside: an end of this start would leave that unsaid.
+        let partNames = try folder.readPartNames()
         // An empty or damaged file does not tell which numbers were assigned.
         let afterLoss = DownloadNumber(UInt64(clamping: max(1, now)))
         var opening: StoreOpening
@@ -80,7 +82,7 @@ public actor Store {
         } catch  where error.isOfTheFile {
             opening = try salvage(afterLoss, at: now, isDamaged: error != faultyLog, take)
         }
-        opening.partNames = folder.partNames(next: opening.nextNumber)
+        opening.partNames = partNames ?? folder.makePartNames(next: opening.nextNumber)
         sweep(at: now)
         self.lock = consume lock
         (isOpen, isWhole) = (true, true)

@@ -1,3 +1,6 @@
+package import DownloadModel
+internal import PartFiles
+
 /// A system call that changes the disk.
 package enum ExtractionStep: String, CaseIterable, Sendable {
     case makeFolder, makeFile, write, endFile, symbolicLink, hardLink, remove, flush, journal, flushJournal, rename, flushParent
@@ -30,6 +33,8 @@ package struct ExtractionCalls: Sendable {
     package var isFlushedWhole: Bool?
     /// The boot id; nil: that of the running kernel.
     package var boot: String?
+    /// The identity of an open folder, with this boot id; nil if its file system does not tell.
+    package var identify: @Sendable (_ folder: Int32, _ boot: String) -> FileIdentity? = { try? fileIdentity(of: $0, boot: $1) }
 
     package var place = UnpackingPlace.child(.own)
     /// The child is killed if it tells of no progress for so many seconds, unless it waits for a disk.

@@ -219,7 +219,7 @@ private final class ExtractionRun {
         return nil
     }
 
-    private func identity(_ folder: Int32) -> FileIdentity? { try? fileIdentity(of: folder, boot: boot) }
+    private func identity(_ folder: Int32) -> FileIdentity? { calls.identify(folder, boot) }
 
     /// Removes the leftovers of another archive, and makes the unfinished folder.
     private func makeFolder() throws(ExtractionFailure) -> (Int32, ExtractionJournal) {
@@ -236,7 +236,11 @@ private final class ExtractionRun {
         }
         calls.before(.makeFolder)
         guard mkdirat(parent.descriptor, name, 0o755) == 0 else { throw ExtractionFailure(DiskError("make a folder")) }
-        guard let folder = try open(name), let found = identity(folder) else { throw .disk(DiskError("open \(name)", ESTALE)) }
+        guard let folder = try open(name) else { throw .disk(DiskError("open \(name)", ESTALE)) }
+        guard let found = identity(folder) else {
+            close(folder)
+            throw .disk(DiskError("look at \(name)", ESTALE))
+        }
         return (folder, ExtractionJournal(archiveSize: size, fingerprint: request.fingerprint, folder: found))
     }
 

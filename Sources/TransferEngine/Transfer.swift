@@ -132,7 +132,9 @@ final class Transfer {
             _ = try? folder.removeOwn(PartFile.candidateName(request.partName))
             if let copy = request.copy, serves(copy), isIntact(copy) { self.copy = copy }
             // Under `fail`, an unchanged file of the cached copy does not count as an existing file.
-            if let name = request.fileName ?? request.extract?.name, copy == nil || request.ifExists == .skip, let path = takenPath(name) {
+            if let name = request.fileName ?? request.extract?.name, copy == nil || request.ifExists == .skip,
+                let path = try takenPath(name)
+            {
                 return .nameTaken(path: path)
             }
             part = try PartFile.reopen(
@@ -193,13 +195,6 @@ final class Transfer {
         DownloadFailure(
             .writeFailed, "\(request.directory) is now on another disk than the \(held) bytes already downloaded; connect that disk again.",
             wait: .destination)
-    }
-
-    /// The final path, if it is taken and the policy therefore ends the transfer.
-    func takenPath(_ name: String) -> String? {
-        let name = request.extract?.name(for: name) ?? name
-        guard request.ifExists == .skip || request.ifExists == .fail, folder?.status(name) != nil else { return nil }
-        return "\(request.directory)/\(name)"
     }
 
     // MARK: The cached copy

@@ -112,6 +112,29 @@ extension Transfer {
         return request.fileName ?? request.knownName ?? fileName(attempt)
     }
 
+    /// The final path, if it is taken and the policy therefore ends the transfer.
+    ///
+    /// - Throws: the file system of the folder allows no name of this length. Under `rename`, the commit cuts the name.
+    func takenPath(_ name: String) throws(DiskError) -> String? {
+        let name = request.extract?.name(for: name) ?? name
+        guard request.ifExists != .rename, let folder else { return nil }
+        guard folder.status(name) == nil else { return request.ifExists == .replace ? nil : "\(request.directory)/\(name)" }
+        guard errno == ENAMETOOLONG else { return nil }
+        throw DiskError(
+            "name the file", ENAMETOOLONG,
+            refusal: "The name “\(name)” is too long for the file system of \(request.directory); choose a shorter one, "
+                + "or if-exists “rename”, which cuts it.")
+    }
+
+    /// The verdict on a response whose file cannot get this name; nil: the name can be used.
+    private func verdict(of name: String) -> Attempt.Verdict? {
+        do throws(DiskError) {
+            return try takenPath(name).map { .taken(path: $0) }
+        } catch {
+            return .failed(failure(error))
+        }
+    }
+
     /// Decides how to treat the content coding of the body. Returns why the body must be refused, if it must.
     private func settleCoding(_ attempt: Attempt) -> DownloadFailure? {
         let host = attempt.url.host
@@ -160,7 +183,7 @@ extension Transfer {
         }
         if let part, isSame(part, attempt, total) { return goOnWithin(attempt, part, total) }
         let name = fileName(attempt)
-        if let path = takenPath(name) { return .taken(path: path) }
+        if let verdict = verdict(of: name) { return verdict }
         let discarded = part != nil || isDistrusted
         let (validator, digest) = (head.isCoded ? nil : head.validator, statedDigests(head).preferred)
         let isResumable = request.body == nil && !head.isCoded && (validator != nil || digest != nil || request.hasChecksum)
@@ -272,7 +295,7 @@ extension Transfer {
         _ attempt: Attempt, _ part: PartFile, _ total: ByteCount?, isWhole: Bool, end: ByteCount? = nil
     ) -> Attempt.Verdict {
         let name = continuedName(attempt)
-        if let path = takenPath(name) { return .taken(path: path) }
+        if let verdict = verdict(of: name) { return verdict }
         let isTotalNew = part.total == nil
         if isTotalNew { part.total = total }
         do throws(DiskError) {

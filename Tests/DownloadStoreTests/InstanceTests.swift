@@ -51,4 +51,21 @@ internal import Testing
         let names = try await partNames()
         #expect(names == PartNames() && names.name(of: DownloadNumber(7)) == ".todoku-7.part")
     }
+
+    @Test func `ends the start if this machine has no descriptor to read it, and stays`() async throws {
+        let names = try await partNames()
+        await #expect(processExitsWith: .success) { [path = folder.path as String] in
+            var limit = rlimit()
+            precondition(getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0)
+            let most = limit.rlim_cur
+            limit.rlim_cur = 0
+            precondition(setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0)
+            let result = Result { () throws(StoreError) in try StoreFolder(path: path).readPartNames() }
+            limit.rlim_cur = most
+            precondition(setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0)
+            guard case .failure(let error) = result else { preconditionFailure("\(result)") }
+            precondition(error.reason == .storage && error.message.contains("\(path)/instance: Too many open files"), error.message)
+        }
+        #expect(try await partNames() == names)
+    }
 }

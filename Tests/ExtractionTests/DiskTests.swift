@@ -84,6 +84,15 @@ import Testing
         #expect(place.unpack(place.request(), control).failure == .cancelled)
     }
 
+    @Test func `closes its new folder if the file system does not tell which one it is`() {
+        let place = Place(TarBytes().adding("a", [1]).whole)
+        var calls = ExtractionCalls.here
+        calls.identify = { _, _ in nil }
+        guard case .disk(let error)? = place.unpack(calls: calls).failure else { return #expect(Bool(false)) }
+        #expect(error.code == ESTALE && openFiles(of: getpid(), below: place.files) == 0)
+        #expect(place.unpack().folder?.entries == 1)
+    }
+
     @Test func `runs on a thread of the disk, and answers on the loop`() async {
         let place = Place(TarBytes().adding("a", [1]).whole)
         let request = place.request()
@@ -171,6 +180,21 @@ import Testing
         folder.makeFolder("v1")  // the folder is created again meanwhile
         #expect(remove() == .removed)
         #expect(listFolder(folder.path) == [])
+    }
+
+    @Test func `says that a file may not be deleted`() async {
+        folder.makeFolder("v1")
+        writeFile(folder("v1/fixed"), [1])
+        // Only root may make a file immutable, and not on every file system.
+        guard await Child.run(["sh", "-c", "chattr +i \"$0\"", folder("v1/fixed")]).status == 0 else {
+            return print("no file can be made immutable here")
+        }
+        let outcome = remove()
+        _ = await Child.run(["chattr", "-i", folder(".todoku-gone-v1/fixed")])
+        guard case .failed(let error) = outcome else { return #expect(Bool(false), "\(outcome)") }
+        #expect(error.code == EPERM && error.action.contains("fixed"), "\(error)")
+        #expect(error.failure(folder: folder.path).name == .permissionDenied)
+        #expect(remove() == .removed)
     }
 
     @Test func `refuses what is no folder`() {

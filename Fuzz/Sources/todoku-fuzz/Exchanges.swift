@@ -186,7 +186,8 @@ private final class ExchangeRound {
         guard let map = request.mapPath, fileNames(in: folder).contains(".map-\(request.number.value)"), !file.isEmpty else { return }
         let descriptor = open(path, O_RDONLY | O_CLOEXEC)
         defer { close(descriptor) }
-        guard let identity = try? fileIdentity(of: descriptor, boot: bootIdentity()), let told = WrittenMap.read(map, of: identity) else {
+        guard let identity = try? fileIdentity(of: descriptor, boot: bootIdentity()), let told = try? WrittenMap.read(map, of: identity)
+        else {
             return check(false, "the map is of another file")
         }
         let end = told.ranges.end

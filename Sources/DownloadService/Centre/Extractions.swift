@@ -114,8 +114,10 @@ extension Downloader {
 
     /// Gives an unpacked folder its name.
     ///
-    /// - Parameter mayBeNamed: an earlier process may have done so already.
-    func nameFolder(of entry: ScheduledDownload, mayBeNamed: Bool = false) {
+    /// - Parameters:
+    ///   - mayBeNamed: an earlier process may have done so already.
+    ///   - isNamed: this process has done so, and could not flush the name. The download cannot fail then.
+    func nameFolder(of entry: ScheduledDownload, mayBeNamed: Bool = false, isNamed: Bool = false) {
         let (record, part) = (entry.record, partNames.name(of: entry.number))
         let (allowHidden, watch) = (allowsHidden(in: record.directory), watchEnding(of: entry))
         DiskPool.shared.perform(at: .path(record.directory), takesLong: true) {
@@ -127,18 +129,21 @@ extension Downloader {
             case .taken(let path) where record.options.ifExists == .skip: decide(.committed(entry, path: path, skipped: true))
             case .taken(let path): decide(.endingFailed(entry, DownloadFailure(.alreadyExists, "\(path) exists already.")))
             case .lost: decide(.partLost(entry))
-            case .unsettled: nameAgain(entry, after: .seconds(2))
+            case .unsettled: nameAgain(entry, after: .seconds(2), isNamed: true)
             case .failed(let error):
                 let failure = error.failure(folder: record.directory)
                 // Only the open folder above tells whether an earlier call has renamed the folder.
-                guard mayBeNamed, failure.wait != nil || failure.isShortage else { return decide(.endingFailed(entry, failure)) }
-                nameAgain(entry, after: .seconds(10))
+                guard isNamed || mayBeNamed && (failure.wait != nil || failure.isShortage) else {
+                    return decide(.endingFailed(entry, failure))
+                }
+                decide(.endingDelayed(entry, failure))
+                nameAgain(entry, after: .seconds(10), isNamed: isNamed)
             }
         }
     }
 
-    private func nameAgain(_ entry: ScheduledDownload, after delay: Duration) {
-        Poller.shared.schedule(after: delay) { [self] in nameFolder(of: entry, mayBeNamed: true) }
+    private func nameAgain(_ entry: ScheduledDownload, after delay: Duration, isNamed: Bool) {
+        Poller.shared.schedule(after: delay) { [self] in nameFolder(of: entry, mayBeNamed: true, isNamed: isNamed) }
     }
 
     /// Notes the progress of the extractions.

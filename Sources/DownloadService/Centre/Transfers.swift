@@ -308,12 +308,14 @@ extension Downloader {
     /// The file has its name, but the disk could not save the folder. The download is neither finished nor failed until the disk can.
     private func settleCommit(_ entry: ScheduledDownload, _ path: String) {
         log.warning("the folder of a finished file could not be flushed: trying again", metadata: ["download": "\(entry.number)"])
-        Poller.shared.schedule(after: .seconds(2)) { [self] in findCommitted(entry) }
+        Poller.shared.schedule(after: .seconds(2)) { [self] in findCommitted(entry, isNamed: true) }
     }
 
     /// After an interrupted commit, finds out whether the rename has happened, has not happened, or another program has removed the part
     /// file.
-    func findCommitted(_ entry: ScheduledDownload) {
+    ///
+    /// - Parameter isNamed: this process has seen the file under its name.
+    func findCommitted(_ entry: ScheduledDownload, isNamed: Bool = false) {
         let (record, map, part) = (entry.record, mapPath(of: entry.number), partNames.name(of: entry.number))
         if record.folderName != nil { return nameFolder(of: entry, mayBeNamed: true) }
         guard let resume = record.resume else { return decide(.partLost(entry)) }
@@ -325,7 +327,7 @@ extension Downloader {
             CrashMarks.working(on: record.number.value) {
                 let found = Commit.found(
                     directory: record.directory, partName: part, name: record.finalName, identity: resume.identity,
-                    size: record.total, mapPath: map)
+                    size: record.total, mapPath: map, isNamed: isNamed)
                 guard case .committed(let path) = found else { return (found, nil) }
                 return (found, record.stamp(at: path))
             }
@@ -336,15 +338,16 @@ extension Downloader {
             case .unsettled(let path): settleCommit(entry, path)
             case .partThere: commit(entry)
             case .lost: decide(.partLost(entry))
-            case .unreachable(let failure): unreachable(entry, failure)
+            case .unreachable(let failure): unreachable(entry, failure, isNamed: isNamed)
             }
         }
     }
 
     /// The folder of the final name is missing, or cannot be opened for now. Only the open folder tells whether the rename has happened.
-    private func unreachable(_ entry: ScheduledDownload, _ failure: DownloadFailure) {
+    private func unreachable(_ entry: ScheduledDownload, _ failure: DownloadFailure, isNamed: Bool) {
         guard failure.wait != nil || failure.isShortage else { return decide(.endingFailed(entry, failure)) }
-        Poller.shared.schedule(after: .seconds(10)) { [self] in findCommitted(entry) }
+        decide(.endingDelayed(entry, failure))
+        Poller.shared.schedule(after: .seconds(10)) { [self] in findCommitted(entry, isNamed: isNamed) }
     }
 
     // MARK: Deleting

@@ -117,8 +117,11 @@ package enum FolderRemoval {
             }
             if code == 0 || code == ENOENT { return }
             guard code == EISDIR || code == EPERM else { throw .failed(DiskError("delete \(text(name))", code)) }
+            let refusal = code
             code = unlink(AT_REMOVEDIR)
             if code == 0 || code == ENOENT { return }
+            // A file that may not be deleted: it is immutable, or another user's in a sticky folder.
+            if code == ENOTDIR { code = refusal }
             guard code == ENOTEMPTY || code == EEXIST else { throw .failed(DiskError("delete \(text(name))", code)) }
             let child = try open(name, in: folder)
             defer { close(child) }

@@ -274,15 +274,20 @@ public enum Commit {
     /// Finds out the state in which a commit was interrupted.
     ///
     /// Looks for `name` and its numbered forms. If the part file is gone, the committed file is the one with the part file's inode.
+    ///
+    /// - Parameter isNamed: an earlier answer was `unsettled`. The download cannot fail then, so `unreachable` always has a wait, unless
+    ///   this machine is short of something.
     public static func found(
-        directory: String, partName: String, name: String, identity: FileIdentity, size: ByteCount?, mapPath: String?
+        directory: String, partName: String, name: String, identity: FileIdentity, size: ByteCount?, mapPath: String?, isNamed: Bool = false
     ) -> FoundCommit {
         found(
-            directory: directory, partName: partName, name: name, identity: identity, size: size, mapPath: mapPath, calls: NamingCalls())
+            directory: directory, partName: partName, name: name, identity: identity, size: size, mapPath: mapPath, isNamed: isNamed,
+            calls: NamingCalls())
     }
 
     static func found(
-        directory: String, partName: String, name: String, identity: FileIdentity, size: ByteCount?, mapPath: String?, calls: NamingCalls
+        directory: String, partName: String, name: String, identity: FileIdentity, size: ByteCount?, mapPath: String?,
+        isNamed: Bool = false, calls: NamingCalls
     ) -> FoundCommit {
         do throws(DiskError) {
             let folder = try OpenFolder.open(directory, allowHidden: true)
@@ -301,7 +306,9 @@ public enum Commit {
             }
             return part != nil ? .partThere : .lost
         } catch {
-            return .unreachable(error.failure(folder: directory))
+            var failure = error.failure(folder: directory)
+            if isNamed, failure.wait == nil, !failure.isShortage { failure.wait = .destination }
+            return .unreachable(failure)
         }
     }
 

@@ -22,6 +22,9 @@ package struct DiskError: Error, Equatable {
         (self.action, self.code, self.shortage, self.refusal) = (action, code, shortage, refusal)
     }
 
+    /// Whether this machine is short of something that comes back, such as descriptors. Nothing is wrong with the disk or the file.
+    package var isShortage: Bool { [EMFILE, ENFILE, ENOMEM, ENOBUFS, EAGAIN].contains(code) }
+
     /// The only place that maps an errno to a failure's name and wait. `folder` is shown to the user.
     package func failure(folder: String) -> DownloadFailure {
         let message = refusal ?? "Todoku cannot \(action) in \(folder): \(String(cString: strerror(code)))."
@@ -40,8 +43,7 @@ package struct DiskError: Error, Equatable {
         case ENOTCONN, ECONNABORTED, ESHUTDOWN, EHOSTDOWN, EHOSTUNREACH, ENETDOWN, ENETUNREACH:
             return DownloadFailure(.writeFailed, message, wait: .destination)
         case EIO, ETIMEDOUT: return DownloadFailure(.writeFailed, message, isRetryable: true, wait: .destination)
-        // A shortage of this machine passes.
-        case EMFILE, ENFILE, ENOMEM, ENOBUFS, EAGAIN: return DownloadFailure(.writeFailed, message, isRetryable: true)
+        case _ where isShortage: return DownloadFailure(.writeFailed, message, isRetryable: true)
         default: return DownloadFailure(.writeFailed, message)
         }
     }

@@ -188,26 +188,27 @@ package final class OpenFolder {
     /// Whether `status`, of an entry in this folder, is that of a regular file of ours. A file is ours if it has the owner of the files
     /// that we create here.
     ///
-    /// On NTFS, FAT, SMB and all-squash NFS that owner is seldom this user. A new file, which is removed again, shows the owner there.
-    package func isOurs(_ status: stat) -> Bool {
-        status.isRegular && isOurs(owner: status.st_uid)
-    }
+    /// On NTFS, FAT, SMB and all-squash NFS that owner is seldom this user. A new file, which is removed again, shows the owner there. If
+    /// none can be created, no other user's file is ours.
+    package func isOurs(_ status: stat) -> Bool { status.isRegular && isOurs(owner: status.st_uid) }
 
     /// Whether `owner` is this user, or the owner of the files that we create here.
-    func isOurs(owner: uid_t) -> Bool { owner == geteuid() || owner == ownerOfNewFiles }
+    func isOurs(owner: uid_t) -> Bool { (try? proves(owner: owner)) ?? false }
 
-    /// The owner that the mount gives to our new files; nil if we can create none.
-    private lazy var ownerOfNewFiles: uid_t? = {
-        let name = ".todoku-owner-\(getpid())-\(UInt64.random(in: 0...UInt64.max))"
-        let probe = openUninterrupted(descriptor, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o600)
-        guard probe >= 0 else { return nil }
-        defer {
-            close(probe)
-            unlinkat(descriptor, name, 0)
-        }
-        var status = stat()
-        return fstat(probe, &status) == 0 ? status.st_uid : nil
-    }()
+    /// As `isOurs`. Throws if no file can be created now, for example on a full disk, so that nobody knows whether the file is ours.
+    func provesOurs(_ status: stat) throws(DiskError) -> Bool {
+        guard status.isRegular else { return false }
+        return try proves(owner: status.st_uid)
+    }
+
+    private func proves(owner: uid_t) throws(DiskError) -> Bool {
+        if owner == geteuid() { return true }
+        if ownerOfNewFiles == nil { ownerOfNewFiles = try OwnerProbe.owner(in: self) }
+        return owner == ownerOfNewFiles
+    }
+
+    /// The owner that the mount gives to our new files; nil: not known yet.
+    private var ownerOfNewFiles: uid_t?
 
     /// The status of `name`, without following a symbolic link; nil if it cannot be read.
     package func status(_ name: String) -> stat? {
@@ -227,7 +228,7 @@ package final class OpenFolder {
     /// - Returns: whether such a file existed. Throws if it still exists.
     @discardableResult
     package func removeOwn(_ name: String, calls: NamingCalls = NamingCalls()) throws(DiskError) -> Bool {
-        guard let status = try look(name), isOurs(status) else { return false }
+        guard let status = try look(name), try provesOurs(status) else { return false }
         let code = calls.unlink(descriptor, name)
         guard code == 0 || code == ENOENT else { throw DiskError("delete \(name)", code) }
         return true

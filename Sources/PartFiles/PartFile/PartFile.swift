@@ -109,7 +109,7 @@ package final class PartFile {
         let flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC
         var descriptor = openUninterrupted(folder.descriptor, name, flags, 0o600)
         if descriptor < 0, errno == EEXIST {
-            guard let status = folder.status(name), folder.isOurs(status), status.st_nlink == 1 else {
+            guard let status = folder.status(name), try folder.provesOurs(status), status.st_nlink == 1 else {
                 throw DiskError("replace \(name), which it did not create,", EEXIST)
             }
             guard unlinkat(folder.descriptor, name, 0) == 0 else { throw DiskError("remove the old part file") }
@@ -158,14 +158,11 @@ package final class PartFile {
             if [ENOENT, ELOOP, EISDIR, EACCES, ENXIO].contains(errno) { return nil }  // ENXIO: a FIFO or a socket has the name
             throw DiskError("open the part file")
         }
+        var part: PartFile?
+        defer { if part == nil { close(descriptor) } }
         var status = stat()
-        guard fstat(descriptor, &status) == 0, folder.isOurs(status), status.st_nlink == 1,
-            let identity = try? fileIdentity(of: descriptor, boot: boot)
-        else {
-            close(descriptor)
-            return nil
-        }
-        let size = status.byteCount
+        guard fstat(descriptor, &status) == 0, try folder.provesOurs(status), status.st_nlink == 1 else { return nil }
+        let (identity, size) = (try fileIdentity(of: descriptor, boot: boot), status.byteCount)
         var best: ResumeData?
         func offer(_ data: ResumeData) {
             var data = data
@@ -173,16 +170,14 @@ package final class PartFile {
             if data.proves(hasChecksum: hasChecksum), data.written > best?.written ?? 0 { best = data }
         }
         if let resume, resume.identity.isSamePart(as: identity) { offer(resume) }
-        if let mapPath, let map = WrittenMap.read(mapPath, of: identity) { offer(map.header.resumeData(map.ranges)) }
-        guard let best else {
-            close(descriptor)
-            return nil
-        }
-        let part = PartFile(
+        if let mapPath, let map = try WrittenMap.read(mapPath, of: identity) { offer(map.header.resumeData(map.ranges)) }
+        guard let best else { return nil }
+        let found = PartFile(
             adopting: descriptor, name: name, folder: folder, identity: identity, ranges: best.ranges, mapPath: mapPath)
-        (part.validator, part.digest, part.total, part.isResumable) = (best.validator, best.digest, best.total, true)
-        part.mirror = best.mirror
-        return part
+        (found.validator, found.digest, found.total, found.isResumable) = (best.validator, best.digest, best.total, true)
+        found.mirror = best.mirror
+        part = found
+        return found
     }
 
     /// The resume data once `ranges` are on disk; nil if a later transfer could not resume from them.

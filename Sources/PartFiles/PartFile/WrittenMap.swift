@@ -96,28 +96,54 @@ package final class WrittenMap {
 
     /// Reads the map of the file with this identity. It counts if its header is whole, of a known version, and has the same boot, device,
     /// inode and mount. Any other map under these names is removed, because a later file may get the same inode.
-    package static func read(_ path: String, of identity: FileIdentity) -> (header: MapHeader, ranges: ByteRanges)? {
-        func believed(_ path: String) -> (header: MapHeader, ranges: ByteRanges)? {
-            guard !identity.boot.isEmpty, let found = readOne(path) else { return nil }
+    ///
+    /// - Throws: this machine is short of something, such as descriptors (`DiskError.isShortage`). Nothing is removed then.
+    package static func read(_ path: String, of identity: FileIdentity) throws(DiskError) -> (header: MapHeader, ranges: ByteRanges)? {
+        try read(path, of: identity) { Glibc.open($0, O_RDONLY | O_NOFOLLOW | O_CLOEXEC) }
+    }
+
+    /// - Parameter open: opens a map for reading, as open(2) does. Tests replace it to simulate a failing disk.
+    static func read(
+        _ path: String, of identity: FileIdentity, open: (_ path: String) -> Int32
+    ) throws(DiskError) -> (header: MapHeader, ranges: ByteRanges)? {
+        func believed(_ path: String) throws(DiskError) -> (header: MapHeader, ranges: ByteRanges)? {
+            guard !identity.boot.isEmpty, let held = try bytes(of: path, open), let found = decoded(held) else { return nil }
             return found.header.identity.isSameFileAndMount(as: identity) ? found : nil
         }
-        if let found = believed(path) {
+        if let found = try believed(path) {
             unlink(nextPath(path))
             return found
         }
-        if let found = believed(nextPath(path)), takePlace(path) { return found }
+        if let found = try believed(nextPath(path)), takePlace(path) { return found }
         remove(path)
         return nil
     }
 
-    private static func readOne(_ path: String) -> (header: MapHeader, ranges: ByteRanges)? {
-        let descriptor = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
-        guard descriptor >= 0 else { return nil }
-        defer { close(descriptor) }
-        var bytes = [UInt8](repeating: 0, count: slotsStart + mostSlots * slotSize)
-        let count = pread(descriptor, &bytes, bytes.count, 0)
-        guard count >= slotsStart + slotSize, let (header, version) = MapHeader.decoded(bytes[..<slotsStart]) else { return nil }
-        var slots = ByteReader(bytes[slotsStart..<count])
+    /// The bytes of a map; nil if there is none, or if the second try fails, too. One failed call must not cost the bytes since the last
+    /// checkpoint.
+    private static func bytes(of path: String, _ open: (_ path: String) -> Int32) throws(DiskError) -> [UInt8]? {
+        var code: Int32 = 0
+        for _ in 0..<2 {
+            let descriptor = open(path)
+            guard descriptor >= 0 else {
+                code = errno
+                if code == ENOENT { return nil }
+                continue
+            }
+            defer { close(descriptor) }
+            var bytes = [UInt8](repeating: 0, count: slotsStart + mostSlots * slotSize)
+            let count = pread(descriptor, &bytes, bytes.count, 0)
+            if count >= 0 { return Array(bytes.prefix(count)) }
+            code = errno
+        }
+        let error = DiskError("read the map of the part file", code)
+        guard error.isShortage else { return nil }
+        throw error
+    }
+
+    private static func decoded(_ bytes: [UInt8]) -> (header: MapHeader, ranges: ByteRanges)? {
+        guard bytes.count >= slotsStart + slotSize, let (header, version) = MapHeader.decoded(bytes[..<slotsStart]) else { return nil }
+        var slots = ByteReader(bytes[slotsStart...])
         var ranges = ByteRanges()
         for _ in 0..<(version == 1 ? 1 : mostSlots) {
             guard let start = slots.number(), let end = slots.number() else { break }  // the remaining bytes are a part of a slot

@@ -146,6 +146,8 @@ extension HelpTemplate {
         HelpTemplate("write the queue"),
         HelpTemplate("delete the log"),
         HelpTemplate("set the damaged database aside"),
+        HelpTemplate("save the rows of the damaged database"),
+        HelpTemplate("read the id of the part files"),
         HelpTemplate("be used"),
         HelpTemplate("be locked"),
         HelpTemplate("be flushed"),

@@ -67,6 +67,17 @@ import Testing
         }
     }
 
+    /// A sentence about a failed system call has the action in it.
+    @Test func `have no action of DownloadStore that is unknown`() async {
+        let found = await Child.run(["grep", "-rhoE", #"StoreError\(system: [^"]*"[^"]*""#, "\(repository)/Sources/DownloadStore"])
+        let actions = Set(found.output.split(separator: "\n").compactMap { $0.split(separator: "\"").last.map(String.init) })
+        #expect(actions.count >= 10 && actions.contains("save the rows of the damaged database"), "\(found)")
+        for action in actions {
+            let sentence = japanese.sentence("Todoku cannot \(action) in /s: x.")
+            #expect(isTranslated(sentence) && !sentence.contains(action), "\(sentence)")
+        }
+    }
+
     /// The literal's text with “x” in the place of each interpolation.
     private static func filled(_ literal: Substring) -> String {
         var (text, depth, isEscaped) = ("", 0, false)

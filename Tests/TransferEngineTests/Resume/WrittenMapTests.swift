@@ -87,7 +87,7 @@ import Testing
         for algorithm in [.sha256, .sha512] as [Checksum.Algorithm] {
             let digest = Checksum(algorithm, digest: [UInt8](repeating: 9, count: algorithm.length))
             _ = try #require(WrittenMap(path, header(digest: digest), ByteRanges(prefix: 1_500_000)))
-            #expect(WrittenMap.read(path, of: identity)?.header == header(digest: digest))
+            #expect(try WrittenMap.read(path, of: identity)?.header == header(digest: digest))
         }
     }
 
@@ -95,10 +95,10 @@ import Testing
     func `says what it was told`(validator: Validator?) throws {
         for total in [nil, 0, 5_000_000, ByteCount.max - 1] {
             let map = try #require(WrittenMap(path, header(validator, total: total), ByteRanges(prefix: 1_500_000)))
-            var read = try #require(WrittenMap.read(path, of: identity))
+            var read = try #require(try WrittenMap.read(path, of: identity))
             #expect(read.header == header(validator, total: total) && read.ranges == ByteRanges(prefix: 1_500_000))
             map.save(0..<2_500_000)
-            read = try #require(WrittenMap.read(path, of: identity))
+            read = try #require(try WrittenMap.read(path, of: identity))
             #expect(read.ranges == ByteRanges(prefix: 2_500_000))
             #expect(listFolder(folder.path) == ["map"])
         }
@@ -111,7 +111,7 @@ import Testing
             _ = try #require(WrittenMap(path, header(), ByteRanges(prefix: 1_500_000)))
             var other = identity
             change(&other)
-            #expect(WrittenMap.read(path, of: other) == nil)
+            #expect(try WrittenMap.read(path, of: other) == nil)
             #expect(listFolder(folder.path) == [])
         }
     }
@@ -125,14 +125,14 @@ import Testing
             var changed = whole
             changed[index] ^= 0x41
             writeFile(path, changed)
-            #expect(WrittenMap.read(path, of: identity) == nil, "byte \(index)")
+            #expect(try WrittenMap.read(path, of: identity) == nil, "byte \(index)")
         }
         for length in [0, 7, 24, fields - 1, fields, WrittenMap.slotsStart, WrittenMap.slotsStart + 15] {
             writeFile(path, whole[..<length])
-            #expect(WrittenMap.read(path, of: identity) == nil, "\(length) bytes")
+            #expect(try WrittenMap.read(path, of: identity) == nil, "\(length) bytes")
         }
         writeFile(path, whole)
-        #expect(WrittenMap.read(path, of: identity)?.ranges == ByteRanges(prefix: 1_500_000))
+        #expect(try WrittenMap.read(path, of: identity)?.ranges == ByteRanges(prefix: 1_500_000))
     }
 
     @Test func `of the file that takes a part file's place counts from the moment it does`() throws {
@@ -141,9 +141,9 @@ import Testing
         next.identity.inode = 80
         _ = try #require(WrittenMap(path, next, ByteRanges(prefix: 2_000_000), takesPlace: false))
         let copies = [("map", try #require(readFile(path))), ("map.next", try #require(readFile(path + ".next")))]
-        #expect(WrittenMap.read(path, of: identity)?.ranges == ByteRanges(prefix: 1_500_000))
+        #expect(try WrittenMap.read(path, of: identity)?.ranges == ByteRanges(prefix: 1_500_000))
         for (name, bytes) in copies { writeFile(folder(name), bytes) }
-        #expect(WrittenMap.read(path, of: next.identity)?.ranges == ByteRanges(prefix: 2_000_000))
+        #expect(try WrittenMap.read(path, of: next.identity)?.ranges == ByteRanges(prefix: 2_000_000))
         #expect(listFolder(folder.path) == ["map"])
     }
 
@@ -152,16 +152,16 @@ import Testing
         #expect(symlink("victim", path + ".next") == 0 && symlink("victim", path) == 0)
         _ = try #require(WrittenMap(path, header(), ByteRanges(prefix: 1_500_000)))
         #expect(readFile(folder("victim")) == Array("precious".utf8))
-        #expect(WrittenMap.read(path, of: identity)?.ranges == ByteRanges(prefix: 1_500_000))
+        #expect(try WrittenMap.read(path, of: identity)?.ranges == ByteRanges(prefix: 1_500_000))
     }
 
     @Test func `has a slot for each connection that writes`() throws {
         let map = try #require(WrittenMap(path, header(), ByteRanges([0..<300_000, 1_000_000..<1_200_000])))
         #expect(map.save(1_000_000..<1_500_000) && map.save(3_000_000..<3_100_000) && map.save(0..<400_000))
-        #expect(WrittenMap.read(path, of: identity)?.ranges == ByteRanges([0..<400_000, 1_000_000..<1_500_000, 3_000_000..<3_100_000]))
+        #expect(try WrittenMap.read(path, of: identity)?.ranges == ByteRanges([0..<400_000, 1_000_000..<1_500_000, 3_000_000..<3_100_000]))
         // The first range has reached the second: the slot of the second stays as it is.
         #expect(map.save(0..<1_700_000))
-        #expect(WrittenMap.read(path, of: identity)?.ranges == ByteRanges([0..<1_700_000, 3_000_000..<3_100_000]))
+        #expect(try WrittenMap.read(path, of: identity)?.ranges == ByteRanges([0..<1_700_000, 3_000_000..<3_100_000]))
         #expect(readFile(path)?.count == WrittenMap.slotsStart + 3 * WrittenMap.slotSize)
     }
 
@@ -169,7 +169,7 @@ import Testing
         let full: [Range<ByteCount>] = (1...63).map { $0 * 100..<$0 * 100 + 10 }
         let map = try #require(WrittenMap(path, header(), ByteRanges(full)))
         #expect(map.save(0..<10) && !map.save(6400..<6410) && map.save(6300..<6350))
-        let ranges = try #require(WrittenMap.read(path, of: identity)?.ranges)
+        let ranges = try #require(try WrittenMap.read(path, of: identity)?.ranges)
         #expect(ranges.ranges.count == 64 && ranges.contains(6300..<6350) && ranges.contains(0..<10) && !ranges.contains(6400..<6401))
     }
 
@@ -191,23 +191,58 @@ import Testing
                 var torn = Array(old.prefix(slot)) + new[slot..<slot + written]
                 if old.count > torn.count { torn += old[torn.count...] }
                 writeFile(path, torn)
-                let ranges = try #require(WrittenMap.read(path, of: identity)?.ranges, "\(written) bytes of the slot of \(change)")
+                let ranges = try #require(try WrittenMap.read(path, of: identity)?.ranges, "\(written) bytes of the slot of \(change)")
                 #expect(ranges.intersection(claimed) == ranges, "\(written) bytes of the slot of \(change): \(ranges)")
             }
         }
     }
 
+    @Test func `counts although one call to read it fails`() throws {
+        _ = try #require(WrittenMap(path, header(), ByteRanges(prefix: 1_500_000)))
+        // The disk fails at opening, or at reading: a folder opens, and cannot be read.
+        let other = folder.path
+        let failures: [() -> Int32] = [{ failed(EIO) }, { open(other, O_RDONLY | O_CLOEXEC) }]
+        for failure in failures {
+            var opened = 0
+            let read = try WrittenMap.read(path, of: identity) { path in
+                opened += 1
+                return opened == 1 ? failure() : open(path, O_RDONLY | O_CLOEXEC)
+            }
+            #expect(read?.ranges == ByteRanges(prefix: 1_500_000) && listFolder(folder.path) == ["map"])
+        }
+    }
+
+    @Test func `that cannot be read is removed, because it may claim what is not true any more`() throws {
+        _ = try #require(WrittenMap(path, header(), ByteRanges(prefix: 1_500_000)))
+        #expect(try WrittenMap.read(path, of: identity) { _ in failed(EIO) } == nil && listFolder(folder.path) == [])
+    }
+
+    @Test(arguments: [EMFILE, ENFILE, ENOMEM]) func `stays while this machine is short of something`(code: Int32) throws {
+        _ = try #require(WrittenMap(path, header(), ByteRanges(prefix: 1_500_000)))
+        for isNext in [false, true] {
+            if isNext { rename(path, path + ".next") }
+            let error = #expect(throws: DiskError.self) {
+                _ = try WrittenMap.read(path, of: identity) { path in
+                    path.hasSuffix(".next") == isNext ? failed(code) : open(path, O_RDONLY | O_CLOEXEC)
+                }
+            }
+            // The transfer is tried again.
+            #expect(error?.code == code && error?.failure(folder: "/d").isRetryable == true)
+        }
+        #expect(try WrittenMap.read(path, of: identity)?.ranges == ByteRanges(prefix: 1_500_000))
+    }
+
     @Test func `of version 1 is taken over`() throws {
         let bytes = mapOfVersion1
         writeFile(path, bytes)
-        let read = try #require(WrittenMap.read(path, of: mapOfVersion1Identity))
+        let read = try #require(try WrittenMap.read(path, of: mapOfVersion1Identity))
         #expect(read.ranges == ByteRanges(prefix: 5_450_000))
         #expect(read.header == MapHeader(identity: mapOfVersion1Identity, total: 12_000_000, validator: .entityTag("\"v1\"")))
         // Version 1 had one slot, from 0.
         var odd = bytes
         odd[WrittenMap.slotsStart] = 1
         writeFile(path, odd)
-        #expect(WrittenMap.read(path, of: mapOfVersion1Identity) == nil)
+        #expect(try WrittenMap.read(path, of: mapOfVersion1Identity) == nil)
     }
 
     @Test func `of a version that is not known is not believed, and removed`() throws {
@@ -218,10 +253,16 @@ import Testing
             var other = whole
             other[6] = version
             writeFile(path, other)
-            #expect(WrittenMap.read(path, of: identity) == nil)
+            #expect(try WrittenMap.read(path, of: identity) == nil)
             #expect(listFolder(folder.path) == [])
         }
     }
+}
+
+/// The result of a call that fails.
+private func failed(_ code: Int32) -> Int32 {
+    errno = code
+    return -1
 }
 
 /// A written map of version 1, byte for byte as todokud of 2026-11-23 (version 0.1.0, commit 94cdd18) left it. That process was killed by
