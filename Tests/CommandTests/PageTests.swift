@@ -28,6 +28,7 @@ import TodokuClient
                         Structure($0, ["State": .string(list.state(of: $0)), "EndedAt": .uint64(list.finished[$0] ?? 0)])
                     })
             },
+            Row(Manager.list) { list, filter, reply in reply(try list.page(filter)) },
             Row(Manager.listBatches) { list, filter, reply in reply(try list.page(filter)) },
         ])
     private let connection: Connection
@@ -122,5 +123,37 @@ import TodokuClient
         list.isContinued = { list.paths.remove(at: 999) }
         let client = try await DownloaderClient.connect(to: bus.address)
         #expect(try await client.batches() == batches.filter { $0 != batches[999] })
+    }
+
+    /// The numbers that an expression of Python prints, which uses the module.
+    private func python(_ expression: String, on bus: PrivateBus) async -> [Int] {
+        let program = """
+            import sys
+
+            sys.path.insert(0, sys.argv[1])
+            import todoku
+
+            print(*[item.path.rsplit("/", 1)[1] for item in \(expression)])
+            """
+        let environment = bus.environment.merging(["PYTHONDONTWRITEBYTECODE": "1"]) { $1 }
+        let exit = await Child.run(["/usr/bin/python3", "-c", program, "\(repository)/examples/python"], environment: environment)
+        #expect(exit.status == 0, "packages python3-gi: \(exit.errors)")
+        return exit.output.split(whereSeparator: \.isWhitespace).compactMap { Int($0) }
+    }
+
+    @Test(arguments: [false, true]) @BusActor
+    func `has all downloads in the module for Python, too`(isBeforeTheAnswer: Bool) async throws {
+        let bus = await PrivateBus()
+        let list = try StandInList(on: bus.address, (1...2500).map { DownloadReference(number: $0).path })
+        let end: () -> Void = { list.finish(1000) }
+        if isBeforeTheAnswer { list.isOrdered = end } else { list.isContinued = end }
+        #expect(await python("todoku.Todoku().find()", on: bus) == Array(1001...2500) + Array(1...1000))
+    }
+
+    @Test @BusActor func `is read again in the module for Python, too`() async throws {
+        let bus = await PrivateBus()
+        let list = try StandInList(on: bus.address, (1...1500).map { BatchReference(number: $0).path })
+        list.isContinued = { list.paths.remove(at: 999) }
+        #expect(await python("todoku.Todoku().batches()", on: bus) == Array(1...999) + Array(1001...1500))
     }
 }
