@@ -110,7 +110,8 @@ internal import EventLoop
 
     /// A restarted service knows of no application in front, so report them again.
     private func sayForegroundAgain() async {
-        for app in inFront { try? await call(Manager.setForeground, (app, true)) }
+        // While a call waits for its answer, `setForeground` may report that another application is no longer in front.
+        for app in inFront where inFront.contains(app) { try? await call(Manager.setForeground, (app, true)) }
     }
 
     /// The delay before the service is called again: none, then 1, 2, 4 … seconds.
