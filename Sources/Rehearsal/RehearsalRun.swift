@@ -67,18 +67,7 @@ package struct RehearsalOptions: Sendable {
         (self.scenario, self.options) = (scenario, options)
         children = try ChildProcesses()
         server = try ScenarioServer(scenario)
-        session = try PrivateSession(Self.environment())
-    }
-
-    private nonisolated static func environment() -> [String: String] {
-        var result: [String: String] = [:]
-        var entry = environ
-        while let text = entry.pointee {
-            let pair = String(cString: text).split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
-            if pair.count == 2 { result[String(pair[0])] = String(pair[1]) }
-            entry = entry.successor()
-        }
-        return result
+        session = try PrivateSession(.own())
     }
 
     // MARK: The course

@@ -183,8 +183,10 @@ extension DownloaderClient {
 
     /// Calls `receive` with the present state of each of `assets`, and again at each change, in order, on the client's thread. nil watches
     /// all assets, also those that are registered later. A watch never starts the service: if it does not run, nothing is under way.
+    /// If the service runs but does not answer, the watch asks again until it does.
     ///
-    /// - Returns: after the first calls. The watch lasts until `stop`, or until it is released.
+    /// - Returns: after the first calls, or after the first call that is not answered within a minute. The watch lasts until `stop`, or
+    ///   until it is released.
     public func watchAssets(
         _ assets: [AssetReference]? = nil, _ receive: @escaping @Sendable (AssetNews) -> Void
     ) async throws(ClientError) -> Watch {

@@ -17,6 +17,12 @@ public enum AssetNews: Equatable, Sendable {
 
 /// The known assets of one watch, and its receiver.
 @BusActor final class AssetWatch {
+    typealias Listing = @BusActor @Sendable () async throws(ClientError) -> [AssetReference]?
+    typealias Describing = @BusActor @Sendable (AssetReference) async throws(ClientError) -> [String: Variant]?
+
+    /// The pause after a call that the service has not answered. The service had a minute for the answer.
+    private static let pause: Duration = .seconds(1)
+
     /// nil: all assets.
     private let wanted: Set<AssetReference>?
     private let connection: Connection
@@ -25,6 +31,8 @@ public enum AssetNews: Equatable, Sendable {
     /// What was announced of assets while they were being described: the answer may be older.
     private var early: [AssetReference: [[String: Variant]]] = [:]
     private var subscriptions: [Connection.Subscription] = []
+    /// The next reading, after the service has not answered.
+    private var nextReading: Poller.Token?
     private var isStopped = false
 
     init(_ wanted: [AssetReference]?, on connection: Connection, _ receive: @escaping @Sendable (AssetNews) -> Void) {
@@ -34,10 +42,7 @@ public enum AssetNews: Equatable, Sendable {
     /// - Parameters:
     ///   - list: the registered assets, in order; nil if the service does not run.
     ///   - describe: the properties of an asset; nil if it is not registered, or the service does not run.
-    func begin(
-        list: @escaping @BusActor @Sendable () async throws(ClientError) -> [AssetReference]?,
-        describe: @escaping @BusActor @Sendable (AssetReference) async throws(ClientError) -> [String: Variant]?
-    ) async throws(ClientError) {
+    func begin(list: @escaping Listing, describe: @escaping Describing) async throws(ClientError) {
         // Subscribe first, then read the state: a change between the two is reported twice rather than never.
         var properties = MatchRule(sender: BusName.service, interface: Standard.properties, member: Standard.propertiesChanged.name)
         properties.argument0 = Asset.interface
@@ -73,20 +78,36 @@ public enum AssetNews: Equatable, Sendable {
         isStopped = true
         for subscription in subscriptions { connection.unsubscribe(subscription) }
         subscriptions = []
+        cancelReading()
     }
 
     func lose() {
         guard !isStopped else { return }
         isStopped = true
+        cancelReading()
         receive(.lost)
     }
 
     private func isWanted(_ asset: AssetReference) -> Bool { wanted?.contains(asset) ?? true }
 
-    private func read(
-        _ list: @BusActor () async throws(ClientError) -> [AssetReference]?,
-        _ describe: @BusActor (AssetReference) async throws(ClientError) -> [String: Variant]?
-    ) async throws(ClientError) {
+    private func cancelReading() {
+        if let nextReading { Poller.shared.cancel(nextReading) }
+        nextReading = nil
+    }
+
+    /// Reads the assets that are not known yet. If the service does not answer, reads again later.
+    private func read(_ list: @escaping Listing, _ describe: @escaping Describing) async throws(ClientError) {
+        do throws(ClientError) { try await readUnknown(list, describe) } catch {
+            guard error.cause == .serviceUnavailable else { throw error }
+            guard !isStopped, nextReading == nil else { return }
+            nextReading = Poller.shared.schedule(after: Self.pause) { [weak self] in
+                self?.nextReading = nil
+                BusActor.spawn { [weak self] in try? await self?.read(list, describe) }
+            }
+        }
+    }
+
+    private func readUnknown(_ list: Listing, _ describe: Describing) async throws(ClientError) {
         guard let registered = try await list() else { return }
         for asset in registered where isWanted(asset) && known[asset] == nil {
             early[asset] = []

@@ -110,7 +110,8 @@ internal import EventLoop
 
     /// A restarted service knows of no application in front, so report them again.
     private func sayForegroundAgain() async {
-        for app in inFront { try? await call(Manager.setForeground, (app, true)) }
+        // While a call waits for its answer, `setForeground` may report that another application is no longer in front.
+        for app in inFront where inFront.contains(app) { try? await call(Manager.setForeground, (app, true)) }
     }
 
     /// The delay before the service is called again: none, then 1, 2, 4 … seconds.
@@ -239,6 +240,8 @@ internal import EventLoop
     }
 
     /// A call that does not start the service; nil if the service does not run, or has no such object.
+    ///
+    /// - Throws: with the cause `serviceUnavailable` if the service runs and does not answer, or goes away before it answers.
     private func askIfPresent<In, Out>(
         _ method: MethodOf<In, Out>, _ arguments: In, at path: ObjectPath
     ) async throws(ClientError) -> Out? {
@@ -248,8 +251,9 @@ internal import EventLoop
             return try await connection.call(
                 method, on: BusName.service, at: path, arguments, timeout: Self.callTimeout, starts: false)
         } catch {
+            let isSilent = error.isNoReply
             let error = ClientError(error)
-            guard error.cause == .serviceUnavailable || error.cause == .unknownDownload else { throw error }
+            guard !isSilent, error.cause == .serviceUnavailable || error.cause == .unknownDownload else { throw error }
             return nil
         }
     }

@@ -52,7 +52,7 @@ public final class DownloaderClient: Sendable {
 
     /// Unended downloads in queue order, then ended ones, oldest first.
     public func list(_ query: DownloadQuery = DownloadQuery()) async throws(ClientError) -> [DownloadReference] {
-        try await core.describe(query.filter, properties: [Download.state.name]).map(\.reference)
+        try await core.describe(query.filter, properties: [Download.state.name, Download.endedAt.name]).map(\.reference)
     }
 
     /// Like `list`, with all properties of each.

@@ -5,22 +5,53 @@ internal import EventLoop
 
 // Lists that the service answers in pages of 1,000.
 extension ClientCore {
+    /// How many times a list is read from the start because downloads keep ending between two pages.
+    private static let mostReadings = 16
+
     /// All pages of `Describe`, with each download once.
     func describe(_ filter: DownloadFilter, properties: [String]) async throws(ClientError) -> [DownloadDescription] {
-        try await readingAgain { () async throws(ClientError) in try await pages(filter, properties: properties) }
+        var cut: [DownloadDescription] = []
+        for _ in 0..<Self.mostReadings {
+            let (read, isWhole) = try await readingAgain { () async throws(ClientError) in try await pages(filter, properties: properties) }
+            if isWhole { return Self.latest(of: read) }
+            // The downloads that have ended are behind all others now, so the next reading begins with others.
+            cut = Self.latest(of: cut + read)
+        }
+        return cut
     }
 
-    private func pages(_ filter: DownloadFilter, properties: [String]) async throws(ClientError) -> [DownloadDescription] {
+    /// - Parameter properties: with `State` and `EndedAt`, or empty for all.
+    /// - Returns: what was read, up to the first page that may have skipped downloads; and whether there is no such page.
+    private func pages(
+        _ filter: DownloadFilter, properties: [String]
+    ) async throws(ClientError) -> (read: [DownloadDescription], isWhole: Bool) {
         var filter = filter
         var result: [DownloadDescription] = []
         while true {
+            let (before, asked) = (result.last, WallTime(microseconds: wallClock()))
             let page = try await call(Manager.describe, (filter.dictionary, properties), repeatable: true)
             for structure in page {
                 let (path, values) = structure.fields
                 result.append(DownloadDescription(DownloadReference(path), values))
             }
-            guard page.count >= filter.limit, let last = result.last else { return Self.latest(of: result) }
+            // If the download in the key `after` has ended, it may have been behind all others when the service answered. Then the page
+            // has skipped those between its former place and its new one.
+            if let before, !before.state.hasEnded, try await hasEnded(before.reference) { return (result, false) }
+            guard page.count >= filter.limit, let last = result.last else { return (result, true) }
+            // The page is in the order of its call, but the states may be newer.
+            if last.state.hasEnded, let ended = last.endedAt, ended >= asked { return (result, false) }
             filter.after = last.reference.objectPath
+        }
+    }
+
+    /// Whether a download has ended, or is off the list.
+    private func hasEnded(_ download: DownloadReference) async throws(ClientError) -> Bool {
+        do throws(ClientError) {
+            let state = try await call(Standard.get, (Download.interface, Download.state.name), at: download, repeatable: true)
+            return state.string.map { DownloadDescription.State($0).hasEnded } ?? false
+        } catch {
+            guard error.cause == .unknownDownload else { throw error }
+            return true
         }
     }
 
@@ -47,9 +78,9 @@ extension ClientCore {
 
     /// Reads a list. If the last element of a page leaves the list before the next page, the list is read again from the start, at most
     /// three times.
-    private func readingAgain<Element>(
-        _ read: @BusActor () async throws(ClientError) -> [Element]
-    ) async throws(ClientError) -> [Element] {
+    private func readingAgain<List>(
+        _ read: @BusActor () async throws(ClientError) -> List
+    ) async throws(ClientError) -> List {
         var beginnings = 0
         while true {
             do throws(ClientError) {

@@ -5,23 +5,38 @@ import TestSupport
 import Testing
 import TodokuClient
 
+/// A download of `StandInList`.
+@BusActor private final class ListedDownload: Sendable {
+    static let face = Face<ListedDownload>(
+        Download.interface, xml: { "" }, methods: [], properties: [PropertyRow(Download.state) { $0.state }])
+    let state: String
+    init(_ state: String) { self.state = state }
+}
+
 /// A service whose list changes between two pages, which no test can arrange with the real one.
 @BusActor private final class StandInList: ObjectTree {
     private static let face = Face<StandInList>(
         Manager.interface, xml: { "" },
         methods: [
             Row(Manager.describe) { list, arguments, reply in
+                let page = try list.page(arguments.0)
+                let ordered = list.isOrdered
+                list.isOrdered = nil
+                ordered?()
                 reply(
-                    try list.page(arguments.0).map { path in
-                        Structure(path, ["State": .string(list.finished == path ? "finished" : "queued")])
+                    page.map {
+                        Structure($0, ["State": .string(list.state(of: $0)), "EndedAt": .uint64(list.finished[$0] ?? 0)])
                     })
             },
+            Row(Manager.list) { list, filter, reply in reply(try list.page(filter)) },
             Row(Manager.listBatches) { list, filter, reply in reply(try list.page(filter)) },
         ])
     private let connection: Connection
     var paths: [ObjectPath]
-    /// The download that has finished.
-    var finished: ObjectPath?
+    /// The downloads that have finished, and when, in microseconds since the Unix epoch.
+    private(set) var finished: [ObjectPath: UInt64] = [:]
+    /// Called once, after the first page is ordered and before the states are read.
+    var isOrdered: (() -> Void)?
     /// Called once, before the answer to the second page.
     var isContinued: (() -> Void)?
 
@@ -32,16 +47,28 @@ import TodokuClient
         #expect(try connection.requestName(BusName.service))
     }
 
+    /// Finishes the first downloads of the list, which moves them to its end.
+    func finish(_ count: Int) {
+        let ended = paths.prefix(count)
+        for path in ended { finished[path] = wallClock() }
+        paths = Array(paths.dropFirst(count)) + ended
+    }
+
+    private func state(of path: ObjectPath) -> String { finished[path] == nil ? "queued" : "finished" }
+
     private func page(_ filter: [String: Variant]) throws -> [ObjectPath] {
         guard let after = filter["after"]?.objectPath else { return Array(paths.prefix(1000)) }
-        isContinued?()
+        let continued = isContinued
         isContinued = nil
+        continued?()
         guard let place = paths.firstIndex(of: after) else { throw DBusError("org.todoku.Error.NoSuchObject", "there is no \(after)") }
         return Array(paths[(place + 1)...].prefix(1000))
     }
 
     func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? {
-        path == BusName.managerPath.value ? [Self.face.of(self)] : nil
+        if path == BusName.managerPath.value { return [Self.face.of(self)] }
+        let path = ObjectPath(path)
+        return paths.contains(path) ? [ListedDownload.face.of(ListedDownload(state(of: path)))] : nil
     }
     func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] { [] }
 }
@@ -51,15 +78,42 @@ import TodokuClient
         let bus = await PrivateBus()
         let downloads = (1...1500).map { DownloadReference(number: $0) }
         let list = try StandInList(on: bus.address, downloads.map(\.path))
-        list.isContinued = {
-            let first = list.paths.removeFirst()
-            list.finished = first
-            list.paths.append(first)
-        }
+        list.isContinued = { list.finish(1) }
         let client = try await DownloaderClient.connect(to: bus.address)
         let all = try await client.describe()
         #expect(all.map(\.reference) == downloads.dropFirst() + [downloads[0]])
         #expect(all.last?.state == .finished)
+    }
+
+    @Test(arguments: [false, true]) @BusActor
+    func `has all downloads if those of a page end before the next one`(isBeforeTheAnswer: Bool) async throws {
+        let bus = await PrivateBus()
+        let downloads = (1...2500).map { DownloadReference(number: $0) }
+        let list = try StandInList(on: bus.address, downloads.map(\.path))
+        let end: () -> Void = { list.finish(1000) }
+        if isBeforeTheAnswer { list.isOrdered = end } else { list.isContinued = end }
+        let client = try await DownloaderClient.connect(to: bus.address)
+        let all = try await client.describe()
+        #expect(all.map(\.reference) == Array(downloads[1000...] + downloads[..<1000]))
+        #expect(all.suffix(1000).allSatisfy { $0.state == .finished } && all.prefix(1500).allSatisfy { $0.state == .queued })
+    }
+
+    @Test @BusActor func `ends, and has each download that was read, while the downloads never stop ending`() async throws {
+        let bus = await PrivateBus()
+        let list = try StandInList(on: bus.address, (1...1500).map { DownloadReference(number: $0).path })
+        var added: UInt64 = 1500
+        func goOn() {
+            list.finish(1000)
+            // As many are queued anew, so each reading has a full first page of unfinished downloads.
+            list.paths = (1...1000).map { ObjectPath(DownloadReference(number: added + $0).path) } + list.paths
+            added += 1000
+            list.isContinued = goOn
+        }
+        list.isContinued = goOn
+        let client = try await DownloaderClient.connect(to: bus.address)
+        let all = try await client.describe()
+        #expect(Set(all.map(\.reference)).count == all.count)
+        #expect(Set(all.map(\.reference)).isSuperset(of: (1...1000).map { DownloadReference(number: $0) }))
     }
 
     @Test @BusActor func `is read again if the last batch of a page leaves it`() async throws {
@@ -69,5 +123,37 @@ import TodokuClient
         list.isContinued = { list.paths.remove(at: 999) }
         let client = try await DownloaderClient.connect(to: bus.address)
         #expect(try await client.batches() == batches.filter { $0 != batches[999] })
+    }
+
+    /// The numbers that an expression of Python prints, which uses the module.
+    private func python(_ expression: String, on bus: PrivateBus) async -> [Int] {
+        let program = """
+            import sys
+
+            sys.path.insert(0, sys.argv[1])
+            import todoku
+
+            print(*[item.path.rsplit("/", 1)[1] for item in \(expression)])
+            """
+        let environment = bus.environment.merging(["PYTHONDONTWRITEBYTECODE": "1"]) { $1 }
+        let exit = await Child.run(["/usr/bin/python3", "-c", program, "\(repository)/examples/python"], environment: environment)
+        #expect(exit.status == 0, "packages python3-gi: \(exit.errors)")
+        return exit.output.split(whereSeparator: \.isWhitespace).compactMap { Int($0) }
+    }
+
+    @Test(arguments: [false, true]) @BusActor
+    func `has all downloads in the module for Python, too`(isBeforeTheAnswer: Bool) async throws {
+        let bus = await PrivateBus()
+        let list = try StandInList(on: bus.address, (1...2500).map { DownloadReference(number: $0).path })
+        let end: () -> Void = { list.finish(1000) }
+        if isBeforeTheAnswer { list.isOrdered = end } else { list.isContinued = end }
+        #expect(await python("todoku.Todoku().find()", on: bus) == Array(1001...2500) + Array(1...1000))
+    }
+
+    @Test @BusActor func `is read again in the module for Python, too`() async throws {
+        let bus = await PrivateBus()
+        let list = try StandInList(on: bus.address, (1...1500).map { BatchReference(number: $0).path })
+        list.isContinued = { list.paths.remove(at: 999) }
+        #expect(await python("todoku.Todoku().batches()", on: bus) == Array(1...999) + Array(1001...1500))
     }
 }

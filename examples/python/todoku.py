@@ -43,8 +43,10 @@ T = TypeVar("T")
 # Beginnings of names: the bus knows no such service, or cannot start it.
 _MISSING = ("org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.Spawn.", "org.freedesktop.systemd1.")
 _NO_REPLY, _UNKNOWN_OBJECT = "org.freedesktop.DBus.Error.NoReply", "org.freedesktop.DBus.Error.UnknownObject"
+_NO_OBJECT = "org.todoku.Error.NoSuchObject"
 _FOREVER = GLib.MAXINT  # GDBus's word for no time limit; without it, GDBus gives up after 25 s
 _MOST_LOSSES, _STEADY = 6, 30.0  # losses in a row; seconds after which a loss begins a new row
+_PAGE, _MOST_READINGS = 1000, 16  # the most elements of one answer; how often a list is read from the start
 _KEYS = {
     "s": "activate app body checksum desktop-id directory expect-type extract filename icon if-exists notify password piece-hashes "
     "post-type proxy referrer sound tag title token user-agent username",
@@ -216,6 +218,25 @@ def _answered(call: _Call, losses: Optional[_Losses] = None) -> _Plan[Any]:
         yield pause
 
 
+def _read_again(pages: Callable[[List[str]], _Plan[bool]]) -> _Plan[List[str]]:
+    """Reads a list of several pages, each path once. If its last element ends or leaves before the next page, reads from the start."""
+    cut: List[str] = []
+    for reading in range(_MOST_READINGS):
+        read: List[str] = []
+        is_whole = False
+        try:
+            is_whole = yield from pages(read)
+        except TodokuError as error:
+            # Without a page, the error is about the caller's own filter.
+            if error.bus_name != _NO_OBJECT or not read or reading == _MOST_READINGS - 1:
+                raise
+        # A download that ends between two pages is in both: its later place counts.
+        cut = list(dict.fromkeys(reversed(read if is_whole else cut + read)))[::-1]
+        if is_whole:
+            break
+    return cut
+
+
 def _start(bus: Gio.DBusConnection, plan: _Plan[Any], then: Then) -> None:
     """Carries out the plan in the main context of the thread."""
 
@@ -328,13 +349,13 @@ class Todoku:
     @_method
     def find(self, **filter: Any) -> _Plan[List[Download]]:
         """The downloads that match all of `app`, `tag`, `state`, `states`, `batch` (an object path) and `metadata`, in queue order."""
-        paths = yield from self._pages("List", self._options(filter, _FILTER))
+        paths = yield from _read_again(functools.partial(self._downloads, self._options(filter, _FILTER)))
         return [Download(self.bus, path) for path in paths]
 
     @_method
     def batches(self, **filter: Any) -> _Plan[List[Batch]]:
         """The batches whose members all have `app`, the oldest first. With `ended`, only those that have ended (True) or not (False)."""
-        paths = yield from self._pages("ListBatches", self._options(filter, _BATCH_FILTER))
+        paths = yield from _read_again(functools.partial(self._batches, self._options(filter, _BATCH_FILTER)))
         return [Batch(self.bus, path) for path in paths]
 
     @_method
@@ -344,14 +365,34 @@ class Todoku:
         arguments = GLib.Variant("(a{sv})", (self._options(filter, _FILTER),))
         return (yield from _answered(_Call(MANAGER, SERVICE, "WaitAll", arguments, _FOREVER)))
 
-    def _pages(self, method: str, wanted: Dict[str, GLib.Variant]) -> _Plan[List[str]]:
-        paths: List[str] = []
+    def _downloads(self, wanted: Dict[str, GLib.Variant], read: List[str]) -> _Plan[bool]:
+        """Appends the paths of all pages. False: the last download of a page has ended before the next page, which may have skipped
+        others: those between the former place of the ended download and its new one, behind all others."""
+        before = None
         while True:
-            (page,) = yield from _answered(_Call(MANAGER, SERVICE, method, GLib.Variant("(a{sv})", (wanted,))))
-            paths += page
-            if len(page) < 1000:  # the most paths of one answer
-                return paths
-            wanted["after"] = GLib.Variant("o", page[-1])
+            asked = time.time_ns() // 1000
+            arguments = GLib.Variant("(a{sv}as)", (wanted, ["State", "EndedAt"]))
+            (page,) = yield from _answered(_Call(MANAGER, SERVICE, "Describe", arguments))
+            read += [path for path, _ in page]
+            if before and (yield from Download(self.bus, before)._is_over()):
+                return False
+            if len(page) < _PAGE:
+                return True
+            last, values = page[-1]
+            has_ended = values["State"] in ENDED
+            if has_ended and values["EndedAt"] >= asked:  # the page is in the order of its call, but the states may be newer
+                return False
+            before = None if has_ended else last
+            wanted = {**wanted, "after": GLib.Variant("o", last)}
+
+    def _batches(self, wanted: Dict[str, GLib.Variant], read: List[str]) -> _Plan[bool]:
+        """Appends the paths of all pages."""
+        while True:
+            (page,) = yield from _answered(_Call(MANAGER, SERVICE, "ListBatches", GLib.Variant("(a{sv})", (wanted,))))
+            read += page
+            if len(page) < _PAGE:
+                return True
+            wanted = {**wanted, "after": GLib.Variant("o", page[-1])}
 
 
 class Download:
@@ -363,6 +404,15 @@ class Download:
     def _read(self, losses: Optional[_Losses] = None) -> _Plan[Status]:
         arguments = GLib.Variant("(s)", (DOWNLOAD,))
         return Status((yield from _answered(_Call(self.path, "org.freedesktop.DBus.Properties", "GetAll", arguments), losses))[0])
+
+    def _is_over(self) -> _Plan[bool]:
+        """Whether the download has ended, or is off the list."""
+        try:
+            return (yield from self._read()).has_ended
+        except TodokuError as error:
+            if error.bus_name != _UNKNOWN_OBJECT:
+                raise
+            return True
 
     @_method
     def wait(self) -> _Plan[str]:

@@ -250,14 +250,18 @@ internal import TransferEngine
     }
 
     /// Removes `batch` and all its members from the list. `deletingFiles`: also deletes the files of finished members.
+    ///
+    /// - Throws: `LimitExceeded` if the batch is being removed already, and 256 calls of the connection wait.
     func remove(_ batch: ManagedBatch, deletingFiles: Bool, _ reply: Reply<Void>) throws(Refusal) {
-        batch.removing.append((reply, false))
+        // Refuse a call before its decision, or never. The call that begins the removal is never refused: there is one for each batch.
+        let begins = !batch.entry.isLeaving
+        if !begins { try callers.wait(reply, forRemovalOf: batch) }
+        batch.removing.append((reply, !begins))
         if deletingFiles { batch.deletesFiles = true }
         events.decide(.removeBatch(batch.entry))
-        guard !batch.entry.isRemoved else { return }
-        let last = batch.removing.removeLast()
-        try callers.wait(last.reply, forRemovalOf: batch)
-        batch.removing.append((last.reply, true))
+        // Most removals are over by now, and their callers need not be watched.
+        guard begins, !batch.entry.isRemoved, let place = batch.removing.indices.last else { return }
+        batch.removing[place].isCounted = (try? callers.wait(reply, forRemovalOf: batch)) != nil
     }
 
     /// Notes the file of a member that leaves the list, if the call deletes the files of its batch.

@@ -16,6 +16,9 @@ internal import Glibc
     private let path: String
     private let now: () -> WallTime
     private var starts: [String: [WallTime]]
+    /// Whether a start is being written to the file, and the starts that wait for that.
+    private var isWriting = false
+    private var turns: [CheckedContinuation<Void, Never>] = []
 
     /// Reads the counts of earlier processes, and drops expired starts from the file. Blocks, so call it at startup.
     init(_ path: String, now: @escaping () -> WallTime = { .now }) {
@@ -35,6 +38,10 @@ internal import Glibc
         let isFirst = starts.isEmpty
         starts[app, default: []].append(now)
         let (path, line) = (path, Self.line(now, app))
+        // Write one start after the other, because the first one also removes the expired file.
+        if isWriting { await withCheckedContinuation { turns.append($0) } }
+        isWriting = true
+        defer { if turns.isEmpty { isWriting = false } else { turns.removeFirst().resume() } }
         // If the file cannot be written (full disk), a restart would lose the count. Then the app is not started.
         return await DiskPool.shared.value(at: .path(path), within: Self.patience) {
             if isFirst { unlink(path) }

@@ -99,6 +99,8 @@ internal import EventLoop
     private func recordSignal(_ message: Message) {
         if let (name, _, owner) = BusDaemon.nameOwnerChanged.read(message), name == BusName.service, message.sender == BusDaemon.name {
             service = owner.isEmpty ? nil : owner
+            // A service that was killed between the two signals never sends the second one, not even after its next start.
+            openEnds = []
             if service != nil { serviceStarts +|= 1 }
             return
         }

@@ -28,10 +28,10 @@ internal import Glibc
     ///
     /// - Returns: its process, or errno.
     func start(
-        _ arguments: [String], environment: [String: String], output: Int32 = -1, errors: Int32 = -1, isDaemon: Bool
+        _ arguments: [String], environment: ProcessEnvironment, output: Int32 = -1, errors: Int32 = -1, isDaemon: Bool
     ) -> Result<pid_t, StartFailure> {
         let argv = arguments.map { strdup($0) } + [nil]
-        let envp = environment.map { strdup("\($0.key)=\($0.value)") } + [nil]
+        let envp = environment.entries.map { strdup($0) } + [nil]
         defer { for pointer in [argv, envp].joined() { free(pointer) } }
         let process = todoku_start_tied(argv, envp, output, errors, isDaemon)
         guard process > 0 else { return .failure(StartFailure(code: errno)) }

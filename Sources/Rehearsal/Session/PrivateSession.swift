@@ -12,7 +12,7 @@ internal import Glibc
     /// The address of the bus.
     let address: String
     /// The environment of the command: ours, with the folders and the bus of this session.
-    private(set) var environment: [String: String]
+    private(set) var environment: ProcessEnvironment
 
     /// Variables of the surrounding session. This session has other values, or none.
     private static let foreign: Set<String> = [
@@ -32,13 +32,13 @@ internal import Glibc
     /// Makes the folders.
     ///
     /// - Parameter environment: of this process.
-    init(_ environment: [String: String]) throws(RehearsalError) {
+    init(_ environment: ProcessEnvironment) throws(RehearsalError) {
         folder = try TemporaryTree.make()
         address = "unix:path=\(Self.escaped("\(folder)/bus"))"
-        self.environment = environment.filter { !Self.foreign.contains($0.key) }
+        self.environment = environment.without(Self.foreign)
         keepDisplay(of: environment)
-        for (key, name) in Self.folders { self.environment[key] = "\(folder)/\(name)" }
-        self.environment["DBUS_SESSION_BUS_ADDRESS"] = address
+        self.environment.set(Self.folders.mapValues { "\(folder)/\($0)" })
+        self.environment.set(["DBUS_SESSION_BUS_ADDRESS": address])
         do throws(RehearsalError) { try makeFolders() } catch {
             _ = end()
             throw error
@@ -60,16 +60,18 @@ internal import Glibc
 
     /// A test with a window may use the display on which it was started. The socket and the key of a display are in folders that have other
     /// values in this session.
-    private func keepDisplay(of given: [String: String]) {
-        if let display = given["WAYLAND_DISPLAY"], !display.hasPrefix("/"), let folder = given["XDG_RUNTIME_DIR"] {
-            environment["WAYLAND_DISPLAY"] = "\(folder)/\(display)"
+    private func keepDisplay(of given: ProcessEnvironment) {
+        let slash = Array("/".utf8)
+        if let display = given["WAYLAND_DISPLAY"], !display.starts(with: slash), let folder = given["XDG_RUNTIME_DIR"] {
+            environment["WAYLAND_DISPLAY"] = Array([folder, slash, display].joined())
         }
-        if given["DISPLAY"] != nil, given["XAUTHORITY"] == nil, let home = given["HOME"], access("\(home)/.Xauthority", R_OK) == 0 {
-            environment["XAUTHORITY"] = "\(home)/.Xauthority"
+        if given["DISPLAY"] != nil, given["XAUTHORITY"] == nil, let home = given["HOME"] {
+            let key = Array([home, Array("/.Xauthority".utf8)].joined())
+            if access(key.map { CChar(bitPattern: $0) } + [0], R_OK) == 0 { environment["XAUTHORITY"] = key }
         }
     }
 
-    func add(_ variables: [String: String]) { environment.merge(variables) { $1 } }
+    func add(_ variables: [String: String]) { environment.set(variables) }
 
     /// Makes `path` the default download folder.
     func setDownloads(_ path: String) throws(RehearsalError) {
@@ -118,12 +120,12 @@ internal import Glibc
     }
 
     /// The environment of the bus, and so of the service. It has no system bus, so that the network of this machine makes no difference.
-    private var busEnvironment: [String: String] {
-        var result = environment.filter { !Self.desktop.contains($0.key) }
-        result["DBUS_SYSTEM_BUS_ADDRESS"] = "unix:path=\(Self.escaped("\(folder)/no-system-bus"))"
-        result["GSETTINGS_BACKEND"] = "memory"
-        result["NO_AT_BRIDGE"] = "1"
-        result["CANBERRA_DRIVER"] = "null"
+    private var busEnvironment: ProcessEnvironment {
+        var result = environment.without(Self.desktop)
+        result.set([
+            "DBUS_SYSTEM_BUS_ADDRESS": "unix:path=\(Self.escaped("\(folder)/no-system-bus"))", "GSETTINGS_BACKEND": "memory",
+            "NO_AT_BRIDGE": "1", "CANBERRA_DRIVER": "null",
+        ])
         return result
     }
 

@@ -248,6 +248,19 @@ private let plays: [RehearsalPlay] = [
         #expect(exit.status == 0 && listFolder(folder) == [] && stage.isClean, "\(exit)")
     }
 
+    @Test func `gives the command the bytes of its environment, which need not be UTF-8`() async {
+        let stage = Stage()
+        let export = #"BYTES=$(printf 'a\377b\303'); export BYTES XDG_SESSION_ID="$BYTES" XDG_DATA_HOME="$BYTES"; exec "$@""#
+        let script = #"""
+            test "$(printf %s "$BYTES" | od -An -tx1 | tr -d ' \n')" = 61ff62c3
+            test -z "${XDG_SESSION_ID+x}"
+            test -d "$XDG_DATA_HOME"
+            """#
+        let words = [Desk.command, "rehearse", "--service", Desk.service, "none", "--", "sh", "-ec", script]
+        let exit = await stage.run(["sh", "-ec", export, "sh"] + words)
+        #expect(exit.status == 0 && stage.isClean, "\(exit)")
+    }
+
     @Test(arguments: [
         ("tmp", "TMPDIR must be an absolute path, not “tmp”"),
         ("/no/folder", "“/no/folder” cannot be used as a folder: No such file or directory"),

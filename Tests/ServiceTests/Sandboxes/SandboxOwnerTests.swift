@@ -160,4 +160,25 @@ private let app = "org.example.App"
         let blocked = OwnerStarts(folder.makeFolder("folder")) { now }
         #expect(!(await blocked.take(app)))
     }
+
+    /// The first start also removes the file of expired starts.
+    @Test @BusActor func `is counted after a restart, also if other apps are started at the same moment`() async throws {
+        let folder = TemporaryFolder()
+        let apps = (0..<4).map { "org.example.App\($0)" }
+        for round in 0..<300 {
+            let path = folder("\(round)")
+            let starts = OwnerStarts(path)
+            let isTaken = await withTaskGroup(of: Bool.self) { group in
+                for app in apps { group.addTask { await starts.take(app) } }
+                return await group.reduce(true) { $0 && $1 }
+            }
+            #expect(isTaken)
+            let lines = String(decoding: readFile(path) ?? [], as: UTF8.self).split(separator: "\n")
+            let counted = lines.compactMap { $0.split(separator: " ").last.map(String.init) }
+            guard counted.sorted() == apps else {
+                Issue.record("round \(round): \(counted)")
+                return
+            }
+        }
+    }
 }
