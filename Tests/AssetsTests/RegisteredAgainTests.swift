@@ -45,4 +45,21 @@ internal import Testing
         }
         #expect(bench.stage == .checking)
     }
+
+    @Test(arguments: [0, 900_000_000_000_000] as [UInt64])
+    func `finds its version also if the clock was not set when it was installed`(microseconds: UInt64) throws {
+        let bench = Bench(Bench.record())
+        bench.now = WallTime(microseconds: microseconds)
+        bench.install(Bench.manifest("1"))
+        let folder = try #require(bench.record.installed?.folder)
+        #expect(AssetRecord.isFoundFolder(folder), "\(folder)")
+        bench.call { .unregister(Bench.key, deletesData: false, $0) }
+        bench.tidy()
+        #expect(bench.updater[Bench.key] == nil)
+        bench.now = WallTime(microseconds: microseconds + 1)
+        bench.call { .register(Bench.record(), found: folder, $0) }
+        bench.update()
+        bench.fetch(Bench.manifest("2"))
+        #expect(bench.record.pending.map { $0.folder != folder && AssetRecord.isFoundFolder($0.folder) } == true)
+    }
 }
