@@ -63,7 +63,7 @@ internal import WebPush
         (self.hold, self.log) = (hold, log)
     }
 
-    /// Begins with the messages of earlier processes, but those of registrations that cannot be read: a later start may read them.
+    /// Begins with the messages of earlier processes.
     func begin(_ messages: [PendingPush]) {
         var rule = MatchRule(sender: BusDaemon.name, interface: BusDaemon.name, member: BusDaemon.nameOwnerChanged.name)
         rule.argument0 = BusName.service
