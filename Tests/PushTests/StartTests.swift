@@ -38,4 +38,29 @@ import Testing
         #expect(content.messages.map(\.id) == ["b"])
         #expect(listFolder(folder("messages")).count == Deliveries.mostWaiting + 1)
     }
+
+    @Test func `leaves no download of the push before it on the list`() async throws {
+        let world = try await PushWorld(hasService: false)
+        let service = try await ServiceStandIn(world)
+        let distributor = await world.distributor(versions: [1])
+        let app = try await AppStandIn(world)
+        let file = await Served()
+        _ = try await world.register()
+        let token = await distributor.token()
+        func send(_ message: String) async {
+            #expect(await world.connectorError(UnifiedPush.Version1.message, (token, Array(message.utf8), "id")) == nil)
+        }
+        await send(file.message())
+        #expect(await app.wasCalled())
+        let first = BusName.path(app: PushWorld.app, token: try #require(await service.fetches.first?.options["token"]?.string)).value
+        await service.holdRemovals(true)
+        await send(file.message(["url": "\"\(file.server.url("/second.png"))\""]))
+        #expect(await eventually { await service.removed == [first] })
+        // The call has not reached the service: it ends, too.
+        await world.kill()
+        await service.holdRemovals(false)
+        _ = try await world.entry()
+        #expect(await app.wasCalled(2))
+        #expect(await eventually { await service.removed == [first, first] })
+    }
 }
