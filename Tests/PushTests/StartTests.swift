@@ -64,3 +64,52 @@ import Testing
         #expect(await eventually { await service.removed == [first, first] })
     }
 }
+
+@Suite(.timeLimit(.minutes(10))) struct `An idle todoku-push` {
+    /// systemd sends SIGTERM to a service of `Type=dbus` whose name has no owner, even if only for a moment (systemd.service(5)).
+    @Test @BusActor func `ended because a call met it on its way out has the bus start the next`() async throws {
+        let world = try await PushWorld(idleExit: 30, hasService: false)
+        let owners = Owners()
+        _ = try await world.call(Push.list, "")
+        let since = ContinuousClock.now
+        let own = try await world.connection.call(BusDaemon.getNameOwner, on: BusDaemon.name, at: BusDaemon.path, Push.busName)
+        let process = try #require(await world.bus.process(of: Push.busName))
+        _ = world.connection.watchOwner(of: Push.busName) { owners.seen.append($0) }
+        let before = await settledSwitches(process)
+
+        // The stopped bus has the call before the program releases its name, and delivers it after that.
+        world.bus.signal(SIGSTOP)
+        async let listed = world.call(Push.list, "")
+        // Only the end of its idle time wakes the program. It then waits for the answer of the bus, for up to 25 seconds.
+        #expect(await eventually { ContinuousClock.now - since > .seconds(32) && switches(process) != before })
+        world.bus.signal(SIGCONT)
+        #expect(try await listed.isEmpty)
+        #expect(await eventually { owners.seen.count == 2 })
+        #expect(owners.seen == [nil, own], "no call met the program on its way out")
+
+        kill(process, SIGTERM)
+        #expect(await eventually { owners.seen.count == 4 }, "nobody has started the next process")
+        let next = owners.seen.last ?? nil
+        #expect(next != nil && next != own, "\(owners.seen)")
+    }
+}
+
+/// The owners that a name has had since it is watched; nil: none.
+@BusActor private final class Owners { var seen: [String?] = [] }
+
+/// The number of voluntary context switches of a program's main thread, which adds one each time that it waits again.
+private func switches(_ process: Int32) -> String? {
+    String(decoding: readFile("/proc/\(process)/status") ?? [], as: UTF8.self).split(separator: "\n")
+        .first { $0.hasPrefix("voluntary_ctxt") }.map(String.init)
+}
+
+/// The value of `switches` once it has not changed for a while.
+private func settledSwitches(_ process: Int32) async -> String? {
+    var (last, looks) = (switches(process), 0)
+    _ = await eventually {
+        let now = switches(process)
+        (last, looks) = (now, now == last ? looks + 1 : 0)
+        return looks == 30
+    }
+    return last
+}
