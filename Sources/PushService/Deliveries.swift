@@ -63,7 +63,7 @@ internal import WebPush
         (self.hold, self.log) = (hold, log)
     }
 
-    /// Begins with the messages of earlier processes, but those of registrations that cannot be read: a later start may read them.
+    /// Begins with the messages of earlier processes.
     func begin(_ messages: [PendingPush]) {
         var rule = MatchRule(sender: BusDaemon.name, interface: BusDaemon.name, member: BusDaemon.nameOwnerChanged.name)
         rule.argument0 = BusName.service
@@ -324,9 +324,7 @@ internal import WebPush
         return true
     }
 
-    private func cancelTimer(_ id: String) {
-        if let timer = ends.removeValue(forKey: id) { Poller.shared.cancel(timer) }
-    }
+    private func cancelTimer(_ id: String) { if let timer = ends.removeValue(forKey: id) { Poller.shared.cancel(timer) } }
 
     private func timeHasCome(_ id: String) {
         guard isOver(id) else { return setTimer(id) }
@@ -350,6 +348,8 @@ internal import WebPush
         // Until the file is remembered, another message about it adds nothing to this one.
         let stamp =
             outcome.result == .newData ? await DiskPool.shared.value(at: .path(path), within: .seconds(10)) { FileStamp(of: path) } : nil
+        // The record of the registration names this download next. After a crash, no record would name the former one.
+        let former = outcome.hasDownload ? await files.clearList(of: waiting[id].flatMap { registry[$0.token] }) : ""
         guard var message = waiting[id], message.outcome == nil, let registration = registry[message.token] else { return }
         message.outcome = outcome
         waiting[id] = message
@@ -361,8 +361,7 @@ internal import WebPush
             case .failed: registration.counts.failed +|= 1
             }
             if let stamp = stamp ?? nil {
-                registration.remember(
-                    FetchedCopy(url: message.push.url, sha256: message.push.sha256, path: path, stamp: stamp))
+                registration.remember(FetchedCopy(url: message.push.url, sha256: message.push.sha256, path: path, stamp: stamp))
             }
             if outcome.hasDownload { registration.lastDownload = id }
         }
@@ -371,7 +370,8 @@ internal import WebPush
             metadata: ["app": "\(registration.key.app)", "name": "\(registration.key.name)", "result": "\(outcome.result.rawValue)"])
         // Unsaved, the push would only be told twice.
         try? await store.commit()
-        if outcome.hasDownload { await files.clearList(of: registration) }
+        // Another message of the registration has ended meanwhile.
+        if outcome.hasDownload, registration.lastDownload != former { await files.clearList(of: registration) }
         await tell(id, reminders: Self.reminders)
     }
 

@@ -110,7 +110,7 @@ public struct PushOptions: Sendable {
                 await link.begin(telling: push)
                 starting.isHeld = false
             }
-            deliveries.begin(content.messages.filter { !content.damagedRegistrations.contains($0.token) })
+            deliveries.begin(content.messages)
             idleExit.begin { [weak self] reason in
                 self?.log.info("leaving", metadata: ["reason": "\(reason)"])
                 self?.end()

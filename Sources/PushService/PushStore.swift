@@ -43,12 +43,10 @@ internal import PushInterface
         var starts: [String: Variant] = [:]
         /// Oldest first.
         var registrations: [Registration] = []
-        /// Oldest first.
+        /// Oldest first, without those of registrations that cannot be read: a later start may read them.
         var messages: [PendingPush] = []
         /// Paths of files that cannot be read; they are left alone.
         var damaged: [String] = []
-        /// The tokens of the registrations among them.
-        var damagedRegistrations: Set<String> = []
     }
 
     private static let patience: Duration = .seconds(15)
@@ -100,19 +98,21 @@ internal import PushInterface
         content.settings = read("settings") ?? [:]
         content.starts = read("starts") ?? [:]
         for name in ["settings", "starts"] { folder.deleteDraft(of: name) }
-        for name in (folder.names(in: PushFolder.registrations, cleansUp: true) ?? []).prefix(Registry.most) {
+        // Files that cannot be read, and messages of registrations among them, take no place of others: they may stay for long.
+        var damagedRegistrations: Set<String> = []
+        for name in folder.names(in: PushFolder.registrations, cleansUp: true) ?? [] where content.registrations.count < Registry.most {
             let path = "\(PushFolder.registrations)/\(name)"
             if let registration = read(path).flatMap(Registration.init(record:)), registration.token == name {
                 content.registrations.append(registration)
             } else {
-                content.damagedRegistrations.insert(name)
+                damagedRegistrations.insert(name)
                 content.damaged.append("\(folder.path)/\(path)")
             }
         }
-        for name in (folder.names(in: PushFolder.messages, cleansUp: true) ?? []).prefix(Deliveries.mostWaiting) {
+        for name in folder.names(in: PushFolder.messages, cleansUp: true) ?? [] where content.messages.count < Deliveries.mostWaiting {
             let path = "\(PushFolder.messages)/\(name)"
             if let message = read(path).flatMap(PendingPush.init(record:)), message.id == name {
-                content.messages.append(message)
+                if !damagedRegistrations.contains(message.token) { content.messages.append(message) }
             } else {
                 content.damaged.append("\(folder.path)/\(path)")
             }

@@ -111,10 +111,13 @@ internal import TodokuClient
     }
 
     /// Takes the download of the push before off the service's list, which would grow with each push otherwise. The file stays.
-    func clearList(of registration: Registration) async {
-        guard !registration.lastDownload.isEmpty, let client else { return }
+    ///
+    /// - Returns: the id of that push; empty: there was none.
+    @discardableResult func clearList(of registration: Registration?) async -> String {
+        guard let registration, !registration.lastDownload.isEmpty else { return "" }
         let former = DownloadReference(app: registration.key.app, token: Self.downloadToken(registration.lastDownload))
-        try? await client.remove(former)
+        try? await client?.remove(former)
+        return registration.lastDownload
     }
 
     /// The path of the file if an earlier push brought it, and nobody has touched it since.

@@ -146,8 +146,9 @@ import Testing
         Download.interface, xml: { "" },
         methods: [
             Row(Download.remove) { record, _, reply in
-                record.service?.removed.append(record.path)
-                reply()
+                guard let service = record.service else { return }
+                service.removed.append(record.path)
+                if service.holdsRemovals { service.heldRemovals.append(reply) } else { reply() }
             }
         ])
 
@@ -162,6 +163,8 @@ import Testing
     private(set) var fetches: [(url: String, options: [String: Variant])] = []
     /// Object paths of downloads.
     private(set) var removed: [String] = []
+    private var heldRemovals: [DBus.Reply<Void>] = []
+    private var holdsRemovals = false
     private var error: DBusError?
     private var isSilent = false
     private var unanswered: [DBus.Reply<(String, String)>] = []
@@ -175,6 +178,8 @@ import Testing
     func setError(_ error: DBusError?) { self.error = error }
     /// Answers nothing from now on, as while a download waits for a network.
     func silence() { isSilent = true }
+    /// From now on, removals are not answered, or answered again.
+    func holdRemovals(_ isHeld: Bool) { holdsRemovals = isHeld }
     /// Ends the silence with an error for those who wait.
     func speak(_ error: DBusError) {
         isSilent = false

@@ -152,6 +152,10 @@ public final class AssetUpdater {
         var changed = existing
         (changed.manifestURL, changed.options, changed.publicKey) = (record.manifestURL, record.options, record.publicKey)
         changed.update = record.update
+        // What another manifest said says nothing about this one, which is due for a check.
+        if record.manifestURL != existing.manifestURL {
+            (changed.latest, changed.latestTimestamp, changed.isObsolete, changed.checkedAt) = (nil, nil, false, nil)
+        }
         if changed != existing || !changed.options.isSameText(as: existing.options) {
             change(key) { $0 = changed }
             actions.append(.tell(key))

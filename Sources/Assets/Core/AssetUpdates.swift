@@ -62,9 +62,11 @@ extension AssetUpdater {
         modify(key) { ($0.source, $0.failedSources) = (0, []) }
     }
 
-    /// A name that no folder of the asset has had.
+    /// A name that no folder of the asset has had, also if an earlier registration of it has ended.
     func newFolder(_ record: inout AssetRecord) -> String {
-        record.lastFolder = max(now.microseconds, record.lastFolder +| 1)
+        // A later registration finds only names with as many digits as an instant after September 2001. The clock may not be set yet.
+        let instant = now.microseconds < AssetRecord.leastInstant ? now.microseconds +| AssetRecord.leastInstant : now.microseconds
+        record.lastFolder = max(instant, record.lastFolder +| 1)
         return "version-\(record.lastFolder)"
     }
 

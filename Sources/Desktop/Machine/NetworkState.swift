@@ -25,7 +25,9 @@ public import EventLoop
     private var isNeeded = false
     private var told: NetworkCondition?
     private var lingerTimer: Poller.Token?
-    /// Limits the wait for the first answer, or for NetworkManager's return.
+    /// Limits the wait for the first answer. NetworkManager may restart meanwhile.
+    private var patienceTimer: Poller.Token?
+    /// Limits the wait for NetworkManager's return.
     private var waitTimer: Poller.Token?
     private var member: SystemBus.Member?
     private var bus: Connection?
@@ -65,7 +67,10 @@ public import EventLoop
 
     private func begin() {
         isNeeded = true
-        wait(Self.patience) { [self] in if told == nil { tell(.open) } }
+        patienceTimer = Poller.shared.schedule(after: Self.patience) { [self] in
+            patienceTimer = nil
+            tell(.open)
+        }
         member = system.join { [weak self] in self?.found($0) }
     }
 
@@ -80,6 +85,8 @@ public import EventLoop
     }
 
     private func tell(_ condition: NetworkCondition?) {
+        if let patienceTimer { Poller.shared.cancel(patienceTimer) }
+        patienceTimer = nil
         guard condition != told else { return }
         told = condition
         report(condition)

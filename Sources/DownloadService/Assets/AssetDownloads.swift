@@ -276,6 +276,8 @@ extension AssetCentre {
             if isDefault { _ = Destination.check(directory, allowHidden: true, create: true) }
             return (AssetFiles.shortage(in: directory, needed: needed, reserve), AssetFiles.identity(of: directory))
         } then: { [self] found in
+            // An asset that was unregistered meanwhile would keep the folder from all others.
+            guard updater[key]?.activity == .checkingSpace(ticket) else { return }
             if let failure = claim(found?.identity, of: directory, for: key) { return decide(.spaceRefused(key, ticket, failure)) }
             // If the disk does not answer, the download will wait for it.
             decide(.spaceChecked(key, ticket, missing: found?.missing ?? 0))

@@ -91,7 +91,7 @@ enum AssetFiles {
     }
 
     /// Makes the link lead to the version in `folder`, unless files of the version are missing. After a failure, the link leads to its
-    /// former target, as far as the disk allows.
+    /// former target, or is gone if it was new, as far as the disk allows. A later cancellation then deletes the version.
     ///
     /// If the link leads to the version already, its files are not counted, because its app may be using the version.
     ///
@@ -104,16 +104,22 @@ enum AssetFiles {
         to folder: String, of size: FolderSize?, isRollback: Bool, in directory: String, isDefault: Bool
     ) -> SwitchEnd {
         var before: String?
+        var isSwitching = false
         do throws(DiskError) {
             before = try VersionLink.current(AssetRecord.link, directory: directory, allowHidden: true).get()
             if before?.isSameBytes(as: folder) != true, try !isWhole(folder, of: size, isRollback: isRollback, in: directory) {
                 return .lost
             }
+            isSwitching = true
             try VersionLink.point(AssetRecord.link, to: folder, directory: directory, allowHidden: true).get()
             return .switched
         } catch {
             if presence(of: folder, in: directory, isDefault: isDefault) == .lost { return .lost }
-            if let before { _ = VersionLink.point(AssetRecord.link, to: before, directory: directory, allowHidden: true) }
+            if let before {
+                _ = VersionLink.point(AssetRecord.link, to: before, directory: directory, allowHidden: true)
+            } else if isSwitching {
+                _ = VersionLink.remove(AssetRecord.link, to: folder, directory: directory, allowHidden: true)
+            }
             return .failed(error.failure(folder: directory))
         }
     }

@@ -181,3 +181,16 @@ internal import Scheduling
         if let download = downloads[number], download.isDispensable { downloads[number] = nil }
     }
 }
+
+extension DownloadList {
+    /// The newest downloads and batches whose end may have had a toast, at most `most` of each.
+    func lastTold(most: Int) -> [DownloadNumber] {
+        let downloads = scheduler.ended.ordered.reversed().prefix(16 * most).filter { number in
+            scheduler[number].map { $0.batch == nil && $0.record.options.notify != .never } ?? false
+        }
+        var walk = batches.walk(isReversed: true)
+        let newest = (0..<16 * most).compactMap { _ in walk.next() }
+        let ofBatches = newest.filter { number in batch(number).map { $0.entry.hasEnded && $0.record.notify != .never } ?? false }
+        return Array(downloads.prefix(most)) + ofBatches.prefix(most)
+    }
+}

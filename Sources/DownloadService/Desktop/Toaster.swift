@@ -54,6 +54,8 @@ internal import TransferEngine
     /// toast of an outcome is owed until it is shown or refused.
     private var handed: [DownloadNumber: [(toast: EndToast, owed: Scheduler.OwedToast?)]] = [:] { didSet { weigh() } }
     private let lasting: LastingToasts
+    /// The toasts that are being offered to the desktop, which has not answered yet.
+    private var offered: [DownloadNumber: EndToast] = [:]
     /// The toasts that the desktop is known to have taken over.
     private var bequeathed: Set<DownloadNumber> = []
     private var delayed: [DownloadNumber: Delayed] = [:] { didSet { weigh() } }
@@ -355,6 +357,9 @@ internal import TransferEngine
     private func bequeath(_ number: DownloadNumber) {
         // Never hand over the toast of a sandboxed app: the desktop would show it as ours, or send its click to the app.
         guard let toast = shown[number]?.toast, toast.sandboxedApp == nil, let path = path(of: number) else { return release(number) }
+        // After a second offer of the toast, its answer would come when the toast is closed, and delete the only copy.
+        guard offered[number] != toast else { return }
+        offered[number] = toast
         // A plain click retries nothing, on our toast or on the desktop's, because the user may have clicked to dismiss the toast.
         let (click, buttons): (ApplicationAction?, [(ApplicationAction, ToastAction)]) =
             switch toast.kind {
@@ -367,9 +372,10 @@ internal import TransferEngine
             let isTaken = await lasting.put(
                 "\(number)", title: toast.summary, body: toast.body, about: path, click: click?.rawValue,
                 buttons: buttons.map { ($0.rawValue, texts.label(of: $1)) })
-            // Meanwhile the toast may have been clicked, withdrawn or replaced.
+            if offered[number] == toast { offered[number] = nil }
+            // Meanwhile the toast may have been clicked, withdrawn or replaced. Another offer of this number has replaced the copy.
             guard shown[number]?.toast == toast else {
-                if isTaken { lasting.take(away: "\(number)") }
+                if isTaken, offered[number] == nil { lasting.take(away: "\(number)") }
                 return
             }
             if isTaken {
@@ -446,19 +452,6 @@ internal import TransferEngine
     }
 
     private static func lastPart(_ path: String) -> String { path.pathComponents.last.map(String.init) ?? path }
-}
-
-extension DownloadList {
-    /// The newest downloads and batches whose end may have had a toast, at most `most` of each.
-    func lastTold(most: Int) -> [DownloadNumber] {
-        let downloads = scheduler.ended.ordered.reversed().prefix(16 * most).filter { number in
-            scheduler[number].map { $0.batch == nil && $0.record.options.notify != .never } ?? false
-        }
-        var walk = batches.walk(isReversed: true)
-        let newest = (0..<16 * most).compactMap { _ in walk.next() }
-        let ofBatches = newest.filter { number in batch(number).map { $0.entry.hasEnded && $0.record.notify != .never } ?? false }
-        return Array(downloads.prefix(most)) + ofBatches.prefix(most)
-    }
 }
 
 extension DownloadRecord {

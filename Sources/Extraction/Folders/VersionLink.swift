@@ -47,6 +47,21 @@ package enum VersionLink {
         }
     }
 
+    /// Deletes `link` if it names the folder `version`. The deletion is on disk when this returns.
+    package static func remove(
+        _ link: String, to version: String, directory: String, allowHidden: Bool
+    ) -> Result<Void, DiskError> {
+        do throws(DiskError) {
+            let parent = try OpenFolder.open(directory, allowHidden: allowHidden)
+            guard try read(link, in: parent) == version else { return .success(()) }
+            guard unlinkat(parent.descriptor, link, 0) == 0 || errno == ENOENT else { throw DiskError("delete the link \(link)") }
+            guard parent.sync() else { throw DiskError("save the folder") }
+            return .success(())
+        } catch {
+            return .failure(error)
+        }
+    }
+
     private static func read(_ link: String, in parent: OpenFolder) throws(DiskError) -> String? {
         var bytes = [CChar](repeating: 0, count: Int(PATH_MAX))
         let count = readlinkat(parent.descriptor, link, &bytes, bytes.count)

@@ -183,7 +183,25 @@ internal import Testing
         await watcher.begin(true)
         #expect(await watcher.has(.open))
     }
+
+    @Test @BusActor func `counts as open just as soon if NetworkManager restarts before its first answer`() async throws {
+        let watcher = try await Watcher()
+        let calls = Calls()
+        // It gets each call, and never answers.
+        let mute = try Connection.open(address: watcher.machine.address)
+        mute.observer = { if $0.kind == .call { calls.count += 1 } }
+        #expect(try mute.requestName(StandInNetworkManager.name))
+        watcher.begin(true)
+        #expect(await eventually { calls.count == 1 })
+        try mute.releaseName(StandInNetworkManager.name)
+        #expect(try mute.requestName(StandInNetworkManager.name))
+        #expect(await eventually { calls.count == 2 }, "its return was not noticed")
+        // Not only once three questions have been unanswered for 25 seconds each.
+        #expect(await watcher.has(.open))
+    }
 }
+
+@BusActor private final class Calls { var count = 0 }
 
 extension Watcher {
     fileprivate func begin(_ hasRoute: Bool) {

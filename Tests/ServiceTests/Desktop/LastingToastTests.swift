@@ -75,6 +75,20 @@ internal import Testing
         #expect(session.opener.opened.first?.hasPrefix("\(done)|") == true)
     }
 
+    @Test func `is handed over once, also if the service is told to exit before the desktop has answered`() async throws {
+        let session = try await Session(activation: "--toast-keep 1")
+        await session.desktop.hold()
+        let done = try await session.client.wait(try await session.client.download(server.url("/done.txt"), session.options()))
+        #expect(await eventually { await session.desktop.toasts.count == 1 })
+        #expect(await session.world.bus.end(BusName.service, by: SIGTERM))
+        // The answer to the click comes after all that the ended service has sent.
+        try await session.desktop.click()
+        #expect(await session.opener.hasOpened(1))
+        #expect(session.opener.opened.first?.hasPrefix("\(done)|") == true)
+        #expect(await session.desktop.toasts.count == 1, "it was offered a second time")
+        #expect(await session.desktop.removed == [])
+    }
+
     @Test func `shows a name as the toast before it did`() async throws {
         let session = try await Session()
         let daemon = await session.world.start(["--toast-keep", "1"])

@@ -134,6 +134,9 @@ public struct AssetRecord: Equatable, Sendable {
     /// Whether a link that no row knows may lead to a folder of ours: the number in its name is an instant in microseconds.
     public static func isFoundFolder(_ name: String) -> Bool { isFolder(name) && name.utf8.count >= 24 }
 
+    /// The least number in the name of a folder, in microseconds: of 16 digits, as `isFoundFolder` wants.
+    package static let leastInstant: UInt64 = 1_000_000_000_000_000
+
     /// The name of the archive of the version in `folder`, in the asset's directory.
     public static func archive(of folder: String) -> String { "\(folder).archive" }
 

@@ -1,0 +1,115 @@
+import DBus
+import DownloadModel
+import DownloaderInterface
+import EventLoop
+import Glibc
+import PushInterface
+import PushModel
+import TestSupport
+import Testing
+
+@testable import PushService
+
+@Suite(.timeLimit(.minutes(10))) struct `A push of an earlier process` {
+    @Test @BusActor func `is read though a thousand others, of registrations that cannot be read, are kept`() async throws {
+        let folder = TemporaryFolder("todoku-push-store")
+        let store = PushStore(folder: folder.path)
+        _ = try store.open()
+        let token = try Registry([], store: store).register(
+            app: PushWorld.app, name: "a", options: ["hosts": .strings(["example.org"])], from: .user
+        ).token
+        try await store.commit()
+        let push = AcceptedPush(
+            url: "https://example.org/a", sha256: String(repeating: "0", count: 64), size: 1, type: nil, validUntil: 1, patience: 1)
+        func write(_ id: String, of token: String) {
+            let message = PendingPush(
+                id: id, token: token, app: PushWorld.app, push: push, arrived: WallTime(microseconds: 1), options: nil,
+                isSandboxed: false, outcome: nil)
+            writeFile(folder("messages/\(id)"), Message.bytes(of: message.record))
+        }
+        // Names are read in alphabetical order.
+        for number in 0..<max(Registry.most, Deliveries.mostWaiting) {
+            writeFile(folder("registrations/!\(number)"), [1])
+            write("a\(number)", of: "!\(number)")
+        }
+        write("b", of: token)
+        let content = try store.open()
+        #expect(content.registrations.map(\.token) == [token])
+        #expect(content.messages.map(\.id) == ["b"])
+        #expect(listFolder(folder("messages")).count == Deliveries.mostWaiting + 1)
+    }
+
+    @Test func `leaves no download of the push before it on the list`() async throws {
+        let world = try await PushWorld(hasService: false)
+        let service = try await ServiceStandIn(world)
+        let distributor = await world.distributor(versions: [1])
+        let app = try await AppStandIn(world)
+        let file = await Served()
+        _ = try await world.register()
+        let token = await distributor.token()
+        func send(_ message: String) async {
+            #expect(await world.connectorError(UnifiedPush.Version1.message, (token, Array(message.utf8), "id")) == nil)
+        }
+        await send(file.message())
+        #expect(await app.wasCalled())
+        let first = BusName.path(app: PushWorld.app, token: try #require(await service.fetches.first?.options["token"]?.string)).value
+        await service.holdRemovals(true)
+        await send(file.message(["url": "\"\(file.server.url("/second.png"))\""]))
+        #expect(await eventually { await service.removed == [first] })
+        // The call has not reached the service: it ends, too.
+        await world.kill()
+        await service.holdRemovals(false)
+        _ = try await world.entry()
+        #expect(await app.wasCalled(2))
+        #expect(await eventually { await service.removed == [first, first] })
+    }
+}
+
+@Suite(.timeLimit(.minutes(10))) struct `An idle todoku-push` {
+    /// systemd sends SIGTERM to a service of `Type=dbus` whose name has no owner, even if only for a moment (systemd.service(5)).
+    @Test @BusActor func `ended because a call met it on its way out has the bus start the next`() async throws {
+        let world = try await PushWorld(idleExit: 30, hasService: false)
+        let owners = Owners()
+        _ = try await world.call(Push.list, "")
+        let since = ContinuousClock.now
+        let own = try await world.connection.call(BusDaemon.getNameOwner, on: BusDaemon.name, at: BusDaemon.path, Push.busName)
+        let process = try #require(await world.bus.process(of: Push.busName))
+        _ = world.connection.watchOwner(of: Push.busName) { owners.seen.append($0) }
+        let before = await settledSwitches(process)
+
+        // The stopped bus has the call before the program releases its name, and delivers it after that.
+        world.bus.signal(SIGSTOP)
+        async let listed = world.call(Push.list, "")
+        // Only the end of its idle time wakes the program. It then waits for the answer of the bus, for up to 25 seconds.
+        #expect(await eventually { ContinuousClock.now - since > .seconds(32) && switches(process) != before })
+        world.bus.signal(SIGCONT)
+        #expect(try await listed.isEmpty)
+        #expect(await eventually { owners.seen.count == 2 })
+        #expect(owners.seen == [nil, own], "no call met the program on its way out")
+
+        kill(process, SIGTERM)
+        #expect(await eventually { owners.seen.count == 4 }, "nobody has started the next process")
+        let next = owners.seen.last ?? nil
+        #expect(next != nil && next != own, "\(owners.seen)")
+    }
+}
+
+/// The owners that a name has had since it is watched; nil: none.
+@BusActor private final class Owners { var seen: [String?] = [] }
+
+/// The number of voluntary context switches of a program's main thread, which adds one each time that it waits again.
+private func switches(_ process: Int32) -> String? {
+    String(decoding: readFile("/proc/\(process)/status") ?? [], as: UTF8.self).split(separator: "\n")
+        .first { $0.hasPrefix("voluntary_ctxt") }.map(String.init)
+}
+
+/// The value of `switches` once it has not changed for a while.
+private func settledSwitches(_ process: Int32) async -> String? {
+    var (last, looks) = (switches(process), 0)
+    _ = await eventually {
+        let now = switches(process)
+        (last, looks) = (now, now == last ? looks + 1 : 0)
+        return looks == 30
+    }
+    return last
+}
