@@ -82,7 +82,7 @@ private func rule(_ interval: Duration) -> HostRule { HostRule(requestInterval: 
         var gateway = try Gateway()
         let (first, _) = gateway.begin(gateway.request("h"))
         let (second, _) = gateway.begin(gateway.request("other"))
-        gateway.gate.redirect(second, to: "h", origin: "http://h:80", now: gateway.now)
+        gateway.gate.redirect(second, to: "h", origin: "http://h:80", question: 1, now: gateway.now)
         let host = gateway.gate.load(of: "h")
         #expect((host.active, gateway.gate.slots.waiting, gateway.gate.slots.idle) == (1, 1, 1))
         gateway.gate.stalled(first, true, now: gateway.now)
