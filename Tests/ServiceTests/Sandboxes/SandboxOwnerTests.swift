@@ -170,7 +170,9 @@ private let app = "org.example.App"
             let starts = OwnerStarts(path)
             let isTaken = await withTaskGroup(of: Bool.self) { group in
                 for app in apps { group.addTask { await starts.take(app) } }
-                return await group.reduce(true) { $0 && $1 }
+                var isTaken = true
+                for await one in group where !one { isTaken = false }
+                return isTaken
             }
             #expect(isTaken)
             let lines = String(decoding: readFile(path) ?? [], as: UTF8.self).split(separator: "\n")
