@@ -61,7 +61,8 @@ public import EventLoop
             isDialling = false
             guard !members.isEmpty else { return }
             guard let found else {
-                tell(nil, to: untold)  // the other members know that there is no connection
+                // Every other member has been told already that the system bus cannot be reached.
+                tell(nil, to: untold)
                 return connectLater()
             }
             (connection, delay) = (found, nil)
