@@ -16,8 +16,8 @@ private let status = #"{"type":"status"}"#
             if request.field("Cookie") == "session=1" { reply.serve(body, for: request) } else { reply.respond(403) }
         }
         let message = """
-            {"type":"download","url":"\(server.url("/file?key=1"))","referrer":"https://user@example.org/page#part","user-agent":"Browser/1",
-             "filename":"../届い た.bin","headers":[{"name":"X-One","value":"a"},{"name":"X-One","value":"b"}],
+            {"type":"download","url":"\(server.url("/file?key=1"))","referrer":"https://user@example.org/page#part",
+             "user-agent":"Browser/1","filename":"../届い た.bin","headers":[{"name":"X-One","value":"a"},{"name":"X-One","value":"b"}],
              "cookies":[{"domain":"127.0.0.1","host-only":true,"path":"/","secure":false,"expires":0,"name":"session","value":"1"},
                         {"domain":".example.org","host-only":false,"path":"/","secure":false,"expires":0,"name":"other","value":"2"},
                         {"domain":"127.0.0.1","host-only":true,"path":"/","secure":false,"expires":0,"name":"","value":"nameless"}]}

@@ -15,12 +15,7 @@ import Testing
         let bus = await PrivateBus()
         let connection = try Connection.open(address: bus.address)
         let folder = TemporaryFolder("todoku-push-store")
-        let store = PushStore(folder: folder.path)
-        _ = try store.open()
-        let registry = Registry([], store: store)
-        let token = try registry.register(
-            app: PushWorld.app, name: "a", options: ["hosts": .strings(["example.org"])], from: .user
-        ).token
+        let (store, registry, token) = try makeRegistration(folder)
         // The file is there already, so no service is asked for it.
         let (url, sha256, path) = ("https://example.org/a", String(repeating: "0", count: 64), folder("file"))
         writeFile(path, [1])
@@ -49,12 +44,7 @@ import Testing
         let world = try await PushWorld(hasService: false)
         let app = try AppStandIn(world)
         let folder = TemporaryFolder("todoku-push-store")
-        let store = PushStore(folder: folder.path)
-        _ = try store.open()
-        let registry = Registry([], store: store)
-        let token = try registry.register(
-            app: PushWorld.app, name: "a", options: ["hosts": .strings(["example.org"])], from: .user
-        ).token
+        let (store, registry, token) = try makeRegistration(folder)
         let deliveries = makeDeliveries(world.connection, registry, store, folder)
         let push = AcceptedPush(
             url: "https://example.org/a", sha256: String(repeating: "0", count: 64), size: 1, type: nil, validUntil: 1, patience: 1)
@@ -71,6 +61,17 @@ import Testing
         #expect(await app.wasCalled())
         #expect(app.calls.map(\.result) == ["failed"])
         #expect(await eventually { deliveries.waitingCount(of: token) == 0 })
+    }
+
+    /// A registration that is not saved yet.
+    @BusActor private func makeRegistration(_ folder: TemporaryFolder) throws -> (PushStore, Registry, token: String) {
+        let store = PushStore(folder: folder.path)
+        _ = try store.open()
+        let registry = Registry([], store: store)
+        let token = try registry.register(
+            app: PushWorld.app, name: "a", options: ["hosts": .strings(["example.org"])], from: .user
+        ).token
+        return (store, registry, token)
     }
 
     @BusActor private func makeDeliveries(

@@ -123,13 +123,19 @@ import Testing
         return true
     }
 
-    @Test func `is asked for by the same options after others were registered`() async throws {
+    /// A registration with a service that never answers a fetch.
+    private func makeSilentWorld() async throws -> (PushWorld, ServiceStandIn, Child, Served) {
         let world = try await PushWorld(hasService: false)
         let service = try await ServiceStandIn(world)
         await service.silence()
         let distributor = await world.distributor(versions: [1])
         let file = await Served()
         _ = try await world.register()
+        return (world, service, distributor, file)
+    }
+
+    @Test func `is asked for by the same options after others were registered`() async throws {
+        let (world, service, distributor, file) = try await makeSilentWorld()
         await send(file.message(), await distributor.token(), to: world)
         #expect(await eventually { await service.fetches.count == 1 })
         _ = try await world.register("picture", ["max-size": .uint64(200_000), "allow-metered": .bool(true)])
@@ -202,12 +208,7 @@ import Testing
     }
 
     @Test func `of a registration whose end was interrupted leaves no download behind`() async throws {
-        let world = try await PushWorld(hasService: false)
-        let service = try await ServiceStandIn(world)
-        await service.silence()
-        let distributor = await world.distributor(versions: [1])
-        let file = await Served()
-        _ = try await world.register()
+        let (world, service, distributor, file) = try await makeSilentWorld()
         let token = await distributor.token()
         await send(file.message(), token, to: world)
         #expect(await eventually { await service.fetches.count == 1 })
