@@ -12,7 +12,8 @@ public enum StateFiles {
     /// The absolute path of the folder of todoku-push.
     static var pushFolder: String { "\(folder)/push" }
 
-    /// A free name beside the database for the copy that a reset keeps: `backup-YYYYMMDD-HHMMSS.db` (UTC).
+    /// A free name beside the database for the copy that a reset or a restore keeps: `backup-YYYYMMDD-HHMMSS.db` (UTC). The draft of a
+    /// copy that was interrupted keeps its name from the next one.
     public static func backupPath() -> String {
         var now = time(nil)
         var parts = tm()
@@ -21,7 +22,9 @@ public enum StateFiles {
         let count = strftime(&text, text.count, "%Y%m%d-%H%M%S", &parts)
         let stamp = String(decoding: text.prefix(count).map { UInt8(bitPattern: $0) }, as: UTF8.self)
         let first = "\(folder)/backup-\(stamp)"
-        let free = (1...1000).lazy.map { $0 == 1 ? "\(first).db" : "\(first)-\($0).db" }.first { !Paths.exists($0) }
+        let free = (1...1000).lazy.map { $0 == 1 ? "\(first).db" : "\(first)-\($0).db" }.first {
+            !Paths.exists($0) && !Paths.exists("\($0).new")
+        }
         return free ?? "\(first).db"
     }
 }

@@ -185,6 +185,29 @@ import Testing
         await desk.close()
     }
 
+    @Test func `is copied by a reset although the copy of another one was interrupted within the same second`() async throws {
+        let desk = await Desk()
+        _ = await desk.run("add", "--paused", "http://127.0.0.1:1/a")
+        // The reset takes its name within these seconds.
+        let folder = desk.bus.folder("state/todoku")
+        for second in 0..<300 { writeFile("\(folder)/backup-\(stamp(of: time(nil) + second)).db.new", []) }
+        let reset = await desk.run("reset", "--yes", "--json")
+        let copy = try #require(JSON(reset.output)?["backup"]?.string, "\(reset)")
+        #expect(reset.status == 0 && copy.hasPrefix("\(folder)/backup-") && copy.hasSuffix("-2.db"), "\(reset)")
+        #expect(await desk.run("restore", "--yes", copy).status == 0)
+        #expect(await downloads(desk) == ["1 paused"])
+        await desk.close()
+    }
+
+    /// A time in the name of a copy, `YYYYMMDD-HHMMSS` (UTC).
+    private func stamp(of time: time_t) -> String {
+        var (time, parts) = (time, tm())
+        gmtime_r(&time, &parts)
+        var text = [CChar](repeating: 0, count: 32)
+        let count = strftime(&text, text.count, "%Y%m%d-%H%M%S", &parts)
+        return String(decoding: text.prefix(count).map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+
     @Test func `of a service with another state folder is left alone`() async throws {
         let desk = await Desk()
         _ = await desk.run("add", "--paused", "http://127.0.0.1:1/a")
