@@ -138,8 +138,9 @@ internal import PushInterface
     ///
     /// - Throws: `Storage` if some of it could not be written. The caller notes the former record again. Else it is written later.
     func commit() async throws(Refusal) {
-        guard isWriting || !noted.isEmpty else { return }
         let isOnDisk = await withCheckedContinuation { continuation in
+            // Look here, and not before the call: the call may suspend, so that the last write ends in between.
+            guard isWriting || !noted.isEmpty else { return continuation.resume(returning: true) }
             if noted.isEmpty { waiting.forWritten.append(continuation) } else { waiting.forNoted.append(continuation) }
             writeNext()
         }

@@ -16,6 +16,8 @@ internal import Glibc
     private let path: String
     private let now: () -> WallTime
     private var starts: [String: [WallTime]]
+    /// Whether the file has expired starts only.
+    private var isExpired = false
     /// Whether a start is being written to the file, and the starts that wait for that.
     private var isWriting = false
     private var turns: [CheckedContinuation<Void, Never>] = []
@@ -35,18 +37,28 @@ internal import Glibc
         // If a start lies in the future, the clock was set back: the start then counts as if it were now.
         starts = starts.mapValues { $0.map { min($0, now) }.filter { now - $0 < Self.window } }.filter { !$0.value.isEmpty }
         guard starts[app, default: []].count < Limits.ownerStarts, !app.contains("\n") else { return false }
-        let isFirst = starts.isEmpty
+        if starts.isEmpty { isExpired = true }
         starts[app, default: []].append(now)
         let (path, line) = (path, Self.line(now, app))
         // Write one start after the other, because the first one also removes the expired file.
-        if isWriting { await withCheckedContinuation { turns.append($0) } }
-        isWriting = true
+        await turn()
         defer { if turns.isEmpty { isWriting = false } else { turns.removeFirst().resume() } }
+        let isFirst = isExpired
+        isExpired = false
         // If the file cannot be written (full disk), a restart would lose the count. Then the app is not started.
         return await DiskPool.shared.value(at: .path(path), within: Self.patience) {
             if isFirst { unlink(path) }
             return Self.append(line, to: path)
         } ?? false
+    }
+
+    /// Waits until no other start is being written.
+    private func turn() async {
+        await withCheckedContinuation { continuation in
+            // Look here, and not before the call: the call may suspend, so that the last turn ends in between.
+            if isWriting { turns.append(continuation) } else { continuation.resume() }
+            isWriting = true
+        }
     }
 
     private nonisolated static func line(_ time: WallTime, _ app: String) -> String { "\(time.microseconds) \(app)\n" }
