@@ -36,7 +36,6 @@ public actor Engine {
 
     private var multi: MultiHandle?
     var staging: StagingBuffer?
-    private lazy var boot = bootIdentity()
     var transfers: [DownloadNumber: Transfer] = [:]
     /// Transfers started again before the end of their predecessor. A stopped transfer stays here, because its end must still be reported.
     private var heldBack: [DownloadNumber: (request: TransferRequest, isStopped: Bool)] = [:]
@@ -272,7 +271,7 @@ public actor Engine {
         }
         let staging = staging ?? StagingBuffer { [thread] in thread.setBusy() }
         self.staging = staging
-        let transfer = Transfer(request, boot: boot, staging: staging, pace: pace)
+        let transfer = Transfer(request, boot: bootIdentity(), staging: staging, pace: pace)
         transfers[number] = transfer
         CrashMarks.transferBegan(number.value)
         if let end = CrashMarks.working(on: number.value, { transfer.prepare() }) { return finish(transfer, end) }

@@ -1,6 +1,7 @@
 internal import CSystem
 package import DownloadModel
 internal import Glibc
+internal import Synchronization
 
 extension FileIdentity {
     /// Whether both identify one part file, as far as we can tell. After a reboot device numbers may differ; inodes do not.
@@ -33,14 +34,21 @@ package func fileIdentity(of descriptor: Int32, boot: String) throws(DiskError) 
     try OpenFileStatus(of: descriptor, boot: boot).identity
 }
 
-/// `/proc/sys/kernel/random/boot_id`, as first read; empty if it cannot be read.
-package func bootIdentity() -> String { bootIdentityOnce }
+/// `/proc/sys/kernel/random/boot_id`, read once; empty if it cannot be read now, for example without a free descriptor.
+package func bootIdentity() -> String {
+    knownBootIdentity.withLock { known in
+        if known.isEmpty { known = readBootIdentity() }
+        return known
+    }
+}
 
-private let bootIdentityOnce: String = {
+private let knownBootIdentity = Mutex("")
+
+private func readBootIdentity() -> String {
     let descriptor = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
     guard descriptor >= 0 else { return "" }
     defer { close(descriptor) }
     var bytes = [UInt8](repeating: 0, count: 64)
     let count = read(descriptor, &bytes, bytes.count)
     return String(decoding: bytes.prefix(max(0, count)).prefix { $0 > 0x20 }, as: UTF8.self)
-}()
+}
