@@ -292,6 +292,7 @@ internal import EventLoop
             },
             connection.watchOwner(of: BusName.service) { [weak self, weak state] owner in
                 guard let self, let state else { return }
+                state.owners += 1
                 // Idle exit and a crash look the same. Start the service again only for downloads that would continue by themselves.
                 guard owner != nil || state.goesOn else { return }
                 BusActor.spawn { await self.tellAgain(state, wasLost: owner == nil) }
@@ -313,20 +314,31 @@ internal import EventLoop
                 }
             }
         } else {
-            let present = try await describe(DownloadQuery.remaining.filter, properties: [])
-            for description in present { state.tell(description) }
+            // Tell a page before the next one is awaited: else a download could end in between, and would be told as it was before.
+            let present = try await describe(DownloadQuery.remaining.filter, properties: []) { page in
+                for description in page { state.tell(description) }
+            }
             for gone in state.notEnded.subtracting(present.map(\.reference)) { await tell(gone, to: state) }
         }
     }
 
     private func tell(_ download: DownloadReference, to state: WatchState) async {
         guard state.beginAsking(download) else { return }
-        do throws(ClientError) {
-            let description = try await describe(download)
-            if state.endAsking(download) { state.tell(description) }
-        } catch {
-            // The download is gone already. If the service is gone, `watchOwner` reports its next owner.
-            if state.endAsking(download), error.cause == .unknownDownload { state.remove(download) }
+        while !state.isStopped {
+            let owners = state.owners
+            do throws(ClientError) {
+                let description = try await describe(download)
+                if state.endAsking(download) { state.tell(description) }
+                return
+            } catch {
+                guard error.isNoReply, owners == state.owners else {
+                    // The download is gone already. If the service is gone, `watchOwner` reports its next owner.
+                    if state.endAsking(download), error.cause == .unknownDownload { state.remove(download) }
+                    return
+                }
+                // The service runs, and has not answered in time.
+                await sleep(for: .seconds(1))
+            }
         }
     }
 
@@ -359,7 +371,7 @@ internal import EventLoop
         state.lastLoss = .now
         guard state.losses > Self.mostLosses else { return }
         let message = "\(BusName.service) keeps exiting; its messages are in the session's journal"
-        state.lose(error ?? ClientError(.serviceUnavailable, name: "org.freedesktop.DBus.Error.NoReply", message: message))
+        state.lose(error ?? ClientError(.serviceUnavailable, name: noReply, message: message))
     }
 
     private func busWentAway() {
@@ -370,7 +382,14 @@ internal import EventLoop
     }
 }
 
+private let noReply = "org.freedesktop.DBus.Error.NoReply"
+
 extension DBusError {
     /// The called program went away, or took too long.
-    var isNoReply: Bool { name == "org.freedesktop.DBus.Error.NoReply" }
+    var isNoReply: Bool { name == noReply }
+}
+
+extension ClientError {
+    /// The service went away, or took too long.
+    fileprivate var isNoReply: Bool { name == noReply }
 }

@@ -8,11 +8,18 @@ extension ClientCore {
     /// How many times a list is read from the start because downloads keep ending between two pages.
     private static let mostReadings = 16
 
+    /// Called with each page of `Describe` as it comes, before any later signal. A download may be in several pages, the newest last.
+    typealias PageReceiver = @BusActor ([DownloadDescription]) -> Void
+
     /// All pages of `Describe`, with each download once.
-    func describe(_ filter: DownloadFilter, properties: [String]) async throws(ClientError) -> [DownloadDescription] {
+    func describe(
+        _ filter: DownloadFilter, properties: [String], arrives: PageReceiver = { _ in }
+    ) async throws(ClientError) -> [DownloadDescription] {
         var cut: [DownloadDescription] = []
         for _ in 0..<Self.mostReadings {
-            let (read, isWhole) = try await readingAgain { () async throws(ClientError) in try await pages(filter, properties: properties) }
+            let (read, isWhole) = try await readingAgain { () async throws(ClientError) in
+                try await pages(filter, properties: properties, arrives)
+            }
             if isWhole { return Self.latest(of: read) }
             // The downloads that have ended are behind all others now, so the next reading begins with others.
             cut = Self.latest(of: cut + read)
@@ -23,17 +30,16 @@ extension ClientCore {
     /// - Parameter properties: with `State` and `EndedAt`, or empty for all.
     /// - Returns: what was read, up to the first page that may have skipped downloads; and whether there is no such page.
     private func pages(
-        _ filter: DownloadFilter, properties: [String]
+        _ filter: DownloadFilter, properties: [String], _ arrives: PageReceiver
     ) async throws(ClientError) -> (read: [DownloadDescription], isWhole: Bool) {
         var filter = filter
         var result: [DownloadDescription] = []
         while true {
             let (before, asked) = (result.last, WallTime(microseconds: wallClock()))
             let page = try await call(Manager.describe, (filter.dictionary, properties), repeatable: true)
-            for structure in page {
-                let (path, values) = structure.fields
-                result.append(DownloadDescription(DownloadReference(path), values))
-            }
+            let descriptions = page.map { DownloadDescription(DownloadReference($0.fields.0), $0.fields.1) }
+            arrives(descriptions)
+            result += descriptions
             // If the download in the key `after` has ended, it may have been behind all others when the service answered. Then the page
             // has skipped those between its former place and its new one.
             if let before, !before.state.hasEnded, try await hasEnded(before.reference) { return (result, false) }

@@ -13,6 +13,8 @@ internal import EventLoop
     private var asked: Set<String> = []
     var subscriptions: [Connection.Subscription] = []
     var isStopped = false
+    /// How often the service has started or ended.
+    var owners: UInt64 = 0
     var isAsking = false
     /// Whether the service went away while it was asked, so that its answers may be out of date.
     var asksAgain = false

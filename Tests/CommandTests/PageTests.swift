@@ -1,9 +1,10 @@
-import DBus
 import DownloaderInterface
 import EventLoop
 import TestSupport
 import Testing
 import TodokuClient
+
+@testable import DBus
 
 /// A download of `StandInList`.
 @BusActor private final class ListedDownload: Sendable {
@@ -52,6 +53,23 @@ import TodokuClient
         let ended = paths.prefix(count)
         for path in ended { finished[path] = wallClock() }
         paths = Array(paths.dropFirst(count)) + ended
+    }
+
+    /// Signals the state of a download.
+    func tellState(of path: ObjectPath) {
+        let changed: [String: Variant] = ["State": .string(state(of: path))]
+        connection.send(Standard.propertiesChanged.message(from: path, (Download.interface, changed, [])))
+    }
+
+    /// Adds a download, signals that, and answers the next call as the bus does for a program that does not answer in time.
+    func addWhileSilent(_ path: ObjectPath) {
+        paths.append(path)
+        connection.observer = { [connection] message in
+            guard message.kind == .call else { return }
+            connection.observer = nil
+            PendingCall(message: message, connection: connection).fail(DBusError("org.freedesktop.DBus.Error.NoReply", "it hangs"))
+        }
+        connection.send(Manager.downloadAdded.message(from: BusName.managerPath, path))
     }
 
     private func state(of path: ObjectPath) -> String { finished[path] == nil ? "queued" : "finished" }
@@ -155,5 +173,49 @@ import TodokuClient
         let list = try StandInList(on: bus.address, (1...1500).map { BatchReference(number: $0).path })
         list.isContinued = { list.paths.remove(at: 999) }
         #expect(await python("todoku.Todoku().batches()", on: bus) == Array(1...999) + Array(1001...1500))
+    }
+}
+
+/// What a watch of all downloads reports of one of them.
+@BusActor private final class ToldStates {
+    private(set) var states: [DownloadDescription.State] = []
+    private(set) var count = 0
+    nonisolated init() {}
+
+    nonisolated func receive(_ wanted: DownloadReference) -> @Sendable (DownloadUpdate) -> Void {
+        { update in
+            BusActor.assumeIsolated {
+                self.count += 1
+                if case .changed(let download) = update, download.reference == wanted { self.states.append(download.state) }
+            }
+        }
+    }
+}
+
+@Suite(.timeLimit(.minutes(5))) struct `A watch of all downloads` {
+    @Test @BusActor func `reports the end of a download of the first page, which comes before the second page`() async throws {
+        let bus = await PrivateBus()
+        let downloads = (1...1500).map { DownloadReference(number: $0) }
+        let list = try StandInList(on: bus.address, downloads.map(\.path))
+        list.isContinued = {
+            list.finish(1)
+            list.tellState(of: ObjectPath(downloads[0].path))
+        }
+        let client = try await DownloaderClient.connect(to: bus.address)
+        let told = ToldStates()
+        let watch = try await client.watch(nil, told.receive(downloads[0]))
+        #expect(told.states.first == .queued && told.states.last == .finished && told.count > 1500, "\(told.states), \(told.count)")
+        watch.stop()
+    }
+
+    @Test @BusActor func `reports a download whose service does not answer at first`() async throws {
+        let bus = await PrivateBus()
+        let list = try StandInList(on: bus.address, [])
+        let client = try await DownloaderClient.connect(to: bus.address)
+        let (told, added) = (ToldStates(), DownloadReference(number: 1))
+        let watch = try await client.watch(nil, told.receive(added))
+        list.addWhileSilent(ObjectPath(added.path))
+        #expect(await eventually { told.states == [.queued] })
+        watch.stop()
     }
 }
