@@ -109,14 +109,14 @@ struct RehearsalDisplay {
         let (heard, now) = (row.heard, row.now)
         let name = DownloadReference(heard.path)?.description ?? heard.path
         var parts = heard.ends.map { end in
-            end.outcome == "failed" ? "failed, \(short(end.error)): \(end.message)" : end.outcome
+            end.outcome == "failed" ? failure(end.error, end.message) : end.outcome
         }
         if let now, !now.state.hasEnded {
             let reason = now.waitReason.map { " (\($0))" } ?? ""
             parts.append("\(now.state.name)\(reason) when the command ended")
         } else if let now, parts.isEmpty {
             // The service died after the end, and before the signals about it.
-            parts.append(now.error.map { "failed, \(short($0.name)): \($0.message)" } ?? now.state.name)
+            parts.append(now.error.map { failure($0.name, $0.message) } ?? now.state.name)
         } else if parts.isEmpty {
             parts.append("removed")
         }
@@ -124,6 +124,9 @@ struct RehearsalDisplay {
         let what = now.map { " \($0.displayName)" } ?? ""
         return "  download \(name)\(what): \(parts.joined(separator: ", then "))\(waits)"
     }
+
+    /// Without the stop of the message, because more may follow.
+    private static func failure(_ name: String, _ message: String) -> String { "failed, \(short(name)): \(message.withoutStop)" }
 
     /// “HttpStatus” of “org.todoku.Error.HttpStatus”.
     private static func short(_ name: String) -> String { name.split(separator: ".").last.map(String.init) ?? name }

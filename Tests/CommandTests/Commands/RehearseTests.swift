@@ -114,6 +114,12 @@ private let plays: [RehearsalPlay] = [
         #expect(stage.isClean)
     }
 
+    @Test func `says in one line how a download ended, and for what it waited`() async {
+        let exit = await Stage().play("expired", #""$TODOKU" get -q "$TODOKU_REHEARSAL_URL/file""#)
+        let line = "  download 1 file: failed, HttpStatus: The server 127.0.0.1 answered 403 (Forbidden); it waited: retry\n"
+        #expect(exit.status == 1 && exit.errors.contains(line), "\(exit)")
+    }
+
     @Test func `gives a digest that tells the file from another`() async {
         let stage = Stage()
         let script = #"""
