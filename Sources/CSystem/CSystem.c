@@ -8,6 +8,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <limits.h>
+#include <link.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -119,6 +120,38 @@ void todoku_keep_heap_small(void) {
 }
 
 void todoku_trim_heap(void) { malloc_trim(0); }
+
+// Whether the dynamic linker has changed the code of an object. The changes would be lost.
+static bool has_changed_code(const struct dl_phdr_info *object) {
+  for (int i = 0; i < object->dlpi_phnum; i++) {
+    if (object->dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
+    const ElfW(Dyn) *entry = (const ElfW(Dyn) *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr);
+    for (; entry->d_tag != DT_NULL; entry++) {
+      if (entry->d_tag == DT_TEXTREL || (entry->d_tag == DT_FLAGS && (entry->d_un.d_val & DF_TEXTREL))) return true;
+    }
+  }
+  return false;
+}
+
+static int release_code(struct dl_phdr_info *object, size_t size, void *page_size) {
+  (void)size;
+  const uintptr_t page = *(const uintptr_t *)page_size;
+  if (has_changed_code(object)) return 0;
+  for (int i = 0; i < object->dlpi_phnum; i++) {
+    const ElfW(Phdr) *part = &object->dlpi_phdr[i];
+    if (part->p_type != PT_LOAD || (part->p_flags & PF_W)) continue;
+    const uintptr_t start = (object->dlpi_addr + part->p_vaddr + page - 1) / page * page;
+    const uintptr_t end = (object->dlpi_addr + part->p_vaddr + part->p_filesz) / page * page;
+    // The part of the kernel (vdso) is refused.
+    if (start < end) madvise((void *)start, end - start, MADV_DONTNEED);
+  }
+  return 0;
+}
+
+void todoku_release_code(void) {
+  uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  dl_iterate_phdr(release_code, &page);
+}
 
 static bool reaches_out(const struct ifaddrs *i) {
   if (i->ifa_addr == NULL || !(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK)) return false;

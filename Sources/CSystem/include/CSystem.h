@@ -85,6 +85,10 @@ void todoku_keep_heap_small(void);
 /// Returns unused memory to the kernel, malloc_trim(3).
 void todoku_trim_heap(void);
 
+/// Takes the code and the constants of this program and its libraries out of its memory, madvise(2) with MADV_DONTNEED. They come back from
+/// the page cache, or from their files, when they are used. A debugger’s breakpoints are lost.
+void todoku_release_code(void);
+
 /// Installs a handler for SIGILL, SIGTRAP, SIGSEGV, SIGBUS, SIGABRT and SIGFPE. On a crash it appends a line to the file `path`: the number
 /// of the download that the crashing thread worked on, else of the only running transfer. The previous action of the signal follows.
 /// SIGKILL cannot be handled. The calling thread gets an alternate stack; other threads need `todoku_take_alternate_stack`.

@@ -37,6 +37,9 @@ internal import Scheduling
     /// Whether a commit has begun since the store's last housekeeping.
     private var owesRest = false
     private let unsentBytes: () -> Int
+    /// How long after the last commit the memory of the code is given back.
+    private static let codeDelay: Duration = .seconds(5)
+    private var codeTimer: Poller.Token?
 
     /// - Parameters:
     ///   - scheduler: has all rows of downloads, for a new database if the old one is damaged.
@@ -183,12 +186,22 @@ internal import Scheduling
         gate.commitIsOver()
     }
 
+    private func giveMemoryBack() {
+        trimHeap()
+        if let codeTimer { Poller.shared.cancel(codeTimer) }
+        // Not at once: most of the code would be used again by the next call.
+        codeTimer = Poller.shared.schedule(after: Self.codeDelay) { [self] in
+            codeTimer = nil
+            if !scheduler.hasWork { releaseCode() }
+        }
+    }
+
     /// Lets the store do its housekeeping now that no caller has to wait for it.
     private func rest() {
         owesRest = false
         BusActor.spawn { [self] in
             await store.tidy()
-            if !scheduler.hasWork { trimHeap() }
+            if !scheduler.hasWork { giveMemoryBack() }
             let aside = setAside
             guard !aside.isEmpty, await store.isGone(aside), setAside == aside else { return }
             setAside = ""

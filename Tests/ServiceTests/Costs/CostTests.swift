@@ -72,6 +72,17 @@ struct `The costs of the service` {
         print("costs: wake-ups in two seconds each \(seen)")
         #expect(seen.last == 0, "wake-ups in two seconds each: \(seen)")
     }
+
+    /// The code of the program and of some forty libraries is most of its memory. A download needs little of it again.
+    @Test func `its code leaves memory when it rests, and comes back`() async throws {
+        let desk = try await CostDesk()
+        try await desk.running.fetch(desk.server.url("/small/1"))
+        func code() throws -> UInt64 { try #require(memory(desk.running.daemon.pid, "RssFile")) }
+        let used = try code()
+        #expect(await eventually { (try? code()).map { $0 < used / 2 } ?? false }, "\(used) bytes")
+        print("costs: code in memory \(used >> 10) KiB, at rest \(try code() >> 10) KiB")
+        try await desk.running.fetch(desk.server.url("/small/2"))
+    }
 }
 
 /// Counts by `Tests/FaultShim/costshim.c`, in its order.
