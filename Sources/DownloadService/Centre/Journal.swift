@@ -37,7 +37,7 @@ internal import Scheduling
     /// Whether a commit has begun since the store's last housekeeping.
     private var owesRest = false
     private let unsentBytes: () -> Int
-    /// How long after the last commit the memory of the code is given back.
+    /// How long after the start or the last commit the memory of the code is given back.
     private static let codeDelay: Duration = .seconds(5)
     private var codeTimer: Poller.Token?
 
@@ -60,7 +60,10 @@ internal import Scheduling
     }
 
     /// Call before the first change.
-    func begin(telling observer: any JournalObserver) { self.observer = observer }
+    func begin(telling observer: any JournalObserver) {
+        self.observer = observer
+        releaseCodeLater()
+    }
 
     /// With more unsent bytes than this, messages about many downloads wait.
     private static let manyUnsent = 32 << 10
@@ -186,10 +189,9 @@ internal import Scheduling
         gate.commitIsOver()
     }
 
-    private func giveMemoryBack() {
-        trimHeap()
+    /// Not at once: the next call would use most of the code again.
+    private func releaseCodeLater() {
         if let codeTimer { Poller.shared.cancel(codeTimer) }
-        // Not at once: most of the code would be used again by the next call.
         codeTimer = Poller.shared.schedule(after: Self.codeDelay) { [self] in
             codeTimer = nil
             if !scheduler.hasWork { releaseCode() }
@@ -201,7 +203,10 @@ internal import Scheduling
         owesRest = false
         BusActor.spawn { [self] in
             await store.tidy()
-            if !scheduler.hasWork { giveMemoryBack() }
+            if !scheduler.hasWork {
+                trimHeap()
+                releaseCodeLater()
+            }
             let aside = setAside
             guard !aside.isEmpty, await store.isGone(aside), setAside == aside else { return }
             setAside = ""
