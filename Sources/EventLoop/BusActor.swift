@@ -68,8 +68,8 @@ public func keepHeapSmall() { todoku_keep_heap_small() }
 /// Returns unused memory to the kernel. Call when the program begins to rest.
 public func trimHeap() { todoku_trim_heap() }
 
-/// Lets the kernel use the memory of this program's code, which comes back when it is used. Call when the program has rested for a while.
-public func releaseCode() { todoku_release_code() }
+/// Lets the kernel use the memory of this program's code, which comes back when it is used. `MemoryRelease` knows when.
+func releaseCode() { todoku_release_code() }
 
 /// Lets this process open as many files as the system allows. A connection to the bus breaks when a message brings more descriptors than
 /// the process may open. Call before the first thread starts.

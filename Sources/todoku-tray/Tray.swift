@@ -47,6 +47,7 @@ internal import TodokuClient
     private var turn = 0
     private var drawn: (ring: ProgressRing, icon: IconPixmaps)?
     private var lastScroll: ContinuousClock.Instant?
+    private let memory = MemoryRelease()
 
     /// - Parameters:
     ///   - connection: serves the item only.
@@ -70,7 +71,11 @@ internal import TodokuClient
         // GNOME's extension also reports `AboutToShow` when it loads the menu, each time the icon appears.
         menu.aboutToShow = { [unowned self] in if item.isFamiliar { wasOpened() } else if isPresent { look() } }
         readAutostart()
+        restLater()
     }
+
+    /// Gives memory back if the service is absent: then the tray rests until the next download, which may be hours later.
+    private func restLater() { memory.later { [weak self] in self?.isPresent == false } }
 
     private static func ownProgram() -> String? {
         var buffer = [CChar](repeating: 0, count: Int(PATH_MAX))
@@ -100,6 +105,7 @@ internal import TodokuClient
             (watch, assetWatch, assets) = (nil, nil, [:])
             isPresent = false
             cancelLook()
+            restLater()
             return
         }
         BusActor.spawn { [self] in
@@ -142,6 +148,7 @@ internal import TodokuClient
             isPresent = false
             cancelLook()
             show()
+            restLater()
         case .changed: look()
         case .ended(let download, let state):
             if state == .failed { failures.insert(download) } else { failures.remove(download) }

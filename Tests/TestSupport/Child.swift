@@ -249,3 +249,9 @@ public func eventually(within limit: Duration = .seconds(60), _ condition: () as
         }
     }
 }
+
+/// A line of `/proc/PID/status` with a size, such as `VmHWM` (proc(5)), in bytes; nil if the process is gone.
+public func memory(_ pid: Int32, _ name: String) -> UInt64? {
+    let lines = String(decoding: readFile("/proc/\(pid)/status") ?? [], as: UTF8.self).split(separator: "\n")
+    return lines.first { $0.hasPrefix("\(name):") }?.split(separator: " ").dropLast().last.flatMap { UInt64($0) }.map { $0 << 10 }
+}

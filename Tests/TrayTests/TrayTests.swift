@@ -75,6 +75,18 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         "ItemsPropertiesUpdated",
     ]
 
+    /// It runs as long as the session does.
+    @Test func `gives the memory of its code back while the service is absent`() async throws {
+        let world = try await TrayWorld(startsService: false)
+        let panel = try await world.panel()
+        let (program, item) = try await world.start(on: panel)
+        _ = try await item.call(Standard.getAll, ItemInterface.name)
+        func code() throws -> UInt64 { try #require(memory(program.pid, "RssFile")) }
+        let used = try code()
+        #expect(await eventually { (try? code()).map { $0 < used / 2 } ?? false }, "\(used) bytes")
+        #expect(try await item.call(Standard.getAll, ItemInterface.name)["Status"] == .string("Passive"))
+    }
+
     @Test func `refuses unknown menu items by name`() async throws {
         let world = try await TrayWorld()
         let panel = try await world.panel()

@@ -37,9 +37,7 @@ internal import Scheduling
     /// Whether a commit has begun since the store's last housekeeping.
     private var owesRest = false
     private let unsentBytes: () -> Int
-    /// How long after the start or the last commit the memory of the code is given back.
-    private static let codeDelay: Duration = .seconds(5)
-    private var codeTimer: Poller.Token?
+    private let memory = MemoryRelease()
 
     /// - Parameters:
     ///   - scheduler: has all rows of downloads, for a new database if the old one is damaged.
@@ -62,7 +60,7 @@ internal import Scheduling
     /// Call before the first change.
     func begin(telling observer: any JournalObserver) {
         self.observer = observer
-        releaseCodeLater()
+        releaseMemoryLater()
     }
 
     /// With more unsent bytes than this, messages about many downloads wait.
@@ -189,14 +187,7 @@ internal import Scheduling
         gate.commitIsOver()
     }
 
-    /// Not at once: the next call would use most of the code again.
-    private func releaseCodeLater() {
-        if let codeTimer { Poller.shared.cancel(codeTimer) }
-        codeTimer = Poller.shared.schedule(after: Self.codeDelay) { [self] in
-            codeTimer = nil
-            if !scheduler.hasWork { releaseCode() }
-        }
-    }
+    private func releaseMemoryLater() { memory.later { [self] in !scheduler.hasWork } }
 
     /// Lets the store do its housekeeping now that no caller has to wait for it.
     private func rest() {
@@ -205,7 +196,7 @@ internal import Scheduling
             await store.tidy()
             if !scheduler.hasWork {
                 trimHeap()
-                releaseCodeLater()
+                releaseMemoryLater()
             }
             let aside = setAside
             guard !aside.isEmpty, await store.isGone(aside), setAside == aside else { return }

@@ -56,12 +56,6 @@ internal import Testing
     }
 }
 
-/// A line of `/proc/PID/status`, in bytes.
-func memory(_ pid: Int32, _ name: String) -> UInt64? {
-    let lines = String(decoding: readFile("/proc/\(pid)/status") ?? [], as: UTF8.self).split(separator: "\n")
-    return lines.first { $0.hasPrefix("\(name):") }?.split(separator: " ").dropLast().last.flatMap { UInt64($0) }.map { $0 << 10 }
-}
-
 /// Calls of every member of every interface, with right, nearly right and wrong arguments. A seed always gives the same calls.
 struct OddCalls: Sendable {
     struct Member: Hashable, Sendable { let interface, name, signature: String }
