@@ -27,12 +27,7 @@ internal import Testing
 
     @Test func `with another URL is due for its daily check`() {
         let bench = Bench(Bench.record { $0.update = .daily })
-        bench.fetch(Bench.manifest("1"))
-        bench.addDownload()
-        bench.download()
-        bench.extract()
-        bench.switchLink()
-        bench.tidy()
+        bench.complete(Bench.manifest("1"))
         bench.now = bench.now + AssetRecord.checkPause
         bench.call { .register(Bench.record { $0.update = .daily }, found: nil, $0) }
         #expect(bench.stage == .ready, "it was checked an hour ago")

@@ -586,12 +586,7 @@ internal import Testing
     @Test func `comes once a day`() {
         let bench = Bench(Bench.record { $0.update = .daily })
         #expect(Self.began(bench))
-        bench.fetch(Bench.manifest("1"))
-        bench.addDownload()
-        bench.download()
-        bench.extract()
-        bench.switchLink()
-        bench.tidy()
+        bench.complete(Bench.manifest("1"))
         #expect(bench.updater.nextWake == bench.now + .seconds(24 * 3600))
         bench.now = bench.now + .seconds(24 * 3600 - 1)
         bench.happens(.time)

@@ -153,3 +153,15 @@ func identity(of path: String) throws -> FileIdentity {
     defer { close(descriptor) }
     return try fileIdentity(of: descriptor, boot: bootIdentity())
 }
+
+extension ScriptedServer {
+    /// A server of `file` that closes the connection of the first request after `count` bytes of the body.
+    static func lost(after count: Int, of file: [UInt8]) -> ScriptedServer {
+        ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.serve(file, for: request, entityTag: "\"v1\"") }
+            reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: file.count)
+            reply.send(file[..<count])
+            reply.close()
+        }
+    }
+}

@@ -99,6 +99,11 @@ final class Bench {
     /// Brings `manifest` from the call to the end.
     func install(_ manifest: AssetManifest, forces: Bool = false) {
         update(forces: forces)
+        complete(manifest)
+    }
+
+    /// Brings `manifest`, which is being fetched, to the end.
+    func complete(_ manifest: AssetManifest) {
         fetch(manifest)
         addDownload()
         download()

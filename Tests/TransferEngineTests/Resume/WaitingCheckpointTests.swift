@@ -11,12 +11,7 @@ import Testing
 
     /// The server is lost, and the next request must keep the interval of its host: minutes may pass before the permit.
     @Test func `saves its bytes by a checkpoint meanwhile`() async throws {
-        let server = ScriptedServer { request, reply in
-            guard request.number == 0 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
-            reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: Self.file.count)
-            reply.send(Self.file[..<300_000])
-            reply.close()
-        }
+        let server = ScriptedServer.lost(after: 300_000, of: Self.file)
         let fixture = await EngineFixture()
         await fixture.log.permit { _, _ in }
         let request = try fixture.request(server.url("/file.bin")) { $0.use([server.otherURL("/file.bin")], mixes: true) }
