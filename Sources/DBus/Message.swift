@@ -126,7 +126,10 @@ public final class Message: Sendable {
     func startsNothing() { dbus_message_set_auto_start(raw, 0) }
 
     public static func signal(path: String, interface: String, member: String, _ write: (inout Writer) -> Void) -> Message {
-        let message = Message(adopting: allocated(dbus_message_new_signal(path, interface, member)))
+        let raw = path.withCString { path in
+            interface.withCString { interface in member.withCString { dbus_message_new_signal(path, interface, $0) } }
+        }
+        let message = Message(adopting: allocated(raw))
         var writer = Writer(appendingTo: message.raw)
         write(&writer)
         return message

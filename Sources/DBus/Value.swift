@@ -38,7 +38,8 @@ public struct Writer: ~Copyable {
     mutating func opened(_ type: Int, _ signature: String?) -> Writer {
         var inner = Writer()
         if let signature {
-            dbus_message_iter_open_container(&iterator, Int32(type), signature, &inner.iterator)
+            // `withCString` lends the text; passed as it is, it would be copied.
+            _ = signature.withCString { dbus_message_iter_open_container(&iterator, Int32(type), $0, &inner.iterator) }
         } else {
             dbus_message_iter_open_container(&iterator, Int32(type), nil, &inner.iterator)
         }

@@ -26,15 +26,18 @@ struct IPv4Address: Equatable {
     init(bits: UInt32) { self.bits = bits }
 
     init?(_ text: String) {
-        let parts = text.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
-        guard parts.count == 4 else { return nil }
         var bits: UInt32 = 0
-        for part in parts {
+        var rest = text.utf8[...]
+        for index in 0..<4 {
+            if index > 0, rest.popFirst() != UInt8(ascii: ".") { return nil }
+            let part = rest.prefix { $0 != UInt8(ascii: ".") }
             guard part.count <= 3, part.count == 1 || part.first != UInt8(ascii: "0"), let number = decimal(part, as: UInt8.self) else {
                 return nil
             }
             bits = bits << 8 | UInt32(number)
+            rest = rest[part.endIndex...]
         }
+        guard rest.isEmpty else { return nil }
         self.bits = bits
     }
 

@@ -157,15 +157,19 @@ internal import TransferEngine
             download.comparedValues = DownloadFace.readable.toldValues(of: ManagedDownload(download, before: change))
         }
         download.changesState = !isSameState || download.changesState ?? false
-        if change.entry.work == .idle { compare(download) }
+        if !keepsCompared(download) { compare(download) }
     }
+
+    /// Whether the values of a download are kept for the next comparison: there is work on it, or it will end soon. Most downloads of a long
+    /// queue keep none.
+    private func keepsCompared(_ download: ManagedDownload) -> Bool { download.entry.work != .idle || download.state.isEnding }
 
     /// Finds the announced properties that have changed since the last call.
     private func compare(_ download: ManagedDownload) {
         guard let changesState = download.changesState, let before = download.comparedValues else { return }
         let face = DownloadFace.readable
         let now = face.toldValues(of: download)
-        (download.changesState, download.comparedValues) = (nil, download.entry.work == .idle ? nil : now)
+        (download.changesState, download.comparedValues) = (nil, keepsCompared(download) ? now : nil)
         for (property, (before, now)) in zip(face.told, zip(before, now)) where !before.isSameBytes(as: now) {
             // The shown state also depends on the host. A change that leaves the state alone is no reason to announce it.
             if !changesState, Self.ofState.contains(property.name) { continue }

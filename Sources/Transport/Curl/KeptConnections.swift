@@ -1,4 +1,5 @@
 internal import CCurl
+internal import DownloadModel
 
 /// Bytes that a server sends after the end of an answer must not become the next answer on that connection. Such bytes are called a
 /// surplus.
@@ -148,5 +149,5 @@ struct KnownSockets {
 
 extension ExchangeOptions {
     /// The connection's target: the proxy, and the URL's scheme, host and port.
-    var place: String { "\(proxy) \(url.split(separator: "/", maxSplits: 2).prefix(2).joined(separator: "/"))" }
+    var place: String { "\(proxy) \(DownloadURL.origin(of: url))" }
 }
