@@ -97,10 +97,10 @@ extension Engine {
     }
 
     /// Ends the requests to sources that have sent wrong bytes. One segment continues at another source.
-    private func leaveWrongSources(of transfer: Transfer, _ failure: DownloadFailure) {
+    func leaveWrongSources(of transfer: Transfer, _ failure: DownloadFailure) {
         let left = transfer.segments.filter { $0.source.left == .wrongBytes }
         for segment in left where transfer.segments.count > 1 { drop(segment, failure) }
         guard let segment = transfer.segments.first, segment.source.left == .wrongBytes, let next = transfer.nextSource() else { return }
-        turn(segment, to: next, isAnswered: true)
+        turn(segment, to: next, isAnswered: segment.isReceiving)  // false while it waits for a permit, too
     }
 }

@@ -32,4 +32,24 @@ import Testing
         #expect(await fixture.log.end(of: request.number).complete?.size == 1_000_000 && fixture.part == Self.file)
         #expect(await fixture.log.questions == [1, 2])
     }
+
+    /// A piece of a source turns out to be wrong while the next request to this source waits for its permit.
+    @Test func `that has not come says that the server has not answered`() async throws {
+        let server = ScriptedServer.lost(after: 300_000, of: Self.file)
+        let fixture = await EngineFixture()
+        await fixture.log.permit { _, _ in }
+        let request = try fixture.request(server.url("/file.bin")) { $0.use([server.otherURL("/file.bin")], mixes: true) }
+        fixture.engine.start(request)
+        await fixture.log.wait { $0.contains { if case .asks = $0 { true } else { false } } }
+        fixture.engine.command { engine in
+            guard let transfer = engine.transfers[request.number], let segment = transfer.segments.first else { return }
+            segment.source.left = .wrongBytes
+            engine.leaveWrongSources(of: transfer, DownloadFailure(.checksumMismatch, "wrong bytes", host: segment.url.host))
+        }
+        await fixture.log.wait { $0.contains { if case .asks(_, _, question: 2, _) = $0 { true } else { false } } }
+        let isAnswered = await fixture.log.events.compactMap { if case .asks(_, _, _, let isAnswered) = $0 { isAnswered } else { nil } }
+        #expect(isAnswered.last == false)
+        fixture.engine.permit(request.id, question: 2, tellsSent: false)
+        #expect(await fixture.log.end(of: request.number).complete?.size == 1_000_000 && fixture.part == Self.file)
+    }
 }
