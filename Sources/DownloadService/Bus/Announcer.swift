@@ -160,8 +160,8 @@ internal import TransferEngine
         if !keepsCompared(download) { compare(download) }
     }
 
-    /// Whether the values of a download are kept for the next comparison: there is work on it, or it will end soon. Most downloads of a long
-    /// queue keep none.
+    /// Whether the values of a download are kept for the next comparison: there is work on it, or it will end soon. Most downloads of a
+    /// long queue keep none.
     private func keepsCompared(_ download: ManagedDownload) -> Bool { download.entry.work != .idle || download.state.isEnding }
 
     /// Finds the announced properties that have changed since the last call.
