@@ -1,6 +1,6 @@
 /// The limits for requests to one host and its subdomains. They hold over all applications, batches, redirects and retries.
 public struct HostRule: Equatable, Sendable {
-    /// Most transfers at a time; 0: no limit; nil: `Settings.maxPerHost` applies.
+    /// Most connections at a time, further ones of a transfer included; 0: no limit; nil: `Settings.maxPerHost` limits the transfers.
     public var connections: UInt32?
     /// Least time between the starts of two requests; zero: none; nil: not set.
     public var requestInterval: Duration?
