@@ -145,6 +145,8 @@ internal import TransferEngine
         guard let download = list.download(entry.number) else { return }
         download.changedProperties.formUnion(Self.ofState)
         announce(download)
+        // The compared values have the state before this wait.
+        if download.changesState == nil { download.comparedValues = nil }
     }
 
     /// Stores the data that `compare` needs. The properties are compared only when they are announced, because computing their values takes

@@ -243,10 +243,14 @@ public final class Scheduler {
         let (before, next) = (transition.before, transition.next)
         if event == .resume, before == .queued || before == .active { defyPace(entry) }
         guard !transition.isVoid else { return }
-        // PauseAll and ResumeAll touch up to 100,000 downloads: note no costly `changed` for them, because the change is known.
-        // The new state is announced whole.
-        let isWatched = !transition.isOfAll || before == .active
-        if isWatched { output.noteChange(of: entry, shown: shownState(of: entry, now: now)) }
+        // PauseAll and ResumeAll touch up to 100,000 downloads: note no costly `changed` for those that only wait, because the change is
+        // known. The new state is announced whole.
+        let isWatched = !transition.isOfAll || before == .active || before == .extracting
+        if isWatched {
+            // ResumeAll has released `entry` in this turn, and no signal has told so yet.
+            let isTold = !entry.isToldWhole
+            output.noteChange(of: entry, shown: isTold ? shownState(of: entry, now: now) : .waiting(.pausedAll, until: nil))
+        }
         transition.apply(to: &entry.record, now: now)
         if transition.revives { revive(entry) }
         if transition.ends {

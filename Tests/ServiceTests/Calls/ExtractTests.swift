@@ -462,6 +462,8 @@ private let extract: [String: Variant] = ["extract": .bool(true)]
         let path = try #require(
             try await catchOne(running) { if all { try await client.call(Manager.pauseAll, ()) } else { try await client.pause($0) } })
         #expect(await client.signals.isIn(all ? "waiting" : "paused", path))
+        let told = await client.signals.of(path).compactMap { $0.changed?["Extracted"] }
+        #expect(told.last.map { $0 == .double(-1) } ?? true, "\(told)")
         let before = shelf.requests("many.tar.gz")
         if all { try await client.call(Manager.resumeAll, ()) } else { try await client.resume(path) }
         let folder = try await client.wait(path)

@@ -118,6 +118,53 @@ internal import Testing
         }
     }
 
+    /// Checks that a client that read all properties once, and then followed the signals, has the values that `GetAll` answers.
+    private func checkFollowed(_ client: Client, _ path: ObjectPath, _ change: () async throws -> Void) async throws {
+        let declared = try await declared(Download.interface, path, client)
+        var followed = try await client.all(path)
+        let seen = await client.signals.seen.count
+        try await change()
+        let now = try await client.all(path)
+        for signal in await client.signals.seen.dropFirst(seen) where signal.path == path.value {
+            followed.merge(signal.changed ?? [:]) { $1 }
+        }
+        for (name, kind) in declared where kind == "true" { #expect(followed[name] == now[name], "\(name)") }
+    }
+
+    /// The download is released, and starts, in one turn.
+    @Test func `that a client follows is right after PauseAll and ResumeAll`() async throws {
+        let running = try await Running.start()
+        let client = running.client
+        try await client.call(Manager.pauseAll, ())
+        let path = try await running.download(server.url("/file"))
+        #expect(try await client.get(Download.waitReason, at: path) == "paused-all")
+        try await checkFollowed(client, path) {
+            try await client.call(Manager.resumeAll, ())
+            _ = try await client.wait(path)
+        }
+    }
+
+    @Test func `that a client follows is right after the wait of a redirect`() async throws {
+        let server = ScriptedServer { request, reply in
+            guard request.target.contains("slow.example.org") else {
+                return reply.respond(302, ["Location": "http://slow.example.org/\(request.target.suffix(1))"])
+            }
+            reply.respond(200, text: "x")
+        }
+        let running = try await Running.start(extra: ["http_proxy": server.url("/")])
+        let client = running.client
+        try await client.call(Manager.setHostRule, ("slow.example.org", ["request-interval": .uint32(3_600_000)]))
+        let paths = [try await running.download("http://example.org/1"), try await running.download("http://example.org/2")]
+        let isWait = { (seen: Seen) in seen.changed?["WaitReason"] == .string("rate-limit") && seen.state == "waiting" }
+        #expect(await client.signals.until { $0.contains(where: isWait) })
+        let told = await client.signals.seen.first(where: isWait)?.path
+        let path = try #require(paths.first { $0.value == told })
+        try await checkFollowed(client, path) {
+            try await client.cancel(path)
+            #expect(await client.signals.has("Completed", at: path))
+        }
+    }
+
     @Test func `of a batch is told as declared`() async throws {
         let running = try await Running.start()
         let client = running.client
