@@ -46,6 +46,8 @@ internal import WebPush
     private var resting: Set<String> = []
     /// Ids whose app is being called, or is called again after a pause.
     private var telling: Set<String> = []
+    /// Ids whose end is not on disk yet. After a crash, only their downloads say how they ended, so these stay on the service's list.
+    private var unsavedEnds: Set<String> = []
     /// Ids whose app did not answer: they wait for the next start.
     private var unanswered: Set<String> = [] { didSet { look() } }
     /// Timers that end the messages whose file has not come when they are no longer valid.
@@ -349,7 +351,9 @@ internal import WebPush
         let stamp =
             outcome.result == .newData ? await DiskPool.shared.value(at: .path(path), within: .seconds(10)) { FileStamp(of: path) } : nil
         // The record of the registration names this download next. After a crash, no record would name the former one.
-        let former = outcome.hasDownload ? await files.clearList(of: waiting[id].flatMap { registry[$0.token] }) : ""
+        let before = waiting[id].flatMap { registry[$0.token] }
+        let isFormerSaved = before.map { !unsavedEnds.contains($0.lastDownload) } ?? false
+        let former = outcome.hasDownload && isFormerSaved ? await files.clearList(of: before) : ""
         guard var message = waiting[id], message.outcome == nil, let registration = registry[message.token] else { return }
         message.outcome = outcome
         waiting[id] = message
@@ -368,10 +372,13 @@ internal import WebPush
         log.info(
             "a push ended",
             metadata: ["app": "\(registration.key.app)", "name": "\(registration.key.name)", "result": "\(outcome.result.rawValue)"])
+        unsavedEnds.insert(id)
+        let ends = unsavedEnds
         // Unsaved, the push would only be told twice.
-        try? await store.commit()
+        let isSaved = (try? await store.commit()) != nil
+        if isSaved { unsavedEnds.subtract(ends) }
         // Another message of the registration has ended meanwhile.
-        if outcome.hasDownload, registration.lastDownload != former { await files.clearList(of: registration) }
+        if isSaved, outcome.hasDownload, registration.lastDownload != former { await files.clearList(of: registration) }
         await tell(id, reminders: Self.reminders)
     }
 

@@ -169,13 +169,14 @@ import Testing
     private func end(_ process: Int32, _ number: Int, _ server: ScriptedServer, _ app: AppStandIn) async {
         switch number % 3 {
         case 0: break
-        case 1: _ = await eventually { server.requests.count > number || hasEnded(process) }
-        default: _ = await eventually { await app.calls.count > number || hasEnded(process) }
+        case 1: _ = await eventually { server.requests.count > 2 * number || hasEnded(process) }
+        default: _ = await eventually { await app.calls.count > 2 * number || hasEnded(process) }
         }
         Glibc.kill(process, SIGKILL)
     }
 
-    /// The kills come before, during and after the message's saving, the fetch and the call of the app.
+    /// The kills come before, during and after the saving of the messages, the fetches and the calls of the app. Two messages end at the
+    /// same time: the first one's download must not leave the list before its end is on disk.
     @Test func `survives kills at any time, and its file is fetched once`() async throws {
         let world = try await PushWorld()
         let distributor = await world.distributor(versions: [1])
@@ -185,21 +186,26 @@ import Testing
         let file = await Served(bytes.count)  // the same bytes
         _ = try await world.register()
         let token = await distributor.token()
+        /// A distributor sends a message again until it is answered.
+        func send(_ name: String) async {
+            let message = Array(file.message(["url": "\"\(server.url("/\(name).png"))\""]).utf8)
+            _ = await eventually { await world.connectorError(UnifiedPush.Version1.message, (token, message, name)) == nil }
+        }
         for number in 0..<30 {
-            let message = Array(file.message(["url": "\"\(server.url("/\(number).png"))\""]).utf8)
             let process = try #require(await world.process())
             async let killed: Void = end(process, number, server, app)
-            // A distributor sends a message again until it is answered.
-            _ = await eventually { await world.connectorError(UnifiedPush.Version1.message, (token, message, "\(number)")) == nil }
+            async let other: Void = send("\(number)-b")
+            await send("\(number)-a")
+            await other
             await killed
         }
         #expect(await eventually { (try? await world.entry())?["waiting"] == .uint32(0) })
         let calls = await app.calls
-        for number in 0..<30 {
-            let told = calls.filter { $0.path == "\(world.folder)/\(number).png" }
-            #expect(!told.isEmpty && told.allSatisfy { $0.bytes == bytes && $0.result != "failed" }, "\(number): \(told.map(\.result))")
-            #expect(told.contains { $0.result == "new-data" }, "\(number)")
-            #expect(server.requests.count { $0.path == "/\(number).png" } == 1, "\(number)")
+        for name in (0..<30).flatMap({ ["\($0)-a", "\($0)-b"] }) {
+            let told = calls.filter { $0.path == "\(world.folder)/\(name).png" }
+            #expect(!told.isEmpty && told.allSatisfy { $0.bytes == bytes && $0.result != "failed" }, "\(name): \(told.map(\.result))")
+            #expect(told.contains { $0.result == "new-data" }, "\(name)")
+            #expect(server.requests.count { $0.path == "/\(name).png" } == 1, "\(name)")
         }
         _ = distributor
     }

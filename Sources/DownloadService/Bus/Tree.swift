@@ -44,12 +44,12 @@ internal import Scheduling
 
     func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] {
         if path == BusName.downloadsPath {
-            let names = list.scheduler.some(Self.mostLooks, app: caller.app).lazy.filter { $0.record.options.token == nil }
+            let names = list.scheduler.some(Self.mostLooks, app: caller.app).lazy.filter { $0.isEntered && $0.record.options.token == nil }
             let tokens = tokenApps(for: caller, limit: 1).isEmpty ? [] : ["by_token"]
             return Array((tokens + names.prefix(limit).map { "\($0.number)" }).prefix(limit))
         }
         if let names = commands.assets.children(of: path, for: caller) { return Array(names.prefix(limit)) }
-        let batches = list.batches.values.lazy.prefix(Self.mostLooks).filter { caller.owns($0) }
+        let batches = list.batches.values.lazy.prefix(Self.mostLooks).filter { $0.entry.isEntered && caller.owns($0) }
         if path == BusName.managerPath.value {
             let hasAssets = commands.assets.children(of: BusName.assetsPath, for: caller)?.isEmpty == false
             return (hasAssets ? ["asset"] : []) + (batches.contains { _ in true } ? ["batch"] : []) + ["download"]
@@ -61,7 +61,8 @@ internal import Scheduling
             guard let numbers = list.tokens.numbers(of: app), caller.app.map({ ObjectPath.escape($0) == app }) ?? true else {
                 return []
             }
-            return numbers.prefix(limit).compactMap { list.scheduler[$0]?.record.options.token.map(ObjectPath.escape) }.sorted()
+            let entered = numbers.prefix(limit).compactMap { list.scheduler[$0] }.filter(\.isEntered)
+            return entered.compactMap { $0.record.options.token.map(ObjectPath.escape) }.sorted()
         }
         // The nodes above the manager.
         let prefix = path == "/" ? "/" : path + "/"

@@ -154,7 +154,8 @@ internal import Scheduling
 
     /// Removes and returns the calls of `WaitAll` for which `download` was the last. The caller must answer them now.
     func groupsDone(by download: ManagedDownload) -> [WaitGroup] {
-        guard !groups.isEmpty else { return [] }
+        // No group has counted a download that was not on disk.
+        guard !groups.isEmpty, download.entry.isEntered else { return [] }
         let since = liveTick(of: download.number)
         let done = groups.filter { $0.take(download, liveSince: since) }
         guard !done.isEmpty else { return [] }

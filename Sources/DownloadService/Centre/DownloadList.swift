@@ -103,9 +103,10 @@ internal import Scheduling
         return peek(DownloadNumber(value))
     }
 
-    /// The download at an object path, if `caller` may see it.
+    /// The download at an object path, if `caller` may see it. Until its row is on disk, nobody may: the call that adds it has no answer
+    /// yet, and may still be refused.
     func download(at path: String, for caller: CallerIdentity) -> ManagedDownload? {
-        download(at: path).flatMap { caller.owns($0) ? $0 : nil }
+        download(at: path).flatMap { $0.entry.isEntered && caller.owns($0) ? $0 : nil }
     }
 
     /// The batch at an object path.
@@ -116,9 +117,9 @@ internal import Scheduling
         return batch(BatchNumber(value))
     }
 
-    /// The batch at an object path, if `caller` may see it.
+    /// The batch at an object path, if `caller` may see it; not before its row is on disk.
     func batch(at path: String, for caller: CallerIdentity) -> ManagedBatch? {
-        batch(at: path).flatMap { caller.owns($0) ? $0 : nil }
+        batch(at: path).flatMap { $0.entry.isEntered && caller.owns($0) ? $0 : nil }
     }
 
     /// The download whose token makes this path.
