@@ -119,6 +119,72 @@ import Transport
         await desk.close()
     }
 
+    /// The doctor recognizes the service by the name of its program. So the stand-in is a copy of Python with this name.
+    @Test func `says that the running service has another version than the command`() async throws {
+        let (desk, folder) = (await Desk(), TemporaryFolder("todoku-other-version"))
+        let program = folder("todokud")
+        // By a process of its own: while a thread of this one has the file open for writing, nobody could start it.
+        #expect(await Child.run(["cp", "/usr/bin/python3", program]).status == 0)
+        let script = """
+            import sys
+            from gi.repository import Gio, GLib
+
+            XML = '<node><interface name="org.todoku.Downloader1"><property name="Version" type="s" access="read"/></interface></node>'
+
+            def called(bus, sender, path, interface, method, arguments, invocation):
+                properties = {"Version": GLib.Variant("s", sys.argv[1])} if sys.argv[1] else {}
+                invocation.return_value(GLib.Variant("(a{sv})", (properties,)))
+
+            bus = Gio.bus_get_sync(Gio.BusType.SESSION)
+            bus.register_object("/org/todoku/Downloader1", Gio.DBusNodeInfo.new_for_xml(XML).interfaces[0], called, None, None)
+            Gio.bus_own_name_on_connection(bus, "org.todoku.Downloader1", Gio.BusNameOwnerFlags.NONE, None, None)
+            GLib.MainLoop().run()
+            """
+        for (version, words) in [("0.0.9", "0.0.9"), ("", "of an unknown version")] {
+            let standIn = Child([program, "-c", script, version], environment: desk.environment)
+            let isThere = await eventually { await desk.bus.hasOwner("org.todoku.Downloader1") || !standIn.isRunning }
+            try #require(isThere && standIn.isRunning, "package python3-gi: \(standIn.errors)")
+            let (status, lines) = try await examine(desk)
+            #expect(status == 1)
+            let service = try line("service", lines)
+            #expect(service.verdict == "wrong", "\(service)")
+            #expect(service.text.hasSuffix("/todokud (process \(standIn.pid)) is \(words), and this command is 0.1.0"), "\(service)")
+            #expect(service.advice?.hasPrefix("End it (kill \(standIn.pid)); the next call starts the new one") == true, "\(service)")
+            await standIn.stop()
+            #expect(await desk.bus.waitForOwner("org.todoku.Downloader1", present: false))
+        }
+        await desk.close()
+    }
+
+    @Test func `says that the program of the service was replaced, or that the bus would start another`() async throws {
+        let (desk, folder) = (await Desk(hasService: false), TemporaryFolder("todoku-replaced"))
+        let program = folder("todokud")
+        #expect(await Child.run(["cp", Desk.service, program]).status == 0)
+        await desk.bus.makeActivatable("org.todoku.Downloader1", "\(program) --idle-exit 3600")
+        #expect(await desk.run("list").status == 0)
+        let process = try #require(await desk.serviceProcess())
+        #expect(try line("service", try await examine(desk).lines).verdict == "found")
+
+        for name in ["data/dbus-1", "data/dbus-1/services"] { desk.bus.folder.makeFolder(name) }
+        let file = desk.bus.folder("data/dbus-1/services/org.todoku.Downloader1.service")
+        writeFile(file, "[D-BUS Service]\nName=org.todoku.Downloader1\nExec=/bin/true\n".utf8)
+        let other = try line("service", try await examine(desk).lines)
+        #expect(other.verdict == "wrong", "\(other)")
+        #expect(other.text.hasSuffix("/todokud (process \(process)) is running, but the bus would start /bin/true"), "\(other)")
+        #expect(other.advice == "End it (kill \(process)) if /bin/true is the right program.")
+
+        // As a package manager does: by a new file, which is renamed over the old one.
+        #expect(await Child.run(["cp", Desk.service, folder("new")]).status == 0)
+        #expect(rename(folder("new"), program) == 0)
+        let (status, lines) = try await examine(desk)
+        let replaced = try line("service", lines)
+        #expect(status == 1 && replaced.verdict == "wrong", "\(replaced)")
+        let end = "/todokud (process \(process)) was replaced after the service had started"
+        #expect(replaced.text.hasPrefix("the program of /") && replaced.text.hasSuffix(end), "\(replaced)")
+        #expect(replaced.advice?.hasPrefix("End it (kill \(process)); the next call starts the new one") == true, "\(replaced)")
+        await desk.close()
+    }
+
     @Test @BusActor func `reads the activation file, and asks systemd about its unit`() async throws {
         let desk = await Desk()
         for name in ["data/dbus-1", "data/dbus-1/services"] { desk.bus.folder.makeFolder(name) }
@@ -319,6 +385,35 @@ import Transport
         withExtendedLifetime(portal) {}
         await blind.close()
     }
+
+    @Test func `finds the sound of an end where libcanberra does, or says which package has it`() async throws {
+        let (shared, local) = (TemporaryFolder("todoku-share"), TemporaryFolder("todoku-local-share"))
+        let desk = await Desk(extra: ["XDG_DATA_DIRS": "\(local.path):\(shared.path)"])
+        let (status, lines) = try await examine(desk)
+        let missing = try line("sound", lines)
+        #expect(status == 0 && missing.verdict == "missing", "package libcanberra0: \(missing)")
+        #expect(missing.text == "the theme “freedesktop” has no sound complete-download, so nothing is heard", "\(missing)")
+        #expect(missing.advice == "Install sound-theme-freedesktop.")
+
+        let own = desk.bus.folder("data")  // XDG_DATA_HOME
+        for folder in [local.path, shared.path, own] { #expect(await Child.run(["mkdir", "-p", folder + stereo]).status == 0) }
+        // Each of these files takes precedence over those before it: by its folder, its name, or the ending of its name.
+        let files = [
+            (shared.path, "complete.wav"), (shared.path, "complete-download.wav"), (shared.path, "complete-download.oga"),
+            (local.path, "complete.oga"), (own, "complete.ogg"),
+        ]
+        for (folder, name) in files {
+            let file = folder + stereo + "/" + name
+            writeFile(file, [])
+            let found = try line("sound", try await examine(desk).lines)
+            #expect(found.verdict == "found" && found.advice == nil, "\(found)")
+            #expect(found.text == "libcanberra is there, and the sound \(file); no sound was played")
+        }
+        await desk.close()
+    }
+
+    /// The folder of the sounds below a data folder.
+    private let stereo = "/sounds/freedesktop/stereo"
 
     @Test func `says that no https server can be trusted without certificates`() async throws {
         let desk = await Desk(extra: ["SSL_CERT_FILE": "/nowhere/all.pem"])
