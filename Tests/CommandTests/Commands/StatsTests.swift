@@ -36,6 +36,11 @@ import Testing
             "\(text)")
         #expect(text.contains("        4       1  2.9 KiB  127.0.0.1\n"), "\(text)")
         #expect(text.hasSuffix("Downloads that were removed from it are not counted.\n") && !text.contains("█"))
+        // A terminal of script(1) also has a bar for each day; the day with most bytes fills the line.
+        let terminal = await Child.run(
+            ["script", "-qec", "stty cols 80; '\(Desk.command)' stats", "/dev/null"], environment: desk.environment)
+        let bar = "  " + String(repeating: "█", count: 64) + "  2.9 KiB\r\n"
+        #expect(terminal.status == 0 && terminal.output.contains(bar), "\(terminal)")
         #expect(JSON(await desk.run("stats", "--json", "--app", "org.example.App").output)?["downloads"]?.number == 1)
 
         #expect(JSON(await desk.run("stats", "--json", "--since", "1h").output)?["downloads"]?.number == 4)
