@@ -107,6 +107,36 @@ import Testing
         await desk.close()
     }
 
+    @Test func `of an attempt that failed is its cause, with the time of the next attempt`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { _, reply in reply.respond(503, ["Retry-After": "3600"]) }
+        let cause = "The server 127.0.0.1 answered 503 (Service Unavailable)"
+        let get = desk.start(["get", server.url("/a.bin")])
+        #expect(await get.says("1 waiting retry until "), "\(get.output) \(get.errors)")
+        let until = JSON(await desk.run("list", "--json").output)?.array?.first?["wait-until"]?.number
+        let seconds = UInt64(try #require(until)) / 1_000_000
+        let time = await Child.run(["date", "-d", "@\(seconds)", "+%H:%M:%S"], environment: desk.environment).output.dropLast()
+        #expect(time.split(separator: ":").map(\.count) == [2, 2, 2], "\(time)")
+        let line = "1 waiting retry until \(time): \(cause).\n"
+        #expect(await get.says(line), "\(get.output)")
+        let watch = desk.start(["watch", "1"])
+        #expect(await watch.says(line), "\(watch.output) \(watch.errors)")
+
+        let sentence = "\(cause); retrying at \(time), for the 2nd time"
+        let why = await desk.run("why", "1")
+        #expect(why.succeeded(saying: "waiting: \(sentence)\n"), "\(why)")
+        let list = await desk.run("list").output.split(separator: "\n")
+        #expect(list.count == 2 && list[0].hasSuffix("  NAME   REASON") && list[1].hasSuffix("  a.bin  \(sentence)"), "\(list)")
+        let show = await desk.run("show", "1").output
+        #expect(show.contains("waiting (retry, until ") && show.contains(" \(time))\n"), "\(show)")
+        #expect(show.contains(" \(cause). (org.todoku.Error.HttpStatus)\n"), "\(show)")
+
+        #expect(await desk.run("cancel", "1").status == 0)
+        for child in [get, watch] { #expect(await child.wait().status == 1) }
+        #expect(server.requests.count == 1)
+        await desk.close()
+    }
+
     @Test func `of an attempt that failed is told of its batch`() async throws {
         let desk = await Desk()
         writeFile(desk.bus.folder("list"), "http://127.0.0.1:\(closedPort())/a\n".utf8)
