@@ -99,6 +99,21 @@ import Testing
         await desk.close()
     }
 
+    @Test func `names both digests if the file is not that of --checksum`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { [small] request, reply in reply.serve(small, for: request) }
+        let digits = hexadecimal(await digest(of: small))
+        let wrong = String(digits.dropLast()) + (digits.last == "0" ? "1" : "0")
+        let exit = await desk.run("get", "--checksum", "sha256:\(wrong)", server.url("/a.bin"))
+        let reason = "The downloaded file is not the expected one: it has sha256:\(digits), not sha256:\(wrong)."
+        #expect(exit.status == 1 && exit.errors == "todoku: a.bin (download 1) failed: \(reason)\n", "\(exit)")
+        #expect(exit.output.contains("1 failed org.todoku.Error.ChecksumMismatch\n"), "\(exit)")
+        #expect(await eventually { listFolder(desk.downloads) == [] })
+        let right = await desk.run("get", "--checksum", "sha256:\(digits)", server.url("/a.bin"))
+        #expect(right.status == 0 && fileHolds("\(desk.downloads)/a.bin", small), "\(right)")
+        await desk.close()
+    }
+
     @Test func `exits with 3 and the reason if the service refuses, and continues with the others`() async throws {
         let desk = await Desk()
         let server = ScriptedServer { [small] request, reply in reply.serve(small, for: request) }

@@ -196,7 +196,8 @@ internal import Testing
         let path = try await running.download(server.url("/bad"), ["checksum": .string("\(algorithm):\(wrong)")])
         let error = await thrown { try await running.client.wait(path) }
         #expect(error?.name == todokuError("ChecksumMismatch"))
-        #expect(error?.message.contains(algorithm) == true)
+        #expect(
+            error?.message == "The downloaded file is not the expected one: it has \(algorithm):\(digest), not \(algorithm):\(wrong).")
         #expect(await eventually { world.files == ["good"] })
         #expect(try await running.client.get(Download.path, at: path) == "")
     }
