@@ -27,6 +27,7 @@ private var secretRecord: DownloadRecord {
     var record = plainRecord(1)
     (record.options.username, record.options.password) = ("the-user", "the-password")
     record.options.headers = [HeaderField(name: "Cookie", value: "the-cookie")]
+    record.options.postData = Array("the-body".utf8)
     return record
 }
 
@@ -104,15 +105,17 @@ private var secretRecord: DownloadRecord {
         #expect(listFolder(folder.path).filter { $0.hasSuffix(".new") } == ["backup-2.db.new", "mine.new"])
     }
 
-    @Test func `has passwords and headers only if asked`() async throws {
+    @Test func `has passwords, headers and bodies only if asked`() async throws {
         try await save(folder.path, [.put(secretRecord), .put(plainRecord(2))], next: 3)
         let target = TemporaryFolder()
         _ = try Store.backUp(folder: folder.path, to: target("without"), withSecrets: false)
         _ = try Store.backUp(folder: folder.path, to: target("with"), withSecrets: true)
         let (without, with) = (try #require(readFile(target("without"))), try #require(readFile(target("with"))))
-        for secret in ["the-user", "the-password", "the-cookie"] {
+        // The rows hold a body as hexadecimal digits.
+        for secret in ["the-user", "the-password", "the-cookie", hexadecimal(Array("the-body".utf8))] {
             #expect(!contains(without, Array(secret.utf8)) && contains(with, Array(secret.utf8)), "\(secret)")
         }
+        #expect(!contains(without, Array("the-body".utf8)))
         var expected = secretRecord
         expected.options.forgetSecrets()
         #expect(try await content(of: target("without")).records == [expected, plainRecord(2)])

@@ -6,7 +6,7 @@ internal import TestSupport
 internal import Testing
 
 @Suite struct `The log and the signals` {
-    @Test func `holds no header, password or query, however much is logged`() async throws {
+    @Test func `holds no header, password, query or body, however much is logged`() async throws {
         let running = try await Running.start(["--log-level", "trace"])
         let other = ScriptedServer { _, reply in reply.respond(500) }
         let (isCut, hangs) = (Gate(), Gate())
@@ -39,6 +39,14 @@ internal import Testing
                 _ = await thrown { try await running.client.wait(download) }
             }
         }
+        // The body of a request, which the server accepts or refuses.
+        let body = Array("Secret18".utf8)
+        let posting = secrets.merging(["post-data": .array(of: "y", body.map { .byte($0) })]) { $1 }
+        for path in ["/form", "/bad"] {
+            let download = try await running.download(server.url("\(path)?query=Secret8"), posting)
+            _ = await thrown { try await running.client.wait(download) }
+            #expect(server.requests.last?.method == "POST" && server.requests.last?.body == body)
+        }
         _ = await thrown {
             try await running.download("http://u:Secret9@127.0.0.1:\(server.port)/x?query=Secret10", ["directory": .string("/no")])
         }
@@ -65,6 +73,10 @@ internal import Testing
         let exit = await running.daemon.stop()
         #expect(exit.errors.contains("download added") && exit.errors.contains("download ended"))
         #expect(!exit.errors.contains("Secret"), "\(exit.errors)")
+        // Nor does the log have the body as digits, as the database has it, or as a list of bytes.
+        for digits in [hexadecimal(body), body.map { "\($0)" }.joined(separator: ", ")] {
+            #expect(!exit.errors.lowercased().contains(digits), "\(exit.errors)")
+        }
         #expect(!exit.output.contains("Secret"))
     }
 
