@@ -8,7 +8,7 @@
  *
  * It queues a download, shows its progress, and waits for its end. If the client is killed, the download continues, and --again waits for
  * it; --cancel cancels it. The exit status is 0 if the download finished or was cancelled by --cancel, 1 if it failed, and 69 if Todoku is
- * missing.
+ * missing. An existing file of the same name is replaced.
  */
 #include "todoku.h"
 #include <stdio.h>
@@ -74,6 +74,7 @@ static gboolean queue(const char *url, const char *folder, const char *token, co
     g_variant_builder_init(&options, G_VARIANT_TYPE_VARDICT);
     g_variant_builder_add(&options, "{sv}", "app", g_variant_new_string(APP));
     g_variant_builder_add(&options, "{sv}", "token", g_variant_new_string(token));
+    g_variant_builder_add(&options, "{sv}", "if-exists", g_variant_new_string("replace"));
     if (folder != NULL) {
         char *directory = g_canonicalize_filename(folder, NULL);
         g_variant_builder_add(&options, "{sv}", "directory", g_variant_new_string(directory));

@@ -10,7 +10,7 @@
 //
 // It queues a download, shows its progress, and waits for its end. If the client is killed, the download continues, and --again waits for
 // it; --cancel cancels it. The exit status is 0 if the download finished or was cancelled by --cancel, 1 if it failed, and 69 if Todoku is
-// missing.
+// missing. An existing file of the same name is replaced.
 #include "download.h"
 #include "downloader.h"
 #include <QCoreApplication>
@@ -109,7 +109,7 @@ private:
             removed.waitForFinished();
             if (removed.isError()) return removed.error();
         }
-        QVariantMap options { { "app", app }, { "token", token } };
+        QVariantMap options { { "app", app }, { "token", token }, { "if-exists", "replace" } };
         if (!folder.isEmpty()) options["directory"] = QDir::cleanPath(QDir::current().absoluteFilePath(folder));
         OrgTodokuDownloader1Interface todoku(service, manager, bus);
         todoku.setTimeout(60000);

@@ -6,7 +6,8 @@
 //
 // It queues a download, shows its progress, and waits for its end. If the client is killed, the download continues, and --again waits for
 // it; --cancel cancels it. The exit status is 0 if the download finished or was cancelled by --cancel, 1 if it failed, and 69 if Todoku is
-// missing. D-Bus carries only text in UTF-8; GJS itself ends on an argument that has other bytes.
+// missing. An existing file of the same name is replaced. D-Bus carries only text in UTF-8; GJS itself ends on an argument that has other
+// bytes.
 import Gio from 'gi://Gio';
 import GLib from 'gi://GLib';
 import System from 'system';
@@ -84,7 +85,7 @@ class Client {
     // After the answer, the download is on disk. The token makes a repeated call return the same download.
     queue(folder) {
         this.removeEnded();
-        const options = {app: text(APP), token: text(this.token)};
+        const options = {app: text(APP), token: text(this.token), 'if-exists': text('replace')};
         if (folder)
             options.directory = text(GLib.canonicalize_filename(folder, null));
         print('queued', this.call(MANAGER, TODOKU, 'Download', '(sa{sv})', this.url, options)[0]);

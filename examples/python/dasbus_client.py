@@ -4,7 +4,7 @@
 
 `dasbus_client.py URL [FOLDER]` queues a download, shows its progress, and waits for its end. If the client is killed, the download
 continues, and `dasbus_client.py --again URL` waits for it; `--cancel URL` cancels it. The exit status is 0 if the download finished or was
-cancelled by `--cancel`, 1 if it failed, and 69 if Todoku is missing.
+cancelled by `--cancel`, 1 if it failed, and 69 if Todoku is missing. An existing file of the same name is replaced.
 """
 import argparse
 import hashlib
@@ -52,7 +52,7 @@ class Client:
     def queue(self, folder):
         """After the answer, the download is on disk. The token makes a repeated call return the same download."""
         self.repeat(self.remove_ended)
-        options = {"app": APP, "token": self.token, **({"directory": folder} if folder else {})}
+        options = {"app": APP, "token": self.token, "if-exists": "replace", **({"directory": folder} if folder else {})}
         options = {key: get_variant(Str, value) for key, value in options.items()}
         print("queued", self.repeat(lambda: self.manager.Download(self.url, options)), flush=True)
 

@@ -4,7 +4,7 @@
 
 `module_client.py URL [FOLDER]` queues a download, shows its progress, and waits for its end. If the client is killed, the download
 continues, and `module_client.py --again URL` waits for it; `--cancel URL` cancels it. The exit status is 0 if the download finished or was
-cancelled by `--cancel`, 1 if it failed, and 69 if Todoku is missing.
+cancelled by `--cancel`, 1 if it failed, and 69 if Todoku is missing. An existing file of the same name is replaced.
 """
 import argparse
 import hashlib
@@ -26,7 +26,7 @@ def main(url, folder, again, cancel):
         former = download.status()
         if former and former.has_ended:
             download.remove()  # it still has the token: the next call would return it
-        service.download(url, token=token, directory=folder)
+        service.download(url, token=token, directory=folder, if_exists="replace")
         print("queued", download.path, flush=True)
     received, reason = 0, ""
     for status in download.watch():

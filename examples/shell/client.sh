@@ -6,7 +6,7 @@
 #
 # It queues a download, shows its progress, and waits for its end. If the script is killed, the download continues, and --again waits for
 # it; --cancel cancels it. The exit status is 0 if the download finished or was cancelled by --cancel, 1 if it failed, and 69 if Todoku is
-# missing.
+# missing. An existing file of the same name is replaced.
 set -u
 export LC_ALL=C.UTF-8 LANGUAGE=  # gdbus in English
 
@@ -97,7 +97,7 @@ if [ -z "$what" ]; then
     case $(property State) in
         *finished* | *failed* | *cancelled*) remove || fail ;;
     esac
-    options="'app': <'$app'>, 'token': <'$token'>"
+    options="'app': <'$app'>, 'token': <'$token'>, 'if-exists': <'replace'>"
     [ -z "$folder" ] || options="$options, 'directory': <$(quoted "$folder")>"
     # After the answer, the download is on disk. The token makes a repeated call return the same download.
     call_again 60 "$manager" "$service.Download" "$(quoted "$url")" "{$options}" || fail

@@ -18,9 +18,12 @@ private func isProgress(_ line: String) -> Bool { line.hasPrefix("progress ") &&
         try #require(isTold, "\(client.packages): “\(child.output)” \(child.errors)")
     }
 
-    @Test(arguments: ExampleClient.tried) func `downloads a file and says where it is`(client: ExampleClient) async throws {
+    @Test(arguments: ExampleClient.tried) func `downloads a file in place of an older one, and says where it is`(
+        client: ExampleClient
+    ) async throws {
         let running = try await Running.start()
         let world = running.world
+        writeFile("\(world.folder)/a.bin", "old".utf8)
         let server = ScriptedServer { request, reply in reply.serve(body, for: request) }
         let exit = try await client.start(server.url("/a.bin"), world.folder, in: world).wait()
         let told = lines(exit.output)
@@ -31,7 +34,11 @@ private func isProgress(_ line: String) -> Bool { line.hasPrefix("progress ") &&
         #expect(told[0] == "queued \(path)")
         #expect(told.dropFirst().dropLast().allSatisfy(isProgress), "\(exit)")
         #expect(told[told.count - 1] == "finished \(world.folder)/a.bin")
-        #expect(world.bytes("a.bin") == body)
+        #expect(world.bytes("a.bin") == body && world.files == ["a.bin"])
+        // What the service has recorded of the call: a line for each option.
+        let recorded = await world.run("sqlite3", "-readonly", "\(world.state)/todoku.db", "SELECT options FROM download")
+        let options = ["app=org.example.\(client.rawValue)Client", "if-exists=replace"]
+        #expect(Set(lines(recorded.output)).isSuperset(of: options), "\(recorded)")
     }
 
     @Test(arguments: ExampleClient.tried) func `names the error of a download that failed, and then downloads it anew`(

@@ -3,7 +3,7 @@
 //!
 //! `todoku-client URL [FOLDER]` queues a download, shows its progress, and waits for its end. If the client is killed, the download
 //! continues, and `todoku-client --again URL` waits for it; `--cancel URL` cancels it. The exit status is 0 if the download finished or was
-//! cancelled by `--cancel`, 1 if it failed, and 69 if Todoku is missing.
+//! cancelled by `--cancel`, 1 if it failed, and 69 if Todoku is missing. An existing file of the same name is replaced.
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -74,6 +74,7 @@ impl Client {
         let mut options = Options::new();
         options.insert("app", Value::from(APP));
         options.insert("token", Value::from(self.token.as_str()));
+        options.insert("if-exists", Value::from("replace"));
         if let Some(folder) = folder {
             let directory = env::current_dir()?.join(folder);
             options.insert("directory", Value::from(directory.to_string_lossy().into_owned()));

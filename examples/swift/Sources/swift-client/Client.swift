@@ -5,7 +5,7 @@
 //
 // It queues a download, shows its progress, and waits for its end. If the client is killed, the download continues, and --again waits for
 // it; --cancel cancels it. The exit status is 0 if the download finished or was cancelled by --cancel, 1 if it failed, and 69 if Todoku is
-// missing.
+// missing. An existing file of the same name is replaced.
 import Glibc
 import TodokuClient
 
@@ -48,6 +48,7 @@ import TodokuClient
             var request = DownloadRequest()
             request.app = app
             request.token = token
+            request.ifExists = .replace
             request.directory = folder.map(absolute)
             // After the answer, the download is on disk. The token makes a repeated call return the same download.
             let queued = try await client.download(url, request)
