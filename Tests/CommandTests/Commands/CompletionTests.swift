@@ -4,48 +4,112 @@ import Testing
 
 @testable import todoku
 
-/// Presses the tabulator key: `$1` is the file of the completions, and the others are the words of the line up to the cursor.
-private let key = """
-    source "$1"; shift
-    action=$(complete -p todoku); action=${action##* -F }; action=${action% todoku}
-    COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}; COMPREPLY=()
-    "$action" todoku "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
-    printf '%s\\n' "${COMPREPLY[@]}"
-    """
+/// A shell, and scripts that press its tabulator key. `$1` of a script is the folder with the completions, and the others are the words of
+/// the line up to the cursor. A script prints what the shell offers for the last word, one a line, perhaps with a description.
+enum Shell: String, CaseIterable {
+    case bash, zsh, fish
 
-@Suite(.serialized) struct `The completions in bash` {
+    /// The name by which the shell finds the completions.
+    var file: String { self == .zsh ? "_todoku" : "todoku.\(self)" }
+
+    var key: String {
+        switch self {
+        case .bash:
+            #"""
+            source "$1/todoku.bash"; shift
+            action=$(complete -p todoku); action=${action##* -F }; action=${action% todoku}
+            COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}; COMPREPLY=()
+            "$action" todoku "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+            printf '%s\n' "${COMPREPLY[@]}"
+            """#
+        // Only a shell at a terminal completes. Its .zshrc is below.
+        case .zsh:
+            #"""
+            zmodload zsh/zpty
+            export ZDOTDIR=$1
+            shift
+            zpty terminal zsh -d -i
+            zpty -r terminal heard '*ready*'
+            zpty -n -w terminal "$*"$'\t'
+            zpty -r terminal heard '*offered*'
+            zpty -d terminal
+            cat $ZDOTDIR/offers
+            """#
+        case .fish:
+            """
+            set fish_complete_path $argv[1]
+            complete --do-complete "$argv[2..]"
+            """
+        }
+    }
+
+    /// Writes each match that a completion adds to a file. A call of compadd with -A, -D or -O adds none.
+    static let zshrc = #"""
+        PROMPT= fpath=($ZDOTDIR $fpath)
+        : >$ZDOTDIR/offers
+        autoload -Uz compinit
+        compinit -u -D
+        bindkey '^I' complete-word
+        compadd() {
+            local -a matches
+            if (( ! ${argv[(I)-[ADO]]} )); then
+                builtin compadd -O matches "$@"
+                print -rl -- $matches >>$ZDOTDIR/offers
+            fi
+            builtin compadd "$@"
+        }
+        zle-line-init() { print ready }
+        zle -N zle-line-init
+        offered() { print offered }
+        comppostfuncs=(offered)
+
+        """#
+}
+
+@Suite(.serialized) struct `The completions` {
     private let desk: Desk
+    private var folder: String { desk.bus.folder("completions") }
 
     init() async {
-        desk = await Desk(tools: ["todoku": "#!/bin/sh\nexec \"\(Desk.command)\" \"$@\"\n", "press-tab": "#!/usr/bin/env bash\n\(key)\n"])
-        let script = await desk.run("--generate-completion-script", "bash")
-        precondition(script.status == 0, "\(script)")
-        writeFile(desk.bus.folder("todoku.bash"), script.output.utf8)
+        let keys = Shell.allCases.map { ("press-tab.\($0)", "#!/usr/bin/env \($0)\n\($0.key)\n") }
+        let tools = ["todoku": "#!/bin/sh\nexec \"\(Desk.command)\" \"$@\"\n"].merging(keys) { $1 }
+        desk = await Desk(tools: tools)
+        desk.bus.folder.makeFolder("completions")
+        writeFile("\(folder)/.zshrc", Shell.zshrc.utf8)
+        for shell in Shell.allCases {
+            let script = await desk.run("--generate-completion-script", shell.rawValue)
+            precondition(script.status == 0, "\(script)")
+            writeFile("\(folder)/\(shell.file)", script.output.utf8)
+        }
     }
 
-    /// What bash offers for the last of `words`, sorted.
-    private func offers(_ words: [String]) async -> [String] {
-        let exit = await Child.run(["press-tab", desk.bus.folder("todoku.bash"), "todoku"] + words, environment: desk.environment)
-        #expect(exit.status == 0 && exit.errors == "", "\(words): \(exit)")
-        return exit.output.split(separator: "\n").map(String.init).sorted()
+    /// What a shell offers for the last of `words`, sorted.
+    private func offers(_ words: [String], in shell: Shell = .bash) async -> [String] {
+        let exit = await Child.run(["timeout", "60", "press-tab.\(shell)", folder, "todoku"] + words, environment: desk.environment)
+        #expect(exit.status == 0 && exit.errors == "", "package \(shell): \(words): \(exit)")
+        // fish writes a tabulator and a description after a word.
+        return exit.output.split(separator: "\n").map { String($0.prefix { $0 != "\t" }) }.sorted()
     }
 
-    /// Whether bash comes to offer `expected`. On a busy machine, an answer of the service may take more than the two seconds for which a
-    /// completion waits.
-    private func comesToOffer(_ expected: [String], for words: [String]) async -> Bool {
-        await eventually { await offers(words) == expected }
+    /// Whether a shell comes to offer `expected`. On a busy machine, an answer of the service may take more than the two seconds for which
+    /// a completion waits.
+    private func comesToOffer(_ expected: [String], for words: [String], in shell: Shell = .bash) async -> Bool {
+        await eventually { await offers(words, in: shell) == expected }
     }
 
-    @Test func `have commands, options and values`() async {
-        #expect(await offers(["re"]) == ["rehearse", "remove", "renew", "reset", "restore", "resume", "retry"])
-        #expect(await offers(["asset", "up"]) == ["update"])
-        #expect(await offers(["show", "--u"]) == ["--url"])
-        #expect(await offers(["get", "--if-exists", "r"]) == ["rename", "replace"])
-        #expect(await offers(["comp"]) == [], "nobody types this command")
+    @Test(arguments: Shell.allCases)
+    func `have commands, options and values`(shell: Shell) async {
+        #expect(await offers(["re"], in: shell) == ["rehearse", "remove", "renew", "reset", "restore", "resume", "retry"])
+        #expect(await offers(["asset", "up"], in: shell) == ["update"])
+        #expect(await offers(["show", "--u"], in: shell) == ["--url"])
+        #expect(await offers(["get", "--if-exists", ""], in: shell) == ["ask", "fail", "rename", "replace", "skip"])
+        #expect(await offers(["get", "--if-exists", "r"], in: shell) == ["rename", "replace"])
+        #expect(await offers(["comp"], in: shell) == [], "nobody types this command")
         await desk.close()
     }
 
-    @Test func `have what the running service lists: downloads, ended ones too, and batches`() async {
+    @Test(arguments: Shell.allCases)
+    func `have what the running service lists: downloads, ended ones too, and batches`(shell: Shell) async {
         let server = ScriptedServer { _, reply in reply.respond(404) }
         _ = await desk.run("get", "--quiet", server.url("/gone"))
         _ = await desk.run("add", "--paused", "--app", "org.example.App", "--token", "ch_1", "http://127.0.0.1:1/a")
@@ -54,9 +118,9 @@ private let key = """
         let members = JSON(await desk.run("list", "--json", "--batch", batch).output)?.array?.compactMap { $0["download"]?.string } ?? []
         #expect(!batch.isEmpty && members.count == 1)
         for words in [["show", ""], ["pause", "1", ""], ["move", ""], ["limit", "1K", ""]] {
-            #expect(await comesToOffer((["1", "org.example.App/ch_1", batch] + members).sorted(), for: words), "\(words)")
+            #expect(await comesToOffer((["1", "org.example.App/ch_1", batch] + members).sorted(), for: words, in: shell), "\(words)")
         }
-        #expect(await comesToOffer(["org.example.App/ch_1"], for: ["cancel", "org."]))
+        #expect(await comesToOffer(["org.example.App/ch_1"], for: ["cancel", "org."], in: shell))
         await desk.close()
     }
 

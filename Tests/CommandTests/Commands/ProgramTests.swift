@@ -104,12 +104,6 @@ private let subcommands = TodokuCommand.configuration.subcommands.map { $0.confi
         for option in Set(words).subtracting(["--help", "--version", "--show-progress"]) { #expect(page.contains(option), "\(option)") }
     }
 
-    @Test(arguments: ["bash", "zsh", "fish"])
-    func `completes in a shell`(shell: String) async {
-        let exit = await Desk.runAlone(["--generate-completion-script", shell])
-        #expect(exit.status == 0 && exit.output.contains("todoku") && exit.output.contains("if-exists"))
-    }
-
     @Test func `queues, lists, shows, steers and forgets`() async throws {
         let desk = await Desk()
         let server = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }
