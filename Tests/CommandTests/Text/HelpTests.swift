@@ -123,6 +123,19 @@ private func commands(
     }
 }
 
+@Suite struct `The page with the command and the calls` {
+    @Test func `has each command, and no other one`() throws {
+        let page = String(decoding: try #require(readFile("\(repository)/docs/calls.md")), as: UTF8.self)
+        // A row of the table has a task, a command and a call. The head of the table has the bare word “todoku”.
+        let rows = page.split(separator: "\n").map { $0.split(separator: " | ") }.filter { $0.count > 2 }
+        let lines = rows.map { $0[1].split { " `".contains($0) }.map(String.init) }.filter { $0.first == "todoku" && $0.count > 1 }
+        let declared = commands().filter { $0.type.configuration.shouldDisplay && $0.type.configuration.subcommands.isEmpty }
+            .map { ["todoku"] + $0.names }
+        for command in declared { #expect(lines.contains { $0.starts(with: command) }, "\(command)") }
+        for line in lines { #expect(declared.contains { line.starts(with: $0) }, "\(line)") }
+    }
+}
+
 @Suite struct `A wrong command line in Japanese` {
     @Test(arguments: [
         (["get"], "引数「<url> ...」がありません\n説明：<url>  ダウンロードする URL。http または https。\n使い方：todoku get "),
