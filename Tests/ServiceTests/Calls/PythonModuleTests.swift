@@ -4,6 +4,46 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
+@Suite(.timeLimit(.minutes(10))) struct `The service in thirty lines` {
+    /// The program of docs/dbus.md with another URL.
+    private func program(_ url: String) throws -> String {
+        let page = String(decoding: try #require(readFile("\(repository)/docs/dbus.md")), as: UTF8.self)
+        let start = try #require(page.firstRange(of: "\n```python\n")).upperBound
+        let end = try #require(page[start...].firstRange(of: "\n```\n")).lowerBound
+        let lines = page[start..<end]
+        #expect(lines.split(separator: "\n").count <= 30)
+        return lines.replacing("https://example.org/1.mp3", with: url)
+    }
+
+    @Test func `finds its download again after a kill of the program, and waits across a kill of the service`() async throws {
+        let world = await ServiceWorld(activation: "--idle-exit 3600")
+        let gate = Gate()
+        defer { gate.open() }
+        let server = ExampleClient.stoppingServer(gate)
+        let command = [ExampleApp.python, "-u", "-c", try program(server.url("/1.mp3"))]
+        func hasProgress(_ child: Child) async -> Bool {
+            await eventually { child.output.contains("Progress (") || !child.isRunning } && child.isRunning
+        }
+        let first = Child(command, environment: world.environment)
+        try #require(await hasProgress(first), "packages python3-gi: \(first.output)\(first.errors)")
+        first.signal(SIGKILL)
+        _ = await first.wait()
+
+        let second = Child(command, environment: world.environment)
+        try #require(await hasProgress(second), "\(second.output)\(second.errors)")
+        kill(try #require(await world.bus.process(of: BusName.service)), SIGKILL)
+        let exit = await second.wait()
+        #expect(exit.status == 0 && exit.errors == "", "\(exit)")
+        let (path, file) = ("\(BusName.tokensPath)/org_2eexample_2eApp/chapter_5f1", world.bus.folder("home/Downloads/1.mp3"))
+        let last = exit.output.split(separator: "\n").suffix(2)
+        #expect(last.first == "the file: \(file)")
+        #expect(last.last?.hasPrefix("\(path) {") == true && last.last?.contains("'State': 'finished'") == true)
+        #expect(exit.output.contains("\nFinished ('\(file)',)\nCompleted ('', '', {})\n"), "\(exit)")
+        #expect(readFile(file) == ExampleClient.body)
+        #expect(try await world.client().list().count == 1)
+    }
+}
+
 @Suite(.timeLimit(.minutes(10))) struct `The module for Python` {
     private let body = ExampleClient.body
 
