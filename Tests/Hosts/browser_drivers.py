@@ -128,6 +128,9 @@ class Chromium(Driver):
         """Allows the extension in private windows, as a person does on the page of extensions. The extension is loaded again."""
         self.attach("extensions", self.call("Target.createTarget", {"url": "chrome://extensions/"})["targetId"])
         until("the page of extensions is shown", lambda: self.run("extensions", "typeof chrome.developerPrivate") == "object")
+        # Newer versions turn off an unpacked extension that is loaded again, unless the user is a developer.
+        self.run("extensions", """new Promise(done => chrome.developerPrivate.updateProfileConfiguration(
+            { inDeveloperMode: true }, () => done(true)))""")
         change = json.dumps({"extensionId": CHROMIUM_ID, "incognitoAccess": True})
         fault = self.run("extensions", f"""new Promise(done => chrome.developerPrivate.updateExtensionConfiguration(
             {change}, () => done(chrome.runtime?.lastError?.message ?? '')))""")
@@ -142,7 +145,8 @@ class Chromium(Driver):
         """Opens the page of settings in a new tab; False while the extension is being loaded."""
         try:
             self.attach("settings", self.call("Target.createTarget", {"url": self.settings})["targetId"])
-            return self.run("settings", "document.readyState === 'complete' && typeof chrome.windows?.create === 'function'")
+            return until("the page is complete", lambda: self.run(
+                "settings", "document.readyState === 'complete' && typeof chrome.windows?.create === 'function'"), 5)
         except BrowserError:
             return False
 
