@@ -1,5 +1,6 @@
 public import ArgumentParser
 public import DownloadModel
+internal import Localization
 public import TodokuClient
 
 // Parses the contract's values on the command line.
@@ -85,17 +86,18 @@ struct ExtractArgument: ExpressibleByArgument {
 }
 
 /// A position in the queue, counted from 1: `first`, 1 (the same), 2 …, `last`.
-struct Place: ExpressibleByArgument {
+struct Place {
     /// Counted from 0, the next download to start.
     let position: UInt32
 
-    init?(argument: String) {
-        switch argument {
-        case "first": position = 0
-        case "last": position = .max
+    @Sendable static func parse(_ text: String) throws -> Place {
+        switch text {
+        case "first": return Place(position: 0)
+        case "last": return Place(position: .max)
         default:
-            guard let number = UInt32(argument), number > 0 else { return nil }
-            position = number - 1
+            if let number = UInt32(text), number > 0 { return Place(position: number - 1) }
+            throw ValidationError(
+                catalog.text("“%1$s” is not a place; write a number from 1 to %2$s, “first” or “last”.", text, String(UInt32.max)))
         }
     }
 }

@@ -122,7 +122,7 @@ struct RequestArguments: ParsableArguments {
         transform: Amounts.parseSpeed)
     var speedLimit: Speed?
 
-    @Option(help: .option(\.connections, "count"))
+    @Option(parsing: .unconditional, help: .option(\.connections, "count"), transform: RequestArguments.parseConnections)
     var connections: UInt32?
 
     @Option(
@@ -130,7 +130,7 @@ struct RequestArguments: ParsableArguments {
         transform: Amounts.parseDuration)
     var stallTimeout: Duration?
 
-    @Option(help: .option(\.retries, "count"))
+    @Option(parsing: .unconditional, help: .option(\.retries, "count"), transform: RequestArguments.parseRetries)
     var retries: UInt32?
 
     @Option(help: .option(\.tag))
@@ -369,6 +369,20 @@ struct RequestArguments: ParsableArguments {
         if let priority = Int32(text) { return priority }
         throw ValidationError(
             catalog.text("“%1$s” is not a priority; write a whole number such as 10 or -1. A higher number starts first.", text))
+    }
+
+    @Sendable static func parseConnections(_ text: String) throws -> UInt32 {
+        let most = DownloadOptions.mostConnections
+        if let count = UInt32(text), count <= most { return count }
+        throw ValidationError(
+            catalog.text(
+                "“%1$s” is not a number of connections; write a whole number from 1 to %2$s, or 0 (automatic).", text, String(most)))
+    }
+
+    @Sendable static func parseRetries(_ text: String) throws -> UInt32 {
+        if let count = UInt32(text) { return count }
+        throw ValidationError(
+            catalog.text("“%1$s” is not a number of retries; write a whole number from 0 (none) to %2$s.", text, String(UInt32.max)))
     }
 
     @Sendable static func parsePieceHashes(_ text: String) throws -> PieceHashes {

@@ -10,8 +10,18 @@ extension ArchiveCompression: ExpressibleByArgument {}
 /// Options of the commands that pack a folder.
 struct PackArguments: ParsableArguments {
     @Option(help: "How to compress the archive: zstd, gzip, xz, bzip2 or none.") var compression = ArchiveCompression.zstd
-    @Option(help: "The compressor's level: 1 to 22 for zstd, 1 to 9 for gzip and bzip2, 0 to 9 for xz.") var level: Int?
+    @Option(
+        parsing: .unconditional, help: "The compressor's level: 1 to 22 for zstd, 1 to 9 for gzip and bzip2, 0 to 9 for xz.",
+        transform: PackArguments.parseLevel)
+    var level: Int?
     @Option(name: .shortAndLong, help: ArgumentHelp("Sign the manifest with this Ed25519 private key.", valueName: "file")) var key: String?
+
+    /// `validate` checks the range, which depends on the compression.
+    @Sendable static func parseLevel(_ text: String) throws -> Int {
+        if let level = Int(text) { return level }
+        throw ValidationError(
+            catalog.text("“%1$s” is not a level; write 1 to 22 for zstd, 1 to 9 for gzip and bzip2, 0 to 9 for xz.", text))
+    }
 
     func validate() throws {
         guard let level else { return }

@@ -22,10 +22,16 @@ struct AssetServe: ParsableCommand {
             """)
 
     @Argument(help: ArgumentHelp("The folder with the data, or with packed files.", valueName: "folder")) var folder: String
-    @Option(help: "The port; without it, any that is free.") var port: UInt16 = 0
+    @Option(parsing: .unconditional, help: "The port; without it, any that is free.", transform: AssetServe.parsePort) var port: UInt16 = 0
     @Option(help: ArgumentHelp("How to name the asset in the commands that are printed.", valueName: "app/name")) var asset: AssetReference?
     @OptionGroup var packing: PackArguments
     @Flag(name: .shortAndLong, help: "Print the commands and errors only.") var quiet = false
+
+    @Sendable static func parsePort(_ text: String) throws -> UInt16 {
+        if let port = UInt16(text) { return port }
+        throw ValidationError(
+            catalog.text("“%1$s” is not a port; write a number from 1 to %2$s, or 0 (any that is free).", text, String(UInt16.max)))
+    }
 
     func run() throws {
         let (source, key) = Program.require(json: false) { () throws(CommandFailure) in

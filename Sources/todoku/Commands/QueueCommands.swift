@@ -26,10 +26,19 @@ struct HostCommand: ParsableCommand {
     @Option(
         help: ArgumentHelp("The shortest time between the starts of two requests; 0: none.", valueName: "time"),
         transform: Amounts.parseDuration) var interval: Duration?
-    @Option(help: ArgumentHelp("Most connections at a time; 0: no limit.", valueName: "number")) var connections: UInt32?
+    @Option(
+        parsing: .unconditional, help: ArgumentHelp("Most connections at a time; 0: no limit.", valueName: "number"),
+        transform: HostCommand.parseConnections) var connections: UInt32?
     @Flag(help: "Remove the rule; a built-in rule applies again.") var remove = false
     @Flag(help: "End the slow-down after refused requests.") var reset = false
     @OptionGroup var output: OutputArguments
+
+    @Sendable static func parseConnections(_ text: String) throws -> UInt32 {
+        if let count = UInt32(text) { return count }
+        throw ValidationError(
+            catalog.text(
+                "“%1$s” is not a number of connections; write a whole number from 1 to %2$s, or 0 (no limit).", text, String(UInt32.max)))
+    }
 
     func validate() throws {
         let sets = interval != nil || connections != nil

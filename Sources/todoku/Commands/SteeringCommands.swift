@@ -272,7 +272,7 @@ struct MoveCommand: ParsableCommand {
               todoku move --priority 10 7
             """)
     @Argument(help: .targets) var target: Target
-    @Argument(help: "A number from 1, “first” or “last”.") var place: Place?
+    @Argument(help: "A number from 1, “first” or “last”.", transform: Place.parse) var place: Place?
     @Option(
         parsing: .unconditional, help: ArgumentHelp("A higher number starts first; 0 by default.", valueName: "number"),
         transform: RequestArguments.parsePriority)

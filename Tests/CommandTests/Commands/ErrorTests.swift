@@ -130,4 +130,54 @@ import Testing
         #expect(exit.status == 2 && message.contains("\(option)"), "\(exit)")
         #expect(!message.contains("todoku: checksum:") && !message.contains(": piece-hashes:"), "\(exit)")
     }
+
+    /// Nonsense, a number below the range, and one above it.
+    @Test(
+        arguments: [
+            (
+                ["add", "http://h/", "--connections"], "--connections <count>", ["many", "-1", "17"],
+                "is not a number of connections; write a whole number from 1 to 16, or 0 (automatic)."
+            ),
+            (
+                ["add", "http://h/", "--retries"], "--retries <count>", ["many", "-1", "4294967296"],
+                "is not a number of retries; write a whole number from 0 (none) to 4294967295."
+            ),
+            (
+                ["add", "http://h/", "--priority"], "--priority <priority>", ["high", "-2147483649", "2147483648"],
+                "is not a priority; write a whole number such as 10 or -1. A higher number starts first."
+            ),
+            (
+                ["move", "7", "--priority"], "--priority <number>", ["high", "-2147483649", "2147483648"],
+                "is not a priority; write a whole number such as 10 or -1. A higher number starts first."
+            ),
+            (
+                ["move", "7"], "<place>", ["soon", "0", "4294967296"],
+                "is not a place; write a number from 1 to 4294967295, “first” or “last”."
+            ),
+            (
+                ["host", "example.org", "--connections"], "--connections <number>", ["many", "-1", "4294967296"],
+                "is not a number of connections; write a whole number from 1 to 4294967295, or 0 (no limit)."
+            ),
+            (
+                ["asset", "serve", "levels", "--port"], "--port <port>", ["http", "-1", "65536"],
+                "is not a port; write a number from 1 to 65535, or 0 (any that is free)."
+            ),
+            (
+                ["asset", "pack", "levels", "--level"], "--level <level>", ["best"],
+                "is not a level; write 1 to 22 for zstd, 1 to 9 for gzip and bzip2, 0 to 9 for xz."
+            ),
+        ] as [([String], String, [String], String)])
+    func `names the range of its numbers`(command: [String], option: String, values: [String], sentence: String) async {
+        for value in values {
+            let exit = await Desk.runAlone(command + [value])
+            #expect(exit.status == 2 && exit.output == "", "\(exit)")
+            #expect(exit.errors.hasPrefix("todoku: The value '\(value)' is invalid for '\(option)': “\(value)” \(sentence)\n"), "\(exit)")
+        }
+    }
+
+    @Test(arguments: ["-1", "0", "23"])
+    func `names the range of a level, which depends on the compression`(level: String) async {
+        let exit = await Desk.runAlone(["asset", "pack", "levels", "--level", level])
+        #expect(exit.status == 2 && exit.errors.hasPrefix("todoku: --level of zstd is 1 to 22.\n"), "\(exit)")
+    }
 }

@@ -147,6 +147,11 @@ private func commands(
             ["get", "--size", "many", "http://h/"],
             "「--size <size>」に「many」は指定できません：「many」はサイズではありません。500K、10MiB、1.5G のように書いてください。\n説明：--size <size>  フ"
         ),
+        (
+            ["add", "--connections", "17", "http://h/"],
+            "「--connections <count>」に「17」は指定できません：「17」は接続数ではありません。1から16までの整数か、0（自動）を書いてください。\n"
+        ),
+        (["move", "7", "soon"], "「<place>」に「soon」は指定できません：「soon」は順番ではありません。1から4294967295までの番号、「first」、"),
         (["list", "--state", "x"], "「--state <state>」に「x」は指定できません。次のどれかを指定してください：\n  - queued\n"),
         (
             ["get", "--if-exists", "keep", "http://h/"],
