@@ -127,16 +127,7 @@ struct WaitCommand: ParsableCommand {
                         } batch: { batch throws(ClientError) in
                             try await wait(for: batch, client, notice)
                         })
-                } catch {
-                    var failure = CommandFailure(error)
-                    // A missing download and too many waiting calls are refusals. Any other error is the download's own.
-                    let reason = error.error
-                    if reason.cause == .refused, reason.errorName != .limitExceeded, case .download(let download) = error.subject {
-                        let text = catalog.text("download %1$s did not finish: %2$s", "\(download)", catalog.explanation(reason))
-                        failure = CommandFailure(.ended, text, name: reason.name, about: error.subject)
-                    }
-                    status = status.and(Program.report(failure, json: output.json))
-                }
+                } catch { status = status.and(Program.report(await Self.failure(error, client), json: output.json)) }
                 if let commands {
                     for download in await ended(target, client) { commands.add(download) }
                     status = status.and(await commands.finish())
@@ -144,6 +135,18 @@ struct WaitCommand: ParsableCommand {
             }
             return status
         }
+    }
+
+    /// A missing download and too many waiting calls are refusals. Any other error is the download's own, told as `get` tells it.
+    @BusActor private static func failure(_ error: TargetError, _ client: DownloaderClient) async -> CommandFailure {
+        let reason = error.error
+        guard reason.cause == .refused, reason.errorName != .limitExceeded, case .download(let download) = error.subject else {
+            return CommandFailure(error)
+        }
+        // Somebody may have removed the download meanwhile, or started it again.
+        let ended = (try? await client.describe(download)).flatMap { [.failed, .cancelled].contains($0.state) ? $0 : nil }
+        let text = ended?.complaint ?? catalog.explanation(reason.naming(download))
+        return CommandFailure(.ended, text, name: reason.name, about: error.subject)
     }
 
     /// The downloads of a target that have ended; none if they are no longer on the list.

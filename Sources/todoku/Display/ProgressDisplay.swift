@@ -36,9 +36,10 @@ extension ProgressDisplay {
 }
 
 extension DownloadDescription {
-    /// A sentence that the download failed, and why.
+    /// A sentence that the download failed, and why, or that it was cancelled.
     var complaint: String {
         let name = TerminalText.cut(displayName, to: 60, ellipsis: "...")
+        if state == .cancelled { return catalog.text("%1$s (download %2$s) was cancelled", name, "\(reference)") }
         let reason = error.map { catalog.explanation($0) } ?? catalog.text("no reason is known")
         return catalog.text("%1$s (download %2$s) failed: %3$s", name, "\(reference)", reason)
     }

@@ -42,6 +42,50 @@ import Testing
     }
 }
 
+@Suite(.serialized) struct `An error about a download` {
+    @Test func `has its name, its number and the reason, whichever command tells that it failed`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { _, reply in reply.respond(404) }
+        writeFile(desk.bus.folder("list"), "\(server.url("/gone"))\n".utf8)
+        #expect(await desk.run("get", "--quiet", server.url("/gone")).status == 1)
+        #expect(await desk.run("batch", "--wait", "--quiet", "--notify", "never", "list").status == 1)
+        let reason = try #require(JSON(await desk.run("show", "--json", "1").output)?["error"]?["message"]?.string)
+        // The batch has the number 2, and its download 3. Each further download takes the next number.
+        for (command, number) in [
+            (["wait", "1"], 1), (["wait", "--quiet", "3"], 3), (["watch", "1"], 1), (["watch", "2"], 3),
+            (["watch", "--exec", "true", "2"], 3),
+            (["get", server.url("/gone")], 4), (["get", "--quiet", server.url("/gone")], 5),
+            (["batch", "--wait", "--notify", "never", "list"], 7), (["batch", "--wait", "--quiet", "--notify", "never", "list"], 9),
+        ] {
+            let exit = await desk.start(command).wait()
+            #expect(exit.status == 1, "\(command): \(exit)")
+            #expect(exit.errors == "todoku: gone (download \(number)) failed: \(reason)\n", "\(command): \(exit)")
+        }
+        let json = await desk.run("wait", "--json", "1")
+        let error = JSON(json.output)?["error"]
+        #expect(error?["message"]?.string == "gone (download 1) failed: \(reason)", "\(json)")
+        #expect(error?["name"]?.string == "org.todoku.Error.HttpStatus" && json.status == 1 && json.errors == "", "\(json)")
+        await desk.close()
+    }
+
+    @Test func `has its number alone if a command is refused`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        #expect(await desk.run("get", "--quiet", server.url("/a")).status == 0)
+        for (command, end) in [
+            (["pause", "1"], "cannot be paused"), (["resume", "1"], "cannot be resumed"), (["cancel", "1"], "cannot be cancelled"),
+            (["retry", "1"], "cannot be retried"), (["change", "--metered", "1"], "cannot be changed"),
+            (["limit", "1K", "1"], "cannot be changed"),
+            (["move", "--priority", "1", "1"], "cannot be changed"), (["move", "1", "first"], "has no place in the queue"),
+        ] {
+            let exit = await desk.start(command).wait()
+            #expect(exit.status == 3 && exit.output == "", "\(command): \(exit)")
+            #expect(exit.errors == "todoku: 1: A download that is finished \(end).\n", "\(command): \(exit)")
+        }
+        await desk.close()
+    }
+}
+
 @Suite struct `A word that is no command` {
     @Test(arguments: [
         (["lst"], "There is no command “lst”. Did you mean: todoku list?"),

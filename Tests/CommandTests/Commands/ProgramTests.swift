@@ -134,7 +134,7 @@ private let subcommands = TodokuCommand.configuration.subcommands.map { $0.confi
         #expect(await desk.run("cancel", "2").status == 0)
         let cancelled = await desk.run("wait", "2")
         #expect(cancelled.status == 1)
-        #expect(cancelled.errors.hasPrefix("todoku: download 2 did not finish: "))
+        #expect(cancelled.errors == "todoku: b.bin (download 2) was cancelled\n")
         let again = await desk.run("pause", "2")
         #expect(again.status == 3)
         #expect(again.errors.contains("cancelled"))
