@@ -25,6 +25,7 @@ struct AssetServe: ParsableCommand {
     @Option(parsing: .unconditional, help: "The port; without it, any that is free.", transform: AssetServe.parsePort) var port: UInt16 = 0
     @Option(help: ArgumentHelp("How to name the asset in the commands that are printed.", valueName: "app/name")) var asset: AssetReference?
     @OptionGroup var packing: PackArguments
+    @OptionGroup var output: OutputArguments
     @Flag(name: .shortAndLong, help: "Print the commands and errors only.") var quiet = false
 
     @Sendable static func parsePort(_ text: String) throws -> UInt16 {
@@ -34,7 +35,7 @@ struct AssetServe: ParsableCommand {
     }
 
     func run() throws {
-        let (source, key) = Program.require(json: false) { () throws(CommandFailure) in
+        let (source, key) = Program.require(json: output.json) { () throws(CommandFailure) in
             (
                 try LocalPath.absolute(folder),
                 try packing.key.map { path throws(CommandFailure) in try PackArguments.signingKey(at: path) }
@@ -45,7 +46,7 @@ struct AssetServe: ParsableCommand {
             let rehearsal = UpdateRehearsal(self, source, key)
             do throws(PackingError) { try await rehearsal.begin() } catch {
                 rehearsal.end()
-                Program.finish(Program.report(CommandFailure(.refused, catalog.sentence(error.message)), json: false))
+                Program.finish(rehearsal.report(error))
             }
         }
     }
@@ -84,11 +85,14 @@ struct AssetServe: ParsableCommand {
             try await pack(state)
             manifests = ["\(name).json"]
         }
-        let isQuiet = command.quiet
+        let (isQuiet, isJSON) = (command.quiet, command.output.json)
         let server: FolderServer
         do throws(RehearsalError) {
             server = try FolderServer(temporary ?? source, port: command.port) { line, status in
-                if !isQuiet { Output.write("\(line) \(status)\n") }
+                if isQuiet { return }
+                guard isJSON else { return Output.write("\(line) \(status)\n") }
+                // “-” stands for a request that was not understood.
+                Self.write("request", [("request", JSON(line == "-" ? nil : line)), ("status", .integer(Int64(clamping: status)))])
             }
         } catch { throw PackingError(error.message) }
         self.server = server
@@ -103,6 +107,15 @@ struct AssetServe: ParsableCommand {
         temporary = nil
     }
 
+    @discardableResult
+    func report(_ error: PackingError) -> ExitStatus {
+        Program.report(CommandFailure(.refused, catalog.sentence(error.message)), json: command.output.json)
+    }
+
+    private nonisolated static func write(_ event: String, _ members: [(String, JSON)]) {
+        Output.write(JSON.object([("event", .string(event))] + members).text + "\n")
+    }
+
     private var name: String { source.split(separator: "/").last.map(String.init) ?? "asset" }
 
     /// The commands that register and update the asset.
@@ -110,6 +123,10 @@ struct AssetServe: ParsableCommand {
         let name = String(manifest.dropLast(".json".count))
         let asset = command.asset ?? (try? AssetKey(app: "org.example.App", name: name)).map { AssetReference($0) }
         let shown = asset?.description ?? "org.example.App/data"
+        guard !command.output.json else {
+            let members = [("folder", JSON.string(source)), ("asset", .string(shown)), ("url", .string(url))]
+            return Self.write("serving", members + [("public-key", JSON(key?.publicText))])
+        }
         let signed = key.map { " --public-key \($0.publicText)" } ?? ""
         let heading = catalog.text("Serving %1$s at %2$s", TerminalText.plain(source), url)
         Output.write(
@@ -143,6 +160,16 @@ struct AssetServe: ParsableCommand {
         archives = Array((archives.filter { $0 != asset.archive } + [asset.archive]).suffix(2))
         let kept = archives
         _ = await onDisk { PackedFolder.clean(temporary, keeping: kept) }
+        tell(asset)
+    }
+
+    /// Tells that the files were packed.
+    private func tell(_ asset: PackedAsset) {
+        if command.quiet { return }
+        guard !command.output.json else {
+            let sizes = [("size", JSON.unsigned(asset.size)), ("unpacked-size", .unsigned(asset.unpackedSize))]
+            return Self.write("packed", [("version", .string(asset.version))] + sizes)
+        }
         let (files, archive) = (catalog.size(asset.unpackedSize), catalog.size(asset.size))
         Output.write(catalog.text("packed %1$s: %2$s in %3$s", asset.version, files, archive) + "\n")
     }
@@ -166,7 +193,7 @@ struct AssetServe: ParsableCommand {
             try await pack(state)
         } catch {
             // The same failure is told once.
-            if failure != error.message { Output.complain(catalog.sentence(error.message)) }
+            if failure != error.message { report(error) }
             failure = error.message
         }
         look(after: max(Self.interval, (.now - begun) * 20))

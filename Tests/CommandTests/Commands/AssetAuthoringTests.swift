@@ -224,6 +224,32 @@ private func python(_ script: String, _ arguments: String...) async -> Child.Exi
         await studio.desk.close()
     }
 
+    @Test func `serve as JSON: an object for each event and each error`() async throws {
+        let studio = await Studio()
+        let server = studio.desk.start(["asset", "serve", "--json", studio.levels])
+        try #require(await server.says("\"public-key\":null}\n"), "\(server.errors)")
+        func objects() -> [JSON] { server.output.split(separator: "\n").compactMap { JSON(String($0)) } }
+        let start = objects()
+        #expect(start.map { $0["event"]?.string } == ["packed", "serving"] && start.first?["unpacked-size"]?.number == 400_008, "\(start)")
+        #expect(start.last?["asset"]?.string == "org.example.App/levels" && start.last?["folder"]?.string == studio.levels, "\(start)")
+        let url = try #require(start.last?["url"]?.string)
+        #expect(await studio.desk.run("get", "--quiet", url).status == 0)
+        #expect(await server.says("{\"event\":\"request\",\"request\":\"GET /levels.json\",\"status\":200}\n"))
+        mkfifo("\(studio.levels)/pipe", 0o600)
+        #expect(await server.says("{\"error\":{\"name\":null,\"message\":\"“pipe” is a named pipe (in \(studio.levels)/pipe)\"}}\n"))
+        server.signal(SIGINT)
+        let exit = await server.wait()
+        #expect(exit.status == 0 && exit.errors == "" && objects().count == exit.output.split(separator: "\n").count, "\(exit)")
+        for (wrong, message) in [
+            (["nowhere"], "nowhere” cannot be opened: "), (["levels"], "is a named pipe"), (["levels", "--key", "none.pem"], "none.pem"),
+        ] {
+            let refused = await studio.desk.start(["asset", "serve", "--json"] + wrong).wait()
+            let found = JSON(refused.output)?["error"]?["message"]?.string ?? ""
+            #expect(refused.status == 3 && refused.errors == "" && found.contains(message), "\(refused)")
+        }
+        await studio.desk.close()
+    }
+
     @Test func `play: examples/game-loader`() async throws {
         let studio = await Studio()
         let desk = studio.desk
