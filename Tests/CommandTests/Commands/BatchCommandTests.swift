@@ -219,6 +219,24 @@ import Testing
         await desk.close()
     }
 
+    @Test func `opens the folder of its first finished file`() async throws {
+        let opener = StandInOpener()
+        let desk = await Desk(extra: ["PATH": opener.path])
+        let server = ScriptedServer { request, reply in
+            if request.path == "/gone" { reply.respond(404) } else { reply.respond(200, text: request.path) }
+        }
+        let entries = ["gone", "a", "b"].map { "\(server.url("/\($0)"))\n  dir=\(desk.bus.folder.makeFolder("of-\($0)"))\n" }
+        writeFile(desk.bus.folder("list"), entries.joined().utf8)
+        #expect(await desk.run("batch", "--wait", "--quiet", "--notify", "never", "list").status == 1)
+        for command in [["open", "1"], ["open", "--folder", "1"], ["open", "/org/todoku/Downloader1/batch/1"]] {
+            let exit = await desk.start(command).wait()
+            #expect(exit.succeeded(saying: ""), "\(command): \(exit)")
+        }
+        #expect(await opener.hasOpened(3))
+        #expect(opener.opened == Array(repeating: "\(desk.bus.folder("of-a"))||", count: 3))
+        await desk.close()
+    }
+
     @Test func `moves its files to the trash`() async throws {
         let desk = await Desk()
         let server = ScriptedServer { request, reply in

@@ -149,6 +149,27 @@ private let subcommands = TodokuCommand.configuration.subcommands.map { $0.confi
         await desk.close()
     }
 
+    @Test func `retries every failed download with --all, and no other one`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { [body] request, reply in
+            if request.path.hasPrefix("/gone") { reply.respond(404) } else { reply.serve(body, for: request) }
+        }
+        let urls = ["/gone-1", "/here", "/gone-2"].map { server.url($0) }
+        #expect(await desk.start(["get", "--quiet", "--notify", "never"] + urls).wait().status == 1)
+        _ = await desk.run("add", "--paused", server.url("/gone-3"))
+        _ = await desk.run("cancel", "4")
+        #expect(await desk.run("retry", "--all").succeeded(saying: ""))
+        #expect(await desk.run("wait", "--quiet", "1", "3").status == 1)
+        for (path, count) in [("/gone-1", 2), ("/here", 1), ("/gone-2", 2), ("/gone-3", 0)] {
+            #expect(server.requests.filter { $0.path == path }.count == count, "\(path)")
+        }
+        #expect(JSON(await desk.run("show", "--json", "4").output)?["state"]?.string == "cancelled")
+        #expect(await desk.run("remove", "1", "3").succeeded(saying: ""))
+        #expect(await desk.run("retry", "--all").succeeded(saying: ""), "nothing has failed")
+        #expect(await desk.run("retry", "--all", "4").status == 2)
+        await desk.close()
+    }
+
     @Test func `names each download that cannot be resumed, and says what starts it again`() async throws {
         let desk = await Desk()
         let server = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }

@@ -348,6 +348,26 @@ private let plays: [RehearsalPlay] = [
         #expect(stage.isClean)
     }
 
+    @Test func `reports an error as JSON, if JSON is asked for`() async {
+        let stage = Stage()
+        let service = ["--service", Desk.service]
+        for (arguments, extra, status, message) in [
+            (["busi", "--", "true"], [:], 2, "there is no scenario “busi”; “todoku rehearse --list” has them all"),
+            (["busy"], [:], 2, "a command is missing: todoku rehearse busy -- COMMAND"),
+            (["--service", "/no/todokud", "busy", "--", "true"], [:], 2, "there is no program “/no/todokud” (--service)"),
+            (service + ["none", "--", "./no-such-test"], [:], 127, "“./no-such-test” cannot be started: No such file or directory"),
+            (
+                service + ["none", "--", "true"], ["TMPDIR": "/no/folder"], 3,
+                "the rehearsal cannot begin: “/no/folder” cannot be used as a folder: No such file or directory"
+            ),
+        ] as [([String], [String: String], Int32, String)] {
+            let exit = await stage.run([Desk.command, "rehearse", "--json"] + arguments, extra)
+            #expect(exit.status == status && exit.errors == "", "\(exit)")
+            #expect(JSON(exit.output)?["error"]?["message"]?.string == message, "\(exit)")
+        }
+        #expect(stage.isClean)
+    }
+
     @Test func `lists its scenarios, which the man page has with each parameter`() async throws {
         let exit = await Desk.runAlone(["rehearse", "--list", "--json"])
         let scenarios = try #require(JSON(exit.output)?.array, "\(exit)")
