@@ -2,6 +2,7 @@ internal import ArgumentParser
 internal import DownloadModel
 internal import EventLoop
 internal import Glibc
+internal import Localization
 internal import TodokuClient
 
 /// Options of all commands that print.
@@ -91,7 +92,8 @@ extension DownloaderClient {
         query.batch = batch
         let members = try await describe(query)
         guard !members.isEmpty else {
-            throw ClientError(.refused, name: ErrorName.invalidState.busName, message: "A batch that has ended cannot be changed.")
+            let message = catalog.text("A batch that has ended cannot be changed.")
+            throw ClientError(.refused, name: ErrorName.invalidState.busName, message: message)
         }
         return members
     }

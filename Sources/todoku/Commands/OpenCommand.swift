@@ -1,6 +1,7 @@
 internal import ArgumentParser
 internal import DownloadModel
 internal import Glibc
+internal import Localization
 internal import TodokuClient
 
 struct OpenCommand: ParsableCommand {
@@ -31,6 +32,7 @@ struct OpenCommand: ParsableCommand {
                 if folder { try await client.openFolder(activationToken: token) } else { try await client.activate(activationToken: token) }
                 return .success
             }
+            var unfinished: BatchReference?
             do throws(TargetError) {
                 try await target.reach { download throws(ClientError) in
                     _ = try await client.describe(download)  // `open` refuses an unknown download otherwise than other calls
@@ -38,13 +40,16 @@ struct OpenCommand: ParsableCommand {
                 } batch: { batch throws(ClientError) in
                     _ = try await client.describe(batch)
                     guard let first = try await client.list(DownloadQuery(states: [.finished], batch: batch)).first else {
-                        throw ClientError(
-                            .refused, name: ErrorName.invalidState.busName, message: "no download of batch \(batch) has finished")
+                        unfinished = batch
+                        return
                     }
                     try await client.open(first, inFolder: true, activationToken: token)
                 }
             } catch { throw CommandFailure(error) }
-            return .success
+            guard let batch = unfinished else { return .success }
+            throw CommandFailure(
+                .refused, catalog.text("no download of batch %1$s has finished", "\(batch)"), name: ErrorName.invalidState.busName,
+                about: .batch(batch))
         }
     }
 

@@ -199,6 +199,7 @@ import Testing
         #expect(renew.status == 2 && renew.errors.contains("2 is a batch") && renew.errors.contains("todoku list --batch 2"), "\(renew)")
         let early = await desk.run("open", "2")
         #expect(early.status == 3 && early.errors == "todoku: no download of batch 2 has finished\n", "\(early)")
+        #expect(JSON(await desk.run("open", "--json", "2").output)?["batch"]?.string == "2")
 
         let watch = desk.start(["watch", "2"])
         #expect(await watch.says("2 progress 0 of 2 finished"))

@@ -40,6 +40,24 @@ import Testing
         await desk.close()
     }
 
+    @Test func `is also that of what the command itself refuses, and of a download that did not finish`() async throws {
+        let desk = await Desk(extra: ["LC_ALL": "ja_JP.UTF-8"])
+        let server = ScriptedServer { _, reply in reply.respond(404) }
+        writeFile(desk.bus.folder("list"), "\(server.url("/gone"))\n".utf8)
+        #expect(await desk.run("batch", "--wait", "--quiet", "--notify", "never", "list").status == 1)
+        let open = await desk.run("open", "1")
+        #expect(open.status == 3 && open.errors == "todoku: 一括ダウンロード 1 には完了したダウンロードがありません\n", "\(open)")
+        let limit = await desk.run("limit", "1K", "1")
+        #expect(limit.status == 3 && limit.errors.hasSuffix("（1: 終了した一括ダウンロードは変更できません）\n"), "\(limit)")
+        let failed = await desk.run("wait", "2")
+        #expect(failed.status == 1 && failed.errors.hasPrefix("todoku: gone（ダウンロード 2）は失敗しました：サーバーがエラーを返しました（HTTP 404）（"), "\(failed)")
+        _ = await desk.run("add", "--paused", server.url("/b"))
+        _ = await desk.run("cancel", "3")
+        let cancelled = await desk.run("wait", "3")
+        #expect(cancelled.status == 1 && cancelled.errors == "todoku: b（ダウンロード 3）は中止されました\n", "\(cancelled)")
+        await desk.close()
+    }
+
     @Test(arguments: [
         ("C.UTF-8", "ja", true), ("ja_JP.UTF-8", "", true), ("de_DE.UTF-8", "de:ja", true), ("en_US.UTF-8", "", false), ("C", "ja", false),
         ("ja_JP.UTF-8", "en", false), ("ja_JP.utf8", "", true),
