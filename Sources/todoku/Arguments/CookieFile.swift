@@ -38,7 +38,7 @@ struct CookieFile: Equatable {
                 let cookie = try Cookie(line: line)
                 if !cookie.isExpired(at: now) { cookies.append(cookie) }
             } catch {
-                let reason = catalog.explanation(name: error.name.busName, error.message)
+                let reason = catalog.explanation(error, namesFlag: false)
                 throw CommandFailure(.usage, catalog.text("%1$s, line %2$s: %3$s", name, String(number), reason))
             }
         }

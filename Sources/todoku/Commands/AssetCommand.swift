@@ -55,7 +55,7 @@ struct AssetAdd: ParsableCommand {
         let parts = asset.split(separator: "/", omittingEmptySubsequences: false).map(String.init)
         guard parts.count == 2 else { throw ValidationError(catalog.text("An asset is named by APP/NAME.")) }
         do throws(Refusal) { return try AssetKey(app: parts[0], name: parts[1]) } catch {
-            throw ValidationError(catalog.explanation(name: error.name.busName, error.message))
+            throw ValidationError(catalog.explanation(error, namesFlag: false))
         }
     }
 

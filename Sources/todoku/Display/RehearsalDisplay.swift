@@ -1,4 +1,5 @@
 internal import DownloadModel
+internal import Localization
 internal import Rehearsal
 internal import TodokuClient
 
@@ -7,12 +8,12 @@ enum ScenarioList {
     static var text: String { Scenario.Kind.allCases.map { lines(of: $0) }.joined() }
 
     private static func lines(of kind: Scenario.Kind) -> String {
-        "\(kind.rawValue)\n  \(kind.sentence)\n\(kind.parameters.map { line(of: $0) }.joined())"
+        "\(kind.rawValue)\n  \(catalog.sentence(kind.sentence))\n\(kind.parameters.map { line(of: $0) }.joined())"
     }
 
     private static func line(of parameter: Scenario.Kind.Parameter) -> String {
         let value = parameter.bounds == nil ? "PATH" : String(parameter.standard)
-        return "    \(parameter.key)=\(value)  \(parameter.meaning)\n"
+        return "    \(parameter.key)=\(value)  \(catalog.sentence(parameter.meaning))\n"
     }
 
     static var json: JSON { .array(Scenario.Kind.allCases.map { object(of: $0) }) }
@@ -32,7 +33,7 @@ enum ScenarioList {
     }
 }
 
-/// The summary of a rehearsal. It is in English, because programs read it, and people far from this machine.
+/// The summary of a rehearsal. It is in English, because programs read it, and people far from this machine (docs/decisions/0009).
 struct RehearsalDisplay {
     let scenario: Scenario
     /// The exit status of the command.

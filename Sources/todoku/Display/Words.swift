@@ -106,9 +106,12 @@ extension Catalog {
         explanation(name: error.name, CommandWords.replacingKeys(in: error.message), httpStatus: error.httpStatus)
     }
 
-    /// The text of the refusal of an option that the command itself has checked.
-    func explanation(_ error: Refusal) -> String {
-        explanation(name: error.name.busName, CommandWords.replacingKeys(in: error.message))
+    /// The text of a refusal by the command itself, which reads some values before the service does. Its details are translated, too.
+    ///
+    /// - Parameter namesFlag: the value is an option's, which the text names by its flag.
+    func explanation(_ error: Refusal, namesFlag: Bool = true) -> String {
+        let message = namesFlag ? CommandWords.replacingKeys(in: error.message) : error.message
+        return explanation(name: error.name.busName, sentence(message))
     }
 
     /// - Parameter name: the error's name on the bus.

@@ -1,18 +1,23 @@
+internal import DownloadModel
 internal import Localization
 
-/// The sentences of rooms that know no language: Packing, Rehearsal, DownloadStore and Upkeep write English. The command looks for the
-/// template of a sentence, and fills in the template's translation. A sentence without a template stays English.
+/// The sentences of rooms that know no language: Packing, Rehearsal, DownloadStore, Upkeep and DownloadModel write English. The command
+/// looks for the template of a sentence, and fills in the template's translation. A sentence without a template stays English.
 extension Catalog {
+    /// Read with the first sentence.
+    private static let japaneseSentences = HelpCatalog(.japanese)
+
     /// `written` in the user's language.
     func sentence(_ written: String) -> String {
-        guard let texts = HelpCatalog(spoken) else { return written }
+        guard spoken == .japanese, let texts = Self.japaneseSentences else { return written }
         return Self.sentence(written, texts)
     }
 
     private static func sentence(_ written: String, _ texts: HelpCatalog) -> String {
         for template in HelpTemplate.sentences {
             guard let parts = template.arguments(in: written[...]) else { continue }
-            return texts.text(template.text, parts.map { HelpTemplate.reasons.contains($0) ? texts[$0] ?? $0 : $0 })
+            // An argument may itself be a sentence, or a reason.
+            return texts.text(template.text, parts.map { sentence($0, texts) })
         }
         return written
     }
@@ -20,7 +25,7 @@ extension Catalog {
 
 extension HelpTemplate {
     /// The first one that fits counts.
-    fileprivate static let sentences = [packing, rehearsal, files, store, upkeep].flatMap(\.self)
+    fileprivate static let sentences = [packing, rehearsal, scenarios, files, store, reasons, upkeep, refusals].flatMap(\.self)
 
     /// Packing. What the rules of archives refuse ends with the path in parentheses.
     private static let packing = [
@@ -92,6 +97,42 @@ extension HelpTemplate {
         HelpTemplate("the service does not tell its downloads: %1$s"),
     ]
 
+    /// The scenarios of Rehearsal and their parameters.
+    private static let scenarios = [
+        HelpTemplate("Nothing goes wrong; shows that the test itself works."),
+        HelpTemplate("The server answers 503 with Retry-After: 0, and sends the file later."),
+        HelpTemplate("The server answers 404."),
+        HelpTemplate("Nothing listens at the server's port for a while."),
+        HelpTemplate("The server sends a part of the file, and then nothing more."),
+        HelpTemplate("The server sends few bytes a second."),
+        HelpTemplate("The connection ends in the middle of the file."),
+        HelpTemplate("The file on the server changes while it is downloaded."),
+        HelpTemplate("The bytes that arrive are not those whose digest the server states."),
+        HelpTemplate("The link expires in the middle of the file: 403 for every URL without “?renewed”."),
+        HelpTemplate("A captive portal answers with its login page in place of the file."),
+        HelpTemplate("Redirects lead in circles."),
+        HelpTemplate("The disk of the download folder is full."),
+        HelpTemplate("The service is killed (kill -9) in the middle of a file, and the bus starts it again."),
+        HelpTemplate("requests of each file that are refused; 0: all"),
+        HelpTemplate("the status"),
+        HelpTemplate("seconds in the field Retry-After"),
+        HelpTemplate("how long, from the first failed request on; 0: always"),
+        HelpTemplate("bytes of an answer that come first"),
+        HelpTemplate("answers of each file that stall; 0: all"),
+        HelpTemplate("bytes per second of an answer"),
+        HelpTemplate("answers of each file that break off; 0: all"),
+        HelpTemplate("bytes of the old version that come first"),
+        HelpTemplate("answers of each file that are damaged; 0: all"),
+        HelpTemplate("bytes that come before the link expires"),
+        HelpTemplate("requests of each file that the portal takes; 0: all"),
+        HelpTemplate("1: 302 leads to the page; 0: the page comes at once"),
+        HelpTemplate("bytes that the disk has left"),
+        HelpTemplate("when there is room again, from the first wait for it on; 0: never"),
+        HelpTemplate("the folder of a small disk that exists, to fill instead"),
+        HelpTemplate("bytes of an answer that the service has when it is killed"),
+        HelpTemplate("how often the service is killed; 0: at each answer that is long enough"),
+    ]
+
     /// Packing and Rehearsal about files.
     private static let files = [
         HelpTemplate("“%1$s” cannot be read: %2$s"),
@@ -132,7 +173,7 @@ extension HelpTemplate {
     ]
 
     /// Arguments of the sentences: what is wrong with a key, and what DownloadStore and Upkeep could not do.
-    private static let reasonTemplates = [
+    private static let reasons = [
         HelpTemplate("it is encrypted; decrypt it first"),
         HelpTemplate("it is neither PKCS #8 in PEM nor 64 hexadecimal digits"),
         HelpTemplate("save the queue"),
@@ -166,5 +207,66 @@ extension HelpTemplate {
         HelpTemplate("The registrations for pushes cannot be saved in %1$s: %2$s; remove the cause and restore again."),
         HelpTemplate("With those of the backup there would be more than %1$s registrations for pushes; end some of them first."),
     ]
-    fileprivate static let reasons = Set(reasonTemplates.map(\.text))
+
+    /// What DownloadModel refuses: values that the command reads before it calls the service. Keys of options are replaced by flags.
+    private static let refusals = [
+        // A checksum or the hashes of pieces, behind the name of the option. An input file of aria2 has no flag.
+        HelpTemplate("%1$s: there is no \":\" after the algorithm; write it as in sha256:<hexadecimal digits>."),
+        HelpTemplate("%1$s: Todoku does not know the algorithm; use one of %2$s."),
+        HelpTemplate("%1$s: a character after the \":\" is not a hexadecimal digit."),
+        HelpTemplate("%1$s: %2$s has %3$s hexadecimal digits, and %4$s were given."),
+        HelpTemplate("%1$s: write it as in sha256:<bytes of a piece>:<hexadecimal digits of all digests>."),
+        HelpTemplate("%1$s: the length of a piece is not a number of bytes above 0."),
+        HelpTemplate("%1$s: the digests are not hexadecimal digits, %2$s for each digest of %3$s."),
+        HelpTemplate("--piece-hashes takes at most %1$s bytes of digests."),
+        // A proxy. It may be wrong as a URL is.
+        HelpTemplate("--proxy must be a URL with its scheme, such as http://host:3128, socks5h://host:1080 or direct://."),
+        HelpTemplate("--proxy has a host after direct://, which means no proxy; leave the host out."),
+        HelpTemplate("--proxy has a scheme that Todoku does not know; use one of %1$s, direct."),
+        HelpTemplate("--proxy has a path or a query; leave it out."),
+        HelpTemplate("--proxy has a blank or a character outside ASCII; write the password with percent-encoding."),
+        HelpTemplate(
+            "--proxy has a user name or password that cannot be sent; percent-encode special characters, and use no control character, nor a colon in the name."
+        ),
+        HelpTemplate("--proxy: %1$s"),
+        // A line of a cookie file.
+        HelpTemplate("The line is a comment."),
+        HelpTemplate("The line has a control character in it."),
+        HelpTemplate("A cookie has 7 fields between tabs, and this line has %1$s."),
+        HelpTemplate("Field 1, “%1$s”, is not the name or address of a host."),
+        HelpTemplate("Field 3, the path, must begin with “/” and have at most 1,024 bytes."),
+        HelpTemplate("Field 4 must be TRUE, because the name “%1$s” promises https."),
+        HelpTemplate("Field 5, the expiry, must be a number of seconds since 1970, or 0."),
+        HelpTemplate("Field 6, the name, must not be empty, and has no “=”, no “;” and no space."),
+        HelpTemplate("Field 7, the value of “%1$s”, has a “;” in it."),
+        HelpTemplate("Field %1$s must be TRUE or FALSE."),
+        HelpTemplate("Name and value of “%1$s” have more than %2$s bytes."),
+        HelpTemplate("The name “%1$s” needs FALSE as field 2 and the path “/”."),
+        // A URL of a list.
+        HelpTemplate("This is not an absolute URL; write it with its scheme, as in https://example.org/file."),
+        HelpTemplate("%1$s: only http and https can be downloaded."),
+        HelpTemplate("The URL is longer than %1$s bytes, which is the limit."),
+        HelpTemplate("The URL has a control character in it, such as a line break; copy it again."),
+        HelpTemplate("The URL has no \"//\" after \"%1$s:\"; write it as in https://example.org/file."),
+        HelpTemplate("The URL has a backslash before its path, where programs disagree about its host; write \"/\"."),
+        HelpTemplate("The URL has no host; write it as in https://example.org/file."),
+        HelpTemplate("The URL has something other than a port after the brackets of its host."),
+        HelpTemplate("The port in the URL is not a number from 1 to 65535."),
+        HelpTemplate("The URL's host in brackets is not an IPv6 address."),
+        HelpTemplate("The URL's host has characters outside ASCII; give its xn-- form."),
+        HelpTemplate(
+            "The URL's host has a character that no host name has; only letters, digits, \"-\", \"_\" and \".\" are allowed."),
+        HelpTemplate("The URL's host has an empty or too long part between its dots."),
+        HelpTemplate("The URL's host is neither a name nor an IPv4 address of four decimal numbers."),
+        HelpTemplate(
+            "The user name or password in the URL has a character that must be percent-encoded; encode it, or give the options username and password."
+        ),
+        HelpTemplate("The user name or password in the URL has a control character in it."),
+        HelpTemplate("The user name in the URL has a colon in it."),
+        // The name of an asset.
+        HelpTemplate("An asset belongs to an application id such as org.example.App, of at most %1$s characters, not to “%2$s”."),
+        HelpTemplate(
+            "An asset has a name of 1 to %1$s characters of A–Z, a–z, 0–9, “.”, “-” and “_” that begins with a letter or a digit, not “%2$s”."
+        ),
+    ]
 }

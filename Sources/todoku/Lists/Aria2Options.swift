@@ -240,7 +240,7 @@ struct Aria2Options: Equatable {
         }
         let text = "\(algorithm):\(parts[1])"
         do throws(Refusal) { _ = try Checksum(text) } catch {
-            throw Fault(catalog.explanation(name: error.name.busName, error.message))
+            throw Fault(catalog.explanation(error, namesFlag: false))
         }
         return text
     }

@@ -123,7 +123,8 @@ struct URLList: Equatable {
         var mirrors: [String] = []
         for (url, text) in zip(urls, texts) where url.text != urls[0].text && !mirrors.contains(text) {
             guard mirrors.count < Limits.mirrors else {
-                throw failure(Refusal(.limitExceeded, "A URL has at most \(Limits.mirrors) mirrors."), line: line)
+                let reason = catalog.text("A URL has at most %1$s mirrors.", catalog.count(Limits.mirrors))
+                throw failure(Refusal(.limitExceeded, reason), line: line)
             }
             mirrors.append(text)
         }
@@ -167,8 +168,7 @@ struct URLList: Equatable {
 
     private func failure(_ refusal: Refusal, line: Int) -> CommandFailure {
         CommandFailure(
-            .refused, Self.text(name, line: line, catalog.explanation(name: refusal.name.busName, refusal.message)),
-            name: refusal.name.busName)
+            .refused, Self.text(name, line: line, catalog.explanation(refusal, namesFlag: false)), name: refusal.name.busName)
     }
 
     private func failure(_ fault: Aria2Options.Fault, line: Int) -> CommandFailure {

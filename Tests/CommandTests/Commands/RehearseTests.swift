@@ -384,6 +384,13 @@ private let plays: [RehearsalPlay] = [
         }
         let plain = await Desk.runAlone(["rehearse", "--list"])
         #expect(plain.status == 0 && plain.output.contains("crash\n  The service is killed"), "\(plain)")
+        let japanese = await Desk.runAlone(["rehearse", "--list"], ["LC_ALL": "ja_JP.UTF-8"])
+        let (lines, translated) = (plain.output.split(separator: "\n"), japanese.output.split(separator: "\n"))
+        #expect(lines.count == translated.count, "\(japanese)")
+        for line in translated where line.hasPrefix(" ") {
+            #expect(line.unicodeScalars.contains { (0x3040...0x9FFF).contains($0.value) }, "\(line)")
+        }
+        #expect(await Desk.runAlone(["rehearse", "--list", "--json"], ["LC_ALL": "ja_JP.UTF-8"]).output == exit.output)
         let help = await Desk.runAlone(["rehearse", "--help"])
         let words = help.output.split { !$0.isLetter && $0 != "-" }.filter { $0.hasPrefix("--") && $0.count > 2 }
         for option in Set(words).subtracting(["--help", "--quick"]) { #expect(page.contains(option), "\(option)") }

@@ -158,7 +158,16 @@ private func commands(
             "「--if-exists <if-exists>」に「keep」は指定できません。rename, replace, skip, fail, ask のどれかを指定してください。\n"
         ),
         (["add", "--token", "x", "http://h/"], "--token には --app が必要です。\n使い方：todoku add "),
-        (["add", "--checksum", "x", "http://h/"], "指定されたオプションが正しくありません（--checksum: there is no"),
+        (["add", "--checksum", "x", "http://h/"], "指定されたオプションが正しくありません（--checksum：アルゴリズムの後に「:」がありません。sha256:<16進数> のように"),
+        (
+            ["add", "--piece-hashes", "x", "http://h/"],
+            "「--piece-hashes <hashes>」に「x」は指定できません：指定されたオプションが正しくありません（--piece-hashes：sha256:<各部分のバイト数>:<"
+        ),
+        (
+            ["add", "--proxy", "http://[x]", "http://h/"],
+            "指定されたオプションが正しくありません（--proxy：URL の角括弧の中のホストが、IPv6 アドレスではありません）\n"
+        ),
+        (["asset", "add", "org.example.App/.x", "http://h/"], "指定されたオプションが正しくありません（アセットの名前は A–Z、a–z、0–9、"),
         (["add", "--exec", "", "http://h/"], "todoku add は終わりを待ちません。"), (["get", "--exec", "", "http://h/"], "--exec が空です。"),
         (["limit", "7"], "「<speed>」に「7」は指定できません：「7」では毎秒7バイトになります。"), (["settings", "badge", "x"], "badge には "),
         (["stats", "--since", "7"], "「--since <time>」に「7」は指定できません：「7」は時刻ではありません。12h、7d、"),

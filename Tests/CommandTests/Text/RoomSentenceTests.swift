@@ -78,6 +78,49 @@ import Testing
         }
     }
 
+    /// What DownloadModel refuses, with the text that its function puts before a sentence.
+    @Test(arguments: [
+        ("Request/Checksum", "checksum: "), ("Request/PieceHashes", "piece-hashes: "), ("Request/ProxyAddress", "Option proxy "),
+        ("HTTP/Cookie", ""), ("HTTP/DownloadURL", ""), ("Record/Assets/AssetKey", ""),
+    ])
+    func `are all known of the values that the command itself refuses`(file: String, start: String) async {
+        let literal = #""([^"\\]|\\\([^()]*(\([^()]*\)[^()]*)*\)|\\.)*""#
+        let found = await Child.run([
+            "grep", "-zohE", #"(invalid|fault|Refusal)\(\s*(\.[a-zA-Z]+,\s*)?\#(literal)(\s*\+ \#(literal))*"#,
+            "\(repository)/Sources/DownloadModel/\(file).swift",
+        ])
+        var count = 0
+        for call in found.output.split(separator: "\0") {
+            guard let quote = call.firstIndex(of: "\"") else { continue }
+            // A long sentence is joined from two literals.
+            let literal = call[quote...].replacing(#/"\s*\+ "/#, with: "")
+            let sentence = Self.filled(literal.dropFirst().dropLast())
+            guard sentence != start + "x", !sentence.isEmpty else { continue }
+            let written = CommandWords.replacingKeys(in: call.hasPrefix("Refusal") ? sentence : start + sentence)
+            #expect(japanese.sentence(written) != written, "\(written)")
+            count += 1
+        }
+        #expect(count >= 1, "\(found)")
+    }
+
+    @Test func `are shown in a Japanese session about the lines of files`() async throws {
+        let desk = await Desk(extra: ["LC_ALL": "ja_JP.UTF-8"])
+        let mirrors = (0...33).map { "http://h/\($0)" }.joined(separator: "\t")
+        for (name, text) in [
+            ("list", "ftp://example.org/a"), ("cookies", "id=1"), ("aria2", "http://h/a\n  checksum=md5=x"), ("mirrors", mirrors),
+        ] { writeFile(desk.bus.folder(name), "\(text)\n".utf8) }
+        for (command, details) in [
+            (["batch", "list"], "（ftp：ダウンロードできるのは http と https だけです）\n"),
+            (["add", "--load-cookies", "cookies", "http://h/"], "（Cookie の行はタブで区切った7つの項目ですが、この行には1個あります）\n"),
+            (["batch", "aria2"], "（checksum：「:」の後に、16進数でない文字があります）\n"),
+            (["batch", "mirrors"], "（1つの URL に指定できるミラーは32件までです）\n"),
+        ] {
+            let exit = await desk.start(command).wait()
+            #expect(exit.status != 0 && exit.output == "" && exit.errors.hasSuffix(details), "\(command): \(exit)")
+        }
+        await desk.close()
+    }
+
     /// The literal's text with “x” in the place of each interpolation.
     private static func filled(_ literal: Substring) -> String {
         var (text, depth, isEscaped) = ("", 0, false)
