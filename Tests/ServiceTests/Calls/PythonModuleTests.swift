@@ -12,7 +12,7 @@ internal import Testing
         let end = try #require(page[start...].firstRange(of: "\n```\n")).lowerBound
         let lines = page[start..<end]
         #expect(lines.split(separator: "\n").count <= 30)
-        return lines.replacing("https://example.org/1.mp3", with: url)
+        return String(lines).replacing("https://example.org/1.mp3", with: url)
     }
 
     @Test func `finds its download again after a kill of the program, and waits across a kill of the service`() async throws {
