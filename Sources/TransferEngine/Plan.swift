@@ -104,13 +104,23 @@ extension Transfer {
         for (other, stretch) in others {
             // Exclude the bytes that a later segment has requested.
             let next = others.filter { ($0.1.lowerBound, $0.0.id) > (stretch.lowerBound, other.id) }.map(\.1.lowerBound).min() ?? .max
-            let rest = stretch.clamped(to: 0..<max(stretch.lowerBound, next))
-            guard !rest.isEmpty, let part = part(of: rest, of: other, usual, waiting, now) else { continue }
+            guard let rest = missing(in: stretch.clamped(to: 0..<max(stretch.lowerBound, next)), of: other),
+                let part = part(of: rest, of: other, usual, waiting, now)
+            else { continue }
             // Without a measured speed, the longest stretch counts as the one that ends last.
             let seconds = Double(rest.byteCount) / max(other.speed(now) ?? usual ?? 1, 0.001)
             if seconds > last?.seconds ?? -1 { last = (part, seconds) }
         }
         return last?.part
+    }
+
+    /// The first missing bytes of `stretch`, which `segment` fetches; nil if there are none, or if another response brings them now.
+    /// Until the response to `segment` comes, the response to another request may get into `stretch`.
+    private func missing(in stretch: Range<ByteCount>, of segment: Segment) -> Range<ByteCount>? {
+        guard let gap = part?.ranges.gaps(in: stretch).first,
+            !segments.contains(where: { $0 !== segment && $0.isReceiving && $0.remaining.first == gap.lowerBound })
+        else { return nil }
+        return gap
     }
 
     /// The back part of `rest` for one of `waiting` segments; nil: the part is not worth a request. `rest` are the bytes that `other` still
@@ -149,13 +159,20 @@ extension Transfer {
     /// The segment to add now; nil: none.
     func furtherSegment(_ now: SuspendingClock.Instant) -> Segment? {
         guard segments.count < wantedConnections, segmentCount < Self.mostSegments, now >= growsAfter,
-            let other = segments.first(where: \.isReceiving), hasStretch(for: nil), let source = furtherSource()
+            let other = segments.first(where: { $0.isReceiving || isUnanswered($0, now) }), hasStretch(for: nil),
+            let source = furtherSource()
         else { return nil }
         let segment = Segment(beside: other, id: RequestID(request.number, request.ordinal &+ segmentCount), at: source)
         segmentCount +|= 1
         for other in segments { other.bound() }
         segments.append(segment)
         return segment
+    }
+
+    /// Whether a request for missing bytes gets no response, so that another segment may take over its stretch. The first response of a
+    /// transfer is waited for, because it tells the facts about the file.
+    private func isUnanswered(_ segment: Segment, _ now: SuspendingClock.Instant) -> Bool {
+        facts != nil && segment.isSilent(now) && segment.attempt?.rangeStart != nil
     }
 
     private var isAutomatic: Bool { request.connections == 0 }

@@ -57,3 +57,32 @@ import Testing
         #expect(failures.isEmpty, "\(failures)")
     }
 }
+
+@Suite(.timeLimit(.minutes(5))) struct `A further request that gets no response` {
+    static let file = patternBytes(8_000_000)
+
+    /// The first connection gets into the stretch of the request, and is lost there.
+    @Test func `gives up what is missing of its stretch, also if no connection receives any more`() async throws {
+        let (asked, end) = (Gate(), Gate())
+        defer { for gate in [asked, end] { gate.open() } }
+        let server = ScriptedServer { request, reply in
+            switch request.number {
+            case 0:
+                reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: Self.file.count)
+                reply.send(Self.file[..<100_000])
+                asked.wait()
+                reply.send(Self.file[100_000..<6_000_000])
+                reply.close()
+            case 1:
+                asked.open()
+                end.wait()
+            default: reply.serve(Self.file, for: request, entityTag: "\"v1\"")
+            }
+        }
+        let fixture = await EngineFixture()
+        let transferEnd = try await fixture.run(server.url("/file.bin")) { ($0.connections, $0.stallTimeout) = (2, .seconds(3600)) }
+        #expect(transferEnd.complete?.size == 8_000_000 && fixture.part == Self.file)
+        let firsts = server.requests.map { $0.range?.first }
+        #expect(firsts.count == 3 && firsts[1] ?? 0 < 6_000_000 && firsts[2] == 6_000_000, "\(firsts)")
+    }
+}

@@ -80,6 +80,33 @@ import Testing
         #expect(ranges(server).prefix(3) == ["bytes=500000-999999", "bytes=800000-999999", "bytes=1500000-1999999"])
     }
 
+    /// The connection that has brought the first gap ends before the request for the other gap counts as silent.
+    @Test func `is completed although a request for a gap gets no response, and no other connection is left`() async throws {
+        let (asked, end) = (Gate(), Gate())
+        defer { for gate in [asked, end] { gate.open() } }
+        let server = ScriptedServer { request, reply in
+            switch request.number {
+            case 0:
+                reply.head(206, ["ETag": "\"v1\"", "Content-Range": "bytes 500000-999999/3000000"], length: 500_000)
+                reply.send(Self.file[500_000..<501_000])
+                asked.wait()
+                reply.send(Self.file[501_000..<1_000_000])
+            case 1:
+                asked.open()
+                end.wait()
+            default: reply.serve(Self.file, for: request, entityTag: "\"v1\"")
+            }
+        }
+        let fixture = await EngineFixture()
+        let resume = try leave(fixture, held: ByteRanges([0..<500_000, 1_000_000..<1_500_000]))
+        // Without another request, it would stall until the time limit of the suite.
+        let transferEnd = try await fixture.run(server.url("/file.bin")) {
+            ($0.resume, $0.connections, $0.stallTimeout) = (resume, 2, .seconds(3600))
+        }
+        #expect(transferEnd.complete?.size == 3_000_000 && fixture.part == Self.file)
+        #expect(server.requests.map { $0.range?.first } == [500_000, 1_500_000, 1_500_000])
+    }
+
     @Test func `is completed by a server without ranges, from its first gap on`() async throws {
         let server = ScriptedServer { _, reply in
             reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "none"], length: Self.file.count)
