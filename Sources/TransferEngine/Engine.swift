@@ -388,7 +388,7 @@ public actor Engine {
         case .taken(let path): endTransfer(.whole(.nameTaken(path: path)))
         case .unchanged(let copy): endTransfer(.whole(.unchanged(copy)))
         case .restart:
-            if transfer.hasSeveral { distrust(transfer, keeping: segment) }
+            if transfer.isDistrusted { distrust(transfer, keeping: segment) }
             restart(segment)
         case .redirect: follow(segment, attempt)
         case .whole,

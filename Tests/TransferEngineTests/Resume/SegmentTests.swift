@@ -32,6 +32,31 @@ import Testing
         return try #require(part.resumeData(part.ranges))
     }
 
+    /// Fetches two small gaps one after the other: only the first connection is permitted, and further requests wait.
+    ///
+    /// - Parameter second: answers the request for the second gap.
+    private func run(_ fixture: EngineFixture, second: @escaping @Sendable (Reply) -> Void) async throws -> (TransferEnd, ScriptedServer) {
+        let asked = Gate()
+        defer { asked.open() }
+        await fixture.log.permit { [weak engine = fixture.engine] id, question in
+            if id.ordinal == 0 { engine?.permit(id, question: question, tellsSent: false) } else { asked.open() }
+        }
+        let server = ScriptedServer { request, reply in
+            switch request.number {
+            case 0:
+                reply.head(206, ["ETag": "\"v1\"", "Content-Range": "bytes 500000-599999/3000000"], length: 100_000)
+                reply.send(Self.file[500_000..<501_000])
+                asked.wait()
+                reply.send(Self.file[501_000..<600_000])
+            case 1: second(reply)
+            default: reply.serve(Self.file, for: request, entityTag: "\"v1\"")
+            }
+        }
+        let resume = try leave(fixture, held: ByteRanges([0..<500_000, 600_000..<1_000_000, 1_100_000..<3_000_000]))
+        let end = try await fixture.run(server.url("/file.bin")) { ($0.resume, $0.connections) = (resume, 8) }
+        return (end, server)
+    }
+
     private func ranges(_ server: ScriptedServer) -> [String?] { server.requests.map { $0.field("Range") } }
 
     @Test(arguments: [true, false]) func `is completed gap by gap, by what the map or the record proves`(hasMap: Bool) async throws {
@@ -117,6 +142,16 @@ import Testing
         #expect(try await fixture.run(server.url("/file.bin")).complete?.size == 3_000_000)
         #expect(fixture.part == Self.file)
         #expect(await fixture.log.facts().map(\.offset) == [1_400_000])
+    }
+
+    /// Of several nodes behind one name, one ignores a range that has a condition.
+    @Test func `is kept when a range is ignored while further requests wait`() async throws {
+        let fixture = await EngineFixture()
+        let (end, server) = try await run(fixture) { $0.respond(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], body: Self.file) }
+        #expect(end.complete?.size == 3_000_000 && fixture.part == Self.file)
+        #expect(ranges(server) == ["bytes=500000-599999", "bytes=1000000-1099999", "bytes=1000000-1099999"])
+        #expect(server.requests.map { $0.field("If-Range") } == ["\"v1\"", "\"v1\"", nil])
+        #expect(await fixture.log.facts().allSatisfy { !$0.discarded })
     }
 
     @Test func `is dropped for another version only once that version has more bytes`() async throws {
