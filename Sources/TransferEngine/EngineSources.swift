@@ -37,14 +37,18 @@ extension Engine {
     func decline(_ segment: Segment, _ failure: DownloadFailure?, _ fault: SourceFault?) {
         let (transfer, source) = (segment.transfer, segment.source)
         let goesOn = transfer.segments.contains { $0 !== segment && $0.source === source && $0.isReceiving }
-        if goesOn, fault == .httpStatus {
+        let isRetried = !goesOn && fault == .httpStatus && failure.map { source.mayRetry(after: $0) } ?? false
+        if isRetried {
+            // A source that has brought other stretches sends ranges.
+            transfer.noteLoss()
+        } else if goesOn, fault == .httpStatus {
             // A refusal of one more request says nothing about ranges: the accepted requests take over from each other.
             transfer.mostSegmentsNow = max(1, transfer.segments.count -| 1)
         } else {
             source.takesRanges = false
         }
         guard transfer.isDivided(besides: segment) else { return restart(segment) }
-        if transfer.hasMirrors, !goesOn { (source.left, source.failure) = (fault, failure) }
+        if transfer.hasMirrors, !goesOn, !isRetried { (source.left, source.failure) = (fault, failure) }
         drop(segment, failure)
     }
 

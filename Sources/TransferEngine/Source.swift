@@ -29,10 +29,16 @@ final class Source {
     var isFirstPrivate: Bool?
     private var meter = SpeedMeter()
     private var receivedAtTick: ByteCount
+    /// How often in a row a request for a further stretch has failed, and the bytes that the source had brought at the last of them.
+    private var failures = Source.mostFailures
+    private var receivedAtFailure: ByteCount
+    private static let mostFailures = 3
+    /// A connection that waits longer for the source is of more use at another source.
+    private static let longestPause: Duration = .seconds(60)
 
     init(_ source: TransferSource) {
         (url, mirror, isFound) = (source.url, source.mirror, source.isFound)
-        (received, receivedAtTick) = (source.received, source.received)
+        (received, receivedAtTick, receivedAtFailure) = (source.received, source.received, source.received)
         if source.hasWrongBytes { (left, isSpent) = (.wrongBytes, true) }
     }
 
@@ -42,6 +48,17 @@ final class Source {
     func measure(seconds: Double) {
         meter.add(received -| receivedAtTick, seconds: seconds)
         receivedAtTick = received
+    }
+
+    /// A request for a further stretch has failed.
+    ///
+    /// - Returns: whether the source may be asked again: a retry may help soon, the source has brought bytes in this transfer, and at most
+    ///   `mostFailures` requests have failed since.
+    func mayRetry(after failure: DownloadFailure) -> Bool {
+        guard failure.isRetryable, failure.retryAfter ?? .zero <= Self.longestPause else { return false }
+        if received > receivedAtFailure { (failures, receivedAtFailure) = (0, received) }
+        failures +|= 1
+        return failures <= Self.mostFailures
     }
 
     /// Asks the source for the whole file, once, although it was left. The reason is still reported.
@@ -172,7 +189,7 @@ extension Transfer {
         return SourceFault(failure)
     }
 
-    /// One of several requests has failed. The other requests continue.
+    /// One of several requests has failed. The other requests continue. One failure between two stretches does not end the use of a source.
     func note(_ failure: DownloadFailure, of segment: Segment) {
         let source = segment.source
         guard hasMirrors, let fault = SourceFault(failure), segment.isReceiving == false,
@@ -181,6 +198,7 @@ extension Transfer {
             source.hasLost = hasMirrors
             return noteLoss()
         }
+        if source.mayRetry(after: failure) { return noteLoss() }
         (source.left, source.failure) = (fault, failure)
     }
 

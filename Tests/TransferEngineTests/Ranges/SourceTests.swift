@@ -380,6 +380,45 @@ import Testing
         #expect(await fixture.log.sources.map(\.left) == [nil, status == 404 ? .httpStatus : .noRanges, nil])
     }
 
+    /// The first server brings its part, and fails between two parts. The other one is slow meanwhile.
+    @Test(arguments: [(503, 1), (503, .max), (0, 1), (0, .max)] as [(Int, Int)])
+    func `that fail between two parts are asked again, until they fail four times in a row`(status: Int, failures: Int) async throws {
+        let (joined, again) = (Gate(), Gate())
+        defer { for gate in [joined, again] { gate.open() } }
+        let isLeft = failures > 3
+        let main = ScriptedServer { request, reply in
+            switch request.number {
+            case 0:
+                reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: Self.file.count)
+                reply.send(Self.file[..<100_000])
+                joined.wait()
+                reply.send(Self.file[100_000...])
+            case 1...failures:
+                if request.number > 3 { again.open() }
+                if status == 0 { reply.reset() } else { reply.respond(status) }
+            default:
+                again.open()
+                reply.serve(Self.file, for: request, entityTag: "\"v1\"")
+            }
+        }
+        let mirror = ScriptedServer { request, reply in
+            let (first, last) = (request.range?.first ?? 0, request.range?.last ?? Self.file.count - 1)
+            reply.head(206, ["Content-Range": "bytes \(first)-\(last)/\(Self.file.count)"], length: last - first + 1)
+            reply.send(reply.trickle(Self.file[first...last], by: 10_000, until: again))
+        }
+        let fixture = await EngineFixture()
+        let request = try fixture.request(main.url()) {
+            $0.use([mirror.url()], mixes: true)
+            $0.connections = 2
+        }
+        fixture.engine.start(request)
+        await fixture.log.wait { $0.contains { if case .joined = $0 { true } else { false } } }
+        joined.open()
+        #expect(await fixture.log.end(of: request.number).complete?.size == 8_000_000 && fixture.part == Self.file)
+        if isLeft { #expect(main.requests.count == 5) } else { #expect(main.requests.count >= 3) }
+        #expect(await fixture.log.sources.map(\.left) == [isLeft ? (status == 0 ? .network : .httpStatus) : nil, nil])
+    }
+
     @Test func `do not mix once a mixed file was wrong`() async throws {
         let gate = Gate()
         let main = ScriptedServer { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
