@@ -303,9 +303,11 @@ final class Segment {
 
     // MARK: Body bytes
 
-    /// The body begins at `start` of the file. Its first `held` bytes are held already. It ends at `end`, if the response says so.
+    /// The body begins at `start` of the file. Its first `held` bytes are held already. It ends at `end`; nil: it is the whole file,
+    /// whatever stretch the request asked for.
     func bodyBegins(at start: ByteCount, end: ByteCount?, skipping held: ByteCount = 0) {
         (taken, place, skip, pieceEnd) = (start, start +| held, held, end)
+        if end == nil { self.end = .max }
         bodyStart = place
         (began, meter, takenAtTick) = (.now, SpeedMeter(), start)
     }

@@ -171,6 +171,38 @@ import Testing
         #expect(await fixture.log.facts().last?.discarded == true)
     }
 
+    /// The new version is whole, although the request was for a small gap of the old one.
+    @Test func `is replaced by another version that comes while further requests wait`() async throws {
+        let new = Array(Self.file.reversed())
+        let fixture = await EngineFixture()
+        let (end, server) = try await run(fixture) { $0.respond(200, ["ETag": "\"v2\""], body: new) }
+        #expect(end.complete?.size == 3_000_000 && fixture.part == new)
+        #expect(ranges(server) == ["bytes=500000-599999", "bytes=1000000-1099999"])
+    }
+
+    @Test func `is replaced by another version, whose response keeps its part of the file when a further connection joins`() async throws {
+        let new = Array(Self.file.reversed())
+        let joined = Gate()
+        defer { joined.open() }
+        let server = ScriptedServer { request, reply in
+            guard request.number == 0 else {
+                joined.open()
+                return reply.serve(new, for: request, entityTag: "\"v2\"")
+            }
+            reply.head(200, ["ETag": "\"v2\"", "Accept-Ranges": "bytes"], length: new.count)
+            reply.send(new[..<500_000])
+            joined.wait()
+            reply.send(new[500_000...])
+        }
+        let fixture = await EngineFixture()
+        let resume = try leave(fixture, held: ByteRanges([0..<100_000, 200_000..<300_000]))
+        let end = try await fixture.run(server.url("/file.bin")) { ($0.resume, $0.connections) = (resume, 2) }
+        #expect(end.complete?.size == 3_000_000 && fixture.part == new)
+        // The further connection fetches the back half of what is missing.
+        let firsts = server.requests.map { $0.range?.first ?? 0 }
+        #expect(firsts.count >= 2 && firsts[0] == 100_000 && firsts[1] > 1_000_000, "\(firsts)")
+    }
+
     @Test func `is not whole while its first bytes are missing`() async throws {
         let server = ScriptedServer { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
         let fixture = await EngineFixture()
