@@ -106,11 +106,14 @@ extension Transfer {
     private func mayFollow(_ part: PartFile, _ source: Source) -> Bool {
         // No range continues a decoded body.
         if !part.isResumable { return false }
-        if request.mixesSources { return true }
+        if request.mixesSources { return mixesNow }
         // The response must have the same strong validator, and come from the server of the held bytes (`mayContinue`).
         guard !request.keepsSourcesApart, part.validator != nil, let server = part.origin else { return false }
         return [server, sources.first { $0.mirror == part.mirror }?.url.origin].contains(source.url.origin)
     }
+
+    /// Whether sources may be joined now. Only an equal size shows that another source may have the same file.
+    private var mixesNow: Bool { request.mixesSources && knownSize != nil }
 
     /// Whether the server of a response may continue the held bytes. Redirects of sources with one origin may lead to different servers,
     /// which may send the same validator for different files.
@@ -136,7 +139,7 @@ extension Transfer {
     }
 
     /// The source that the only segment of the transfer asks next; nil: no source is left.
-    func nextSource() -> Source? { SourceChoice.next(standings, mixes: request.mixesSources).map { sources[$0] } }
+    func nextSource() -> Source? { SourceChoice.next(standings, mixes: mixesNow).map { sources[$0] } }
 
     /// The source for one more segment; nil: no source may get one.
     func furtherSource() -> Source? {

@@ -32,7 +32,7 @@ extension Transfer {
     }
 
     /// The size of the file of the held bytes; nil: unknown. A chunked response states no size, so the caller's expectation counts, too.
-    private var knownSize: ByteCount? { part?.total ?? request.expectedSize }
+    var knownSize: ByteCount? { part?.total ?? request.expectedSize }
 
     /// Why a response does not bring the rest of the bytes that other sources have brought; nil: the response may bring it, or has failed.
     private func fault(of attempt: Attempt) -> SourceFault? {

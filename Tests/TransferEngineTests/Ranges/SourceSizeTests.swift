@@ -37,6 +37,20 @@ import Testing
         #expect(await fixture.log.sources.map(\.received) == [3_000_000, 5_000_000])
     }
 
+    /// Nothing shows that the mirror has the same file. So it is asked for all of it, and is not blamed for its size.
+    @Test(arguments: [true, false]) func `is not continued by a mirror if the caller states none either`(sendsRanges: Bool) async throws {
+        let main = chunkedServer(["ETag": "\"v1\""], Array(Self.file[..<3_000_000]))
+        let mirror = ScriptedServer { request, reply in
+            if sendsRanges { reply.serve(Self.file, for: request) } else { reply.respond(200, body: Self.file) }
+        }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(main.url()) { $0.use([mirror.url()], mixes: true) }
+        #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file)
+        // The source of the held bytes is asked for the rest first.
+        #expect(main.requests.map { $0.range?.first } == [nil, 3_000_000] && mirror.requests.map { $0.range?.first } == [nil])
+        #expect(await fixture.log.sources.map(\.left) == [.httpStatus, nil])
+    }
+
     @Test func `is continued by itself, if its next response states none either`() async throws {
         let server = ScriptedServer { request, reply in
             if let first = request.range?.first {
