@@ -297,6 +297,35 @@ internal import Testing
     }
 }
 
+@Suite(.timeLimit(.minutes(10))) struct `An update whose caller has left` {
+    @Test func `does not keep the service while it is paused, and continues once it is resumed`() async throws {
+        let desk = try await Desk.start()
+        let world = desk.running.world
+        let asset = try await desk.register()
+        await desk.publisher.publish("1")
+        let gate = desk.publisher.hold("/1.tar.gz")
+        defer { gate.open() }
+        _ = await world.stop(desk.running.daemon)
+        let daemon = await world.start(["--idle-exit", "30"])
+        let caller = Child(
+            [
+                "gdbus", "call", "--session", "--timeout", "600", "--dest", BusName.service, "--object-path", asset.value, "--method",
+                "org.todoku.Asset1.Update", "{}",
+            ],
+            environment: world.environment)
+        #expect(await desk.downloads(asset))
+        let download = try await desk.client.get(Asset.download, at: asset)
+        try await desk.client.pause(download)
+        #expect(try await eventually { try await desk.client.get(Asset.status, at: asset) == "paused" })
+        caller.signal(SIGKILL)
+        #expect(await eventually(within: .seconds(120)) { !daemon.isRunning })
+        _ = await world.start()
+        gate.open()
+        try await desk.client.resume(download)
+        #expect(await eventually { desk.version(at: "\(desk.directory())/current") == "1" })
+    }
+}
+
 @Suite(.timeLimit(.minutes(10))) struct `A signed manifest` {
     /// Makes a key; returns its public half.
     private func makeKey(_ folder: TemporaryFolder) async -> [UInt8] {

@@ -24,7 +24,8 @@ internal import Testing
         return updater
     }
 
-    /// The visits of a check, an update and a refused registration, of the events of their host, and of what is asked after each.
+    /// The visits of a check, an update, a refused registration and a caller that leaves, of the events of their host, and of what is asked
+    /// after each.
     private static func visits(among count: Int) throws -> [Int] {
         let (updater, key) = (try updater(of: count), try key(3))
         var visits: [Int] = []
@@ -52,6 +53,8 @@ internal import Testing
         happens(.register(record, found: nil, AssetUpdater.CallNumber(2)))
         record.directory = "/elsewhere"
         happens(.register(record, found: "version-6", AssetUpdater.CallNumber(3)))
+        happens(.update(key, forces: false, AssetUpdater.CallNumber(4)))
+        happens(.callersLeft([AssetUpdater.CallNumber(4)]))
         for event in [.network(nil), .network(.open), .time] as [AssetUpdater.Event] { happens(event) }
         #expect(updater[key]?.record.installed?.version == "2" && updater[Bench.key] == nil)
         return visits

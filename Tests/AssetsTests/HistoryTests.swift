@@ -317,6 +317,7 @@ private final class World {
     }
 
     func call() {
+        if nextCall % 5 == 0 { callersLeave() }
         nextCall += 1
         asked.insert(nextCall)
         let call = AssetUpdater.CallNumber(nextCall)
@@ -330,6 +331,15 @@ private final class World {
         case 12...13: happens(.rollback(Self.key, call))
         default: happens(.cancel(Self.key, call))
         }
+    }
+
+    /// Some callers leave the bus: their calls are not answered.
+    func callersLeave() {
+        // The answers of these have been decided.
+        let answered = queue.compactMap { if case .act(.answer(let call, _)) = $0 { call.value } else { nil } }
+        let gone = asked.subtracting(answered).filter { $0 % 3 == 0 }
+        asked.subtract(gone)
+        happens(.callersLeft(Set(gone.map { AssetUpdater.CallNumber($0) })))
     }
 
     /// The process dies. What the disk was doing may have been done, or not.
@@ -376,6 +386,7 @@ private final class World {
             if updater[Self.key]?.record.removals.isEmpty == false { restartQuietly() }
         }
         if !asked.isEmpty { defects.append("the calls \(asked.sorted()) are not answered") }
+        if updater[Self.key]?.hasCallers == true { defects.append("calls are kept that were answered, or whose callers have left") }
         checkLeftovers()
     }
 

@@ -12,7 +12,7 @@ internal import Testing
         "register", "unregister", "unregisterDeleting", "check", "update", "updateAll", "rollback", "cancel", "manifest", "manifestSame",
         "manifestFailed", "room", "noRoom", "added", "refused", "verifies", "finished", "downloadFailed", "downloadCancelled",
         "downloadLost", "whole", "extractionFailed", "unusable", "archiveLost", "extractionCancelled", "switched", "switchFailed",
-        "removed", "dataDeleted", "dataNotDeleted", "ownerCalled", "network", "time", "ends",
+        "removed", "dataDeleted", "dataNotDeleted", "ownerCalled", "callersLeft", "network", "time", "ends",
     ]
 
     /// The stages that are not those before the event.
@@ -179,6 +179,7 @@ internal import Testing
         case "dataDeleted": bench.happens(.dataDeleted(key, nil))
         case "dataNotDeleted": bench.happens(.dataDeleted(key, failure))
         case "ownerCalled": bench.happens(.ownerCalled(key, true))
+        case "callersLeft": bench.happens(.callersLeft(Set((0...99).map { AssetUpdater.CallNumber($0) })))
         case "network": bench.happens(.network(.open))
         case "time": bench.happens(.time)
         default: bench.happens(.ends)

@@ -28,7 +28,7 @@ extension AssetUpdater {
         if state.isResumed {
             return modify(key) { state in
                 state.nextUpdates.append(caller)
-                state.nextForces = state.nextForces || forces
+                state.nextForces = state.nextForces == true || forces
             }
         }
         assets[key]?.updates.append(caller)
@@ -65,14 +65,14 @@ extension AssetUpdater {
     func beginNextUpdate(_ key: AssetKey) {
         guard let state = assets[key], state.isResumed else { return }
         guard !state.record.isLeaving else {
-            modify(key) { ($0.isResumed, $0.nextUpdates) = (false, []) }
+            modify(key) { ($0.isResumed, $0.nextUpdates, $0.nextForces) = (false, [], nil) }
             return answer(state.nextUpdates, .refused(Self.isLeaving(key)))
         }
         modify(key) { state in
             (state.isResumed, state.updates, state.nextUpdates) = (false, state.nextUpdates, [])
-            (state.forces, state.nextForces, state.wantsUpdate) = (state.nextForces, false, !state.updates.isEmpty)
+            (state.forces, state.nextForces, state.wantsUpdate) = (state.nextForces == true, nil, state.nextForces != nil)
         }
-        if !state.nextUpdates.isEmpty { beginCheck(key) }
+        if state.nextForces != nil { beginCheck(key) }
     }
 
     private func isRollingBack(_ key: AssetKey) -> Refusal { Refusal(.invalidState, "The asset \(key) is being rolled back.") }

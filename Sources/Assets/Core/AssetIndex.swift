@@ -4,6 +4,7 @@ internal import DownloadModel
 struct AssetIndex {
     private struct Entry {
         var isWorking = false
+        var hasCallers = false
         var archive: DownloadNumber?
         var folders: Set<String> = []
         /// When a check without a call is due.
@@ -12,6 +13,8 @@ struct AssetIndex {
 
     private var entries: [AssetKey: Entry] = [:]
     private var working: Set<AssetKey> = []
+    /// The assets about which a call waits for an answer.
+    private(set) var awaited: Set<AssetKey> = []
     private var archives: [DownloadNumber: AssetKey] = [:]
     private var folders: [String: Set<AssetKey>] = [:]
     /// The instants of `entries`, and outdated ones.
@@ -58,13 +61,14 @@ struct AssetIndex {
         let former = entries[key] ?? Entry()
         var entry = Entry()
         if let state {
-            entry.isWorking = state.isWorking
+            (entry.isWorking, entry.hasCallers) = (state.isWorking, state.hasCallers)
             entry.archive = state.record.pending?.download
             entry.folders = state.record.folders
             entry.due = dueAt
         }
         entries[key] = state == nil ? nil : entry
         if entry.isWorking { working.insert(key) } else { working.remove(key) }
+        if entry.hasCallers { awaited.insert(key) } else { awaited.remove(key) }
         if entry.archive != former.archive {
             if let number = former.archive, archives[number] == key { archives[number] = nil }
             if let number = entry.archive { archives[number] = key }

@@ -63,7 +63,8 @@ public struct AssetState: Sendable {
     /// The calls for an update that came while the update of an earlier process was under way: its manifest may be old. They are about the
     /// next one.
     var nextUpdates: [AssetCaller] = []
-    var nextForces = false
+    /// `forces` of the next update; nil: no call has asked for a next update. The callers may have left since.
+    var nextForces: Bool?
     /// Whether the update that is under way is one of an earlier process.
     var isResumed = false
     var rollbacks: [AssetCaller] = []
@@ -82,8 +83,10 @@ public struct AssetState: Sendable {
     var owesCheck = false
     /// Whether the manifest is fetched without a call, and so waits for an unmetered connection.
     var fetchesInBackground = false
-    /// The registrations with another manifest or key that came during a switch: it ends first.
-    var registrations: [(record: AssetRecord, call: AssetUpdater.CallNumber)] = []
+    /// The last registration that came during a switch, which ends first, and the calls that wait for it. One of these registrations has
+    /// another manifest or key.
+    var nextRegistration: AssetRecord?
+    var registering: [AssetCaller] = []
     /// The place of the next download's URL in `AssetManifest.sources`.
     var source = 0
     /// The places of those that have failed in this update.
@@ -106,6 +109,18 @@ public struct AssetState: Sendable {
         case .none, .checking, .downloading, .verifying: false
         case .checkingSpace, .starting, .extracting, .switching, .rollingBack, .deleting: true
         }
+    }
+
+    /// Whether a call waits for an answer about this asset.
+    package var hasCallers: Bool { ![checks, updates, nextUpdates, rollbacks, departures, registering].allSatisfy(\.isEmpty) }
+
+    mutating func dropCallers(where hasLeft: (AssetCaller) -> Bool) {
+        checks.removeAll(where: hasLeft)
+        updates.removeAll(where: hasLeft)
+        nextUpdates.removeAll(where: hasLeft)
+        rollbacks.removeAll(where: hasLeft)
+        departures.removeAll(where: hasLeft)
+        registering.removeAll(where: hasLeft)
     }
 
     public var stage: AssetStage {

@@ -12,7 +12,7 @@ extension AssetUpdater {
 
     /// A fact, or the wish of a caller. An answer of the disk, of the download or of the server may come late.
     public enum Event: Sendable {
-        // From callers. Each call is answered by exactly one `Action.answer`.
+        // From callers. Each call is answered by exactly one `Action.answer`, unless its caller leaves before.
         /// Registers an asset, or changes the registered asset with this key. The directory exists and was checked.
         ///
         /// `found`: the folder that the link in the directory leads to, left from an earlier registration.
@@ -25,6 +25,8 @@ extension AssetUpdater {
         case updateAll(app: String, forces: Bool, CallNumber)
         case rollback(AssetKey, CallNumber)
         case cancel(AssetKey, CallNumber)
+        /// The callers of these calls have left the bus: the calls are not answered any more. What they have asked for continues.
+        case callersLeft(Set<CallNumber>)
 
         // Answers to actions, one to each.
         case manifestFetched(AssetKey, Ticket, AssetManifest)
@@ -161,7 +163,7 @@ extension AssetUpdater {
 
     private func take(_ event: Event, now: WallTime) {
         switch event {
-        case .register(let record, let found, let call): register(record, found: found, call)
+        case .register(let record, let found, let call): register(record, found: found, [.call(call)])
         case .unregister(let key, let deletesData, let call): onAsset(key, call) { unregister(key, deletesData: deletesData, call) }
         case .check(let key, let call): onAsset(key, call) { check(key, call) }
         case .update(let key, let forces, let call):
@@ -169,6 +171,7 @@ extension AssetUpdater {
         case .updateAll(let app, let forces, let call): updateAll(app, forces: forces, call, now: now)
         case .rollback(let key, let call): onAsset(key, call) { rollBack(key, call) }
         case .cancel(let key, let call): onAsset(key, call) { cancel(key, call) }
+        case .callersLeft(let calls): callersLeft(calls)
         case .manifestFetched(let key, let ticket, let manifest):
             if assets[key]?.activity == .checking(ticket) { manifestFetched(key, manifest, now: now) }
         case .manifestFailed(let key, let ticket, let failure):

@@ -114,19 +114,34 @@ public final class AssetUpdater {
 
     /// Takes the calls that wait for the end of an update.
     func takeUpdates(_ key: AssetKey) -> [AssetCaller] {
-        defer { modify(key) { ($0.updates, $0.nextUpdates) = ([], []) } }
+        defer { modify(key) { ($0.updates, $0.nextUpdates, $0.nextForces) = ([], [], nil) } }
         return assets[key].map { [$0.updates, $0.nextUpdates].flatMap { $0 } } ?? []
+    }
+
+    /// Forgets the calls whose callers have left. Whatever they have asked for continues.
+    func callersLeft(_ calls: Set<CallNumber>) {
+        for (number, group) in groups where calls.contains(group.call) { groups[number] = nil }
+        for key in index.awaited {
+            modify(key) { state in
+                state.dropCallers { caller in
+                    switch caller {
+                    case .call(let call): calls.contains(call)
+                    case .group(let number, _): groups[number] == nil
+                    }
+                }
+            }
+        }
     }
 
     // MARK: Registration
 
-    func register(_ record: AssetRecord, found: String?, _ call: CallNumber) {
+    func register(_ record: AssetRecord, found: String?, _ callers: [AssetCaller]) {
         let key = record.key
         guard let existing = assets[key]?.record else {
             // Two paths may lead to one folder. The names of versions are unique, so a version that is another asset's tells.
             if let other = assets.key(in: record.directory) ?? found.flatMap({ index.key(ofFolder: $0) }) {
                 return answer(
-                    .call(call), .refused(Refusal(.alreadyExists, "The folder \(record.directory) is that of the asset \(other).")))
+                    callers, .refused(Refusal(.alreadyExists, "The folder \(record.directory) is that of the asset \(other).")))
             }
             var record = record
             // The app that registers an asset decides about its first check.
@@ -134,20 +149,22 @@ public final class AssetUpdater {
             if let found { record.left = AssetVersion(version: "", folder: found) }
             assets.insert(AssetState(record))
             actions += [.save(record), .added(key)]
-            return answer(.call(call), .registered(key))
+            return answer(callers, .registered(key))
         }
-        guard !existing.isLeaving else { return answer(.call(call), .refused(Self.isLeaving(key))) }
+        guard !existing.isLeaving else { return answer(callers, .refused(Self.isLeaving(key))) }
         guard existing.directory.isSameBytes(as: record.directory) else {
             return answer(
-                .call(call),
+                callers,
                 .refused(
                     Refusal(.alreadyExists, "The asset \(key) is registered in \(existing.directory); unregister it before you move it.")))
         }
         let isOtherSource = record.manifestURL != existing.manifestURL || record.publicKey != existing.publicKey
         // A switch is one step. What it installs is by the manifest and the key that were registered when it began.
-        if assets[key]?.activity == .switching, isOtherSource || assets[key]?.registrations.isEmpty == false {
-            assets[key]?.registrations.append((record, call))
-            return
+        if assets[key]?.activity == .switching, isOtherSource || assets[key]?.nextRegistration != nil {
+            return modify(key) { state in
+                state.nextRegistration = record
+                state.registering += callers
+            }
         }
         var changed = existing
         (changed.manifestURL, changed.options, changed.publicKey) = (record.manifestURL, record.options, record.publicKey)
@@ -168,7 +185,7 @@ public final class AssetUpdater {
                 beginCheck(key, isBackground: assets[key]?.fetchesInBackground ?? false)
             }
         }
-        answer(.call(call), .registered(key))
+        answer(callers, .registered(key))
     }
 
     static func isLeaving(_ key: AssetKey) -> Refusal { Refusal(.invalidState, "The asset \(key) is being unregistered.") }
@@ -244,7 +261,7 @@ public final class AssetUpdater {
         guard let state = assets.remove(key) else { return }
         actions += [.delete(key), .gone(key)]
         answer(state.departures, .done)
-        answer(state.registrations.map { .call($0.call) }, .refused(Self.isLeaving(key)))
+        answer(state.registering, .refused(Self.isLeaving(key)))
     }
 
     // MARK: Startup

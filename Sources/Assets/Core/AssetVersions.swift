@@ -23,9 +23,9 @@ extension AssetUpdater {
     private func afterSwitch(_ key: AssetKey) {
         tidy(key)
         leave(key)
-        guard let waiting = assets[key]?.registrations, !waiting.isEmpty else { return }
-        assets[key]?.registrations = []
-        for (record, call) in waiting { register(record, found: nil, call) }
+        guard let state = assets[key], let record = state.nextRegistration else { return }
+        modify(key) { ($0.nextRegistration, $0.registering) = (nil, []) }
+        register(record, found: nil, state.registering)
     }
 
     private func updateSwitched(_ key: AssetKey, _ before: AssetRecord, _ failure: DownloadFailure?, now: WallTime) {

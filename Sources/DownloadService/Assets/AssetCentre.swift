@@ -12,6 +12,12 @@ internal import Scheduling
 /// Carries out the decisions of `AssetUpdater`: with downloads of the scheduler, on the disk, and on the bus. Every action waits until the
 /// rows before it are on disk.
 @BusActor final class AssetCentre: DownloadObserver {
+    /// The waiting calls of one connection.
+    private struct Caller {
+        let subscription: Connection.Subscription
+        var calls: Set<AssetUpdater.CallNumber> = []
+    }
+
     /// The answer to a call, as a message.
     struct Call {
         let sender: String
@@ -54,8 +60,8 @@ internal import Scheduling
     private var isPosting = false
     private var lastCall: UInt64 = 0
     private var calls: [AssetUpdater.CallNumber: Call] = [:]
-    /// The number of each connection's calls in `calls`.
-    private var callsOfSender: [String: Int] = [:]
+    /// The connections whose calls wait for an answer.
+    private var callers: [String: Caller] = [:]
     var purposes: [DownloadNumber: Purpose] = [:]
     /// The download of the manifest, or of its signature, that each asset fetches.
     var fetches: [AssetKey: DownloadNumber] = [:]
@@ -122,12 +128,11 @@ internal import Scheduling
     ) throws(Refusal) {
         if journal.isFull { throw journal.refusal }
         let sender = reply.call.sender
-        guard callsOfSender[sender, default: 0] < Limits.waitingCallsPerConnection else {
+        guard (callers[sender]?.calls.count ?? 0) < Limits.waitingCallsPerConnection else {
             throw Refusal(.limitExceeded, "At most \(Limits.waitingCallsPerConnection) calls of one connection may wait.")
         }
         lastCall &+= 1
         let number = AssetUpdater.CallNumber(lastCall)
-        callsOfSender[sender, default: 0] += 1
         calls[number] = Call(sender: sender) { answer in
             switch answer {
             case .refused(let refusal): reply.message(failing: refusal)
@@ -138,6 +143,24 @@ internal import Scheduling
             reply.message(failing: $0)
         }
         decide(event(number))
+        // Most calls are answered by now, and their callers need not be watched.
+        if calls[number] != nil { watch(sender, number) }
+    }
+
+    private func watch(_ sender: String, _ number: AssetUpdater.CallNumber) {
+        var caller =
+            callers[sender]
+            ?? Caller(subscription: connection.watchOwner(of: sender) { [weak self] owner in if owner == nil { self?.left(sender) } })
+        caller.calls.insert(number)
+        callers[sender] = caller
+    }
+
+    /// A connection has left the bus: drops its calls. What they have asked for continues.
+    private func left(_ sender: String) {
+        guard let caller = callers.removeValue(forKey: sender) else { return }
+        connection.unsubscribe(caller.subscription)
+        for number in caller.calls { calls[number] = nil }
+        decide(.callersLeft(caller.calls))
     }
 
     private func post(_ action: AssetUpdater.Action) {
@@ -146,7 +169,11 @@ internal import Scheduling
         case .delete(let key): journal.gate.append(.removeAsset(key))
         case .answer(let number, let answer):
             guard let call = calls.removeValue(forKey: number) else { return }
-            if let count = callsOfSender[call.sender] { callsOfSender[call.sender] = count > 1 ? count - 1 : nil }
+            callers[call.sender]?.calls.remove(number)
+            if let caller = callers[call.sender], caller.calls.isEmpty {
+                callers[call.sender] = nil
+                connection.unsubscribe(caller.subscription)
+            }
             if journal.gate.isClear {
                 if let message = call.message(answer) { connection.send(message) }
             } else {

@@ -119,6 +119,16 @@ final class AssetHost {
         decide(event())
     }
 
+    /// Some of the callers that wait leave the bus. Nothing but the answers to their calls may change.
+    func callersLeave(_ a: Int) {
+        let gone = Set(undecided.filter { (Int($0.value) + a) % 2 == 0 })
+        guard !gone.isEmpty else { return }
+        tell("the callers of \(gone.map(\.value).sorted()) leave")
+        undecided.subtract(gone)
+        machine.unanswered.subtract(gone)
+        decide(.callersLeft(gone))
+    }
+
     private func post(_ action: AssetUpdater.Action) {
         switch action {
         case .save(let record):

@@ -183,6 +183,7 @@ extension AssetHost {
     /// Nothing is under way: nothing is left behind.
     func checkRest() {
         if updater.hasWork { fail("the updater has work, though all assets are at rest") }
+        for state in updater.assets.values where state.hasCallers { fail("the updater keeps calls about \(state.record.key)") }
         if !machine.unanswered.isEmpty { fail("the calls \(machine.unanswered.map(\.value).sorted()) are never answered") }
         for state in updater.assets.values where state.activity != .none { fail("\(state.record.key) never ends: \(state.activity)") }
         let records = updater.assets.values.map(\.record)
