@@ -50,10 +50,9 @@ enum BatchFace {
         },
         Row(Batch.wait) { object, options, reply in
             if let key = options.keys.sorted().first { throw Refusal(.invalidOption, "Wait has no option “\(shown(key))”.") }
-            // Answer through the journal, because an end that is not on disk yet has not been announced.
-            let entry = object.batch.entry
-            if entry.hasEnded { return object.commands.journal.post(reply.message(entry.outcomes.wire)) }
-            try object.commands.callers.wait(reply, for: object.batch)
+            let (entry, journal) = (object.batch.entry, object.commands.journal)
+            guard entry.hasEnded else { return try object.commands.callers.wait(reply, for: object.batch) }
+            journal.answerEnd(reply, isHeld: journal.gate.isWaiting(entry.number), reply.message(entry.outcomes.wire))
         },
     ]
 

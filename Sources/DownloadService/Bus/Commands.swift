@@ -171,6 +171,7 @@ internal import TransferEngine
         try executor.ask(.remove(entry))
         let record = entry.record
         guard deletingFile, record.state == .finished, let path = record.path else { return journal.answer(reply, ()) }
+        journal.failIfUnsaved(reply)
         let identity = record.resume?.identity
         guard record.folderName == nil else {
             let folder = UnwantedFolder(path: path, identity: identity)
@@ -285,6 +286,7 @@ internal import TransferEngine
             for reply in replies { journal.answer(reply, ()) }
             return
         }
+        for reply in replies { journal.failIfUnsaved(reply) }
         journal.afterCommit { [self] in
             // One disk job for each folder: most files of a batch lie in one folder, and each folder may be on another disk.
             BusActor.spawn { [self] in

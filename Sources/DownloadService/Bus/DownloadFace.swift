@@ -42,11 +42,11 @@ enum DownloadFace {
         Row(Download.trash) { object, _, reply in try object.commands.trash(object.download, reply) },
         Row(Download.wait) { object, options, reply in
             if let key = options.keys.sorted().first { throw Refusal(.invalidOption, "Wait has no option “\(shown(key))”.") }
-            // Answer through the journal, because an end that is not on disk yet has not been announced.
-            let journal = object.commands.journal
-            if let failure = object.download.state.endFailure { return journal.post(reply.message(failing: failure)) }
-            if object.download.state == .finished { return journal.post(reply.message(object.download.record.path ?? "")) }
-            try object.commands.callers.wait(reply, for: object.download)
+            let (download, journal) = (object.download, object.commands.journal)
+            guard download.state.hasEnded else { return try object.commands.callers.wait(reply, for: download) }
+            journal.answerEnd(
+                reply, isHeld: journal.gate.isWaiting(download.number),
+                download.state.endFailure.map { reply.message(failing: $0) } ?? reply.message(download.record.path ?? ""))
         },
         Row(Download.acknowledge) { object, _, reply in
             guard object.download.state.hasEnded else {

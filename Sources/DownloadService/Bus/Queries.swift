@@ -10,7 +10,7 @@ extension Commands {
     /// Downloads queued later do not count.
     func waitAll(_ filter: DownloadFilter, _ reply: Reply<(UInt32, UInt32, UInt32)>) throws(Refusal) {
         let batch = try filter.batch.map { (path) throws(Refusal) in try list.named(path, for: reply.call.caller) }
-        let group = WaitGroup(filter, callers.nextTick(), reply)
+        let group = WaitGroup(filter, callers.nextTick(), reply, holdsEnd: journal.gate.isWaiting)
         try callers.wait(group)
         var walk: Scheduler.Walk
         var (app, tag): (String?, String?) = (nil, nil)
@@ -49,8 +49,7 @@ extension Commands {
 
     private func finish(_ group: WaitGroup, _ reply: Reply<(UInt32, UInt32, UInt32)>) {
         do throws(Refusal) {
-            // Answer through the journal, because an end that is not on disk yet has not been announced.
-            if try callers.endGathering(group) { journal.post(group.answer) }
+            if try callers.endGathering(group) { journal.answerEnd(reply, isHeld: group.countsHeldEnd, group.answer) }
         } catch { reply.fail(error) }
     }
 

@@ -132,6 +132,33 @@ internal import Scheduling
         gate.post(success: { reply.message(out) }, failure: { reply.message(failing: $0) })
     }
 
+    /// Answers a call whose own changes are on disk, after all messages posted before. If later changes cannot be saved, the answer is sent
+    /// without them.
+    func answerSaved(_ answer: Message?) {
+        guard let answer else { return }
+        if gate.isClear { send(answer) } else { gate.post(success: { answer }, failure: { _ in answer }) }
+    }
+
+    /// Answers a call with `Storage` if the changes appended so far cannot be saved. Otherwise, an effect that waits for them answers it.
+    func failIfUnsaved<Out>(_ reply: Reply<Out>) {
+        if isFull { return reply.fail(refusal) }
+        if !gate.isClear { gate.post(success: { nil }, failure: { reply.message(failing: $0) }) }
+    }
+
+    /// Answers a call that waits for an end, and has come after it.
+    ///
+    /// - Parameter isHeld: the signals of the end still wait, and the answer follows them.
+    func answerEnd<Out>(_ reply: Reply<Out>, isHeld: Bool, _ answer: @autoclosure () -> Message?) {
+        if !isHeld {
+            if let message = answer() { send(message) }
+        } else if isFull {
+            // Such an answer waits until the disk has room, so a caller that repeats its call could fill the queue.
+            reply.fail(refusal)
+        } else {
+            post(answer())
+        }
+    }
+
     /// Whether an answer with the end of `number`, a download or batch, must wait, because the end is not on disk yet. No answer waits
     /// while commits fail.
     ///

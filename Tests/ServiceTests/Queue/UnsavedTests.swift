@@ -103,6 +103,49 @@ internal import Testing
         }
         #expect(isDone == true)
     }
+
+    /// Whoever waits for what is on disk does not wait for the changes of others.
+    @Test(.enabled("only root can mount a small disk") { await SmallDisk.isPossible() })
+    func `ends that are on disk are answered at once, and Remove with the files answers Storage`() async throws {
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        let isDone = try await SmallDisk.withDisk(bytes: 4 << 20) { disk in
+            let daemon = await world.start(extra: ["XDG_STATE_HOME": disk.path])
+            let options: [String: Variant] = ["directory": .string(world.folder), "notify": .string("never")]
+            let path = try await client.download(server.url("/a"), options.merging(["tag": .string("old")]) { $1 })
+            let file = try await client.wait(path)
+            let token = options.merging(["app": .string("org.example.App"), "token": .string("t")]) { $1 }
+            let fetched = try await client.call(Manager.fetch, (server.url("/b"), token))
+            let (batch, members) = try await client.batch([(server.url("/c"), [:]), (server.url("/d"), [:])], options)
+            #expect(try await client.wait(batch: batch) == [2, 0, 0])
+            let files = [file, try await client.wait(members[0]), try await client.wait(members[1])]
+            disk.fill(leaving: 0)
+            // After a failure, the database is opened again, which may make room for another commit.
+            var refusals = 0
+            for limit in 100...5000 as ClosedRange<UInt32> where refusals < 3 {
+                let refusal = await thrown { try await client.set(Manager.maxActive, limit) }
+                refusals = refusal?.name == todokuError("Storage") ? refusals + 1 : 0
+            }
+            #expect(refusals == 3)
+            #expect(try await client.call(Download.wait, at: path, [:]) == file)
+            #expect(try await client.call(Batch.wait, at: batch, [:]) == (2, 0, 0))
+            #expect(try await client.call(Manager.fetch, (server.url("/b"), token)) == fetched)
+            #expect(try await client.call(Manager.waitAll, ["tag": .string("old")]) == (1, 0, 0))
+            let removals = [
+                await thrown { try await client.remove(path, deletingFile: true) },
+                await thrown { try await client.call(Batch.remove, at: batch, true) },
+            ]
+            #expect(removals.map { $0?.name } == [todokuError("Storage"), todokuError("Storage")], "\(removals)")
+            #expect(files.allSatisfy(fileExists))
+            for name in listFolder(disk.path) where name.hasPrefix("filler") { unlink("\(disk.path)/\(name)") }
+            #expect(await eventually { !files.contains(where: fileExists) })
+            let exit = await daemon.stop()
+            #expect(exit.status == 0)
+            return true
+        }
+        #expect(isDone == true)
+    }
 }
 
 extension Recorder {

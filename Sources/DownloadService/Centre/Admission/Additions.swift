@@ -16,7 +16,7 @@ extension Admission {
     func add(_ record: DownloadRecord, answer: Answer?, undone: @escaping (Refusal) -> Void = { _ in }) {
         let path = BusName.path(of: record)
         executor.add(record) { [self] entry in
-            if case .path(let reply)? = answer { journal.post(reply.message(path)) }
+            if case .path(let reply)? = answer { journal.answerSaved(reply.message(path)) }
             journal.post(Manager.downloadAdded.message(from: BusName.managerPath, path), before: record.number)
             guard !entry.isRemoved else { return }
             let url = record.options.isPrivate ? "" : redacted(record.url)
@@ -67,7 +67,7 @@ extension Admission {
         let path = BusName.path(ofBatch: record.number)
         let entries = members.entries
         executor.add(record, members) { [self] _ in
-            journal.post(reply.message((path, paths)))
+            journal.answerSaved(reply.message((path, paths)))
             journal.post(Manager.batchAdded.message(from: BusName.managerPath, path))
             if let first = entries.first?.number {
                 journal.postSeries(about: first, count: paths.count) {

@@ -26,7 +26,7 @@ extension Admission {
             do throws(Refusal) { try callers.wait(reply, for: download) } catch { reply.fail(error) }
             return
         }
-        journal.post(reply.message(endOf: download))
+        journal.answerEnd(reply, isHeld: journal.gate.isWaiting(download.number), reply.message(endOf: download))
     }
 }
 

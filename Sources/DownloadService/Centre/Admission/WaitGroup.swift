@@ -22,9 +22,15 @@ internal import Scheduling
     /// All unfinished downloads were counted, without visiting each.
     private var countsAll = false
     private var counts = (finished: UInt32(0), failed: UInt32(0), cancelled: UInt32(0))
+    private let holdsEnd: (DownloadNumber) -> Bool
+    /// Whether the signals of an end that was counted still waited then.
+    private(set) var countsHeldEnd = false
 
-    init(_ filter: DownloadFilter, _ tick: UInt64, _ reply: Reply<(UInt32, UInt32, UInt32)>) {
-        (self.filter, self.tick, self.reply) = (filter, tick, reply)
+    /// - Parameter holdsEnd: whether the signals of the end of a download still wait.
+    init(
+        _ filter: DownloadFilter, _ tick: UInt64, _ reply: Reply<(UInt32, UInt32, UInt32)>, holdsEnd: @escaping (DownloadNumber) -> Bool
+    ) {
+        (self.filter, self.tick, self.reply, self.holdsEnd) = (filter, tick, reply, holdsEnd)
         let open = DownloadFilter.stateNames.filter { !Self.ends.contains($0) }
         let selectsByState = filter.states.map { !$0.isDisjoint(with: open) && !$0.isSuperset(of: open) } ?? false
         if selectsByState || !filter.metadata.isEmpty { members = [] }
@@ -46,7 +52,7 @@ internal import Scheduling
             guard filter.matchesEver(download), filter.matchesMetadata(of: download) else { return }
         } else {
             guard filter.matches(download) else { return }
-            if download.state.hasEnded { return count(download.state) }
+            if download.state.hasEnded { return count(download.number, download.state) }
         }
         remaining += 1
         gathering?.open.insert(download.number)
@@ -65,7 +71,7 @@ internal import Scheduling
         gathering = nil
         for (number, state) in ended where countsAll || open.contains(number) {
             members?.remove(number)
-            count(state)
+            count(number, state)
             remaining -= 1
         }
     }
@@ -86,12 +92,13 @@ internal import Scheduling
         } else {
             guard liveSince < tick, reply.call.caller.owns(download), filter.matchesEver(download) else { return false }
         }
-        count(download.state)
+        count(download.number, download.state)
         remaining -= 1
         return remaining == 0
     }
 
-    private func count(_ state: DownloadState) {
+    private func count(_ number: DownloadNumber, _ state: DownloadState) {
+        if !countsHeldEnd { countsHeldEnd = holdsEnd(number) }
         switch state {
         case .finished: counts.finished +|= 1
         case .failed: counts.failed +|= 1
