@@ -155,9 +155,9 @@ internal import Testing
         let client = running.client
         try await client.call(Manager.setHostRule, ("slow.example.org", ["request-interval": .uint32(3_600_000)]))
         let paths = [try await running.download("http://example.org/1"), try await running.download("http://example.org/2")]
-        let isWait = { (seen: Seen) in seen.changed?["WaitReason"] == .string("rate-limit") && seen.state == "waiting" }
-        #expect(await client.signals.until { $0.contains(where: isWait) })
-        let told = await client.signals.seen.first(where: isWait)?.path
+        @Sendable func isWait(_ seen: Seen) -> Bool { seen.changed?["WaitReason"] == .string("rate-limit") && seen.state == "waiting" }
+        #expect(await client.signals.until { $0.contains { isWait($0) } })
+        let told = await client.signals.seen.first { isWait($0) }?.path
         let path = try #require(paths.first { $0.value == told })
         try await checkFollowed(client, path) {
             try await client.cancel(path)
