@@ -45,7 +45,10 @@ extension World {
         }
         if let limit = rule.connections, limit > 0 {
             if there + further(at: name) > limit { fail("the further \(id) goes to \(name), where \(there) of \(limit) are") }
-            for other in scheduler.entries.values where other.state == .queued && hindrance(other) == nil {
+            // Without a slot, no queued download uses the place.
+            let (active, most) = (Int(scheduler.counts.active), scheduler.settings.maxActive)
+            let hasSlot = most == 0 || active < (most == Settings.automatic ? 4 : Int(most))
+            for other in scheduler.entries.values where hasSlot && other.state == .queued && hindrance(other) == nil {
                 let waits = scheduler.settings.hostRules.governing(host(of: other.record)).name == name
                 if waits, scheduler.hold(of: other, now: now)?.reason == .hostLimit {
                     fail("the further \(id) goes to \(name) before \(other.number), which waits there")

@@ -27,12 +27,13 @@ extension HostGate {
             let front = next < fronts.endIndex && fronts[next].lane === lane ? fronts[next] : nil
             if front != nil { next += 1 }
             lanes.offer(chosen?.contains(lane.id) ?? true ? front?.download : nil, of: lane)
-            guard front == nil, hasPlace(at: host, limit) || mayShare(of: lane) else { continue }
+            guard front == nil, hasPlace(at: host, limit) || givesWay(host, limit) || mayShare(of: lane) else { continue }
             if let opens = opens(lane, now: now), opens > now { wake = min(wake ?? opens, opens) }
         }
-        if let opens = grantFurther(host, &opening, now: now) { wake = min(wake ?? opens, opens) }
+        noteContest(at: host)
+        if let opens = grantFurther(host, limit, &opening, now: now) { wake = min(wake ?? opens, opens) }
         if host.rule.connections != nil, host.further > 0, !hasPlace(at: host, limit),
-            host.connections +| host.further > limit || host.connections < limit && isWanted(host, limit, now: now)
+            host.connections +| host.further > limit || givesWay(host, limit) && isWanted(host, limit, now: now)
         {
             opening.withdrawn = withdrawFurther(at: host)
         }
@@ -45,12 +46,14 @@ extension HostGate {
     /// Permits further requests. Call it after all other requests and downloads that wait for the same places or intervals.
     ///
     /// - Returns: when the next further request may start; nil: no further request waits for an instant.
-    private mutating func grantFurther(_ host: HostLoad, _ opening: inout Opening, now: WallTime) -> WallTime? {
+    private mutating func grantFurther(_ host: HostLoad, _ limit: Int, _ opening: inout Opening, now: WallTime) -> WallTime? {
+        if host.waitingFurther.isEmpty || host.rule.connections ?? 0 > 0 && isWanted(host, limit, now: now) { return nil }
         var wake: WallTime?
         for id in host.waitingFurther {
             guard let request = requests[id], hasPlaceForFurther(at: host) else { break }
-            let isScarce = host.rule.connections ?? 0 > 0 || host.interval > .zero || claim(of: request).isPaced
-            guard !isScarce || host.lanes.isEmpty && host.hops.isEmpty, let opens = opens(host, request, now: now) else { continue }
+            // Downloads that share a connection need no place, but they keep intervals, too.
+            let isPaced = host.interval > .zero || claim(of: request).isPaced
+            guard !isPaced || host.lanes.isEmpty && host.hops.isEmpty, let opens = opens(host, request, now: now) else { continue }
             guard opens <= now else {
                 wake = min(wake ?? opens, opens)
                 continue
@@ -61,6 +64,24 @@ extension HostGate {
             opening.granted.append((id, begin(request, id, now: now)))
         }
         return wake
+    }
+
+    /// Notes whether slots decide between further requests and others of `host`. At the end of the turn, the slots may be others'.
+    private mutating func noteContest(at host: HostLoad) {
+        let hasFurther = host.further > 0 || !host.waitingFurther.isEmpty
+        let isContested = host.rule.connections ?? 0 > 0 && hasFurther && !(host.lanes.isEmpty && host.hops.isEmpty)
+        contested[host.name] = isContested ? startable : nil
+    }
+
+    /// Marks hosts as changed if slots that decide there between further requests and others have been taken or released.
+    mutating func touchContested() {
+        let startable = startable
+        for (name, sizes) in contested where sizes != startable { hosts.touch(named: name) }
+    }
+
+    /// Whether further requests at `host` have places that redirects and queued downloads may get.
+    private func givesWay(_ host: HostLoad, _ limit: Int) -> Bool {
+        host.rule.connections != nil && host.further > 0 && host.connections < limit
     }
 
     /// Whether a redirect or a queued download would use a place at `host` now.
@@ -192,12 +213,13 @@ extension HostGate {
                 host.turns.last(waiting[$0].claim) < host.turns.last(waiting[$1].claim)
             }
             guard let next, let id = waiting[next].hops.popFirst(), let request = requests[id] else { break }
-            guard hasPlace(at: host, limit) || mayShare(request, of: id, at: host) else { continue }
-            guard let opens = opens(host, request, now: now) else { continue }
+            let hasPlace = hasPlace(at: host, limit) || mayShare(request, of: id, at: host)
+            guard hasPlace || givesWay(host, limit), let opens = opens(host, request, now: now) else { continue }
             guard opens <= now else {
                 wake = min(wake ?? opens, opens)
                 continue
             }
+            guard hasPlace else { continue }
             // While the request waited, other transfers took its slot.
             guard hasSlotForHop(of: id.download) else {
                 awaitingSlot.insert(host.name)

@@ -47,6 +47,8 @@ extension Scheduler {
             }
         } while makeRoom(now: now) || makePlace(now: now)
         loseTurns(now: now)
+        gate.touchContested()
+        refreshHosts(now: now)
     }
 
     /// Downloads that precede a redirect but got no slot lose their turns.

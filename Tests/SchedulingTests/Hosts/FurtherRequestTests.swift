@@ -119,6 +119,56 @@ extension Desk {
         #expect(desk.started == [1] && desk.news().withdrawn.isEmpty)
     }
 
+    @Test func `are permitted beside downloads that get no slot, and give way once these get one`() {
+        let desk = desk(HostRule(connections: 2), maxActive: 1)
+        desk.add(1)
+        desk.add(2)
+        let further = desk.wantsFurther(1, 1)
+        #expect(desk.started == [1] && desk.news().permitted == [further])
+        desk.set { $0.maxActive = 2 }
+        #expect(desk.news().withdrawn == [further])
+        desk.over(further)
+        #expect(desk.started == [1, 2])
+    }
+
+    @Test func `give way to a download once a download of another host has released its slot`() {
+        let desk = desk(HostRule(connections: 2), maxActive: 2)
+        desk.add(1)
+        let further = desk.wantsFurther(1, 1)
+        desk.add(2, "http://other/2")
+        desk.add(3)
+        #expect(desk.started == [1, 2] && desk.news().withdrawn.isEmpty)
+        desk.finish(2)
+        #expect(desk.news().withdrawn == [further])
+    }
+
+    @Test func `are permitted once a download of another host has taken the slot`() {
+        let desk = desk(HostRule(connections: 2), maxActive: 3)
+        desk.add(1)
+        desk.add(2)
+        desk.add(3, "http://other/3")
+        desk.add(4)
+        desk.add(5, "http://other/5") { $0.options.priority = 1 }
+        let further = desk.wantsFurther(1, 1)
+        #expect(desk.news().permitted.isEmpty)
+        desk.finish(2)
+        let news = desk.news()
+        #expect(desk.started == [1, 2, 3, 5] && news.permitted == [further] && news.withdrawn.isEmpty)
+    }
+
+    @Test func `are permitted during the pause of another origin, and give way when it ends`() throws {
+        let desk = desk(HostRule(connections: 2))
+        desk.add(1)
+        desk.add(2, "http://h:8080/2")
+        desk.fails(desk[2], DownloadFailure(.httpStatus, "503", httpStatus: 503, isRetryable: true, retryAfter: .seconds(30)))
+        try desk.steer(desk[2], .cancel)
+        desk.add(3, "http://h:8080/3")
+        let further = desk.wantsFurther(1, 1)
+        #expect(desk.hold(3) == .rateLimit && desk.news().permitted == [further])
+        desk.wait(.seconds(60))
+        #expect(desk.news().withdrawn == [further])
+    }
+
     @Test func `keep their places while a redirect gets no slot, because four large files are active`() {
         let desk = desk(HostRule(connections: 2), maxActive: Settings.automatic)
         desk.add(1) { $0.options.size = 1 << 20 }
