@@ -61,6 +61,9 @@ import Testing
         #expect(more == set)
         more.insert(10_000..<10_060)
         #expect(more.ranges.count == 64 && more.byteCount == 3210 && !more.contains(0..<50) && more.contains(10_000..<10_060))
+        var growing = set
+        growing.insert(10_000..<10_010, isGrowing: true)
+        #expect(growing.ranges.count == 64 && growing.byteCount == 3160 && growing.contains(10_000..<10_010))
     }
 
     @Test(arguments: [

@@ -46,7 +46,9 @@ public struct ByteRanges: Hashable, Sendable {
     }
 
     /// Adds the bytes of `range`. A set that has `mostRanges` leaves out the shortest range, which may be this one.
-    public mutating func insert(_ range: Range<ByteCount>) {
+    ///
+    /// - Parameter isGrowing: whether another range is left out, because the next bytes will make this one longer.
+    public mutating func insert(_ range: Range<ByteCount>, isGrowing: Bool = false) {
         guard !range.isEmpty else { return }
         // Bytes come in ascending order as a rule: look from the last range.
         let behind = ranges.lastIndex { $0.lowerBound <= range.upperBound }.map { ranges.index(after: $0) } ?? 0
@@ -60,9 +62,8 @@ public struct ByteRanges: Hashable, Sendable {
         }
         ranges.replaceSubrange(first..<behind, with: CollectionOfOne(merged))
         byteCount +|= merged.byteCount
-        guard ranges.count > Self.mostRanges,
-            let shortest = ranges.indices.min(by: { ranges[$0].byteCount < ranges[$1].byteCount })
-        else { return }
+        func length(_ index: Int) -> ByteCount { isGrowing && index == first ? .max : ranges[index].byteCount }
+        guard ranges.count > Self.mostRanges, let shortest = ranges.indices.min(by: { length($0) < length($1) }) else { return }
         byteCount -|= ranges.remove(at: shortest).byteCount
     }
 

@@ -376,7 +376,7 @@ package final class PartFile {
     /// Counts the bytes of `range`, which are written.
     private func count(_ range: Range<ByteCount>) {
         guard !range.isEmpty else { return }
-        ranges.insert(range)
+        ranges.insert(range, isGrowing: true)
         if let total { expected?.bytes = total -| written }
         saveMap(range.lowerBound)
         var (stretch, count) = unstarted ?? (range, 0)

@@ -211,6 +211,17 @@ import Testing
         #expect(fixture.part == Self.file && ranges(server) == ["bytes=0-99999"])
     }
 
+    /// The first bytes are written last, a few at a time. Otherwise a wrong first piece would be fetched again for each write.
+    @Test func `grows in front of as many ranges as can be kept`() throws {
+        let folder = TemporaryFolder("todoku-ranges")
+        let part = try PartFile.create(
+            in: OpenFolder.open(folder.path, allowHidden: true), name: ".todoku-1.part", mapPath: nil, boot: bootIdentity())
+        func write(_ range: Range<Int>) throws { try Self.file[range].withUnsafeBytes { try part.write($0, at: ByteCount(range.lowerBound)) } }
+        for index in 1...ByteRanges.mostRanges { try write(100 * index..<100 * index + 50) }
+        for index in 0..<5 { try write(10 * index..<10 * index + 10) }
+        #expect(part.ranges.prefixEnd == 50 && part.ranges.ranges.count == ByteRanges.mostRanges)
+    }
+
     @Test func `counts only as far as the file is long`() async throws {
         let server = ScriptedServer { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
         let fixture = await EngineFixture()
