@@ -26,6 +26,8 @@ public actor Engine {
     private nonisolated let flush: @Sendable (_ descriptor: Int32) -> Int32
     /// The speed limit of all transfers, including those of other engines.
     private nonisolated let totalLimit: TotalLimit
+    /// The automatic connections of all engines.
+    nonisolated let trials: SharedTrials
     /// Whether a progress snapshot is on its way to the bus loop. The next one waits for its arrival.
     private nonisolated let isProgressUnderWay = Atomic<Bool>(false)
     /// Whether to drop the connections that libcurl keeps before the next request.
@@ -46,7 +48,7 @@ public actor Engine {
     /// The checks of pieces so far.
     var checks: UInt64 = 0
     private var lastTick = SuspendingClock.now
-    /// The transfers that were fetching at the last tick.
+    /// The transfers of all engines that were fetching at the last tick.
     var fetched: Set<DownloadNumber> = []
     private let pace = SharedPace()
     private var shutDownDone: (@BusActor @Sendable () -> Void)?
@@ -55,17 +57,20 @@ public actor Engine {
         self.init(configuration: configuration, limit: TotalLimit(), report: report)
     }
 
-    init(configuration: EngineConfiguration, limit: TotalLimit, report: @escaping @BusActor @Sendable (TransferEvent) -> Void) {
-        self.init(configuration: configuration, limit: limit, flush: { fdatasync($0) == 0 ? 0 : errno }, report: report)
+    init(
+        configuration: EngineConfiguration, limit: TotalLimit, trials: SharedTrials = SharedTrials(),
+        report: @escaping @BusActor @Sendable (TransferEvent) -> Void
+    ) {
+        self.init(configuration: configuration, limit: limit, trials: trials, flush: { fdatasync($0) == 0 ? 0 : errno }, report: report)
     }
 
     /// - Parameter flush: replaced by tests, to simulate a failing disk.
     init(
-        configuration: EngineConfiguration, limit: TotalLimit = TotalLimit(), flush: @escaping @Sendable (_ descriptor: Int32) -> Int32,
-        report: @escaping @BusActor @Sendable (TransferEvent) -> Void
+        configuration: EngineConfiguration, limit: TotalLimit = TotalLimit(), trials: SharedTrials = SharedTrials(),
+        flush: @escaping @Sendable (_ descriptor: Int32) -> Int32, report: @escaping @BusActor @Sendable (TransferEvent) -> Void
     ) {
         self.configuration = configuration
-        totalLimit = limit
+        (totalLimit, self.trials) = (limit, trials)
         self.report = report
         self.flush = flush
     }
@@ -503,7 +508,10 @@ public actor Engine {
         if let next = heldBack.removeValue(forKey: number) {
             if next.isStopped { tell(.ended(number, .stopped(next.request.resume))) } else { begin(next.request) }
         }
-        if transfers.isEmpty { staging = nil }
+        if transfers.isEmpty {
+            staging = nil
+            trials.leave(ObjectIdentifier(self))
+        }
         endIfDone()
     }
 

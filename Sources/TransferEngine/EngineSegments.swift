@@ -5,23 +5,26 @@ internal import Transport
 
 /// The requests of a transfer: one segment or several, permits and redirects.
 extension Engine {
-    /// Measures whether more connections make automatic transfers faster. One transfer tries at a time.
+    /// Measures whether more connections make automatic transfers faster. One transfer of all engines tries at a time.
     func measureConnections(of fetching: [Transfer], _ seconds: Double) {
         guard seconds > 0 else { return }
         if isMetered.load(ordering: .relaxed) {
             for transfer in fetching { transfer.trial = ConnectionTrial() }
             return
         }
-        let numbers = Set(fetching.map(\.request.number))
-        if numbers != fetched { for transfer in fetching { transfer.trial.reset() } }
-        fetched = numbers
-        let whole = fetching.reduce(0 as ByteCount) { $0 +| ($1.received -| $1.receivedAtTick) }
+        let bytes = fetching.reduce(0 as ByteCount) { $0 +| ($1.received -| $1.receivedAtTick) }
+        let all = trials.begin(ObjectIdentifier(self), Set(fetching.map(\.request.number)), speed: Double(bytes) / seconds)
+        if all.numbers != fetched { for transfer in fetching { transfer.trial.reset() } }
+        fetched = all.numbers
+        let whole = bytes +| ByteCount(clamping: all.others * seconds)
         var trying = fetching.first { $0.trial.isTrying }
         for transfer in fetching {
             let own = transfer.received -| transfer.receivedAtTick
-            transfer.measureConnections(seconds: seconds, own: own, whole: whole, mayTry: trying.map { $0 === transfer } ?? true)
+            let mayTry = all.mayTry && trying.map { $0 === transfer } ?? true
+            transfer.measureConnections(seconds: seconds, own: own, whole: whole, mayTry: mayTry)
             if trying == nil || trying === transfer { trying = transfer.trial.isTrying ? transfer : nil }
         }
+        trials.end(ObjectIdentifier(self), isTrying: trying != nil)
     }
 
     var isFetching: Bool { transfers.values.contains(where: \.isFetching) }

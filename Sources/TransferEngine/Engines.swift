@@ -47,6 +47,7 @@ internal import Transport
     private let home: String
     private let report: @BusActor @Sendable (TransferEvent) -> Void
     private let limit = TotalLimit()
+    private let trials = SharedTrials()
     /// Whether bytes cost money, as last set.
     private var isMetered = false
     private var lanes: [Lane] = []
@@ -150,7 +151,7 @@ internal import Transport
     }
 
     private func addLane(of disk: DiskKey?) -> Int {
-        let engine = Engine(configuration: configuration, limit: limit) { [weak self] in self?.take($0) }
+        let engine = Engine(configuration: configuration, limit: limit, trials: trials) { [weak self] in self?.take($0) }
         engine.setMetered(isMetered)
         lanes.append(Lane(disk: disk, engine: engine))
         return lanes.count - 1

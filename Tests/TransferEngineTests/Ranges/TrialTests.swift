@@ -125,3 +125,37 @@ private struct Line {
         #expect(line.trial.target == 1 && !line.trial.isTrying)
     }
 }
+
+@Suite struct `Trials of several engines` {
+    private final class Disk {}
+    private let first = Disk()
+    private let second = Disk()
+    private var ids: (ObjectIdentifier, ObjectIdentifier) { (ObjectIdentifier(first), ObjectIdentifier(second)) }
+
+    private func numbers(_ numbers: UInt64...) -> Set<DownloadNumber> { Set(numbers.map { DownloadNumber($0) }) }
+
+    @Test func `count the bytes and transfers of all, and go on one at a time`() {
+        let (trials, (one, two)) = (SharedTrials(), ids)
+        let alone = trials.begin(one, numbers(1), speed: 100)
+        #expect(alone.numbers == numbers(1) && alone.others == 0 && alone.mayTry)
+        // Until the end of a measurement, it may become a trial.
+        let beside = trials.begin(two, numbers(2, 3), speed: 50)
+        #expect(beside.numbers == numbers(1, 2, 3) && beside.others == 100 && !beside.mayTry)
+        trials.end(two, isTrying: false)
+        trials.end(one, isTrying: true)
+        #expect(trials.begin(one, numbers(1), speed: 120) == (numbers(1, 2, 3), 50, true))
+        trials.end(one, isTrying: true)
+        #expect(!trials.begin(two, numbers(2, 3), speed: 50).mayTry)
+        trials.end(one, isTrying: false)
+        #expect(trials.begin(two, numbers(2, 3), speed: 50) == (numbers(1, 2, 3), 120, true))
+    }
+
+    @Test func `forget an engine that has ended, or whose disk hangs`() {
+        let (trials, (one, two), now) = (SharedTrials(), ids, SuspendingClock.now)
+        _ = trials.begin(one, numbers(1), speed: 100, now: now)
+        trials.leave(one)
+        #expect(trials.begin(two, numbers(2), speed: 50, now: now) == (numbers(2), 0, true))
+        #expect(!trials.begin(one, numbers(1), speed: 100, now: now + .seconds(9)).mayTry)
+        #expect(trials.begin(one, numbers(1), speed: 100, now: now + .seconds(10)) == (numbers(1), 0, true))
+    }
+}
