@@ -11,17 +11,6 @@ internal import Transport
 extension Transfer {
     /// The most connections of a transfer.
     static let mostConnections = Int(clamping: DownloadOptions.mostConnections)
-    /// A part of a stretch has at least this many bytes, because a new request costs a round trip, and cutting the other response loses its
-    /// bytes in flight.
-    static let leastPart: ByteCount = 1 << 20
-    /// As `leastPart`, for a stretch that takes longer than `longStretch`.
-    static let leastSlowPart: ByteCount = 64 << 10
-    static let longStretch = 4.0
-    /// A stretch that ends within this many seconds is not divided, because the bytes in flight that a cut response loses cost more than
-    /// the division saves.
-    static let shortStretch = 2.0
-    /// A small rest is taken over from a segment if another connection is, or was, so many times faster.
-    static let muchFaster = 8.0
     /// A segment that receives nothing for this long loses its whole stretch to another segment that has no stretch.
     static let takeOverAfter: Duration = .seconds(3)
     /// After this many lost connections in a row, no segment is added.
@@ -97,21 +86,17 @@ extension Transfer {
     private func division(for segment: Segment?, waiting: Int) -> Range<ByteCount>? {
         guard let total = part?.total, !(segments.first?.pace.isLimiting ?? false) else { return nil }
         let now = SuspendingClock.now
-        let known = segments.compactMap { $0 === segment ? nil : $0.speed(now) }.filter { $0 > 0 }
-        let usual = known.isEmpty ? nil : known.reduce(0, +) / Double(known.count)
-        let others = segments.lazy.filter { $0 !== segment }.map { ($0, $0.remaining.clamped(to: 0..<total)) }.filter { !$0.1.isEmpty }
-        var last: (part: Range<ByteCount>, seconds: Double)?
-        for (other, stretch) in others {
+        let others = segments.filter { $0 !== segment }
+        let stretches = others.map { ($0, $0.remaining.clamped(to: 0..<total)) }.filter { !$0.1.isEmpty }
+        let rests = stretches.compactMap { other, stretch in
             // Exclude the bytes that a later segment has requested.
-            let next = others.filter { ($0.1.lowerBound, $0.0.id) > (stretch.lowerBound, other.id) }.map(\.1.lowerBound).min() ?? .max
-            guard let rest = missing(in: stretch.clamped(to: 0..<max(stretch.lowerBound, next)), of: other),
-                let part = part(of: rest, of: other, usual, waiting, now)
-            else { continue }
-            // Without a measured speed, the longest stretch counts as the one that ends last.
-            let seconds = Double(rest.byteCount) / max(other.speed(now) ?? usual ?? 1, 0.001)
-            if seconds > last?.seconds ?? -1 { last = (part, seconds) }
+            let later = stretches.filter { ($0.1.lowerBound, $0.0.id) > (stretch.lowerBound, other.id) }
+            let next = max(stretch.lowerBound, later.map(\.1.lowerBound).min() ?? .max)
+            return missing(in: stretch.clamped(to: 0..<next), of: other).map {
+                Division.Rest(bytes: $0, speed: other.speed(now), isReceiving: other.isReceiving, isSilent: other.isSilent(now))
+            }
         }
-        return last?.part
+        return Division(waiting: waiting, speeds: others.compactMap { $0.speed(now) }, lastSpeed: lastSpeed).part(of: rests)
     }
 
     /// The first missing bytes of `stretch`, which `segment` fetches; nil if there are none, or if another response brings them now.
@@ -121,31 +106,6 @@ extension Transfer {
             !segments.contains(where: { $0 !== segment && $0.isReceiving && $0.remaining.first == gap.lowerBound })
         else { return nil }
         return gap
-    }
-
-    /// The back part of `rest` for one of `waiting` segments; nil: the part is not worth a request. `rest` are the bytes that `other` still
-    /// has to fetch.
-    ///
-    /// - Parameter usual: the usual speed of the transfer's connections; nil: not known yet.
-    private func part(
-        of rest: Range<ByteCount>, of other: Segment, _ usual: Double?, _ waiting: Int, _ now: SuspendingClock.Instant
-    ) -> Range<ByteCount>? {
-        if other.isSilent(now) { return rest }
-        guard other.isReceiving else { return nil }
-        let count = Double(rest.byteCount)
-        guard let speed = other.speed(now), let usual else {
-            let part = ByteCount(clamping: count / Double(waiting +| 1))
-            return part < Self.leastPart ? nil : rest.last(part)
-        }
-        if count < Self.shortStretch * speed { return nil }
-        // `other` keeps the front part, so that all segments end at the same time.
-        let front = count * speed / (speed + usual * Double(waiting))
-        let part = ByteCount(clamping: (count - front) / Double(waiting))
-        let isLong = count > Self.longStretch * max(speed, 0.001)
-        if part >= (isLong ? Self.leastSlowPart : Self.leastPart) { return rest.last(part) }
-        // The end of a file must not wait for a trickle. `other` keeps the bytes that it brings until the response to the request comes.
-        guard isLong, max(usual, lastSpeed ?? 0) > Self.muchFaster * speed else { return nil }
-        return rest.last(ByteCount(clamping: count - Self.shortStretch * speed))
     }
 
     // MARK: Segments
@@ -218,9 +178,4 @@ extension Transfer {
         losses +|= 1
         growsAfter = .now + .seconds(1 << min(losses -| 1, 6))
     }
-}
-
-extension Range<ByteCount> {
-    /// The last `count` bytes.
-    fileprivate func last(_ count: ByteCount) -> Self { Swift.max(lowerBound, upperBound -| count)..<upperBound }
 }
