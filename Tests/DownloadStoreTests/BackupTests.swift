@@ -190,6 +190,17 @@ private var secretRecord: DownloadRecord {
         #expect(state.nextNumber == DownloadNumber(8) && readFile(folder("instance")) == names)
     }
 
+    /// Its deletion there has failed.
+    @Test func `leaves the part file in a folder that a download has left, and the one in its folder, to be deleted`() async throws {
+        let (moved, ended) = (plainRecord(7), plainRecord(6, .finished))
+        let (left, both) = (StoreChange.sweep(moved.number, in: ["/a", "/b"]), ["/a", "/b", moved.directory])
+        try await save(folder.path, [.put(moved), .put(ended), left, .sweep(ended.number, directory: "/a")], next: 8)
+        _ = try Store.reset(folder: folder.path, settingAside: false)
+        let state = try await reopened(folder.path)
+        #expect(state.sweeps == [moved.number: StoreChange.text(ofSweep: both), ended.number: "/a"])
+        #expect(StoreChange.folders(ofSweep: StoreChange.text(ofSweep: both)) == both)
+    }
+
     @Test func `sets aside what cannot be read, or is to be kept`() async throws {
         try await save(folder.path, [.put(plainRecord(3))], next: 4)
         let kept = try Store.reset(folder: folder.path, settingAside: true).setAside

@@ -57,6 +57,9 @@ struct Disk {
     var parts: [DownloadNumber: File] = [:]
     var finals: [String: File] = [:]
     var folders: [DownloadNumber: Unpacked] = [:]
+    /// The folder that has the part file of each download. What the download has left in other folders is in `left`, by its path.
+    private var places: [DownloadNumber: String] = [:]
+    private(set) var left: [String: (part: File?, folder: Unpacked?)] = [:]
     /// Part files have islands.
     var hasStretches = false
     private var nextInode: UInt64 = 100
@@ -64,6 +67,34 @@ struct Disk {
     mutating func newInode() -> UInt64 {
         nextInode += 1
         return nextInode
+    }
+
+    private static func path(_ number: DownloadNumber, in directory: String) -> String { "\(directory)/\(number)" }
+
+    private func isHere(_ number: DownloadNumber, _ directory: String) -> Bool { places[number].map { $0 == directory } ?? true }
+
+    /// The download uses this folder from now on.
+    mutating func turn(_ number: DownloadNumber, to directory: String) {
+        let former = places.updateValue(directory, forKey: number) ?? directory
+        guard former != directory else { return }
+        let files = (part: parts[number], folder: folders[number])
+        left[Self.path(number, in: former)] = files.part == nil && files.folder == nil ? nil : files
+        (parts[number], folders[number]) = left.removeValue(forKey: Self.path(number, in: directory)) ?? (nil, nil)
+    }
+
+    /// Deletes what the download has in this folder.
+    ///
+    /// - Parameter keepsFolder: what an extraction has left stays.
+    /// - Returns: the part file.
+    mutating func delete(_ number: DownloadNumber, in directory: String, keepsFolder: Bool) -> File? {
+        guard isHere(number, directory) else { return left.removeValue(forKey: Self.path(number, in: directory))?.part }
+        if !keepsFolder { folders[number] = nil }
+        return parts.removeValue(forKey: number)
+    }
+
+    /// A power cut brings a deleted part file back.
+    mutating func restore(_ part: File, of number: DownloadNumber, in directory: String) {
+        if isHere(number, directory) { parts[number] = part } else { left[Self.path(number, in: directory)] = (part, nil) }
     }
 
     /// Drops unflushed bytes: each file is cut, or zeroed, from a random length between its durable and its written length.

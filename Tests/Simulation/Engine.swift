@@ -173,6 +173,7 @@ extension World {
         if transfers[number] != nil { fail("\(number) has two transfers") }
         if pool.contains(where: { $0.touches(number) }) { fail("\(number) starts while the pool works on its files") }
         tell("start \(number)")
+        disk.turn(number, to: entry.record.directory)
         transfers[number] = Transfer(
             id: entry.request, origin: origin(of: entry.record), isPaced: scheduler.isPaced(entry.request) && unpaced.remove(number) == nil)
         guard !entry.record.mirrors.isEmpty else { return }
@@ -482,7 +483,7 @@ extension World {
         case .unpack(let number): unpack(number, b)
         case .commit(let number): commitFile(number, b)
         case .find(let number): find(number)
-        case .sweep(let number):
+        case .sweep(let number, let directory):
             if transfers[number] != nil { fail("the part file of \(number) is deleted under its transfer") }
             if pool.contains(where: { if case .unpack(number) = $0 { true } else { false } }) {
                 fail("the part file of \(number) is deleted under its extraction")
@@ -492,10 +493,11 @@ extension World {
                 return reportSwept(number, isGone: true)
             }
             if !disk.isFolderThere, !isEnding { return reportSwept(number, isGone: false) }
-            if plant != .leaky { disk.folders[number] = nil }
-            if let file = disk.parts.removeValue(forKey: number) { return pool.append(.unlinked(number, file)) }
+            if let file = disk.delete(number, in: directory, keepsFolder: plant == .leaky) {
+                return pool.append(.unlinked(number, directory, file))
+            }
             reportSwept(number, isGone: true)
-        case .unlinked(let number, _): reportSwept(number, isGone: true)
+        case .unlinked(let number, _, _): reportSwept(number, isGone: true)
         case .swept(let number, let isGone):
             sweeping.remove(number)
             decide(.swept(number, isGone: isGone))
@@ -667,8 +669,8 @@ extension World {
 extension Work {
     fileprivate func touches(_ number: DownloadNumber) -> Bool {
         switch self {
-        case .verify(number), .unpack(number), .commit(number), .find(number), .sweep(number), .renamed(number, _, _), .unlinked(number, _),
-            .renamedFolder(number, _):
+        case .verify(number), .unpack(number), .commit(number), .find(number), .sweep(number, _), .renamed(number, _, _),
+            .unlinked(number, _, _), .renamedFolder(number, _):
             true
         default: false
         }

@@ -382,6 +382,7 @@ extension World {
         guard let entry = pick(a, { $0.mayChangeFolder && !$0.record.isFetch }), assets?.isArchive(entry.number) != true else { return }
         let directory = [Self.directory, "/e"][b % 2]
         decide(.setDirectory(entry, directory))
+        disk.turn(entry.number, to: entry.record.directory)
         tell("the folder of \(entry.number) is \(directory)")
     }
 

@@ -101,10 +101,10 @@ extension World: TurnHost, CommitGateHost {
         if let record = saved.records[number], !record.state.hasEnded, saved.sweeps[number] == nil {
             fail("the part file of \(number) is deleted, and on disk it is \(record.state.name)")
         }
-        pool.append(.sweep(number))
+        pool.append(.sweep(number, directory))
     }
 
-    func emptyDescriptor(_ number: DownloadNumber) { pool.append(.sweep(number)) }
+    func emptyDescriptor(_ number: DownloadNumber) { pool.append(.sweep(number, "")) }
 
     // MARK: Observers of changes
 

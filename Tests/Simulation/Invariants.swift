@@ -284,6 +284,7 @@ extension World {
         if saved.batches != batches { fail("the batches on disk are not those on the list") }
         for number in saved.records.keys where scheduler[number] == nil { fail("\(number) is on disk, and not on the list") }
         if !saved.sweeps.isEmpty { fail("part files are still to be deleted: \(saved.sweeps.keys.sorted())") }
+        if !disk.left.isEmpty { fail("what downloads have left in other folders lies about: \(disk.left.keys.sorted())") }
         for number in disk.parts.keys {
             guard let entry = scheduler[number], entry.state.failure != nil, entry.record.resume != nil else {
                 fail("the part file of \(number) lies about; it is \(scheduler[number]?.state.name ?? "off the list")")

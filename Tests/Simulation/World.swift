@@ -132,11 +132,11 @@ enum Work {
     case unpack(DownloadNumber)
     case commit(DownloadNumber)
     case find(DownloadNumber)
-    case sweep(DownloadNumber)
+    case sweep(DownloadNumber, String)
     /// Renamed, but the folder is not flushed: a power cut may undo the rename.
     case renamed(DownloadNumber, path: String, was: File?)
     case renamedFolder(DownloadNumber, path: String)
-    case unlinked(DownloadNumber, File)
+    case unlinked(DownloadNumber, String, File)
     case swept(DownloadNumber, isGone: Bool)
     case asset(AssetWork)
     case tell(Scheduler.Event)
@@ -422,7 +422,8 @@ final class World {
                 case .renamedFolder(let number, let path) where random.below(2) == 0:
                     let file = disk.finals.removeValue(forKey: path)
                     disk.folders[number]?.file = file
-                case .unlinked(let number, let file) where random.below(2) == 0: disk.parts[number] = file
+                case .unlinked(let number, let directory, let file) where random.below(2) == 0:
+                    disk.restore(file, of: number, in: directory)
                 case .asset(let work): assetMachine?.cutPower(work, &disk, &random)
                 default: break
                 }
@@ -465,6 +466,7 @@ final class World {
             rest = rest.dropFirst(piece.count)
         }
         let restored = restoration.finish(now: now)
+        for entry in scheduler.entries.values { disk.turn(entry.number, to: entry.record.directory) }
         for entry in scheduler.entries.values where entry.state == .extracting { pool.append(.unpack(entry.number)) }
         for entry in scheduler.entries.values where entry.state == .committing {
             pool.append(.find(entry.number))

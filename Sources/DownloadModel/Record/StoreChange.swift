@@ -10,7 +10,8 @@ public enum StoreChange: Equatable, Sendable {
     case addBatch(BatchRecord, [DownloadRecord])
     case removeBatch(BatchNumber)
     case set(Settings)
-    /// The part file of this number, in this folder, must be deleted. The next start of the service tries again unless `swept` follows.
+    /// The part file of this number, in this folder, must be deleted. The next start of the service tries again unless `swept` follows. A
+    /// download that has changed its folder may have several: `sweep(_:in:)`.
     case sweep(DownloadNumber, directory: String)
     case swept(DownloadNumber)
     /// A request is about to be sent to a host with a request interval.
@@ -24,6 +25,17 @@ public enum StoreChange: Equatable, Sendable {
     case removeAsset(AssetKey)
     /// This commit removes secrets from rows, so their older versions in the write-ahead log must go, too.
     case scrubLog
+}
+
+extension StoreChange {
+    /// As `sweep(_:directory:)`, in several folders. A download has one row of this kind, and no path has a NUL.
+    public static func sweep(_ number: DownloadNumber, in folders: [String]) -> StoreChange {
+        .sweep(number, directory: text(ofSweep: folders))
+    }
+
+    /// The folders of a row of this kind, as one text.
+    public static func text(ofSweep folders: [String]) -> String { folders.joined(separator: "\0") }
+    public static func folders(ofSweep text: String) -> [String] { text.split(separator: "\0").map(String.init) }
 }
 
 /// The language of toasts, tray and desktop texts.

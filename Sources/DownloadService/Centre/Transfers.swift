@@ -354,8 +354,10 @@ extension Downloader {
 
     /// Deletes a part file, its written map, and what an extraction of it has left. No transfer may be writing them. If the call that has
     /// removed the download also deletes its unpacked folder, that folder is deleted with them.
+    ///
+    /// - Parameter directory: the download may have left this folder for another.
     func sweep(_ number: DownloadNumber, _ directory: String) {
-        guard let deletion = unwantedFolders.take(number) else { return discard(number, directory) }
+        guard let deletion = unwantedFolders.take(number, in: directory) else { return discard(number, directory) }
         let (folder, part) = (deletion.folder, partNames.name(of: number))
         let timer = Poller.shared.scheduleAwake(after: DiskPatience.file) { deletion.answer(.failure(.silentDisk(ofFolder: folder.path))) }
         DiskPool.shared.perform(at: .path(directory)) {
@@ -368,7 +370,10 @@ extension Downloader {
     }
 
     private func discard(_ number: DownloadNumber, _ directory: String) {
-        let (map, part, isOurs) = (mapPath(of: number), partNames.name(of: number), assetFolders.contains(directory))
+        let (part, isOurs) = (partNames.name(of: number), assetFolders.contains(directory))
+        // The map is of the bytes in the folder that the download has now.
+        let isElsewhere = list.scheduler[number].map { $0.record.hasBytes && !$0.record.directory.isSameBytes(as: directory) } ?? false
+        let map = isElsewhere ? nil : mapPath(of: number)
         // A download that is off the list may have left a large folder, and no retry waits for its deletion.
         DiskPool.shared.perform(at: .path(directory), takesLong: list.scheduler[number] == nil) {
             CrashMarks.working(on: number.value) {

@@ -16,9 +16,13 @@ struct UnwantedFolder: Sendable {
     /// A folder, and the call that waits for it.
     @BusActor final class Deletion {
         let folder: UnwantedFolder
+        /// The folder that has the unwanted one.
+        fileprivate let directory: String
         private var reply: ((Result<Void, Refusal>) -> Void)?
 
-        init(_ folder: UnwantedFolder, _ reply: @escaping (Result<Void, Refusal>) -> Void) { (self.folder, self.reply) = (folder, reply) }
+        fileprivate init(_ folder: UnwantedFolder, in directory: String, _ reply: @escaping (Result<Void, Refusal>) -> Void) {
+            (self.folder, self.directory, self.reply) = (folder, directory, reply)
+        }
 
         /// The first answer counts.
         func answer(_ result: Result<Void, Refusal>) {
@@ -37,9 +41,11 @@ struct UnwantedFolder: Sendable {
         _ folder: UnwantedFolder, of number: DownloadNumber, in directory: String, _ events: any EventSink,
         reply: @escaping (Result<Void, Refusal>) -> Void
     ) {
-        waiting[number] = Deletion(folder, reply)
+        waiting[number] = Deletion(folder, in: directory, reply)
         events.decide(.deleteFolder(number, directory: directory))
     }
 
-    func take(_ number: DownloadNumber) -> Deletion? { waiting.removeValue(forKey: number) }
+    func take(_ number: DownloadNumber, in directory: String) -> Deletion? {
+        waiting[number]?.directory.isSameBytes(as: directory) == true ? waiting.removeValue(forKey: number) : nil
+    }
 }

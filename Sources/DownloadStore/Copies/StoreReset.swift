@@ -142,9 +142,8 @@ private struct FormerDatabase {
     /// A part file that may be there.
     struct Part: Equatable {
         var directory: String
-        /// When its download was queued. Together with the number, this tells a download from those of another machine. nil: the download
-        /// is off the list.
-        var queuedAt: Int64?
+        /// When its download was queued. Together with the number, this tells a download from those of another machine.
+        var queuedAt: Int64
     }
 
     /// Whether the database was read; false also if there was none.
@@ -154,6 +153,8 @@ private struct FormerDatabase {
     /// Greater than every number that it gave.
     var next: UInt64
     var parts: [UInt64: Part] = [:]
+    /// The folders of part files that are useless.
+    var sweeps: [UInt64: [String]] = [:]
 
     /// Raises the next number of `database`, and adds the sweeps of part files that none of its downloads continues.
     ///
@@ -171,7 +172,9 @@ private struct FormerDatabase {
         try database.execute("BEGIN")
         try database.prepare("INSERT OR REPLACE INTO setting (key, value) VALUES (?, ?)").run(Session.nextNumberKey, String(number))
         let sweep = try database.prepare("INSERT OR REPLACE INTO sweep (number, directory) VALUES (?, ?)")
-        for (number, part) in parts where !kept.contains(number) { try sweep.run(number, part.directory) }
+        var folders = sweeps
+        for (number, part) in parts where !kept.contains(number) { folders[number, default: []].append(part.directory) }
+        for (number, folders) in folders { try sweep.run(number, StoreChange.text(ofSweep: folders)) }
         try database.execute("COMMIT")
         return kept
     }
@@ -223,14 +226,17 @@ extension StoreFolder {
             (number: UInt64) in former.next = max(former.next, number +| 1)
         }
         // A finished download has no part file, and that of a cancelled one is deleted, or has a sweep. A sweep of a descriptor, which has
-        // no folder, ends with the daemon. A sweep comes behind its download and replaces it here, because the part file is useless.
+        // no folder, ends with the daemon.
         let found = try database.prepare(
-            """
-            SELECT number, directory, queued_at FROM download WHERE state NOT IN ('finished', 'cancelled') AND directory <> ''
-            UNION ALL SELECT number, directory, NULL FROM sweep WHERE directory <> ''
-            """)
-        try found.each { (number: UInt64, directory: String, queuedAt: Int64?) in
+            "SELECT number, directory, queued_at FROM download WHERE state NOT IN ('finished', 'cancelled') AND directory <> ''")
+        try found.each { (number: UInt64, directory: String, queuedAt: Int64) in
             former.parts[number] = FormerDatabase.Part(directory: directory, queuedAt: queuedAt)
+        }
+        // No download continues a useless part file. One in a folder that a download has left says nothing about the part file that it has.
+        try database.prepare("SELECT number, directory FROM sweep WHERE directory <> ''").each { (number: UInt64, directory: String) in
+            let folders = StoreChange.folders(ofSweep: directory)
+            if let part = former.parts[number], folders.contains(where: { $0.isSameBytes(as: part.directory) }) { former.parts[number] = nil }
+            former.sweeps[number] = folders
         }
         // SQLite could read a log that is left as that of the new database.
         former.isHeld = try database.number("PRAGMA wal_checkpoint(TRUNCATE)") != 0

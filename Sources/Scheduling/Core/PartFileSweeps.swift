@@ -2,21 +2,25 @@ internal import DownloadModel
 
 /// The part files to delete.
 struct PartFileSweeps {
-    /// The deletion of one part file.
+    /// The deletion of the part files of one download, one after the other.
     struct Sweep {
-        /// The folder of the part file; empty: a caller's descriptor, which has no row.
-        let directory: String
+        /// Their folders, at least one. The same folder again: there is more to delete in it.
+        var folders: [String]
         /// Keep the part file if the ending transfer leaves resume data.
         var isUnlessResumable = false
+        /// Whether the first part file is being deleted.
         var isUnderWay = false
-        /// There is more to delete once the deletion has ended.
-        var isRepeated = false
+
+        /// The folder of the first part file; empty: a caller's descriptor, which has no row.
+        var directory: String { folders[0] }
+        /// What is left to delete after the first part file; nil: nothing.
+        var rest: Sweep? { folders.count > 1 ? Sweep(folders: Array(folders.dropFirst())) : nil }
     }
 
     private var all = NumberTable<Sweep>()
-    /// The folders of part files whose deletion failed. Their rows stay for the next startup, unless the part files are written again. The
-    /// download may no longer be on the list.
-    private(set) var failed: [DownloadNumber: String] = [:]
+    /// The folders of part files whose deletion failed. They stay in the rows for the next startup, unless the part files are written
+    /// again. The download may no longer be on the list, or be in another folder.
+    private(set) var failed: [DownloadNumber: [String]] = [:]
 
     var isEmpty: Bool { all.isEmpty }
     var numbers: [DownloadNumber] { Array(all.numbers) }
@@ -25,24 +29,38 @@ struct PartFileSweeps {
         set { all[number] = newValue }
     }
 
-    /// The rows of one page of `pages`.
-    func rows(page: UInt64) -> [StoreChange] {
-        all.pages[page]?.compactMap { $1.directory.isEmpty ? nil : .sweep($0, directory: $1.directory) } ?? []
+    /// The row of `number`: all folders in which its part files are still to be deleted.
+    func row(_ number: DownloadNumber) -> StoreChange {
+        var folders = failed[number] ?? []
+        for folder in all[number]?.folders ?? [] where !folder.isEmpty && !folders.has(folder) { folders.append(folder) }
+        return folders.isEmpty ? .swept(number) : .sweep(number, in: folders)
     }
+
+    /// The rows of one page of `pages`.
+    func rows(page: UInt64) -> [StoreChange] { all.pages[page]?.compactMap { $1.directory.isEmpty ? nil : row($0) } ?? [] }
 
     var pages: [UInt64] { all.pages.keys.sorted() }
 
     /// - Returns: the deletion that has ended; nil if no deletion was requested.
     mutating func end(_ number: DownloadNumber, isGone: Bool) -> Sweep? {
         guard let sweep = all.removeValue(for: number) else { return nil }
-        if isGone { failed[number] = nil } else if !sweep.directory.isEmpty { failed[number] = sweep.directory }
+        forgetFailure(of: number, in: sweep.directory)
+        if !isGone, !sweep.directory.isEmpty { failed[number, default: []].append(sweep.directory) }
         return sweep
     }
 
-    mutating func `repeat`(_ number: DownloadNumber) { all[number]?.isRepeated = true }
-
-    /// The part file of `number` is about to be written again.
+    /// The part file of `number` in this folder is gone, or about to be written again.
     ///
-    /// - Returns: whether its deletion has failed, so that it has a row.
-    mutating func forgetFailure(of number: DownloadNumber) -> Bool { failed.removeValue(forKey: number) != nil }
+    /// - Returns: whether its deletion has failed, so that the row has the folder.
+    @discardableResult mutating func forgetFailure(of number: DownloadNumber, in directory: String) -> Bool {
+        guard let folders = failed[number], folders.has(directory) else { return false }
+        let rest = folders.filter { !$0.isSameBytes(as: directory) }
+        failed[number] = rest.isEmpty ? nil : rest
+        return true
+    }
+}
+
+extension [String] {
+    /// Whether this folder is among the folders.
+    func has(_ folder: String) -> Bool { contains { $0.isSameBytes(as: folder) } }
 }

@@ -358,7 +358,11 @@ public final class Scheduler {
         switch effect {
         case .startTransfer:
             entry.work = .running
-            if sweeps.forgetFailure(of: entry.number) { output.append(.save(.swept(entry.number))) }
+            // The part file is written again. One in a folder that the download has left is still to be deleted.
+            if sweeps.forgetFailure(of: entry.number, in: entry.record.directory) {
+                entry.mayHavePart = true
+                output.append(.save(sweeps.row(entry.number)))
+            }
             working += 1
             let afterSave = entry.isRevived || isPaced(entry.request) || entry.record.options.postData != nil
             output.append(.startTransfer(entry, afterSave: afterSave))

@@ -1,4 +1,4 @@
-internal import DownloadModel
+public import DownloadModel
 
 /// Changes of places, priorities, limits and settings.
 extension Scheduler {
@@ -43,7 +43,7 @@ extension Scheduler {
     /// may.
     func setDirectory(_ entry: ScheduledDownload, _ directory: String, now: WallTime) {
         guard entry.mayChangeFolder else { return }
-        // The former folder may have a part file whose bytes are of no use.
+        // The former folder may have a part file whose bytes are of no use. There is none in the new one.
         if entry.mayHavePart { sweep(entry) }
         let waitsForFolder = entry.state.waitsForFolder
         count(entry, in: entry.state, by: -1)
@@ -52,6 +52,7 @@ extension Scheduler {
             record.options.directory = directory
             if waitsForFolder { (record.retryAt, record.lastFailure) = (nil, nil) }
         }
+        entry.mayHavePart = false
         count(entry, in: entry.state)
         save(entry)
         if let batch = entry.batch { followFolder(batch, to: directory) }
@@ -98,9 +99,13 @@ extension ScheduledDownload {
         case .queued, .waiting, .paused: break
         default: return false
         }
-        let hasBytes = record.resume != nil || record.received > 0 || record.isWhole
-        return work == .idle && !isInPool && !isRemoved && !hasBytes && !record.isToDescriptor
+        return work == .idle && !isInPool && !isRemoved && !record.hasBytes && !record.isToDescriptor
     }
+}
+
+extension DownloadRecord {
+    /// Whether the part file may have bytes that count.
+    public var hasBytes: Bool { resume != nil || received > 0 || isWhole }
 }
 
 extension DownloadState {

@@ -95,7 +95,7 @@ extension Scheduler {
             // The transfer was told to stop, or the service is exiting: whatever the outcome, keep its bytes.
             if let sweep = sweeps[number], sweep.isUnlessResumable, outcome.resume != nil, !entry.isRemoved {
                 sweeps[number] = nil
-                output.append(.save(.swept(number)))
+                output.append(.save(sweeps.row(number)))
             }
             if sweeps[number] == nil, !entry.isRemoved {
                 change(entry) { record in
@@ -299,10 +299,15 @@ extension Scheduler {
     /// - Parameter unlessResumable: keep the part file if the ending transfer leaves resume data.
     func sweep(_ entry: ScheduledDownload, unlessResumable: Bool = false) {
         if !unlessResumable { sweeps[entry.number]?.isUnlessResumable = false }
+        let folder = entry.record.directory
         // A transfer may have created a part file that it has not reported yet.
-        guard sweeps[entry.number] == nil, entry.mayHavePart || entry.work != .idle else { return }
-        sweeps[entry.number] = PartFileSweeps.Sweep(directory: entry.record.directory, isUnlessResumable: unlessResumable)
-        if !entry.record.isToDescriptor { output.append(.save(.sweep(entry.number, directory: entry.record.directory))) }
+        guard sweeps[entry.number]?.folders.has(folder) != true, entry.mayHavePart || entry.work != .idle else { return }
+        if sweeps[entry.number] == nil {
+            sweeps[entry.number] = PartFileSweeps.Sweep(folders: [folder], isUnlessResumable: unlessResumable)
+        } else {
+            sweeps[entry.number]?.folders.append(folder)  // behind the deletion in a folder that the download has left
+        }
+        if !entry.record.isToDescriptor { output.append(.save(sweeps.row(entry.number))) }
         // A download queued in the same turn must not begin before the deletion.
         if entry.lane != nil { makeRunnable(entry) }
         beginSweep(entry)
@@ -310,9 +315,12 @@ extension Scheduler {
 
     private func beginSweep(_ entry: ScheduledDownload) {
         guard let sweep = sweeps[entry.number], !sweep.isUnderWay, !isAtWork(entry) else { return }
-        if entry.mayHavePart { return begin(sweep, of: entry.number) }
-        sweeps[entry.number] = nil
-        if !entry.record.isToDescriptor { output.append(.save(.swept(entry.number))) }
+        if entry.mayHavePart || !isOwn(sweep, entry) { begin(sweep, of: entry.number) } else { swept(entry.number, isGone: true) }
+    }
+
+    /// Whether the part file is in the folder of the download, not in one that the download has left.
+    private func isOwn(_ sweep: PartFileSweeps.Sweep, _ entry: ScheduledDownload) -> Bool {
+        sweep.directory.isSameBytes(as: entry.record.directory)
     }
 
     func begin(_ sweep: PartFileSweeps.Sweep, of number: DownloadNumber) {
@@ -322,28 +330,23 @@ extension Scheduler {
 
     /// Deletes the unpacked folder of a removed download as a part file is deleted: its row stays until the folder is gone.
     func deleteFolder(_ number: DownloadNumber, in directory: String) {
-        output.append(.save(.sweep(number, directory: directory)))
+        let sweep = PartFileSweeps.Sweep(folders: [directory])
         // The archive may be being deleted.
-        guard sweeps[number] == nil else { return sweeps.repeat(number) }
-        let sweep = PartFileSweeps.Sweep(directory: directory)
-        sweeps[number] = sweep
-        begin(sweep, of: number)
+        let isFirst = sweeps[number] == nil
+        if isFirst { sweeps[number] = sweep } else { sweeps[number]?.folders.append(directory) }
+        output.append(.save(sweeps.row(number)))
+        if isFirst { begin(sweep, of: number) }
     }
 
-    /// The part file of `number` is deleted. `isGone` false: the file may still exist; the next startup tries again.
-    func swept(_ number: DownloadNumber, isGone: Bool, now: WallTime) {
+    /// A part file of `number` is deleted. `isGone` false: the file may still exist; the next startup tries again.
+    func swept(_ number: DownloadNumber, isGone: Bool) {
         guard let sweep = sweeps.end(number, isGone: isGone) else { return }
-        if sweep.isRepeated {
-            let next = PartFileSweeps.Sweep(directory: sweep.directory)
-            sweeps[number] = next
-            return begin(next, of: number)
-        }
-        if sweep.directory.isEmpty {
-            entries[number]?.mayHavePart = false  // a descriptor has no row
-        } else if isGone {
-            entries[number]?.mayHavePart = false
-            output.append(.save(.swept(number)))
-        }
+        let isToDescriptor = sweep.directory.isEmpty
+        if isGone || isToDescriptor, let entry = entries[number], isOwn(sweep, entry) { entry.mayHavePart = false }
+        sweeps[number] = sweep.rest
+        if isGone, !isToDescriptor { output.append(.save(sweeps.row(number))) }
+        guard let rest = sweep.rest else { return }
+        if let entry = entries[number] ?? leaving[number] { beginSweep(entry) } else { begin(rest, of: number) }
     }
 
     // MARK: A fresh link

@@ -51,7 +51,7 @@ extension Scheduler {
         let rest = sweeps.failed.filter { $0.key > last }.sorted { $0.key < $1.key }
         let part = rest.prefix(Self.part)
         if part.count < rest.count, let next = part.last?.key { walk.parts.append(.failedSweeps(after: next)) }
-        return part.map { .sweep($0.key, directory: $0.value) }
+        return part.map { sweeps.row($0.key) }
     }
 }
 

@@ -20,7 +20,7 @@ public final class Restoration {
 
     /// - Parameters:
     ///   - scheduler: a new one.
-    ///   - sweeps: the folders of part files that must be deleted.
+    ///   - sweeps: the folders of part files that must be deleted, as `StoreChange.sweep` has them.
     ///   - requests: the last request to each host with a request interval.
     public init(
         into scheduler: Scheduler, batches: [BatchRecord] = [], sweeps: [DownloadNumber: String] = [:], requests: [HostRequest] = [],
@@ -28,7 +28,10 @@ public final class Restoration {
     ) {
         self.scheduler = scheduler
         scheduler.restore(batches)
-        for (number, directory) in sweeps { scheduler.sweeps[number] = PartFileSweeps.Sweep(directory: directory) }
+        for (number, directory) in sweeps {
+            let folders = StoreChange.folders(ofSweep: directory)
+            if !folders.isEmpty { scheduler.sweeps[number] = PartFileSweeps.Sweep(folders: folders) }
+        }
         // A request that is not known to have gone out may have gone out just now. The same holds for a request in the future, because the
         // clock was set back.
         scheduler.gate.restore(

@@ -49,6 +49,110 @@ import Testing
     }
 }
 
+/// The disk with the folder is away, and so the part file there cannot be deleted.
+@Suite struct `A part file in a folder that its download has left` {
+    private static let number = DownloadNumber(1)
+    private static let away = DownloadFailure(.writeFailed, "…", wait: .destination)
+
+    /// A download that cannot resume, whose disk went away. Its folder is now /e.
+    private func moved() throws -> Desk {
+        let desk = Desk()
+        desk.add(1)
+        desk.began(desk[1], isResumable: false)
+        desk.fails(desk[1], Self.away)
+        #expect(desk.actions.sweeps == [Self.number])
+        desk.swept(Self.number, isGone: false)
+        try desk.turn([.setDirectory(desk[1], "/e")])
+        #expect(desk.actions.sweeps == [Self.number])
+        desk.swept(Self.number, isGone: false)
+        #expect(desk.started == [1, 1] && desk[1].record.directory == "/e")
+        return desk
+    }
+
+    /// The folders of the row.
+    private func folders(_ desk: Desk) -> [String] {
+        desk.rows.sweeps[Self.number].map { StoreChange.folders(ofSweep: $0) } ?? []
+    }
+
+    /// The folders in which the last turn deletes.
+    private func deleted(_ desk: Desk) -> [String] {
+        desk.actions.compactMap { if case .sweep(Self.number, let directory) = $0 { directory } else { nil } }
+    }
+
+    @Test func `is deleted by a later process, and its download goes on with the bytes in the new folder`() throws {
+        let desk = try moved()
+        #expect(folders(desk) == ["/d"] && desk.scheduler.allRows.contains(.sweep(Self.number, directory: "/d")))
+        let identity = FileIdentity(device: 2, inode: 2, mount: 2, boot: "b")
+        let held = ResumeData(written: 5, total: 10, validator: .entityTag("\"1\""), identity: identity)
+        desk.began(desk[1])
+        desk.checkpoint(desk[1], held)
+        desk.restart()
+        #expect(deleted(desk) == ["/d"] && desk[1].record.resume == held)
+        desk.swept(Self.number)
+        #expect(folders(desk) == [] && desk.state(1) == .active)
+        // The part file in the new folder is still known.
+        try desk.steer(desk[1], .cancel)
+        desk.ends(desk[1], .stopped(held))
+        #expect(deleted(desk) == ["/e"])
+    }
+
+    @Test func `is still deleted if the one in the new folder is, too`() throws {
+        let desk = try moved()
+        desk.began(desk[1], isResumable: false)
+        try desk.steer(desk[1], .cancel)
+        #expect(folders(desk) == ["/d", "/e"])
+        desk.ends(desk[1], .stopped(nil))
+        #expect(deleted(desk) == ["/e"])
+        desk.swept(Self.number)
+        #expect(folders(desk) == ["/d"])
+        desk.restart()
+        #expect(deleted(desk) == ["/d"])
+        desk.swept(Self.number)
+        #expect(folders(desk) == [] && !desk.scheduler.hasWork)
+    }
+
+    @Test func `is still deleted if the new folder is away as well`() throws {
+        let desk = try moved()
+        desk.began(desk[1], isResumable: false)
+        desk.fails(desk[1], Self.away)
+        desk.swept(Self.number, isGone: false)
+        #expect(folders(desk) == ["/d", "/e"])
+        try desk.steer(desk[1], .pause)
+        desk.restart()
+        #expect(deleted(desk) == ["/d"])
+        desk.swept(Self.number, isGone: false)
+        #expect(deleted(desk) == ["/e"])
+        desk.swept(Self.number)
+        #expect(folders(desk) == ["/d"] && !desk.scheduler.hasWork)
+    }
+
+    @Test func `is written again if the download comes back, and is deleted with it`() throws {
+        let desk = try moved()
+        desk.fails(desk[1], Self.away)
+        try desk.turn([.setDirectory(desk[1], "/d")])
+        #expect(desk.started == [1, 1, 1] && folders(desk) == [])
+        // No response has come, so only its failed deletion tells of the part file.
+        try desk.steer(desk[1], .cancel)
+        desk.ends(desk[1], .stopped(nil))
+        #expect(deleted(desk) == ["/d"] && folders(desk) == ["/d"])
+    }
+
+    @Test func `is deleted before the one in the new folder, if its download is cancelled meanwhile`() throws {
+        let desk = try moved()
+        desk.began(desk[1])
+        try desk.steer(desk[1], .pause)
+        desk.ends(desk[1], .stopped(nil))
+        desk.restart()
+        #expect(deleted(desk) == ["/d"])
+        try desk.steer(desk[1], .cancel)
+        #expect(deleted(desk) == [] && folders(desk) == ["/d", "/e"])
+        desk.swept(Self.number)
+        #expect(deleted(desk) == ["/e"])
+        desk.swept(Self.number)
+        #expect(folders(desk) == [] && !desk.scheduler.hasWork)
+    }
+}
+
 @Suite struct `A change of the folder in a batch` {
     @Test func `changes the folder that the toast of the batch opens, once it is that of all members`() throws {
         let desk = Desk { $0.paused = true }
