@@ -223,12 +223,20 @@ import Testing
     @Test func `opens the folder of its first finished file`() async throws {
         let opener = StandInOpener()
         let desk = await Desk(extra: ["PATH": opener.path])
+        let gate = Gate()
+        defer { gate.open() }
         let server = ScriptedServer { request, reply in
-            if request.path == "/gone" { reply.respond(404) } else { reply.respond(200, text: request.path) }
+            if request.path == "/gone" { return reply.respond(404) }
+            if request.path == "/b" { gate.wait() }
+            reply.respond(200, text: request.path)
         }
         let entries = ["gone", "a", "b"].map { "\(server.url("/\($0)"))\n  dir=\(desk.bus.folder.makeFolder("of-\($0)"))\n" }
         writeFile(desk.bus.folder("list"), entries.joined().utf8)
-        #expect(await desk.run("batch", "--wait", "--quiet", "--notify", "never", "list").status == 1)
+        let batch = await desk.start(["batch", "--wait", "--quiet", "--notify", "never", "list"])
+        #expect(await server.waitForRequests(3))
+        #expect(await desk.run("wait", "--quiet", "3").status == 0)  // the batch has the number 1
+        gate.open()
+        #expect(await batch.wait().status == 1)
         for command in [["open", "1"], ["open", "--folder", "1"], ["open", "/org/todoku/Downloader1/batch/1"]] {
             let exit = await desk.start(command).wait()
             #expect(exit.succeeded(saying: ""), "\(command): \(exit)")
