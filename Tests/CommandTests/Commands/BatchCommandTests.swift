@@ -232,7 +232,7 @@ import Testing
         }
         let entries = ["gone", "a", "b"].map { "\(server.url("/\($0)"))\n  dir=\(desk.bus.folder.makeFolder("of-\($0)"))\n" }
         writeFile(desk.bus.folder("list"), entries.joined().utf8)
-        let batch = await desk.start(["batch", "--wait", "--quiet", "--notify", "never", "list"])
+        let batch = desk.start(["batch", "--wait", "--quiet", "--notify", "never", "list"])
         #expect(await server.waitForRequests(3))
         #expect(await desk.run("wait", "--quiet", "3").status == 0)  // the batch has the number 1
         gate.open()
