@@ -38,7 +38,9 @@ import Testing
         let server = ScriptedServer.lost(after: 300_000, of: Self.file)
         let fixture = await EngineFixture()
         await fixture.log.permit { _, _ in }
-        let request = try fixture.request(server.url("/file.bin")) { $0.use([server.otherURL("/file.bin")], mixes: true) }
+        let request = try fixture.request(server.url("/file.bin")) {
+            $0.use([server.otherURL("/file.bin"), server.url("/copy.bin")], mixes: true)
+        }
         fixture.engine.start(request)
         await fixture.log.wait { $0.contains { if case .asks = $0 { true } else { false } } }
         fixture.engine.command { engine in
