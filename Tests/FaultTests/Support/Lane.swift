@@ -18,6 +18,8 @@ internal import Testing
     /// The service's signals since the case began: how often each path sent each member.
     private(set) var signals: [String: [String: Int]] = [:]
     private(set) var received: [String: UInt64] = [:]
+    /// The offsets from which the transfers of each path have resumed since the case began.
+    private(set) var resumed: [String: [UInt64]] = [:]
 
     init(_ shim: Shim) async throws {
         self.shim = shim
@@ -35,11 +37,12 @@ internal import Testing
         guard message.interface != "org.freedesktop.DBus" else { return }
         signals[message.path, default: [:]][message.member, default: 0] += 1
         if let progress = Download.progress.read(message) { received[message.path] = progress.1 }
+        if let (offset, _) = Download.resumedAt.read(message) { resumed[message.path, default: []].append(offset) }
     }
 
     /// Forgets the previous case.
     func begin() {
-        (signals, received) = ([:], [:])
+        (signals, received, resumed) = ([:], [:], [:])
         toasts.forget()
     }
 
