@@ -48,15 +48,18 @@ struct `The costs of the service` {
         #expect(costs.files <= 10 && costs.sockets <= 70 && costs.flushes <= 1 && costs.allocations <= 100, "\(costs)")
     }
 
-    /// The server sends some 13 MB a second on each connection.
-    @Test(arguments: [0, 6]) func `several connections receive at most one percent more than the file`(connections: UInt32) async throws {
+    /// The server sends some 13 MB a second on each connection. On a busy machine, automatic connections may stay one.
+    @Test(arguments: [(0, 1), (6, 6)] as [(UInt32, Int)])
+    func `connections receive at most one percent more than the file, whether six are asked for or their number is automatic`(
+        connections: UInt32, requests: Int
+    ) async throws {
         let desk = try await CostDesk()
         let costs = try await desk.costs(of: 1) {
             try await desk.running.fetch(desk.server.url("/paced"), ["connections": .uint32(connections)])
         }
         let size = Double(CostDesk.mebibytes << 20)
         print("costs: \(costs.bytes - size) extra bytes with \(desk.server.requests.count) connections")
-        #expect(costs.bytes >= size && costs.bytes <= size * 1.01 && desk.server.requests.count >= connections, "\(costs)")
+        #expect(costs.bytes >= size && costs.bytes <= size * 1.01 && desk.server.requests.count >= requests, "\(costs)")
     }
 
     /// A wake-up at regular times would show in each measurement, and a rare one in few.
