@@ -179,6 +179,39 @@ private func parallelServer(
         if answer == .unavailable { #expect(over.contains { $0.httpStatus == 503 && $0.retryAfter == .seconds(1) }) }
     }
 
+    /// The answer counts for one transfer only, because another node of the server may send ranges.
+    @Test func `are tried again by the next transfer if the server has ignored a range`() async throws {
+        let (ignored, joined) = (Gate(), Gate())
+        defer { for gate in [ignored, joined] { gate.open() } }
+        let server = ScriptedServer { request, reply in
+            switch request.number {
+            case 0:
+                reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: Self.file.count)
+                reply.send(Self.file[..<100_000])
+                ignored.wait()
+                reply.close()
+            case 1: reply.respond(200, ["ETag": "\"v1\""], body: Self.file)
+            case 2:
+                reply.head(206, ["ETag": "\"v1\"", "Content-Range": "bytes 100000-7999999/8000000"], length: 7_900_000)
+                reply.send(Self.file[100_000..<200_000])
+                joined.wait()
+                reply.send(Self.file[200_000...])
+            default:
+                joined.open()
+                reply.serve(Self.file, for: request, entityTag: "\"v1\"")
+            }
+        }
+        let fixture = await EngineFixture()
+        var request = try fixture.request(server.url("/file.bin")) { $0.connections = 2 }
+        fixture.engine.start(request)
+        await fixture.log.wait { $0.contains { if case .over = $0 { true } else { false } } }
+        ignored.open()
+        request.resume = await fixture.log.end(of: request.number).resume
+        #expect(server.requests.count == 2 && request.resume?.written == 100_000)
+        #expect(await fixture.run(request).complete?.size == 8_000_000 && fixture.part == Self.file)
+        #expect(server.requests.count >= 4 && server.requests[3].range?.last == 7_999_999)
+    }
+
     /// The server accepts two connections. One of them sends 10,000 bytes, and then nothing.
     @Test func `take over from a silent one, also if the server has refused one more`() async throws {
         let end = Gate()
