@@ -13,8 +13,8 @@ extension `The fault campaign` {
                 notes: """
                     A file of 1.3 MB. The server is wrong at the first request (fresh), at the one after a cut at 1.1 MB (resume), at the first \
                     one after the daemon was ended by SIGTERM or killed at 1.1 MB, or at the first one for another range while the first \
-                    answer goes on (ranges); then it is good. Eight connections in the last two columns. With mirrors, there is a checksum, \
-                    one mirror is wrong like the server, and one is right.
+                    answer goes on (ranges); then it is good. In the last two columns, eight connections are allowed, and at least one other \
+                    range is requested. With mirrors, there is a checksum, one mirror is wrong like the server, and one is right.
                     """)
             let cases = Misbehaviour.all.flatMap { one in Stage.allCases.map { ServerCase(misbehaviour: one, stage: $0) } }
             try await runCases(cases, report, lanes: Length.lanes * 2) { try await misbehave($0, $1) }
