@@ -94,10 +94,8 @@ extension Scheduler {
             }
         }
         arm(entry)
-        if entry.record.retryAt != nil || entry.record.expiresAt != nil {
-            save(entry)
-            output.append(.tell(entry))
-        }
+        if entry.record.retryAt != nil || entry.record.expiresAt != nil { save(entry) }
+        output.append(.tell(entry))
         return true
     }
 

@@ -57,6 +57,16 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         #expect(desk.scheduler.nextWake == start + .seconds(3700))
     }
 
+    /// The size of the missing room is not known, so the download tries again from time to time.
+    @Test func `announces the new end of a wait for room after a clock change`() {
+        let desk = Desk([Desk.record(1)])
+        desk.fails(desk[1], DownloadFailure(.diskFull, "…", wait: .diskSpace))
+        guard case .waiting(.diskSpace, let until?) = desk.state(1) else { return #expect(Bool(false), "\(desk.state(1))") }
+        desk.clockJumps(by: .seconds(3600))
+        #expect(desk.state(1) == .waiting(.diskSpace, until: until + .seconds(3600)))
+        #expect(desk.actions.contains { if case .tell(let entry) = $0 { entry === desk[1] } else { false } })
+    }
+
     @Test func `moves waits with a clock change in slices, and ends none by the old clock`() throws {
         let desk = Desk((UInt64(1)...4).map { number in Desk.record(number) { $0.url = "http://h\(number)/" } })
         let start = desk.now
