@@ -8,6 +8,9 @@ extension DownloadRecord {
         guard options.isPrivate, state.hasEnded else { return nil }
         return (endedAt ?? WallTime(microseconds: 0)) + Limits.privateAge
     }
+
+    /// Whether the download is private, and the clock was set back behind its end: then `privateEnd` may be far away.
+    func hasEndedInFuture(now: WallTime) -> Bool { privateEnd != nil && endedAt.map { $0 > now } ?? false }
 }
 
 extension Scheduler {
@@ -15,7 +18,8 @@ extension Scheduler {
     ///
     /// - Returns: whether it has left.
     func removePrivate(_ entry: ScheduledDownload, now: WallTime) -> Bool {
-        guard let time = entry.record.privateEnd, time <= now, !entry.isRemoved else { return false }
+        guard let time = entry.record.privateEnd, !entry.isRemoved else { return false }
+        guard time <= now || entry.record.hasEndedInFuture(now: now) else { return false }
         remove(entry, now: now)
         return true
     }

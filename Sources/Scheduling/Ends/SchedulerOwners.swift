@@ -43,10 +43,10 @@ extension Scheduler {
         output.append(.tell(entry))
     }
 
-    /// The wall clock was set: moves the scheduled calls by the same amount.
-    func moveReminders(by delta: Duration) {
+    /// The wall clock was set: moves the scheduled calls by the same amount, and removes private downloads whose end is in the future now.
+    func moveReminders(by delta: Duration, now: WallTime) {
         for number in ended.ordered {
-            guard let entry = entries[number], entry.record.reminders.nextAt != nil else { continue }
+            guard let entry = entries[number], !removePrivate(entry, now: now), entry.record.reminders.nextAt != nil else { continue }
             entry.record.reminders.shift(by: delta)
             arm(entry)
         }

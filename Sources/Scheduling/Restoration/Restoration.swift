@@ -98,6 +98,7 @@ public final class Restoration {
         }
         guard entry.state.hasEnded else { return }
         scheduler.resumeCalls(entry, now: now)
+        if entry.record.hasEndedInFuture(now: now) { scheduler.visitSoon(entry, now: now) }
         if entry.state.failure?.retryAfter != nil { refused.append(entry) }
         if let toast = entry.owedToast { toasts.append(toast) }
     }

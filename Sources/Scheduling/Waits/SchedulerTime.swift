@@ -33,6 +33,12 @@ extension Scheduler {
         if let time { wakes.insert(time, entry.number) }
     }
 
+    /// Has the next tick visit `entry`.
+    func visitSoon(_ entry: ScheduledDownload, now: WallTime) {
+        entry.wakeAt = now
+        wakes.insert(now, entry.number)
+    }
+
     /// Nothing is due for `entry`.
     func disarm(_ entry: ScheduledDownload) {
         entry.wakeAt = nil
@@ -73,7 +79,7 @@ extension Scheduler {
     func clockJumped(by delta: Duration, now: WallTime) {
         clockJumps.append(delta)
         shiftHosts(by: delta)
-        moveReminders(by: delta)
+        moveReminders(by: delta, now: now)
         beginPass(now: now) { _ in }
         tick(now: now)
     }

@@ -37,6 +37,26 @@ import Testing
         #expect(killed.rows.downloads.isEmpty && killed.scheduler.entries.isEmpty)
     }
 
+    @Test func `leaves at once if the clock is set back behind its end, also while no service runs`() {
+        let (desk, entry) = ended()
+        desk.clockJumps(by: .seconds(-3600))
+        #expect(entry.isRemoved && desk.rows.downloads.isEmpty && desk.scheduler.nextWake == nil)
+        let (killed, _) = ended()
+        killed.restart(after: .seconds(-3600))
+        #expect(killed.scheduler.nextWake == killed.now)
+        killed.wait(.zero)
+        #expect(killed.rows.downloads.isEmpty && killed.scheduler.nextWake == nil && !killed.scheduler.hasWork)
+    }
+
+    @Test func `stays if the clock is set back by less than the time since its end`() {
+        let (desk, entry) = ended()
+        desk.wait(.seconds(5))
+        desk.clockJumps(by: .seconds(-1))
+        #expect(!entry.isRemoved)
+        desk.wait(.seconds(6))
+        #expect(entry.isRemoved)
+    }
+
     @Test func `may be retried before, and stays then`() throws {
         let (desk, entry) = ended()
         try desk.steer(entry, .retry)
