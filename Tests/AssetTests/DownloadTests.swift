@@ -1,6 +1,7 @@
 internal import DBus
 internal import DownloaderInterface
 internal import EventLoop
+internal import Glibc
 internal import TestSupport
 internal import Testing
 
@@ -66,6 +67,44 @@ internal import Testing
         #expect(await thrown { try await desk.update(asset) }?.name == todokuError("HttpStatus"))
         let download = try await desk.client.get(Asset.download, at: asset)
         #expect(try await desk.client.get(Download.state, at: download) == "failed")
+    }
+
+    @Test(.enabled("only root can mount a small disk") { await SmallDisk.isPossible() })
+    func `that is retried before its failure is on disk continues with its bytes`() async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        let isDone = try await SmallDisk.withDisk(bytes: 4 << 20) { disk in
+            let daemon = await world.start(extra: ["XDG_STATE_HOME": disk.path])
+            let desk = Desk(running: Running(world: world, daemon: daemon, client: client))
+            let asset = try await desk.register("maps", ["retries": .uint32(0)])
+            await desk.publisher.publish("1")
+            let gate = desk.publisher.hold("/1.tar.gz")
+            defer { gate.open() }
+            async let update = desk.update(asset)
+            #expect(await desk.downloads(asset))
+            let download = try await client.get(Asset.download, at: asset)
+            disk.fill(leaving: 0)
+            // After a failure, the database is opened again, which may make room for another commit.
+            var refusals = 0
+            for limit in 100...5000 as ClosedRange<UInt32> where refusals < 3 {
+                let refusal = await thrown { try await client.set(Manager.maxActive, limit) }
+                refusals = refusal?.name == todokuError("Storage") ? refusals + 1 : 0
+            }
+            #expect(refusals == 3)
+            // The connection is lost, and the next request is refused.
+            desk.publisher.answer("/1.tar.gz", with: 404)
+            gate.open()
+            #expect(try await eventually { try await client.get(Download.state, at: download) == "failed" })
+            desk.publisher.answer("/1.tar.gz", with: nil)
+            #expect(await thrown { try await client.retry(download) }?.name == todokuError("Storage"))
+            #expect(try await client.get(Download.state, at: download) != "failed")
+            for name in listFolder(disk.path) where name.hasPrefix("filler") { unlink("\(disk.path)/\(name)") }
+            #expect(try await update.0)
+            let requests = desk.publisher.server.requests.filter { Publisher.path(of: $0) == "/1.tar.gz" }
+            #expect(requests.count == 3 && requests.last?.range != nil, "\(requests.map(\.range))")
+            return true
+        }
+        #expect(isDone == true)
     }
 
     @Test func `is told up to its last byte, before the next stage, and so is the extraction`() async throws {

@@ -35,6 +35,14 @@ internal import Scheduling
         /// No asset waits for this fetch of a manifest or signature any more. The fetch could not be removed, because its file is being
         /// renamed.
         case discarded(file: String)
+
+        /// Whether an asset waits for the file.
+        var isWanted: Bool {
+            switch self {
+            case .archive, .manifest, .signature: true
+            case .removal, .discarded: false
+            }
+        }
     }
 
     let updater: AssetUpdater
@@ -279,7 +287,10 @@ internal import Scheduling
     }
 
     func ended(_ download: ManagedDownload) {
-        guard let purpose = purposes.removeValue(forKey: download.number) else { return }
+        guard let purpose = purposes[download.number] else { return }
+        // Somebody has retried the download before its end was on disk: its next end counts.
+        if !download.state.hasEnded, purpose.isWanted { return }
+        purposes[download.number] = nil
         switch purpose {
         case .archive(let key): decide(.downloadEnded(key, download.number, AssetUpdater.DownloadEnd(download.state)))
         case .manifest(let key, let ticket): manifestEnded(key, ticket, download)

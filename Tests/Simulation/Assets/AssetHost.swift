@@ -15,6 +15,14 @@ final class AssetHost {
         case removal(AssetKey, AssetRemoval)
         /// Nobody waits for this fetch any more. It could not be removed because its file is being renamed.
         case discarded(file: String)
+
+        /// Whether an asset waits for the file.
+        var isWanted: Bool {
+            switch self {
+            case .archive, .manifest, .signature: true
+            case .removal, .discarded: false
+            }
+        }
     }
 
     unowned let world: World
@@ -234,7 +242,10 @@ final class AssetHost {
     }
 
     func ended(_ entry: ScheduledDownload) {
-        guard let purpose = purposes.removeValue(forKey: entry.number) else { return }
+        guard let purpose = purposes[entry.number] else { return }
+        // Somebody has retried the download before its end was on disk: its next end counts.
+        if !entry.state.hasEnded, purpose.isWanted { return }
+        purposes[entry.number] = nil
         switch purpose {
         case .archive(let key): decide(.downloadEnded(key, entry.number, AssetUpdater.DownloadEnd(entry.state)))
         case .manifest(let key, let ticket): manifestEnded(key, ticket, entry)
