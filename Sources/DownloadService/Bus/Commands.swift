@@ -239,15 +239,22 @@ internal import TransferEngine
         }
     }
 
-    /// Retries, after a click on the toast of its failure, a failed download or all failed members of a batch.
+    /// Retries a failed download, or all failed members of a batch, after a click on the toast of the failure.
+    func retryByClick(_ number: DownloadNumber) {
+        if let batch = list.scheduler.batch(number) {
+            _ = retryFailed(of: batch)
+        } else if let entry = list.scheduler[number], entry.mayRetryFailure {
+            events.decide(.steer(entry, .retry))
+        }
+    }
+
+    /// Retries all failed members of a batch, in slices. Calls `answer` after the last one.
     ///
     /// - Returns: false if there is nothing left to retry, because another call was faster.
-    @discardableResult func retryByClick(_ number: DownloadNumber) -> Bool {
-        let scheduler = list.scheduler
-        let entries = scheduler[number].map { [$0] } ?? scheduler.batch(number).map { scheduler.members(of: $0) } ?? []
-        let failed = entries.filter(\.mayRetryFailure)
-        events.decide(failed.map { .steer($0, .retry) })
-        return !failed.isEmpty
+    func retryFailed(of batch: ScheduledBatch, answer: @escaping () -> Void = {}) -> Bool {
+        guard list.scheduler.members(of: batch).contains(where: \.mayRetryFailure) else { return false }
+        executor.decideOnMany({ .retryBatch(batch, answering: $0) }, answer: answer)
+        return true
     }
 
     /// Removes `batch` and all its members from the list. `deletingFiles`: also deletes the files of finished members.

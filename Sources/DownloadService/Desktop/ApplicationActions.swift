@@ -116,8 +116,10 @@ internal import TransferEngine
         }
         if let batch = list.batch(at: path, for: reply.call.caller) {
             if action == .retry {
-                guard commands.retryByClick(batch.number) else { throw Refusal(.invalidState, "No download of the batch has failed.") }
-                return commands.answerChange(reply)
+                guard commands.retryFailed(of: batch.entry, answer: { [commands] in commands.answerChange(reply) }) else {
+                    throw Refusal(.invalidState, "No download of the batch has failed.")
+                }
+                return
             }
             let folder = batch.record.directory
             return try open(reply) { [self] in await opener.openFolder(folder, activationToken: token) }

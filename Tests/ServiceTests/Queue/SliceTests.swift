@@ -18,10 +18,13 @@ internal import Testing
     /// slices.
     ///
     /// - Returns: whether the `List` found a download in one of `states`.
-    private func lists(_ states: [String], rightAfter call: String, _ bus: PrivateBus) async -> Bool {
+    private func lists(
+        _ states: [String], rightAfter call: String, of interface: String = Manager.interface, with arguments: [Variant] = [],
+        _ bus: PrivateBus
+    ) async -> Bool {
         await onThread {
             let caller = RawCaller(bus)
-            caller.call(BusName.managerPath.value, Manager.interface, call)
+            caller.call(BusName.managerPath.value, interface, call, arguments)
             let filter: Variant = .dictionary(["states": .strings(states), "limit": .uint32(1)])
             let list = caller.call(BusName.managerPath.value, Manager.interface, "List", [filter])
             // The first four bytes are the length of the array of paths.
@@ -132,6 +135,23 @@ internal import Testing
         #expect(await lists(["cancelled"], rightAfter: "ClearEnded", running.world.bus), "another call waited until all were off the list")
         #expect(await eventually { await tally.removed == Self.count + 1 })
         #expect(try await running.client.list() == [])
+    }
+
+    @Test func `by a click that retries a batch delays no other call`() async throws {
+        let gate = Gate()
+        let server = ScriptedServer { request, reply in
+            if request.number < Self.count { reply.respond(404) } else { gate.wait() }
+        }
+        defer { gate.open() }
+        let running = try await Running.start()
+        let items = (0..<Self.count).map { (server.url("/\($0)"), [:] as [String: Variant]) }
+        let options: [String: Variant] = ["directory": .string(running.world.folder), "notify": .string("never")]
+        let batch = try await running.client.batch(items, options).0
+        #expect(try await running.client.wait(batch: batch) == [0, UInt32(Self.count), 0])
+        let click: [Variant] = [.string("retry"), .array(of: "v", [.variant(.objectPath(batch))]), .dictionary([:])]
+        let isLate = await lists(["failed"], rightAfter: "ActivateAction", of: Application.interface, with: click, running.world.bus)
+        #expect(isLate, "another call waited until all were retried")
+        #expect(try await eventually { try await running.client.list(["states": .strings(["failed"])]).isEmpty })
     }
 
     @Test func `by DownloadBatch may come to its end while a long answer is written`() async throws {
