@@ -235,7 +235,9 @@ extension StoreFolder {
         // No download continues a useless part file. One in a folder that a download has left says nothing about the part file that it has.
         try database.prepare("SELECT number, directory FROM sweep WHERE directory <> ''").each { (number: UInt64, directory: String) in
             let folders = StoreChange.folders(ofSweep: directory)
-            if let part = former.parts[number], folders.contains(where: { $0.isSameBytes(as: part.directory) }) { former.parts[number] = nil }
+            if let part = former.parts[number], folders.contains(where: { $0.isSameBytes(as: part.directory) }) {
+                former.parts[number] = nil
+            }
             former.sweeps[number] = folders
         }
         // SQLite could read a log that is left as that of the new database.

@@ -216,7 +216,9 @@ import Testing
         let folder = TemporaryFolder("todoku-ranges")
         let part = try PartFile.create(
             in: OpenFolder.open(folder.path, allowHidden: true), name: ".todoku-1.part", mapPath: nil, boot: bootIdentity())
-        func write(_ range: Range<Int>) throws { try Self.file[range].withUnsafeBytes { try part.write($0, at: ByteCount(range.lowerBound)) } }
+        func write(_ range: Range<Int>) throws {
+            try Self.file[range].withUnsafeBytes { try part.write($0, at: ByteCount(range.lowerBound)) }
+        }
         for index in 1...ByteRanges.mostRanges { try write(100 * index..<100 * index + 50) }
         for index in 0..<5 { try write(10 * index..<10 * index + 10) }
         #expect(part.ranges.prefixEnd == 50 && part.ranges.ranges.count == ByteRanges.mostRanges)
