@@ -45,7 +45,7 @@ import Testing
         killed.restart(after: .seconds(-3600))
         #expect(killed.scheduler.nextWake == killed.now)
         killed.wait(.zero)
-        #expect(killed.rows.downloads.isEmpty && killed.scheduler.nextWake == nil && !killed.scheduler.hasWork)
+        #expect(killed.rows.downloads.isEmpty && killed.scheduler.entries.isEmpty && killed.scheduler.nextWake == nil)
     }
 
     @Test func `stays if the clock is set back by less than the time since its end`() {
