@@ -74,15 +74,18 @@ final class EngineFixture: Sendable {
     private(set) var asked: [RequestID] = []
     /// The numbers of these questions.
     private(set) var questions: [UInt64] = []
+    /// Whether the server had answered the request before each question.
+    private(set) var areAnswered: [Bool] = []
     private var permit: (RequestID, UInt64) -> Void = { _, _ in }
 
     /// Permits every further request at once.
     func permit(_ body: @escaping (RequestID, UInt64) -> Void) { permit = body }
 
     func take(_ event: TransferEvent) {
-        if case .asks(let id, _, let question, _) = event {
+        if case .asks(let id, _, let question, let isAnswered) = event {
             asked.append(id)
             questions.append(question)
+            areAnswered.append(isAnswered)
             return permit(id, question)
         }
         events.append(event)

@@ -42,15 +42,14 @@ import Testing
             $0.use([server.otherURL("/file.bin"), server.url("/copy.bin")], mixes: true)
         }
         fixture.engine.start(request)
-        await fixture.log.wait { $0.contains { if case .asks = $0 { true } else { false } } }
+        #expect(await eventually { await fixture.log.questions == [1] })
         fixture.engine.command { engine in
             guard let transfer = engine.transfers[request.number], let segment = transfer.segments.first else { return }
             segment.source.left = .wrongBytes
             engine.leaveWrongSources(of: transfer, DownloadFailure(.checksumMismatch, "wrong bytes", host: segment.url.host))
         }
-        await fixture.log.wait { $0.contains { if case .asks(_, _, question: 2, _) = $0 { true } else { false } } }
-        let isAnswered = await fixture.log.events.compactMap { if case .asks(_, _, _, let isAnswered) = $0 { isAnswered } else { nil } }
-        #expect(isAnswered.last == false)
+        #expect(await eventually { await fixture.log.questions == [1, 2] })
+        #expect(await fixture.log.areAnswered.last == false)
         fixture.engine.permit(request.id, question: 2, tellsSent: false)
         #expect(await fixture.log.end(of: request.number).complete?.size == 1_000_000 && fixture.part == Self.file)
     }
