@@ -16,7 +16,7 @@ struct `The costs of the service` {
         let get = try await desk.costs(of: 1000) { _ = try await desk.running.client.get(Manager.version) }
         let all = try await desk.costs(of: 1000) { _ = try await desk.running.client.all(path) }
         print("costs: Get \(get); GetAll \(all)")
-        #expect(get.allocations <= 45 && all.allocations <= 80 && get.calls <= 6 && all.calls <= 6, "Get: \(get); GetAll: \(all)")
+        #expect(get.allocations <= 45 && all.allocations <= 45 && get.calls <= 6 && all.calls <= 6, "Get: \(get); GetAll: \(all)")
     }
 
     @Test func `a small file needs few system calls, flushes, allocations and signals`() async throws {
@@ -36,7 +36,7 @@ struct `The costs of the service` {
         // Each of these signals is sent by one call, and costs as much memory as the answer to a GetAll.
         let more = Double(timed + counts) / Double(count)
         #expect(costs.files <= 46 && costs.flushes <= 5.5, "\(costs)")
-        #expect(costs.sockets <= 14 + more && costs.allocations <= 1050 + 65 * more, "\(costs), \(more) more signals")
+        #expect(costs.sockets <= 14 + more && costs.allocations <= 720 + 65 * more, "\(costs), \(more) more signals")
         #expect(others <= 5.1 && timed <= 5 * count)
     }
 
