@@ -126,7 +126,7 @@ private func written(in place: Place) -> Int {
         let answers = servers.requestCount
         let most = all.count * (Mirrored.file.count + kills << 20) + answers << 18
         verdict.expect(fetched <= most, "\(fetched) bytes were fetched for \(Mirrored.file.count), more than \(most)")
-        // Of the written bytes, each kill loses no more than one write that the map does not know yet.
+        // A kill loses at most one write: the one that the written map does not have yet.
         if all.count == 1, held < Mirrored.file.count, let path = all.keys.first {
             let offset = Int(lane.resumed[path]?.dropFirst(resumed[path]?.count ?? 0).first ?? 0)
             verdict.expect(offset + max(1, kills) << 20 >= held, "it resumed from \(offset) bytes, and \(held) were written")
