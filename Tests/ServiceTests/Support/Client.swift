@@ -53,6 +53,17 @@ internal import TestSupport
         try await call(Standard.set, at: path, (property.interface, property.name, value.variant))
     }
     func all(_ path: ObjectPath) async throws -> [String: Variant] { try await call(Standard.getAll, at: path, Download.interface) }
+
+    /// Whether the service refuses changes because the disk of its queue is full: three in a row, because it opens the database again after
+    /// a failure, which may make room for another commit.
+    func isRefusedStorage() async -> Bool {
+        var refusals = 0
+        for limit in 100...5000 as ClosedRange<UInt32> where refusals < 3 {
+            let refusal = await thrown { try await set(Manager.maxActive, limit) }
+            refusals = refusal?.name == todokuError("Storage") ? refusals + 1 : 0
+        }
+        return refusals == 3
+    }
 }
 
 /// One signal of the service, as received.
