@@ -2,13 +2,14 @@
 struct Messages: Sendable {
     /// The translations of each msgid: one, or one for each plural form.
     private(set) var forms: [String: [String]] = [:]
-    private(set) var plural = PluralRule.none
+    /// nil: the header has no rule, or an unknown one. Then a text's first form serves all counts.
+    private(set) var plural: PluralRule?
 
     subscript(_ text: String) -> String? { forms[text]?.first }
 
     subscript(_ one: String, _ count: UInt64) -> String? {
         guard let forms = forms[one] else { return nil }
-        let form = plural.form(for: count)
+        let form = plural?.form(count) ?? 0
         return forms.indices.contains(form) ? forms[form] : forms.first
     }
 
@@ -18,7 +19,7 @@ struct Messages: Sendable {
         func keep(_ messages: inout Self) {
             if id.isEmpty {
                 let header = texts.first?.split(separator: "\n").first { $0.hasPrefix("Plural-Forms:") }
-                messages.plural = header.flatMap { PluralRule($0.dropFirst("Plural-Forms:".count)) } ?? .none
+                messages.plural = header.flatMap { PluralRule($0.dropFirst("Plural-Forms:".count)) }
             } else if texts.allSatisfy({ !$0.isEmpty }), !texts.isEmpty {
                 messages.forms[id] = texts
             }
