@@ -61,7 +61,7 @@ public enum Commit {
         expectedSize: ByteCount?, mapPath: String? = nil, allowHidden: Bool = false, traits: FileTraits? = nil
     ) -> Verification {
         do throws(DiskError) {
-            let part = try OpenPart.open(directory, partName, allowHidden: allowHidden)
+            guard let part = try OpenPart.open(directory, partName, allowHidden: allowHidden) else { return .lost }
             let found = part.identity
             guard found.isSameFileAndMount(as: identity), part.size == size else { return .lost }
             if let expectedSize, part.size != expectedSize {
@@ -77,7 +77,7 @@ public enum Commit {
             }
             return prove(part.descriptor, found, checksum: checksum, digest: digest) { $0.failure(folder: directory) }
         } catch {
-            return error.code == ENOENT && error.action == OpenPart.opening ? .lost : .failed(error.failure(folder: directory))
+            return .failed(error.failure(folder: directory))
         }
     }
 
@@ -133,7 +133,9 @@ public enum Commit {
         mapPath: String?, allowHidden: Bool = false, calls: NamingCalls
     ) -> CommitOutcome {
         do throws(DiskError) {
-            let part = try OpenPart.open(directory, partName, allowHidden: allowHidden)
+            guard let part = try OpenPart.open(directory, partName, allowHidden: allowHidden) else {
+                throw DiskError("open the part file", ENOENT)
+            }
             guard part.identity.isSamePart(as: identity) else { return .lost }
             let traits = FileTraits(origin: origin, replaced: policy == .replace ? name : nil)
             // What `verify` has not flushed must be as durable as the name.
@@ -362,19 +364,20 @@ private struct OpenPart: ~Copyable {
     let identity: FileIdentity
     let size: ByteCount
 
-    /// The error's action if the folder exists, but no part file can be opened.
-    static let opening = "open the part file"
-
     private init(folder: OpenFolder, descriptor: Int32, _ status: OpenFileStatus) {
         (self.folder, self.descriptor, identity, size) = (folder, descriptor, status.identity, status.size)
     }
 
     deinit { Glibc.close(descriptor) }
 
-    static func open(_ directory: String, _ name: String, allowHidden: Bool) throws(DiskError) -> OpenPart {
+    /// nil: the folder is there, but has no file of this name.
+    static func open(_ directory: String, _ name: String, allowHidden: Bool) throws(DiskError) -> OpenPart? {
         let folder = try OpenFolder.open(directory, allowHidden: allowHidden)
         let descriptor = openUninterrupted(folder.descriptor, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-        guard descriptor >= 0 else { throw DiskError(opening) }
+        guard descriptor >= 0 else {
+            if errno == ENOENT { return nil }
+            throw DiskError("open the part file")
+        }
         do throws(DiskError) {
             let status = try OpenFileStatus(of: descriptor, boot: bootIdentity())
             guard status.isRegular else { throw DiskError("use \(name), which is not a regular file,", EEXIST) }
