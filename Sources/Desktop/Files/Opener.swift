@@ -1,4 +1,5 @@
 public import DBus
+internal import DownloadModel
 public import EventLoop
 internal import Glibc
 
@@ -108,7 +109,7 @@ internal import Glibc
     private func ask(_ method: MethodOf<([String], String), Void>, _ path: String, _ token: String?) async -> Answer {
         do throws(DBusError) {
             try await connection.call(
-                method, on: Self.fileManager, at: Self.fileManagerPath, ([fileUri(path)], token ?? ""), timeout: patience)
+                method, on: Self.fileManager, at: Self.fileManagerPath, ([fileURI(of: path)], token ?? ""), timeout: patience)
             return .done
         } catch { return error.name == "org.freedesktop.DBus.Error.NoReply" ? .silent : .refused }
     }

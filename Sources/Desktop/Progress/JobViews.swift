@@ -36,7 +36,7 @@ public struct JobContent: Sendable {
             all["descriptionLabel\(number + 1)"] = .string(field.label)
             all["descriptionValue\(number + 1)"] = .string(field.value)
         }
-        if !folder.isEmpty { all["destUrl"] = .string(fileUri(folder)) }
+        if !folder.isEmpty { all["destUrl"] = .string(fileURI(of: folder)) }
         return all
     }
 }

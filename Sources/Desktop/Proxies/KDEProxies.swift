@@ -45,7 +45,7 @@ struct KDEProxies: Equatable {
     /// The script's URL. KDE may store a local file as a bare path.
     private var script: String {
         let text = values["Proxy Config Script"] ?? ""
-        return text.isAbsolutePath ? "file://" + percentEncoded(path: text) : text
+        return text.isAbsolutePath ? fileURI(of: text) : text
     }
 
     private func choice(for url: DownloadURL, by value: (String) -> String?) -> ProxyChoice {

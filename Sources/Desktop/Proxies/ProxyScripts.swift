@@ -47,7 +47,7 @@ internal import Glibc
         }
         guard await writeOwn(to: file) else { return .unknown("no script to test the proxy scripts with could be written in \(folder)") }
         do throws(DBusError) {
-            let answer = try await run("file://" + percentEncoded(path: file), for: "http://todoku.invalid/")
+            let answer = try await run(fileURI(of: file), for: "http://todoku.invalid/")
             isProven = answer.first?.hasSuffix(Self.ownAnswer) ?? false
         } catch {
             // Without GLib's runner, the portal has another backend.

@@ -382,7 +382,7 @@ public actor Notifier {
         if isOurs || !isHeard { notification.setHint("suppress-sound", true) }
         if let host = toast.host { notification.setHint("x-kde-origin-name", host) }
         switch toast.kind {
-        case .finished(let path), .finishedBatch(let path): notification.setHint("x-kde-urls", one: fileUri(path))
+        case .finished(let path), .finishedBatch(let path): notification.setHint("x-kde-urls", one: fileURI(of: path))
         case .failed, .waiting: break
         }
         serial += 1

@@ -1,6 +1,9 @@
 /// A path with every byte percent-encoded except the unreserved ones (RFC 3986) and `/`.
 public func percentEncoded(path: String) -> String { PercentEncoding.path(path) }
 
+/// The `file:` URI of an absolute path (RFC 8089).
+public func fileURI(of path: String) -> String { "file://" + percentEncoded(path: path) }
+
 /// The path in a `file:` URI of this machine (RFC 8089); nil for any other text or host.
 public func localPath(ofFileURI uri: String) -> String? {
     var rest = Substring(uri).utf8

@@ -145,5 +145,5 @@ internal import Testing
         ("/tmp/a.zip", "file:///tmp/a.zip"), ("/", "file:///"), ("/a b#c?d%e", "file:///a%20b%23c%3Fd%25e"),
         ("/ダウ", "file:///%E3%83%80%E3%82%A6"), ("/-._~", "file:///-._~"), ("/a\nb\"'&+,;=@:", "file:///a%0Ab%22%27%26%2B%2C%3B%3D%40%3A"),
     ])
-    func `name a file by its URI`(path: String, uri: String) { #expect(fileUri(path) == uri) }
+    func `name a file by its URI`(path: String, uri: String) { #expect(fileURI(of: path) == uri) }
 }
