@@ -101,7 +101,7 @@ let package = Package(
         room("Transport", ["CCurl", "CCoding", "CSystem", "DownloadModel", "EventLoop"], isTestable: true),
         room("TransferEngine", ["PartFiles", "Transport", "CSystem", "DownloadModel", "EventLoop"], isTestable: true),
         room("Extraction", ["CArchive", "CCoding", "CConfine", "CSystem", "PartFiles", "DownloadModel", "EventLoop"], isTestable: true),
-        room("Packing", ["CArchive", "Assets", "Extraction", "PartFiles", "DownloadModel"], isTestable: true),
+        room("Packing", ["CArchive", "Assets", "Extraction", "PartFiles", "DownloadModel", "EventLoop"], isTestable: true),
         room("DownloadStore", ["CSQLite", "CSystem", "DownloadModel", "EventLoop"], isTestable: true),
         room("Localization", ["CEmbedded", "DownloadModel"], isTestable: true),
         room("Desktop", ["CNotify", "CSound", "DBus", "DownloadModel", "EventLoop", "Localization"], isTestable: true),
@@ -115,7 +115,7 @@ let package = Package(
                 "Desktop", "DownloaderInterface", "Localization", "Sandboxes",
                 .product(name: "Logging", package: "swift-log"),
             ], isTestable: true),
-        room("Sandboxes", ["DBus", "DownloadModel", "DownloaderInterface"], isTestable: true),
+        room("Sandboxes", ["DBus", "DownloadModel", "DownloaderInterface", "EventLoop"], isTestable: true),
         room("TodokuClient", ["DownloaderInterface", "DBus", "EventLoop", "DownloadModel"], isTestable: true),
         room("StatusNotifier", ["DBus", "EventLoop"], isTestable: true),
         room("Rehearsal", ["CSystem", "DBus", "DownloadModel", "DownloaderInterface", "EventLoop"], isTestable: true),
@@ -127,7 +127,7 @@ let package = Package(
             ], isTestable: true),
         room("WebPush", ["CCrypto"]),
         room("PushModel", ["DBus", "DownloadModel", "DownloaderInterface", "JSON", "WebPush"]),
-        room("PushInterface", ["CEmbedded", "DBus", "DownloaderInterface"]),
+        room("PushInterface", ["CEmbedded", "DBus", "DownloaderInterface", "EventLoop"]),
         room(
             "PushService",
             [

@@ -86,15 +86,8 @@ struct MountWatch {
 
     private static func all(_ descriptor: Int32) -> [UInt8] {
         guard descriptor >= 0 else { return [] }
-        var text: [UInt8] = []
-        var piece = [UInt8](repeating: 0, count: 16384)
         lseek(descriptor, 0, SEEK_SET)
-        while true {
-            let count = read(descriptor, &piece, piece.count)
-            if count < 0, errno == EINTR { continue }
-            guard count > 0 else { return text }
-            text += piece.prefix(count)
-        }
+        return (try? readToEnd(descriptor, atMost: .max)) ?? []
     }
 }
 

@@ -1,3 +1,4 @@
+internal import EventLoop
 internal import Glibc
 
 /// The folder in which todoku-push keeps its state: one small file for each registration and each message, and the files `settings` and
@@ -68,14 +69,7 @@ public struct PushFolder: Sendable {
         let file = open("\(path)/\(name)", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
         guard file >= 0 else { return nil }
         defer { close(file) }
-        var bytes: [UInt8] = []
-        var buffer = [UInt8](repeating: 0, count: 64 << 10)
-        while bytes.count <= Self.longest {
-            let count = read(file, &buffer, buffer.count)
-            guard count > 0 else { return count == 0 ? bytes : nil }
-            bytes += buffer[..<count]
-        }
-        return nil
+        return try? readToEnd(file, atMost: Self.longest)
     }
 
     /// Whether there is a file, or anything else, of that name.
@@ -97,14 +91,7 @@ public struct PushFolder: Sendable {
         unlink(new)
         let file = open(new, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0o600)
         guard file >= 0 else { return false }
-        var written = 0
-        while written < bytes.count {
-            let count = bytes.withUnsafeBytes { write(file, $0.baseAddress! + written, $0.count - written) }
-            if count < 0, errno == EINTR { continue }
-            guard count > 0 else { break }
-            written += count
-        }
-        let isWritten = written == bytes.count && fsync(file) == 0
+        let isWritten = bytes.withUnsafeBytes { writeAll($0, to: file) } == 0 && fsync(file) == 0
         guard close(file) == 0, isWritten, rename(new, path) == 0 else {
             unlink(new)
             return false

@@ -1,6 +1,7 @@
 public import DBus
 internal import DownloadModel
 internal import DownloaderInterface
+internal import EventLoop
 internal import Glibc
 
 /// Recognises callers in a sandbox by the connection's process, as xdg-desktop-portal does (`xdp-app-info-flatpak.c`, `-snap.c`).
@@ -92,16 +93,7 @@ public enum CallerInspection {
 
     /// The bytes of a file; nil if it is longer than `mostBytes`, or unreadable.
     private static func readBytes(_ descriptor: Int32) -> ArraySlice<UInt8>? {
-        var bytes = [UInt8](repeating: 0, count: mostBytes + 1)
-        var count = 0
-        while count < bytes.count {
-            let got = bytes.withUnsafeMutableBytes { Glibc.read(descriptor, $0.baseAddress! + count, $0.count - count) }
-            if got < 0, errno == EINTR { continue }
-            guard got >= 0 else { return nil }
-            if got == 0 { return bytes.prefix(count) }
-            count += got
-        }
-        return nil
+        (try? readToEnd(descriptor, atMost: mostBytes))?[...]
     }
 
     /// `/proc/PID`, held open. It leads to one process only, and to none once that process has been reaped.

@@ -135,15 +135,10 @@ internal import JSON
     /// - Returns: false at the end of the input.
     private func readPortion() -> Bool {
         var portion = [UInt8](repeating: 0, count: 65_536)
-        while true {
-            let count = read(input, &portion, portion.count)
-            if count > 0 {
-                reader.append(portion[..<count])
-                return true
-            }
-            if count < 0, errno == EINTR { continue }
-            return count < 0 && errno == EAGAIN
-        }
+        let count = uninterrupted { read(input, &portion, portion.count) }
+        guard count > 0 else { return count < 0 && errno == EAGAIN }
+        reader.append(portion[..<count])
+        return true
     }
 
     /// - Returns: false if the browser no longer reads.

@@ -104,8 +104,9 @@ internal import Glibc
         while !blocked, !head.isEmpty || share > 0 && !body.isEmpty {
             let isHead = !head.isEmpty
             let bytes = isHead ? head[...] : file.bytes(at: body.lowerBound, limit: Int(min(share, 65_536, UInt64(body.count))))
-            let count = bytes.withUnsafeBytes { Glibc.send(connection, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
-            if count < 0, errno == EINTR { continue }
+            let count = uninterrupted {
+                bytes.withUnsafeBytes { Glibc.send(connection, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
+            }
             if count < 0, errno != EAGAIN { return finish() }
             blocked = count < bytes.count
             guard count > 0 else { continue }

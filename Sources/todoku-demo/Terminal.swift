@@ -1,3 +1,4 @@
+internal import EventLoop
 internal import Glibc
 
 /// Writes a line to standard output at once.
@@ -11,13 +12,7 @@ func outputIsTerminal() -> Bool { isatty(1) == 1 }
 
 /// Writes `text` unchanged; text that cannot be written is dropped.
 func write(_ text: String, to descriptor: Int32) {
-    var rest = Array(text.utf8)[...]
-    while !rest.isEmpty {
-        let count = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
-        if count < 0, errno == EINTR { continue }
-        guard count > 0 else { return }
-        rest = rest.dropFirst(count)
-    }
+    _ = Array(text.utf8).withUnsafeBytes { writeAll($0, to: descriptor) }
 }
 
 /// `text` with control characters replaced by spaces, so that it cannot control the terminal.

@@ -49,8 +49,7 @@ private func readAll(_ descriptor: Int32, keeping limit: Int) -> [UInt8] {
     var text: [UInt8] = []
     var buffer = [UInt8](repeating: 0, count: 4096)
     while true {
-        let count = read(descriptor, &buffer, buffer.count)
-        if count < 0, errno == EINTR { continue }
+        let count = uninterrupted { read(descriptor, &buffer, buffer.count) }
         guard count > 0 else { return text }
         text += buffer[..<min(count, limit - text.count)]
     }
@@ -94,7 +93,7 @@ private func spawn(_ arguments: [String], _ environment: [String: String], outpu
 /// Waits for a child to exit. Returns its status, 128 plus the signal number, or -1 if the status is unknown.
 private func exitStatus(of pid: pid_t) -> Int32 {
     var status: Int32 = 0
-    while waitpid(pid, &status, 0) < 0 { if errno != EINTR { return -1 } }  // an unknown status is no success
+    guard uninterrupted({ waitpid(pid, &status, 0) }) >= 0 else { return -1 }  // an unknown status is no success
     let signal = status & 0x7F
     return signal == 0 ? (status >> 8) & 0xFF : 128 + signal
 }

@@ -1,3 +1,4 @@
+internal import EventLoop
 internal import Glibc
 
 /// Reads small files. Nothing in a file is trusted.
@@ -9,15 +10,7 @@ public enum SmallFile {
         let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
         guard descriptor >= 0 else { return nil }
         defer { close(descriptor) }
-        var bytes: [UInt8] = []
-        var buffer = [UInt8](repeating: 0, count: 4096)
-        while bytes.count <= limit {
-            let count = read(descriptor, &buffer, buffer.count)
-            if count < 0, errno == EINTR { continue }
-            guard count > 0 else { return count == 0 ? bytes : nil }
-            bytes.append(contentsOf: buffer.prefix(count))
-        }
-        return nil
+        return try? readToEnd(descriptor, atMost: limit)
     }
 
     /// As `bytes`; bytes that are no UTF-8 become U+FFFD.

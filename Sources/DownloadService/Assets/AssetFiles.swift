@@ -1,5 +1,6 @@
 internal import Assets
 internal import DownloadModel
+internal import EventLoop
 internal import Extraction
 internal import Glibc
 internal import PartFiles
@@ -244,16 +245,6 @@ enum AssetFiles {
         let file = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
         guard file >= 0 else { return nil }
         defer { close(file) }
-        var (bytes, count) = ([UInt8](repeating: 0, count: limit +| 1), 0)
-        while count < bytes.count {
-            let got = bytes.withUnsafeMutableBytes {
-                pread(file, $0.baseAddress?.advanced(by: count), $0.count -| count, off_t(clamping: count))
-            }
-            if got < 0, errno == EINTR { continue }
-            guard got >= 0 else { return nil }
-            if got == 0 { break }
-            count +|= got
-        }
-        return count <= limit ? Array(bytes.prefix(count)) : nil
+        return try? readToEnd(file, atMost: limit)
     }
 }

@@ -1,3 +1,4 @@
+internal import EventLoop
 internal import Glibc
 
 /// The length of the write-ahead log when the last commit was acknowledged. Kept in the lock file, which no fault of the log affects.
@@ -168,8 +169,7 @@ struct PlainFile: ~Copyable {
     private func readOnce(at offset: Int, count: Int) -> [UInt8]? {
         let bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, done in
             while done < count {
-                let result = pread(descriptor, buffer.baseAddress! + done, count - done, off_t(offset + done))
-                if result < 0, errno == EINTR { continue }
+                let result = uninterrupted { pread(descriptor, buffer.baseAddress! + done, count - done, off_t(offset + done)) }
                 guard result > 0 else { break }
                 done += result
             }

@@ -1,5 +1,6 @@
 internal import CCoding
 internal import DownloadModel
+internal import EventLoop
 internal import Glibc
 internal import PartFiles
 
@@ -229,13 +230,10 @@ final class ArchiveSource {
 
     /// Reads the archive's next bytes. Returns 0 at its end.
     private func read(into buffer: UnsafeMutablePointer<UInt8>) throws(ExtractionFailure) -> Int {
-        while true {
-            let count = pread(descriptor, buffer, Self.chunkSize, off_t(clamping: position))
-            if count < 0, errno == EINTR { continue }
-            guard count >= 0 else { throw .disk(DiskError("read the archive")) }
-            position +|= ByteCount(clamping: count)
-            control.report(read: min(position, size))
-            return count
-        }
+        let count = uninterrupted { pread(descriptor, buffer, Self.chunkSize, off_t(clamping: position)) }
+        guard count >= 0 else { throw .disk(DiskError("read the archive")) }
+        position +|= ByteCount(clamping: count)
+        control.report(read: min(position, size))
+        return count
     }
 }

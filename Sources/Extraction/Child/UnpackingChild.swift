@@ -3,6 +3,7 @@ internal import CCoding
 internal import CConfine
 internal import CSystem
 package import DownloadModel
+internal import EventLoop
 internal import Glibc
 internal import PartFiles
 internal import Synchronization
@@ -61,28 +62,14 @@ package enum UnpackingChild {
 
     /// Once the other end is closed, SIGPIPE ends this process.
     private static func say(_ answer: ChildAnswer) {
-        var rest = answer.framed[...]
-        while !rest.isEmpty {
-            let count = rest.withUnsafeBytes { write(ChildRequest.Descriptor.answers, $0.baseAddress, $0.count) }
-            if count < 0, errno == EINTR { continue }
-            guard count > 0 else { _exit(1) }
-            rest = rest.dropFirst(count)
-        }
+        let code = answer.framed.withUnsafeBytes { writeAll($0, to: ChildRequest.Descriptor.answers) }
+        if code != 0 { _exit(1) }
     }
 
     private static func read() -> ChildRequest? {
-        var (bytes, filled) = ([UInt8](repeating: 0, count: ChildRequest.mostBytes), 0)
-        while filled < bytes.count {
-            let count = bytes.withUnsafeMutableBytes {
-                Glibc.read(ChildRequest.Descriptor.request, $0.baseAddress?.advanced(by: filled), $0.count -| filled)
-            }
-            if count < 0, errno == EINTR { continue }
-            guard count >= 0 else { return nil }
-            if count == 0 { break }
-            filled +|= count
-        }
+        let bytes = try? readToEnd(ChildRequest.Descriptor.request, atMost: ChildRequest.mostBytes)
         close(ChildRequest.Descriptor.request)
-        return ChildRequest(Array(bytes.prefix(filled)))
+        return bytes.flatMap(ChildRequest.init)
     }
 
     /// Loads everything that unpacking opens later, because a confined process opens no file outside of its folder.

@@ -1,6 +1,7 @@
 internal import CConfine
 internal import CSystem
 internal import DownloadModel
+internal import EventLoop
 internal import Glibc
 internal import PartFiles
 
@@ -127,8 +128,7 @@ final class UnpackingProcess {
             }
             guard ready[0].revents != 0 else { continue }
             var bytes = [UInt8](repeating: 0, count: ChildAnswer.mostBytes)
-            let got = read(answers, &bytes, bytes.count)
-            if got < 0, errno == EINTR { continue }
+            let got = uninterrupted { read(answers, &bytes, bytes.count) }
             return got > 0 ? bytes[..<got] : nil
         }
     }
@@ -156,8 +156,7 @@ final class UnpackingProcess {
         hasEnded = true
         kill(pid, SIGKILL)
         var status: Int32 = 0
-        while waitpid(pid, &status, 0) < 0 { if errno != EINTR { return 0 } }
-        return status
+        return uninterrupted { waitpid(pid, &status, 0) } < 0 ? 0 : status
     }
 
     /// Why the child has closed its answers; completes a sentence.

@@ -1,6 +1,7 @@
 internal import CArchive
 internal import CSystem
 internal import DownloadModel
+internal import EventLoop
 internal import Glibc
 internal import PartFiles
 
@@ -212,8 +213,9 @@ struct FileWriter {
         var (rest, place) = (bytes[...], offset)
         while !rest.isEmpty {
             calls.before(.write)
-            let count = pwrite(descriptor, UnsafeRawBufferPointer(rebasing: rest).baseAddress, rest.count, off_t(clamping: place))
-            if count < 0, errno == EINTR { continue }
+            let count = uninterrupted {
+                pwrite(descriptor, UnsafeRawBufferPointer(rebasing: rest).baseAddress, rest.count, off_t(clamping: place))
+            }
             guard count > 0 else { throw DiskError("write a file", count == 0 ? EIO : errno) }
             rest = rest.dropFirst(count)
             place +|= ByteCount(clamping: count)
@@ -239,12 +241,7 @@ func withName<R>(_ name: [UInt8], _ body: (UnsafePointer<CChar>) -> R) -> R {
 
 /// openat(2), repeated after an interrupting signal.
 func openEntry(_ folder: Int32, _ name: [UInt8], _ flags: Int32, _ mode: mode_t = 0) -> Int32 {
-    withName(name) { name in
-        while true {
-            let descriptor = openat(folder, name, flags, mode)
-            if descriptor >= 0 || errno != EINTR { return descriptor }
-        }
-    }
+    withName(name) { name in uninterrupted { openat(folder, name, flags, mode) } }
 }
 
 /// A `DiskError` as an `ExtractionFailure`.

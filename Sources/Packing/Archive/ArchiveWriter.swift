@@ -1,5 +1,6 @@
 internal import CArchive
 internal import DownloadModel
+internal import EventLoop
 internal import Glibc
 
 /// How an archive is compressed.
@@ -101,14 +102,4 @@ private func sinkWrite(
     guard let context else { return -1 }
     let sink = Unmanaged<ArchiveSink>.fromOpaque(context).takeUnretainedValue()  // +0: the writer keeps it alive
     return sink.write(UnsafeRawBufferPointer(start: bytes, count: count)) ? count : -1
-}
-
-/// Writes all bytes. 0 or errno.
-func writeAll(_ bytes: UnsafeRawBufferPointer, to descriptor: Int32) -> Int32 {
-    var rest = bytes[...]
-    while !rest.isEmpty {
-        let count = Glibc.write(descriptor, UnsafeRawBufferPointer(rebasing: rest).baseAddress, rest.count)
-        if count >= 0 { rest = rest.dropFirst(count) } else if errno != EINTR { return errno }
-    }
-    return 0
 }

@@ -1,5 +1,6 @@
 internal import Assets
 internal import DownloadModel
+internal import EventLoop
 internal import Glibc
 internal import PartFiles
 
@@ -34,7 +35,7 @@ package enum PackedFolder {
         let file = open("\(folder)/\(name)", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
         guard file >= 0 else { return false }
         defer { close(file) }
-        guard let bytes = readAll(file, atMost: ManifestText.mostBytes),
+        guard let bytes = try? readToEnd(file, atMost: ManifestText.mostBytes),
             let base = try? DownloadURL("http://localhost/\(percentEncoded(name))"),
             let manifest = try? ManifestText.parse(bytes, from: base), let url = try? DownloadURL(manifest.url)
         else { return false }

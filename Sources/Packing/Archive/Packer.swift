@@ -1,4 +1,5 @@
 package import DownloadModel
+internal import EventLoop
 internal import Extraction
 internal import Glibc
 internal import PartFiles
@@ -94,8 +95,8 @@ package enum Packer {
         }
         var rest = entry.size
         while rest > 0 {
-            let count = Glibc.read(file, buffer.baseAddress, Int(clamping: min(rest, ByteCount(clamping: buffer.count))))
-            if count < 0, errno == EINTR { continue }
+            let most = Int(clamping: min(rest, ByteCount(clamping: buffer.count)))
+            let count = uninterrupted { Glibc.read(file, buffer.baseAddress, most) }
             guard count >= 0 else { throw .of(shown, "cannot be read", errno) }
             guard count > 0 else { throw PackingError("“\(shown)” was changed while it was packed; try again") }
             try body(UnsafeRawBufferPointer(rebasing: buffer[..<count]))

@@ -1,5 +1,6 @@
 internal import Assets
 package import DownloadModel
+internal import EventLoop
 internal import Extraction
 internal import Glibc
 internal import PartFiles
@@ -26,7 +27,8 @@ struct Publication {
         guard output.path != source.path, !output.path.hasPrefix(source.path == "/" ? "/" : source.path + "/") else {
             throw PackingError("the output “\(output.path)” lies in the folder that is packed; give another --output")
         }
-        while flock(output.descriptor, LOCK_EX) != 0, errno == EINTR {}  // a file system without locks has none to wait for
+        let folder = output.descriptor
+        _ = uninterrupted { flock(folder, LOCK_EX) }  // a file system without locks has none to wait for
         former = try Self.former(request, output)
         guard former == nil || request.key != nil || request.forces || output.status(signatureName) == nil else {
             throw PackingError("“\(request.name).json” is signed, and a manifest without --key would not be; give the key, or --force")
@@ -42,7 +44,7 @@ struct Publication {
         let file = openUninterrupted(output.descriptor, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
         guard file >= 0 else { throw .of(path, "cannot be read", errno) }
         defer { close(file) }
-        guard let bytes = readAll(file, atMost: ManifestText.mostBytes),
+        guard let bytes = try? readToEnd(file, atMost: ManifestText.mostBytes),
             let base = try? DownloadURL("http://localhost/\(percentEncoded(name))"),
             let manifest = try? ManifestText.parse(bytes, from: base)
         else {
@@ -191,7 +193,7 @@ struct Publication {
         let file = openUninterrupted(output.descriptor, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
         guard file >= 0 else { return false }
         defer { close(file) }
-        return readAll(file, atMost: bytes.count) == bytes
+        return (try? readToEnd(file, atMost: bytes.count)) == bytes
     }
 
     private func isThere(_ name: String, _ archive: PartialFile, _ size: ByteCount, _ digest: String) throws(PackingError) -> Bool {

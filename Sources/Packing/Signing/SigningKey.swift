@@ -1,4 +1,5 @@
 internal import DownloadModel
+internal import EventLoop
 internal import Glibc
 internal import PartFiles
 
@@ -37,7 +38,7 @@ package struct SigningKey: Sendable {
         guard file >= 0 else { throw .of(path, "cannot be read", errno) }
         defer { close(file) }
         var status = stat()
-        guard fstat(file, &status) == 0, let bytes = readAll(file, atMost: longestFile) else {
+        guard fstat(file, &status) == 0, let bytes = try? readToEnd(file, atMost: longestFile) else {
             throw PackingError("“\(path)” is no Ed25519 private key: it has more than \(longestFile) bytes, or cannot be read")
         }
         let text = String(decoding: bytes, as: UTF8.self)
@@ -81,22 +82,6 @@ func hexadecimal(_ bytes: [UInt8]) -> String {
     let digits = Array("0123456789abcdef".utf8)
     return String(
         decoding: bytes.flatMap { [digits[Int(truncatingIfNeeded: $0 >> 4)], digits[Int(truncatingIfNeeded: $0 & 15)]] }, as: UTF8.self)
-}
-
-/// The bytes of a file; nil if it cannot be read or has more.
-func readAll(_ file: Int32, atMost limit: Int) -> [UInt8]? {
-    var bytes = [UInt8](repeating: 0, count: limit +| 1)
-    var count = 0
-    while count < bytes.count {
-        let got = bytes.withUnsafeMutableBytes {
-            pread(file, $0.baseAddress?.advanced(by: count), $0.count -| count, off_t(clamping: count))
-        }
-        if got < 0, errno == EINTR { continue }
-        guard got >= 0 else { return nil }
-        if got == 0 { break }
-        count +|= got
-    }
-    return count <= limit ? Array(bytes.prefix(count)) : nil
 }
 
 /// RFC 4648 §4.

@@ -1,4 +1,5 @@
 public import DownloadModel
+internal import EventLoop
 internal import Glibc
 
 // Cached copies: their stamps, and whether new bytes equal them. All calls block: use the pool.
@@ -58,8 +59,7 @@ extension Commit {
     private static func readAll(_ descriptor: Int32, _ buffer: UnsafeMutableRawPointer, _ count: Int, _ offset: ByteCount) -> Bool {
         var done = 0
         while done < count {
-            let read = pread(descriptor, buffer + done, count - done, off_t(clamping: offset +| ByteCount(done)))
-            if read < 0, errno == EINTR { continue }
+            let read = uninterrupted { pread(descriptor, buffer + done, count - done, off_t(clamping: offset +| ByteCount(done))) }
             guard read > 0 else { return false }
             done += read
         }

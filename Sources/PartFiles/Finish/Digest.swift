@@ -1,5 +1,6 @@
 internal import CCrypto
 package import DownloadModel
+internal import EventLoop
 internal import Glibc
 
 /// Computes digests with libcrypto, which is loaded on first use.
@@ -35,8 +36,7 @@ package enum Digest {
         var offset = range.lowerBound
         while offset < range.upperBound {
             let wanted = min(ByteCount(buffer.count), range.upperBound -| offset)
-            let count = pread(descriptor, buffer.baseAddress, Int(clamping: wanted), off_t(clamping: offset))
-            if count < 0, errno == EINTR { continue }
+            let count = uninterrupted { pread(descriptor, buffer.baseAddress, Int(clamping: wanted), off_t(clamping: offset)) }
             guard count >= 0 else { throw DiskError("read the part file") }
             if count == 0 { break }
             offset +|= ByteCount(count)

@@ -1,5 +1,6 @@
 internal import CSystem
 package import DownloadModel
+internal import EventLoop
 package import Glibc
 internal import Synchronization
 
@@ -297,11 +298,8 @@ package final class OpenFolder {
         // A folder that this user may change, but not read, cannot be flushed.
         guard opened >= 0 else { return errno == EACCES ? 0 : errno }
         defer { close(opened) }
-        while fsync(opened) != 0 {
-            // A file system without fsync for folders returns EINVAL.
-            if errno != EINTR { return errno == EINVAL ? 0 : errno }
-        }
-        return 0
+        guard uninterrupted({ fsync(opened) }) != 0 else { return 0 }
+        return errno == EINVAL ? 0 : errno  // EINVAL: a file system without fsync for folders
     }
 
     /// Opens `name` as a folder, so that autofs mounts it; otherwise opens the link or file itself.
@@ -338,8 +336,5 @@ extension stat {
 
 /// openat(2), repeated after an interrupting signal, as happens on network and FUSE file systems.
 package func openUninterrupted(_ folder: Int32, _ name: String, _ flags: Int32, _ mode: UInt32 = 0) -> Int32 {
-    while true {
-        let descriptor = openat(folder, name, flags, mode)
-        if descriptor >= 0 || errno != EINTR { return descriptor }
-    }
+    uninterrupted { openat(folder, name, flags, mode) }
 }

@@ -83,8 +83,7 @@ public final class HeldDescriptor: Sendable {
         var buffer = [UInt8](repeating: 0, count: 1 << 16)
         // The file may change meanwhile.
         while true {
-            let count = pread(number, &buffer, buffer.count, off_t(clamping: bytes.count))
-            if count < 0, errno == EINTR { continue }
+            let count = uninterrupted { pread(number, &buffer, buffer.count, off_t(clamping: bytes.count)) }
             guard count >= 0 else { return unusable() }
             if count == 0 { return .success(bytes) }
             guard count <= most -| bytes.count else { return .failure(tooLong) }

@@ -1,5 +1,6 @@
 internal import CSystem
 package import DownloadModel
+internal import EventLoop
 internal import Glibc
 
 /// The open, growing file of one download, with its written map and the representation of its bytes. The file is in the download's folder,
@@ -360,8 +361,9 @@ package final class PartFile {
         var (rest, place) = (bytes[...], offset)
         defer { count(offset..<place) }
         while !rest.isEmpty {
-            let count = pwrite(descriptor, UnsafeRawBufferPointer(rebasing: rest).baseAddress, rest.count, off_t(clamping: place))
-            if count < 0, errno == EINTR { continue }
+            let count = uninterrupted {
+                pwrite(descriptor, UnsafeRawBufferPointer(rebasing: rest).baseAddress, rest.count, off_t(clamping: place))
+            }
             guard count > 0 else {
                 let code = count == 0 ? EIO : errno
                 let failed = DiskError("write the part file", code, shortage: shortage())

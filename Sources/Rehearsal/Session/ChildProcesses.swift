@@ -60,8 +60,7 @@ internal import Glibc
     private func reap() -> Bool {
         while true {
             var status: Int32 = 0
-            let process = waitpid(-1, &status, WNOHANG)
-            if process < 0, errno == EINTR { continue }
+            let process = uninterrupted { waitpid(-1, &status, WNOHANG) }
             guard process > 0 else { return process == 0 }
             let signal = status & 0x7F
             let code = signal == 0 ? (status >> 8) & 0xFF : 128 | signal

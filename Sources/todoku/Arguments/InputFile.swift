@@ -1,3 +1,4 @@
+internal import EventLoop
 internal import Glibc
 internal import Localization
 
@@ -11,16 +12,7 @@ enum InputFile {
         let descriptor = file == "-" ? STDIN_FILENO : open(file, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { throw unreadable(file, errno) }
         defer { if descriptor != STDIN_FILENO { close(descriptor) } }
-        var bytes: [UInt8] = []
-        var buffer = [UInt8](repeating: 0, count: 1 << 16)
-        while bytes.count <= most {
-            let count = Glibc.read(descriptor, &buffer, buffer.count)
-            if count < 0, errno == EINTR { continue }
-            guard count >= 0 else { throw unreadable(file, errno) }
-            if count == 0 { return bytes }
-            bytes.append(contentsOf: buffer.prefix(count))
-        }
-        return nil
+        do throws(SystemCallError) { return try readToEnd(descriptor, atMost: most) } catch { throw unreadable(file, error.code) }
     }
 
     private static func unreadable(_ file: String, _ error: Int32) -> CommandFailure {

@@ -94,8 +94,7 @@ struct DocumentFile {
         var total = 0
         // The service refuses a document that is longer than this.
         while total <= Limits.documentBytes {
-            let count = read(source, &buffer, buffer.count)
-            if count < 0, errno == EINTR { continue }
+            let count = uninterrupted { read(source, &buffer, buffer.count) }
             guard count >= 0 else { throw Self.unreadable(name) }
             if count == 0 { return }
             guard write(descriptor, buffer, count) == count else { throw Self.unreadable(name) }

@@ -1,3 +1,4 @@
+internal import EventLoop
 internal import Glibc
 internal import TodokuClient
 
@@ -109,8 +110,7 @@ enum InputLine {
         var bytes: [UInt8] = []
         var byte: UInt8 = 0
         while bytes.count < longest {
-            let count = Glibc.read(descriptor, &byte, 1)
-            if count < 0, errno == EINTR { continue }
+            let count = uninterrupted { Glibc.read(descriptor, &byte, 1) }
             guard count == 1, byte != UInt8(ascii: "\n") else { break }
             bytes.append(byte)
             if byte == 3 { break }

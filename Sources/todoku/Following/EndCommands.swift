@@ -98,8 +98,7 @@ internal import TodokuClient
     /// Blocks until the process has ended. An unknown status counts as a failure.
     private nonisolated static func waitForEnd(of process: pid_t) -> Int32 {
         var status: Int32 = 0
-        while waitpid(process, &status, 0) < 0 { if errno != EINTR { return 0xFF00 } }
-        return status
+        return uninterrupted { waitpid(process, &status, 0) } < 0 ? 0xFF00 : status
     }
 
     /// The variables for the command of a download, documented in todoku(1). They replace inherited ones. Empty: not known, or none.

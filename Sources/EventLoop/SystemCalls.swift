@@ -1,0 +1,48 @@
+internal import Glibc
+
+/// The result of a system call. The call is made again while a signal interrupts it (`EINTR`, signal(7)).
+public func uninterrupted(_ call: () -> Int) -> Int {
+    while true {
+        let result = call()
+        if result >= 0 || errno != EINTR { return result }
+    }
+}
+
+/// The result of a system call. The call is made again while a signal interrupts it (`EINTR`, signal(7)).
+public func uninterrupted(_ call: () -> Int32) -> Int32 {
+    while true {
+        let result = call()
+        if result >= 0 || errno != EINTR { return result }
+    }
+}
+
+/// A system call that failed, by its errno.
+public struct SystemCallError: Error {
+    public let code: Int32
+}
+
+/// The bytes of a file or pipe, from its offset to its end; nil if there are more than `limit`. Waits for the disk, or for the writer.
+public func readToEnd(_ descriptor: Int32, atMost limit: Int) throws(SystemCallError) -> [UInt8]? {
+    var bytes: [UInt8] = []
+    var portion = [UInt8](repeating: 0, count: 16384)
+    while true {
+        let count = uninterrupted { read(descriptor, &portion, portion.count) }
+        guard count >= 0 else { throw SystemCallError(code: errno) }
+        if count == 0 { return bytes }
+        guard count <= limit - bytes.count else { return nil }
+        bytes += portion[..<count]
+    }
+}
+
+/// Writes all bytes to a descriptor that blocks.
+///
+/// - Returns: 0, or errno. Then some of the bytes may be written.
+public func writeAll(_ bytes: UnsafeRawBufferPointer, to descriptor: Int32) -> Int32 {
+    var rest = bytes[...]
+    while !rest.isEmpty {
+        let count = uninterrupted { write(descriptor, UnsafeRawBufferPointer(rebasing: rest).baseAddress, rest.count) }
+        guard count > 0 else { return count == 0 ? EIO : errno }
+        rest = rest.dropFirst(count)
+    }
+    return 0
+}
