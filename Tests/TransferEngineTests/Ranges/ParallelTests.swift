@@ -121,10 +121,10 @@ private func parallelServer(
         await log.wait { connections(Array($0[seen...])).last ?? 0 >= 2 }
     }
 
-    @Test(arguments: [0, 1, 4] as [UInt32]) func `are one without a strong validator or a checksum`(connections: UInt32) async throws {
+    @Test func `are one without a strong validator or a checksum`() async throws {
         let server = ScriptedServer { request, reply in reply.serve(Self.file, for: request, entityTag: "W/\"v1\"") }
         let fixture = await EngineFixture()
-        #expect(try await fixture.run(server.url("/file.bin")) { $0.connections = connections }.complete?.size == 8_000_000)
+        #expect(try await fixture.run(server.url("/file.bin")) { $0.connections = 4 }.complete?.size == 8_000_000)
         #expect(ranges(server) == [nil] && fixture.part == Self.file)
     }
 
