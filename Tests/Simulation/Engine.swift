@@ -418,7 +418,7 @@ extension World {
             fileName: name(entry), mediaType: Self.mediaType, source: nil, total: plant == .sizeless ? nil : transfer.total,
             offset: plant == .slanderous ? 0 : transfer.heldAtStart, isResumable: isResumable)
         // Sometimes, the server closed the connection that the request would have shared.
-        if crowd == .connections, random.below(6) > 0 { response.connection = connectionNumber(of: transfer.origin) }
+        if crowd == .connections || crowd == .rules, random.below(6) > 0 { response.connection = connectionNumber(of: transfer.origin) }
         transfers[entry.number]?.connection = response.connection
         sharing.remove(entry.number)
         // The request that the transfer began with may be over.

@@ -200,8 +200,8 @@ struct Setting {
     enum Crowd {
         /// Only the sizes of the files.
         case sizes
-        /// Two connections to a host, over HTTP/2.
-        case connections
+        /// Two connections to a host, over HTTP/2: by `MaxPerHost`, or by host rules.
+        case connections, rules
     }
 
     init(seed: UInt64, plant: Plant?) {
@@ -209,7 +209,7 @@ struct Setting {
         (self.plant, redirects, assets) = (plant, seed % 8 == 0, seed % 8 == 4)
         ranges = seed % 16 == 10 || seed % 16 == 14 || stretches
         mirrors = seed % 16 == 6 || seed % 32 == 25
-        crowd = seed % 16 == 2 ? (seed % 32 == 2 ? .sizes : .connections) : nil
+        crowd = seed % 16 == 2 ? (seed % 32 == 2 ? .sizes : seed % 64 == 18 ? .connections : .rules) : nil
     }
 }
 

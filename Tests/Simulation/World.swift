@@ -304,6 +304,9 @@ final class World {
             saved.settings.maxPerHost = 0
             for index in resources.indices where index != 0 { resources[index].size = 3 * FileSize.leastLarge }
         case .connections: saved.settings.maxPerHost = 2
+        case .rules:
+            saved.settings.maxPerHost = 0
+            for host in ["h0", "h1"] { try? saved.settings.hostRules.set(host, HostRule(connections: 2)) }
         case nil: break
         }
     }

@@ -12,10 +12,14 @@ extension `The fault campaign` {
                 "A disk whose files belong to another user",
                 notes: """
                     stat(2) tells another owner of every file on the downloads' disk, and no mode can be set there. A download comes at once, goes on \
-                    after a cut or after kill -9, is cancelled in the middle, replaces a file, or begins where an older part file is left.
+                    after a cut or after kill -9, is cancelled in the middle, replaces a file, or begins where an older part file is left. The \
+                    cases with a middle also run over eight connections, and from a server and two mirrors.
                     """)
-            try await runCases(OwnerCase.allCases, report) { try await download($0, $1) }
-            await report.finish(expecting: OwnerCase.allCases.map(\.rawValue))
+            let cases = Way.allCases.flatMap { way in
+                OwnerCase.Course.allCases.filter { way == .one || $0.hasMiddle }.map { OwnerCase(course: $0, way: way) }
+            }
+            try await runCases(cases, report) { try await download($0, $1) }
+            await report.finish(expecting: cases.map(\.description))
         }
 
         @Test func `and cannot be opened again is refused before the first byte of a body, and keeps no part file`() async throws {
@@ -31,14 +35,21 @@ extension `The fault campaign` {
     }
 }
 
-private enum OwnerCase: String, CaseIterable, Sendable, CustomStringConvertible {
-    case whole = "at once"
-    case cut = "after a cut"
-    case killed = "after kill -9"
-    case cancelled = "cancelled in the middle"
-    case replacing = "in the place of another"
-    case leftover = "over a part file that was left"
-    var description: String { rawValue }
+private struct OwnerCase: Sendable, CustomStringConvertible {
+    enum Course: String, CaseIterable, Sendable {
+        case whole = "at once"
+        case cut = "after a cut"
+        case killed = "after kill -9"
+        case cancelled = "cancelled in the middle"
+        case replacing = "in the place of another"
+        case leftover = "over a part file that was left"
+
+        /// Whether something happens once the first bytes have come.
+        var hasMiddle: Bool { [.cut, .killed, .cancelled].contains(self) }
+    }
+    let course: Course
+    let way: Way
+    var description: String { course.rawValue + way.rawValue }
 }
 
 private enum ReturnCase: String, CaseIterable, Sendable, CustomStringConvertible {
@@ -52,20 +63,13 @@ private enum ReturnCase: String, CaseIterable, Sendable, CustomStringConvertible
 }
 
 @BusActor private func download(_ test: OwnerCase, _ lane: Lane) async throws -> Verdict {
-    let place = Place()
-    var verdict = Verdict(row: test.rawValue, name: test.rawValue)
+    let (place, course) = (Place(), test.course)
+    var verdict = Verdict(row: test.description, name: test.description)
     let more = ["FAULTSHIM_ROOTS": place.files, "FAULTSHIM_OWNER": "4242"]
     let body = Bodies.large
     let gate = Gate()
     defer { gate.open() }
-    let isCut = [.cut, .killed, .cancelled].contains(test)
-    let server = ScriptedServer { request, reply in
-        guard request.number == 0, isCut else { return reply.serve(body, for: request, entityTag: "\"v1\"") }
-        reply.head(200, ["ETag": "\"v1\""], length: body.count)
-        reply.send(body[..<1_500_000])
-        if test != .cut { gate.wait() }
-        reply.close()
-    }
+    let servers = CaseServers(body, test.way, middle: course.hasMiddle ? .cut(gate) : .nothing)
     func start() async -> Bool {
         guard let exit = await lane.start(place, more: more) else { return true }
         verdict.wrong.append("it did not start: \(exit.errors)")
@@ -73,33 +77,32 @@ private enum ReturnCase: String, CaseIterable, Sendable, CustomStringConvertible
     }
     guard await start() else { return verdict }
     var options: [String: Variant] = ["directory": .string(place.files), "notify": .string("never")]
-    if test == .replacing {
+    options.merge(try await servers.options(place)) { $1 }
+    if course == .replacing {
         writeFile("\(place.files)/a.bin", "old".utf8)
         options["if-exists"] = .string("replace")
     }
-    if test == .leftover {
+    if course == .leftover {
         let id = String(decoding: (readFile("\(place.state)/todoku/instance") ?? []).prefix(8), as: UTF8.self)
         writeFile("\(place.files)/.todoku-\(id)-1.part", "left".utf8)
     }
-    let path = try await lane.download(server.url("/a.bin"), options)
-    if isCut, test != .cut {
-        #expect(await eventually { (lane.received[path.value] ?? 0) >= 1_500_000 })
-        if test == .killed {
-            await lane.end(SIGKILL)
-            guard await start() else { return verdict }
-        } else {
-            try await lane.cancel(path)
-        }
-        gate.open()
-    }
-    if test == .cancelled {
+    let path = try await lane.download(servers.url, options)
+    if course.hasMiddle { #expect(await eventually { (lane.received[path.value] ?? 0) >= UInt64(servers.early) }) }
+    if course == .killed { await lane.end(SIGKILL) }
+    if course == .cancelled { try await lane.cancel(path) }
+    gate.open()
+    if course == .killed { guard await start() else { return verdict } }
+    if course == .cancelled {
         await expectNoTraces(of: [], place, lane, &verdict)
         verdict.errors += 1
     } else {
         await finish(path, "a.bin", body, place, lane, &verdict)
         await expectNoTraces(of: ["a.bin"], place, lane, &verdict)
-        if isCut { verdict.expect(server.requests.last?.range?.first == 1_500_000, "what was held was fetched again") }
+        if course.hasMiddle, test.way == .one {
+            verdict.expect(lane.resumed[path.value]?.last == UInt64(servers.early), "what was held was fetched again")
+        }
     }
+    servers.expectSeveral(&verdict)
     verdict.wasMet = true
     return verdict
 }

@@ -13,6 +13,14 @@ import Testing
         desk.ends(desk[number], .complete(size: size, fileName: "f", part))
     }
 
+    /// - Parameter isRule: whether the host's rule limits its connections; else `MaxPerHost` does.
+    private func desk(connections: UInt32, isRule: Bool) -> Desk {
+        Desk { settings in
+            settings.maxPerHost = isRule ? 0 : connections
+            if isRule { try? settings.hostRules.set("h", HostRule(connections: connections)) }
+        }
+    }
+
     @Test func `is the default, and lets four files of unknown size run`() {
         let desk = Desk { $0.maxPerHost = 0 }
         for number in 1...10 { desk.add(UInt64(number)) }
@@ -95,16 +103,16 @@ import Testing
         #expect(limit.admits(.small, beside: .init(large: 4)) && !limit.admits(.small, beside: .init(small: 60, large: 4)))
     }
 
-    @Test func `counts small files on one HTTP 2 connection as one at their host`() {
-        let desk = Desk { $0.maxPerHost = 5 }
+    @Test(arguments: [true, false]) func `counts small files on one HTTP 2 connection as one at their host`(isRule: Bool) {
+        let desk = desk(connections: 5, isRule: isRule)
         for number in 1...10 { desk.add(UInt64(number)) { $0.options.size = 1000 } }
         #expect(desk.started == [1, 2, 3, 4, 5] && desk.hold(6) == .hostLimit, "the host is the reason, not the other downloads")
         desk.began(desk[1], total: 1000, connection: 5)
         #expect(desk.started == Array(1...10))
     }
 
-    @Test func `lets a small file share the connection of the host that it is redirected to`() {
-        let desk = Desk { $0.maxPerHost = 1 }
+    @Test(arguments: [true, false]) func `lets a small file share the connection of the host that it is redirected to`(isRule: Bool) {
+        let desk = desk(connections: 1, isRule: isRule)
         desk.add(1) { $0.options.size = 1000 }
         for number in 2...4 { desk.add(UInt64(number), "http://front\(number)/") { $0.options.size = 1000 } }
         for number in 2...4 { desk.hop(desk[UInt64(number)], to: "h", origin: "http://h:80") }
@@ -113,16 +121,17 @@ import Testing
         #expect(desk.permitted == [2, 3, 4])
     }
 
-    @Test func `gives a large file on a shared connection a place of its own`() {
-        let desk = Desk { $0.maxPerHost = 2 }
+    @Test(arguments: [true, false]) func `gives a large file on a shared connection a place of its own`(isRule: Bool) {
+        let desk = desk(connections: 2, isRule: isRule)
         for number in 1...10 { desk.add(UInt64(number)) }
         #expect(desk.started == [1, 2])
         for number in 1...2 { desk.began(desk[UInt64(number)], total: Self.mebibyte, connection: 5) }
         #expect(desk.started == [1, 2] && desk.state(1) == .active && desk.state(2) == .active)
     }
 
-    @Test func `stops a file that turns out large on a shared connection, if its host has no place`() {
-        let desk = Desk { $0.maxPerHost = 1 }
+    @Test(arguments: [true, false])
+    func `stops a file that turns out large on a shared connection, if its host has no place`(isRule: Bool) {
+        let desk = desk(connections: 1, isRule: isRule)
         for number in 1...3 { desk.add(UInt64(number)) { $0.options.size = 1000 } }
         desk.began(desk[1], total: 1000, connection: 5)
         #expect(desk.started == [1, 2, 3])
@@ -174,8 +183,8 @@ import Testing
         #expect(sharing > 1000, "requests that share a connection, over all steps")
     }
 
-    @Test func `counts files over HTTP 1 as one connection each`() {
-        let desk = Desk { $0.maxPerHost = 2 }
+    @Test(arguments: [true, false]) func `counts files over HTTP 1 as one connection each`(isRule: Bool) {
+        let desk = desk(connections: 2, isRule: isRule)
         for number in 1...10 { desk.add(UInt64(number)) { $0.options.size = 1000 } }
         desk.began(desk[1], total: 1000)
         #expect(desk.started == [1, 2])

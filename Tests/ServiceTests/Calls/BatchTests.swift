@@ -101,12 +101,20 @@ private let nowhere = "http://127.0.0.1:1"
         #expect(progress.last?.received == 10 && progress.reduce(0) { $0 + $1.written } == 10)
     }
 
-    @Test func `of small files over HTTP 2 have many active at a time on one connection, which counts as one at the host`() async throws {
+    /// The host takes one connection, by its rule or by `MaxPerHost`.
+    @Test(arguments: [true, false])
+    func `of small files over HTTP 2 have many active at a time on one connection, which counts as one at the host`(
+        isRule: Bool
+    ) async throws {
         let nginx = await Nginx(
             limitRate: "1k", extra: "access_log connections.log connection;", http: "log_format connection '$connection';")
         nginx.put("small.bin", patternBytes(16 * 1024))
         let running = try await Running.start(extra: ["SSL_CERT_FILE": nginx.authority])
-        try await running.client.set(Manager.maxPerHost, 1)
+        if isRule {
+            try await running.client.call(Manager.setHostRule, ("127.0.0.1", ["connections": .uint32(1)]))
+        } else {
+            try await running.client.set(Manager.maxPerHost, 1)
+        }
         let (batch, _) = try await running.client.batch(
             (1...20).map { (nginx.secureURL("/small.bin?\($0)"), ["size": .uint64(16 * 1024)]) },
             running.options(["if-exists": .string("rename")]))

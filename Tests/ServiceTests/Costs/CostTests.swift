@@ -36,6 +36,8 @@ struct `The costs of the service` {
         // Each of these signals is sent by one call, and costs as much memory as the answer to a GetAll.
         let more = Double(timed + counts) / Double(count)
         #expect(costs.files <= 46 && costs.flushes <= 5.5, "\(costs)")
+        // With reads, writes and waits. strace(1) counts 96 calls, and counts those of libc itself too.
+        #expect(costs.calls <= 96 + 2 * more, "\(costs), \(more) more signals")
         #expect(costs.sockets <= 14 + more && costs.allocations <= 720 + 65 * more, "\(costs), \(more) more signals")
         #expect(others <= 5.1 && timed <= 5 * count)
     }
@@ -62,8 +64,23 @@ struct `The costs of the service` {
         #expect(costs.bytes >= size && costs.bytes <= size * 1.01 && desk.server.requests.count >= requests, "\(costs)")
     }
 
-    /// A wake-up at regular times would show in each measurement, and a rare one in few.
-    @Test func `nothing wakes it after an end`() async throws {
+    /// The receive buffers of the first downloads are larger than those of later ones, so ten are active before the first measurement.
+    @Test func `a further active download takes little memory`() async throws {
+        let desk = try await CostDesk()
+        try await desk.running.client.set(Manager.maxActive, 60)
+        try await desk.running.client.set(Manager.maxPerHost, 0)
+        func anonymous() throws -> UInt64 { try #require(memory(desk.running.daemon.pid, "RssAnon")) }
+        try await desk.beginSlowly(1...10)
+        let before = try anonymous()
+        try await desk.beginSlowly(11...60)
+        let after = try anonymous()
+        let each = (after - min(after, before)) / 50
+        print("costs: a further active download \(each >> 10) KiB")
+        #expect(each <= 128 << 10, "\(before) bytes, then \(after)")
+    }
+
+    /// A wake-up at regular times would show in each short measurement, and a rare one in few. The long one covers the rest of the minute.
+    @Test func `nothing wakes it after an end, and hardly anything in the minute after it`() async throws {
         let desk = try await CostDesk()
         try await desk.running.fetch(desk.server.url("/small/1"))
         var seen: [Double] = []
@@ -74,6 +91,11 @@ struct `The costs of the service` {
         } while seen.last != 0 && seen.count < 30
         print("costs: wake-ups in two seconds each \(seen)")
         #expect(seen.last == 0, "wake-ups in two seconds each: \(seen)")
+        let before = desk.read()
+        await pause(milliseconds: 50_000)
+        let later = (desk.read() - before).waits
+        print("costs: \(later) wake-ups in the fifty seconds after that")
+        #expect(later <= 2)
     }
 
     /// The code of the program and of some forty libraries is most of its memory. A download needs little of it again.
@@ -137,6 +159,12 @@ private final class CostDesk: Sendable {
                     guard reply.send(large[place..<min(end, place + 40_000)]) else { return }
                     poll(nil, 0, 3)
                 }
+            case "/slow":
+                reply.head(200, ["ETag": "\"1\""], length: 4 << 20)
+                for place in stride(from: 0, to: 4 << 20, by: 4096) {
+                    guard reply.send(large[place..<place + 4096]) else { return }
+                    poll(nil, 0, 100)
+                }
             default: reply.serve(small, for: request, entityTag: "\"1\"")
             }
         }
@@ -161,6 +189,14 @@ private final class CostDesk: Sendable {
         let before = read()
         for _ in 0..<count { try await body() }
         return (read() - before) / count
+    }
+
+    /// Begins downloads from a slow server, and waits until each has received bytes.
+    func beginSlowly(_ numbers: ClosedRange<Int>) async throws {
+        var paths: [String] = []
+        for number in numbers { paths.append(try await running.download(server.url("/slow?\(number)")).value) }
+        let wanted = Set(paths)
+        #expect(await running.client.signals.until { seen in wanted.isSubset(of: seen.filter { $0.progress != nil }.map(\.path)) })
     }
 
     /// Downloads so many small files in a batch, to the end.

@@ -77,6 +77,26 @@ private func parallelServer(
         #expect(nginx.log.count { $0.contains("bytes=") } >= 5)
     }
 
+    /// Over HTTP/2, all requests would share one connection.
+    @Test func `use HTTP 1.1 and connections of their own, although the first one uses HTTP 2`() async throws {
+        let nginx = await Nginx(
+            limitRate: "1m", extra: "access_log ranges.log ranges;",
+            http: "log_format ranges '$connection $server_protocol $http_range';")
+        nginx.put("file.bin", Self.file)
+        let fixture = await EngineFixture(certificateFile: nginx.authority)
+        let end = try await fixture.run(nginx.secureURL("/file.bin")) { $0.connections = 4 }
+        #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file)
+        func requests() -> [[Substring]] {
+            let log = String(decoding: readFile(nginx.folder("ranges.log")) ?? [], as: UTF8.self)
+            return log.split(separator: "\n").map { $0.split(separator: " ") }
+        }
+        #expect(await eventually { requests().count >= 4 })
+        let (first, further) = (requests().filter { $0[2] == "-" }, requests().filter { $0[2] != "-" })
+        #expect(first.map { $0[1] } == ["HTTP/2.0"] && further.allSatisfy { $0[1] == "HTTP/1.1" }, "\(requests())")
+        let connections = Set(further.map { $0[0] })
+        #expect(connections.count >= 3 && first.allSatisfy { !connections.contains($0[0]) }, "\(requests())")
+    }
+
     /// How many gain depends on the load of the machine: `Automatic connections` has the rules.
     @Test func `are tried automatically`() async throws {
         let nginx = await Nginx(limitRate: "2m")
@@ -121,10 +141,10 @@ private func parallelServer(
         await log.wait { connections(Array($0[seen...])).last ?? 0 >= 2 }
     }
 
-    @Test(arguments: [0, 1, 4] as [UInt32]) func `are one without a strong validator or a checksum`(connections: UInt32) async throws {
+    @Test func `are one without a strong validator or a checksum`() async throws {
         let server = ScriptedServer { request, reply in reply.serve(Self.file, for: request, entityTag: "W/\"v1\"") }
         let fixture = await EngineFixture()
-        #expect(try await fixture.run(server.url("/file.bin")) { $0.connections = connections }.complete?.size == 8_000_000)
+        #expect(try await fixture.run(server.url("/file.bin")) { $0.connections = 4 }.complete?.size == 8_000_000)
         #expect(ranges(server) == [nil] && fixture.part == Self.file)
     }
 

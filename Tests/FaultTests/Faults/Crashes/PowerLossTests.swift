@@ -36,14 +36,15 @@ private enum Scenario: String, CaseIterable, CustomStringConvertible, Sendable {
     case divided = "ended by SIGTERM in the middle, 8 connections"
     case dividedKilled = "killed in the middle, 8 connections"
     case mirrored = "ended by SIGTERM in the middle, 8 connections and 2 mirrors"
+    case mirroredKilled = "killed in the middle, 8 connections and 2 mirrors"
 
     var description: String { rawValue }
-    var isStopped: Bool { [.ended, .killed, .divided, .dividedKilled, .mirrored].contains(self) }
-    var isKilled: Bool { self == .killed || self == .dividedKilled }
+    var isStopped: Bool { isKilled || [.ended, .divided, .mirrored].contains(self) }
+    var isKilled: Bool { [.killed, .dividedKilled, .mirroredKilled].contains(self) }
     var way: Way {
         switch self {
         case .divided, .dividedKilled: .several
-        case .mirrored: .mirrors
+        case .mirrored, .mirroredKilled: .mirrors
         default: .one
         }
     }

@@ -1,0 +1,124 @@
+import DownloadModel
+import EventLoop
+import Glibc
+import Synchronization
+import TestSupport
+import Testing
+
+@testable internal import TransferEngine
+
+/// A link that carries 1.5 MB a second, however many connections share the link.
+private final class Link: Sendable {
+    private let next = Mutex(ContinuousClock.now)
+
+    /// Waits until the link has carried so many more bytes. After a pause of the machine, it catches up with 50 ms at most.
+    func carry(_ bytes: Int) {
+        let wait = next.withLock { next in
+            let now = ContinuousClock.now
+            next = max(next, now - .milliseconds(50)) + .seconds(Double(bytes) / 1_500_000)
+            return next - now
+        }
+        if wait > .zero { poll(nil, 0, Int32(clamping: wait.wholeMilliseconds)) }
+    }
+}
+
+/// The numbers of connections in the reports of a transfer, without repetitions.
+private func connections(_ events: [TransferEvent]) -> [UInt32] {
+    var counts: [UInt32] = []
+    for case .progress(let all) in events {
+        for one in all where one.connections != counts.last { counts.append(one.connections) }
+    }
+    return counts
+}
+
+private func hasEnded(_ events: [TransferEvent]) -> Bool { events.contains { if case .ended = $0 { true } else { false } } }
+
+/// The engine tries a second connection after two windows of a second each. Until then, the server has sent some 3 MB.
+@Suite(.timeLimit(.minutes(5))) struct `Automatic connections to a server with a slow link` {
+    static let file = patternBytes(24_000_000)
+
+    /// Serves the file as fast as `link` carries the bytes, and the rest at once when `end` opens.
+    private static func serve(
+        _ request: ScriptedServer.Request, _ reply: Reply, over link: Link, until end: Gate, entityTag: String = "\"v1\""
+    ) {
+        let (first, last) = (request.range?.first ?? 0, request.range?.last ?? file.count - 1)
+        let fields: KeyValuePairs = [
+            "ETag": entityTag, "Accept-Ranges": "bytes", "Content-Range": "bytes \(first)-\(last)/\(file.count)",
+        ]
+        reply.head(request.range == nil ? 200 : 206, fields, length: last - first + 1)
+        for start in stride(from: first, through: last, by: 30_000) {
+            if !end.isOpen { link.carry(30_000) }
+            guard reply.send(file[start..<min(start + 30_000, last + 1)]) else { return }
+        }
+    }
+
+    /// Runs a transfer from a server whose connections share one link, or have a link each.
+    ///
+    /// - Returns: the numbers of connections, one after another.
+    private func counts(isShared: Bool) async throws -> [UInt32] {
+        let (shared, end) = (Link(), Gate())
+        defer { end.open() }
+        let server = ScriptedServer { request, reply in
+            Self.serve(request, reply, over: isShared ? shared : Link(), until: end)
+        }
+        let fixture = await EngineFixture()
+        let request = try fixture.request(server.url("/file.bin")) { $0.connections = 0 }
+        fixture.engine.start(request)
+        await fixture.log.wait { events in
+            let counts = connections(events)
+            return hasEnded(events) || (isShared ? counts.count > 1 && counts.last == 1 : counts.last ?? 0 >= 4)
+        }
+        end.open()
+        #expect(await fixture.log.end(of: request.number).complete?.size == 24_000_000 && fixture.part == Self.file)
+        return connections(await fixture.log.events)
+    }
+
+    /// Other work may slow down one of two measurements, so there are three tries.
+    @Test func `are one again if a second one does not make the transfer faster`() async throws {
+        var tries: [[UInt32]] = []
+        while tries.count < 3, tries.last != [1, 2, 1] { tries.append(try await counts(isShared: true)) }
+        #expect(tries.last == [1, 2, 1], "\(tries)")
+    }
+
+    /// The engine tries four only after the second one has made the transfer faster.
+    @Test func `are more as long as each doubling makes the transfer faster`() async throws {
+        var tries: [[UInt32]] = []
+        while tries.count < 3, tries.last?.max() ?? 0 < 4 { tries.append(try await counts(isShared: false)) }
+        #expect(tries.last?.max() ?? 0 >= 4, "\(tries)")
+    }
+
+    @Test func `are one without a strong validator or a checksum`() async throws {
+        let end = Gate()
+        defer { end.open() }
+        let server = ScriptedServer { request, reply in
+            Self.serve(request, reply, over: Link(), until: end, entityTag: "W/\"v1\"")
+        }
+        let fixture = await EngineFixture()
+        let request = try fixture.request(server.url("/file.bin")) { $0.connections = 0 }
+        fixture.engine.start(request)
+        // With a strong validator, this file has several connections by now, as the other tests show.
+        await fixture.log.received(8_000_000)
+        end.open()
+        #expect(await fixture.log.end(of: request.number).complete?.size == 24_000_000 && fixture.part == Self.file)
+        #expect(server.requests.map { $0.field("Range") } == [nil])
+        #expect(connections(await fixture.log.events) == [1])
+    }
+
+    @Test func `are one for the rest of the transfer if the server has ignored a range`() async throws {
+        let end = Gate()
+        defer { end.open() }
+        let server = ScriptedServer { request, reply in
+            guard request.number > 0 else { return Self.serve(request, reply, over: Link(), until: end) }
+            reply.respond(200, ["ETag": "\"v1\""], body: Self.file)
+        }
+        let fixture = await EngineFixture()
+        let request = try fixture.request(server.url("/file.bin")) { $0.connections = 0 }
+        fixture.engine.start(request)
+        await fixture.log.wait { events in hasEnded(events) || events.contains { if case .over = $0 { true } else { false } } }
+        // For two seconds more, the engine has many occasions to ask again.
+        await fixture.log.received(await fixture.log.received + 3_000_000)
+        end.open()
+        #expect(await fixture.log.end(of: request.number).complete?.size == 24_000_000 && fixture.part == Self.file)
+        #expect(server.requests.map { $0.range == nil } == [true, false], "\(server.requests.map { $0.field("Range") })")
+    }
+}
