@@ -57,11 +57,15 @@ struct ActiveLimit {
 
     /// Whether a file of this size may become active beside the files of `counts`.
     func admits(_ size: FileSize, beside counts: Counts) -> Bool {
-        guard counts.all < Self.most else { return false }
+        counts.all < Self.most && placesTaken(with: size, beside: counts) <= Self.mostLarge
+    }
+
+    /// How many places of large files are taken if a file of this size becomes active, too. A small file needs none, whatever is taken.
+    func placesTaken(with size: FileSize, beside counts: Counts) -> Int {
         switch size {
-        case .small: return true
-        case .unknown: return counts.large + max(0, counts.unknown + 1 - allowance) <= Self.mostLarge
-        case .large: return counts.large + max(0, counts.unknown - allowance) < Self.mostLarge
+        case .small: 0
+        case .unknown: counts.large + max(0, counts.unknown + 1 - allowance)
+        case .large: counts.large + max(0, counts.unknown - allowance) + 1
         }
     }
 

@@ -44,9 +44,14 @@ extension HostGate {
         return size == .small ? ActiveLimit.most : ActiveLimit.mostLarge + activeLimit.allowance
     }
 
-    /// Whether the end of the transfer in `slot` could let a download start that has no slot now.
-    func isInTheWay(_ slot: Slots.Slot) -> Bool {
-        maxActive != Settings.automatic || slot.size != .small || slots.busy.all >= ActiveLimit.most || !hasRoom
+    /// Whether the end of the transfer in `slot` helps to let a download start that has no slot now. `size` is that of its file.
+    func isInTheWay(_ slot: Slots.Slot, of size: FileSize) -> Bool {
+        let taken = activeLimit.placesTaken(with: size, beside: slots.busy)
+        guard maxActive == Settings.automatic, taken > ActiveLimit.mostLarge else { return true }
+        guard !slot.isIdle else { return false }
+        var rest = slots.busy
+        rest[slot.size] -= 1
+        return activeLimit.placesTaken(with: size, beside: rest) < taken
     }
 
     /// The size of the file of an active transfer is known now.

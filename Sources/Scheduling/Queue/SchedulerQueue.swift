@@ -72,7 +72,7 @@ extension Scheduler {
         for (number, slot) in gate.slots.all {
             guard let entry = entries[number], let app = gate.lanes.apps[slot.app], app !== owed, app.active > owed.active,
                 entry.mayYield,
-                entry.record.options.priority <= next.priority, gate.isInTheWay(slot)
+                entry.record.options.priority <= next.priority, gate.isInTheWay(slot, of: lane.size)
             else { continue }
             app.charge(now: now)
             isContended = true

@@ -20,6 +20,13 @@ extension Desk {
 @Suite struct `Turns under the automatic MaxActive` {
     private static let mebibyte: ByteCount = 1 << 20
 
+    /// A half of a file, with a validator.
+    private func part(of size: ByteCount) -> ResumeData {
+        ResumeData(
+            written: size / 2, total: size, validator: .entityTag("\"1\""),
+            identity: FileIdentity(device: 1, inode: 2, mount: 3, boot: "b"))
+    }
+
     @Test func `rotate for the places of large files, by the time used`() {
         let desk = Desk { $0.maxPerHost = 0 }
         desk.add(1...50, app: "A", size: Self.mebibyte)
@@ -37,13 +44,26 @@ extension Desk {
         desk.add(5...5, app: "B", size: Self.mebibyte)
         for _ in 0..<3 { desk.wait(.seconds(6)) }
         #expect(desk.started == [1, 2, 3, 4], "no file of A can go on from what it has")
-        let part = ResumeData(
-            written: Self.mebibyte, total: 1 << 40, validator: .entityTag("\"1\""),
-            identity: FileIdentity(device: 1, inode: 2, mount: 3, boot: "b"))
-        for number in 1...4 { desk.checkpoint(desk[UInt64(number)], part) }
+        for number in 1...4 { desk.checkpoint(desk[UInt64(number)], part(of: 1 << 40)) }
         for _ in 0..<3 { desk.wait(.seconds(6)) }
         #expect(desk.started == [1, 2, 3, 4, 5])
         #expect((1...4).count { desk.state($0) == .queued } == 1)
+    }
+
+    /// The end of a small file lets no further large file start, even if all 64 places are taken.
+    @Test(arguments: [20, 60] as [UInt64]) func `stop no small file for a large one`(small: UInt64) {
+        let desk = Desk { $0.maxPerHost = 0 }
+        desk.add(1...4, app: "A", size: 1 << 40)
+        desk.add(5...4 + small, app: "A", size: 1000)
+        for number in 5...4 + small { desk.checkpoint(desk[number], part(of: 1000)) }
+        if small == 60 { desk.add(65...100, app: "A", size: 1000) }
+        desk.add(201...201, app: "B", size: Self.mebibyte)
+        let started = desk.started
+        for _ in 0..<3 { desk.wait(.seconds(6)) }
+        #expect(desk.started == started && (1...4).allSatisfy { desk.state($0) == .active }, "\(desk.started.dropFirst(started.count))")
+        desk.checkpoint(desk[2], part(of: 1 << 40))
+        for _ in 0..<3 { desk.wait(.seconds(6)) }
+        #expect(Array(desk.started.dropFirst(started.count)) == [201] && desk.state(2) == .queued)
     }
 
     /// All places are taken by small files of one application.
