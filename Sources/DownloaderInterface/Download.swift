@@ -60,7 +60,8 @@ public enum Download {
 public struct EndError: DBusBasic, Equatable {
     public var name: String
     public var message: String
-    /// `http-status` `u`, `retryable` `b`, `host` `s`, `missing-bytes` `t`; `unchanged` `b` if the server had nothing newer.
+    /// `http-status` `u`, `retryable` `b`, `host` `s`, `missing-bytes` `t`; `unchanged` `b` if the download ended with a file that was
+    /// there before.
     public var details: [String: Variant]
 
     public init(name: String = "", message: String = "", details: [String: Variant] = [:]) {

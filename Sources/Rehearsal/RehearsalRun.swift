@@ -149,9 +149,10 @@ package struct RehearsalOptions: Sendable {
 
     /// Runs the command to its end.
     ///
+    /// - Parameter arguments: the command line, each argument with a zero byte at the end. They need not be UTF-8.
     /// - Returns: its exit status, or 128 and the number of the signal that ended it. A shell has the same 126 and 127 for a command that
     ///   cannot be started.
-    package func run(_ arguments: [String]) async -> RehearsalEnd {
+    package func run(_ arguments: [[CChar]]) async -> RehearsalEnd {
         if let interrupt { return .interrupted(interrupt) }
         switch children.start(arguments, environment: session.environment, isDaemon: false) {
         case .failure(let failure): return .notStarted(failure.reason, status: failure.code == ENOENT ? 127 : 126)

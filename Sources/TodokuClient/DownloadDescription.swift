@@ -33,6 +33,8 @@ public struct DownloadDescription: Equatable, Sendable {
     public internal(set) var path: String?
     /// By what the finished file was proved: `checksum`, `repr-digest` or `length`; nil: by nothing. A newer service may have other words.
     public internal(set) var provedBy: String?
+    /// Whether the finished download ended with a file that was there before: its name was taken (`skip`), or the server had nothing newer.
+    public internal(set) var isUnchanged = false
     /// Why the download failed; while it waits, why the last attempt failed. nil if it finished, or nothing failed.
     public internal(set) var error: DownloadError?
     public internal(set) var attempts: UInt32 = 0
@@ -107,7 +109,7 @@ public struct DownloadDescription: Equatable, Sendable {
         mediaType = text(Download.mediaType) ?? mediaType
         path = text(Download.path) ?? path
         provedBy = text(Download.provedBy) ?? provedBy
-        error = value(Download.error).map(DownloadError.init) ?? error
+        if let end = value(Download.error) { (error, isUnchanged) = (DownloadError(end), end.details["unchanged"]?.bool ?? false) }
         attempts = value(Download.attempts) ?? attempts
         connections = value(Download.connections) ?? connections
         sources = value(Download.sources)?.sources.map(Source.init) ?? sources

@@ -9,6 +9,10 @@ internal import EventLoop
     let wanted: Set<DownloadReference>?
     private let receive: @Sendable (DownloadUpdate) -> Void
     private var known: [String: (description: DownloadDescription, meter: ClientSpeedMeter)] = [:]
+    /// The ends that were reported last, while everything is watched, and those before them.
+    private var (ends, formerEnds) = ([String: WallTime](), [String: WallTime]())
+    /// More than a page of `Describe` has.
+    private static let mostEnds = 1024
     /// Paths of downloads that were asked for, and whose end or removal was not reported meanwhile.
     private var asked: Set<String> = []
     var subscriptions: [Connection.Subscription] = []
@@ -43,10 +47,17 @@ internal import EventLoop
 
     /// Reports a description from the service.
     func tell(_ description: DownloadDescription) {
-        guard !isStopped, wanted?.contains(description.reference) ?? true else { return }
+        guard !isStopped, wanted?.contains(description.reference) ?? true, !hasTold(description) else { return }
         let meter = known[description.reference.path]?.meter ?? ClientSpeedMeter(description.speed, at: .now)
         keep(description, meter)
         receive(.changed(description))
+    }
+
+    /// Whether this end was reported. A page of `Describe` may contain an end whose earlier signals come after it, and such a signal looks
+    /// like a new start.
+    private func hasTold(_ description: DownloadDescription) -> Bool {
+        guard wantsNew, description.state.hasEnded, let endedAt = description.endedAt else { return false }
+        return [ends, formerEnds].contains { $0[description.reference.path] == endedAt }
     }
 
     /// Ended downloads are dropped if everything is watched: otherwise the list would grow without a bound.
@@ -58,6 +69,8 @@ internal import EventLoop
         }
         known[path] = nil
         asked.remove(path)
+        if ends.count >= Self.mostEnds { (ends, formerEnds) = ([:], ends) }
+        ends[path] = description.endedAt
     }
 
     func change(_ path: String, _ body: (inout DownloadDescription) -> Void) {

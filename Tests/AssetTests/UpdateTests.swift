@@ -326,6 +326,45 @@ internal import Testing
     }
 }
 
+@Suite(.timeLimit(.minutes(10))) struct `A call about an asset` {
+    /// The work that answers these calls waits for rows, so it waits for room on the disk. The caller does not.
+    @Test(.enabled("only root can mount a small disk") { await SmallDisk.isPossible() })
+    func `while the disk of the queue is full is refused, and is done once there is room`() async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        let isDone = try await SmallDisk.withDisk(bytes: 4 << 20) { disk in
+            let daemon = await world.start(extra: ["XDG_STATE_HOME": disk.path])
+            let desk = Desk(running: Running(world: world, daemon: daemon, client: client))
+            let (former, checked) = (try await desk.register("former"), try await desk.register("checked"))
+            let (leaving, updated) = (try await desk.register("leaving"), try await desk.register("updated"))
+            for version in ["1", "2"] {
+                await desk.publisher.publish(version)
+                try await desk.update(former)
+            }
+            func version(_ name: String) -> String? { desk.version(at: "\(desk.directory(name))/current") }
+            let requests = desk.publisher.requests(for: "/m.json")
+            disk.fill(leaving: 0)
+            #expect(await client.isRefusedStorage())
+            async let rollback = thrown { try await client.call(Asset.rollback, at: former, ()) }
+            async let check = thrown { try await client.call(Asset.check, at: checked, [:]) }
+            async let unregister = thrown { try await client.call(Manager.unregisterAsset, (leaving, true)) }
+            async let update = thrown { try await client.call(Asset.update, at: updated, [:]) }
+            let refusals = await [rollback, check, unregister, update].map { $0?.name }
+            #expect(refusals == Array(repeating: todokuError("Storage"), count: 4))
+            #expect(await thrown { try await client.call(Manager.updateAssets, (Desk.app, [:])) }?.name == todokuError("Storage"))
+            #expect(version("former") == "2" && version("updated") == nil && desk.publisher.requests(for: "/m.json") == requests)
+            for name in listFolder(disk.path) where name.hasPrefix("filler") { unlink("\(disk.path)/\(name)") }
+            #expect(await eventually { version("former") == "1" && version("updated") == "2" && version("checked") == "2" })
+            #expect(try await eventually { try await client.call(Manager.assets, Desk.app).count == 3 })
+            #expect(try await eventually { try await client.get(Asset.installedVersion, at: former) == "1" })
+            #expect(try await desk.check(former) == (false, "2"))
+            #expect(await daemon.stop().status == 0)
+            return true
+        }
+        #expect(isDone == true)
+    }
+}
+
 @Suite(.timeLimit(.minutes(10))) struct `A signed manifest` {
     /// Makes a key; returns its public half.
     private func makeKey(_ folder: TemporaryFolder) async -> [UInt8] {

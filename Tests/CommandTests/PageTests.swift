@@ -9,9 +9,11 @@ import TodokuClient
 /// A download of `StandInList`.
 @BusActor private final class ListedDownload: Sendable {
     static let face = Face<ListedDownload>(
-        Download.interface, xml: { "" }, methods: [], properties: [PropertyRow(Download.state) { $0.state }])
+        Download.interface, xml: { "" }, methods: [],
+        properties: [PropertyRow(Download.state) { $0.state }, PropertyRow(Download.endedAt) { $0.endedAt }])
     let state: String
-    init(_ state: String) { self.state = state }
+    let endedAt: UInt64
+    init(_ state: String, endedAt: UInt64) { (self.state, self.endedAt) = (state, endedAt) }
 }
 
 /// A service whose list changes between two pages, which no test can arrange with the real one.
@@ -55,21 +57,26 @@ import TodokuClient
         paths = Array(paths.dropFirst(count)) + ended
     }
 
-    /// Signals the state of a download.
-    func tellState(of path: ObjectPath) {
-        let changed: [String: Variant] = ["State": .string(state(of: path))]
+    /// Signals the state of a download, or `former`, which it had before.
+    func tellState(of path: ObjectPath, _ former: String? = nil) {
+        let changed: [String: Variant] = ["State": .string(former ?? state(of: path))]
         connection.send(Standard.propertiesChanged.message(from: path, (Download.interface, changed, [])))
+    }
+
+    /// Adds a download, and signals that.
+    func add(_ path: ObjectPath) {
+        paths.append(path)
+        connection.send(Manager.downloadAdded.message(from: BusName.managerPath, path))
     }
 
     /// Adds a download, signals that, and answers the next call as the bus does for a program that does not answer in time.
     func addWhileSilent(_ path: ObjectPath) {
-        paths.append(path)
         connection.observer = { [connection] message in
             guard message.kind == .call else { return }
             connection.observer = nil
             PendingCall(message: message, connection: connection).fail(DBusError("org.freedesktop.DBus.Error.NoReply", "it hangs"))
         }
-        connection.send(Manager.downloadAdded.message(from: BusName.managerPath, path))
+        add(path)
     }
 
     private func state(of path: ObjectPath) -> String { finished[path] == nil ? "queued" : "finished" }
@@ -86,7 +93,7 @@ import TodokuClient
     func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? {
         if path == BusName.managerPath.value { return [Self.face.of(self)] }
         let path = ObjectPath(path)
-        return paths.contains(path) ? [ListedDownload.face.of(ListedDownload(state(of: path)))] : nil
+        return paths.contains(path) ? [ListedDownload.face.of(ListedDownload(state(of: path), endedAt: finished[path] ?? 0))] : nil
     }
     func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] { [] }
 }
@@ -180,13 +187,16 @@ import TodokuClient
 @BusActor private final class ToldStates {
     private(set) var states: [DownloadDescription.State] = []
     private(set) var count = 0
+    private(set) var latest: [DownloadReference: DownloadDescription] = [:]
     nonisolated init() {}
 
     nonisolated func receive(_ wanted: DownloadReference) -> @Sendable (DownloadUpdate) -> Void {
         { update in
             BusActor.assumeIsolated {
                 self.count += 1
-                if case .changed(let download) = update, download.reference == wanted { self.states.append(download.state) }
+                guard case .changed(let download) = update else { return }
+                self.latest[download.reference] = download
+                if download.reference == wanted { self.states.append(download.state) }
             }
         }
     }
@@ -205,6 +215,29 @@ import TodokuClient
         let told = ToldStates()
         let watch = try await client.watch(nil, told.receive(downloads[0]))
         #expect(told.states.first == .queued && told.states.last == .finished && told.count > 1500, "\(told.states), \(told.count)")
+        watch.stop()
+    }
+
+    @Test @BusActor func `reports an end once if the signal of an earlier state follows it, and the end after a retry`() async throws {
+        let bus = await PrivateBus()
+        let (ended, other) = (DownloadReference(number: 1), DownloadReference(number: 2))
+        let path = ObjectPath(ended.path)
+        let list = try StandInList(on: bus.address, [ended.path])
+        list.isOrdered = { list.finish(1) }
+        let client = try await DownloaderClient.connect(to: bus.address)
+        let told = ToldStates()
+        let watch = try await client.watch(nil, told.receive(ended))
+        let end = try #require(told.latest[ended]?.endedAt)
+        // The service holds these signals back until it has sent the page.
+        for state in ["verifying", "finished"] { list.tellState(of: path, state) }
+        // The watch asks for this download after it has asked for the first, whose signal came before.
+        list.add(ObjectPath(other.path))
+        #expect(await eventually { told.latest[other] != nil })
+        #expect(told.states == [.finished])
+        list.finish(1)
+        list.tellState(of: path, "queued")
+        #expect(await eventually { told.latest[ended]?.endedAt != end })
+        #expect(told.states == [.finished, .finished])
         watch.stop()
     }
 

@@ -126,7 +126,7 @@ extension World {
     /// A finished file is announced with the facts from its server.
     func checkTold(_ entry: ScheduledDownload) {
         let record = entry.record
-        guard record.state == .finished, !record.isUnchanged else { return }
+        guard record.state == .finished, !record.isUnchanged || mayHaveSkipped(record) else { return }
         if record.fileName != name(entry) { fail("\(entry.number) is told to be \(record.fileName ?? "nameless"), and is \(name(entry))") }
         // A file of that name existed, and nothing was fetched.
         if record.options.ifExists == .skip, record.total == nil { return }
@@ -207,7 +207,13 @@ extension World {
     }
 
     private func isNews(_ record: DownloadRecord) -> Bool {
-        record.state.failure != nil || record.state == .finished && !record.isUnchanged && !record.isToDescriptor
+        record.state.failure != nil
+            || record.state == .finished && !record.isToDescriptor && (!record.isUnchanged || mayHaveSkipped(record))
+    }
+
+    /// The file that the download ended with is no cached copy.
+    private func mayHaveSkipped(_ record: DownloadRecord) -> Bool {
+        record.options.ifExists == .skip && !record.options.onlyIfChanged && !record.isFetch
     }
 
     /// No download runs that sleep or the network forbids.

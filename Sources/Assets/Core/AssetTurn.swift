@@ -25,7 +25,8 @@ extension AssetUpdater {
         case updateAll(app: String, forces: Bool, CallNumber)
         case rollback(AssetKey, CallNumber)
         case cancel(AssetKey, CallNumber)
-        /// The callers of these calls have left the bus: the calls are not answered any more. What they have asked for continues.
+        /// The callers of these calls have left the bus, or the host has answered them: the calls are not answered any more. What they
+        /// have asked for continues.
         case callersLeft(Set<CallNumber>)
 
         // Answers to actions, one to each.

@@ -127,7 +127,7 @@ internal import Scheduling
         alarm.set(microseconds: updater.nextWake?.microseconds)
     }
 
-    /// Lets the updater decide about a call, which is answered once.
+    /// Lets the updater decide about a call, which is answered once: with `Storage` if the queue cannot be saved meanwhile.
     ///
     /// - Throws: `LimitExceeded` beyond 256 waiting calls of one connection; `Storage` if the journal is full.
     func decide<Out>(
@@ -152,7 +152,30 @@ internal import Scheduling
         }
         decide(event(number))
         // Most calls are answered by now, and their callers need not be watched.
-        if calls[number] != nil { watch(sender, number) }
+        guard calls[number] != nil else { return }
+        watch(sender, number)
+        // The work that leads to the answer waits for rows, and the rows may wait for room on the queue's disk.
+        if !journal.gate.isClear {
+            journal.gate.post(success: { nil }, failure: { [self] refusal in giveUp(number, refusal) })
+        }
+    }
+
+    /// Removes a waiting call, which is answered now; nil: the call is answered already, or its caller has left.
+    private func removeCall(_ number: AssetUpdater.CallNumber) -> Call? {
+        guard let call = calls.removeValue(forKey: number) else { return nil }
+        callers[call.sender]?.calls.remove(number)
+        if let caller = callers[call.sender], caller.calls.isEmpty {
+            callers[call.sender] = nil
+            connection.unsubscribe(caller.subscription)
+        }
+        return call
+    }
+
+    /// The queue cannot be saved, so the call is answered with the error. What it has asked for continues once the queue can be saved.
+    private func giveUp(_ number: AssetUpdater.CallNumber, _ refusal: Refusal) -> Message? {
+        guard let call = removeCall(number) else { return nil }
+        decide(.callersLeft([number]))
+        return call.failing(refusal)
     }
 
     private func watch(_ sender: String, _ number: AssetUpdater.CallNumber) {
@@ -176,12 +199,7 @@ internal import Scheduling
         case .save(let record): journal.gate.append(.putAsset(record))
         case .delete(let key): journal.gate.append(.removeAsset(key))
         case .answer(let number, let answer):
-            guard let call = calls.removeValue(forKey: number) else { return }
-            callers[call.sender]?.calls.remove(number)
-            if let caller = callers[call.sender], caller.calls.isEmpty {
-                callers[call.sender] = nil
-                connection.unsubscribe(caller.subscription)
-            }
+            guard let call = removeCall(number) else { return }
             if journal.gate.isClear {
                 if let message = call.message(answer) { connection.send(message) }
             } else {

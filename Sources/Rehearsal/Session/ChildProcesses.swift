@@ -26,9 +26,10 @@ internal import Glibc
 
     /// Starts a program. See `todoku_start_tied`.
     ///
+    /// - Parameter arguments: each with a zero byte at the end.
     /// - Returns: its process, or errno.
     func start(
-        _ arguments: [String], environment: ProcessEnvironment, output: Int32 = -1, errors: Int32 = -1, isDaemon: Bool
+        _ arguments: [[CChar]], environment: ProcessEnvironment, output: Int32 = -1, errors: Int32 = -1, isDaemon: Bool
     ) -> Result<pid_t, StartFailure> {
         let argv = arguments.map { strdup($0) } + [nil]
         let envp = environment.entries.map { strdup($0) } + [nil]

@@ -98,6 +98,7 @@ internal import Glibc
         guard file >= 0 else { throw .of(log ?? "/dev/null", "cannot be written", errno) }
         defer { close(file) }
         let arguments = ["dbus-daemon", "--config-file=\(folder)/bus.conf", "--nofork", "--nopidfile", "--nosyslog"]
+            .map { Array($0.utf8CString) }
         switch children.start(arguments, environment: busEnvironment, output: file, errors: file, isDaemon: true) {
         case .success(let process): return try await connect(process, children)
         case .failure(let failure):

@@ -52,7 +52,7 @@ struct Transition {
         case .startOver: record.hasStartedOver = true
         case .partLost: record.isWhole = false
         case .unchanged: record.isUnchanged = true
-        case .skipped: (record.isUnchanged, record.proof) = (record.isFetch, nil)
+        case .skipped: (record.isUnchanged, record.proof) = (true, nil)
         default: break
         }
         if revives {

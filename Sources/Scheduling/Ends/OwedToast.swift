@@ -32,14 +32,18 @@ extension DownloadRecord {
     /// When the download ended, if it owes a toast. A stored row may contain anything, so the state is checked, too.
     var toastOwedSince: WallTime? { owesToast && hasNews ? endedAt : nil }
 
-    /// Whether the outcome deserves a toast: a failure, or a new file, except in the app's own descriptor, where the user cannot open it.
+    /// Whether the outcome deserves a toast: a failure, a new file, or a file that was skipped. A file in the app's own descriptor deserves
+    /// none, because the user cannot open it.
     var hasNews: Bool {
         switch state {
-        case .finished: !isUnchanged && !isToDescriptor
+        case .finished: !isToDescriptor && (!isUnchanged || mayHaveSkipped)
         case .failed: true
         default: false
         }
     }
+
+    /// Whether a download that ended with an existing file has skipped the file. Else the file is a cached copy that is current.
+    private var mayHaveSkipped: Bool { options.ifExists == .skip && !options.onlyIfChanged && !isFetch }
 }
 
 extension ScheduledDownload {

@@ -21,9 +21,9 @@ extension Scheduler {
         output.append(.save(.putBatch(batch.record)))
     }
 
-    /// Whether the batch fetched any file that was not there before.
+    /// Whether any finished member is news. A member that was removed may be.
     private func hasNews(_ batch: ScheduledBatch) -> Bool {
-        let unchanged = members(of: batch).lazy.filter { $0.state == .finished && $0.record.isUnchanged }.count
+        let unchanged = members(of: batch).lazy.filter { $0.state == .finished && !$0.record.hasNews }.count
         return batch.outcomes.finished > unchanged
     }
 

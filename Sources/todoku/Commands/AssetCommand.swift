@@ -76,6 +76,7 @@ struct AssetAdd: ParsableCommand {
             request.set(\.directory, to: folder)
             return request
         }
+        let cookie = output.json ? nil : Self.firstToExpire(request.cookies, at: url)
         Program.run(json: output.json) { client in
             let asset: AssetReference
             do throws(ClientError) {
@@ -83,8 +84,21 @@ struct AssetAdd: ParsableCommand {
             } catch { throw CommandFailure(error, about: .asset(AssetReference(key))).namingParents(error) }
             let description = try await client.describe(asset)
             Output.write(output.json ? description.json.text + "\n" : description.path + "\n")
+            if let cookie {
+                let expiry = Clock.text(WallTime(microseconds: cookie.expiry *| 1_000_000))
+                Output.complain(
+                    catalog.text(
+                        "the first cookie for %1$s expires at %2$s; register the asset again with fresh cookies before that",
+                        cookie.domain, expiry))
+            }
             return .success
         }
+    }
+
+    /// The cookie for the manifest's site that expires first; nil: none expires. A file of cookies may have those of many other sites.
+    private static func firstToExpire(_ cookies: [Cookie], at url: String) -> Cookie? {
+        guard let site = (try? DownloadURL(url)).map({ Cookie.site(of: $0.host) }) else { return nil }
+        return cookies.filter { $0.expiry > 0 && Cookie.site(of: $0.domain) == site }.min { $0.expiry < $1.expiry }
     }
 }
 

@@ -62,10 +62,17 @@ struct RehearseCommand: ParsableCommand {
                 throw CommandFailure(.refused, catalog.sentence(error.message))
             }
         }
-        let (command, json, quiet, strict) = (self.command, output.json, self.quiet, self.strict)
+        let (command, json, quiet, strict) = (Self.lastArguments(self.command.count), output.json, self.quiet, self.strict)
         BusActor.runMain {
             let rehearsal = Rehearsed(scenario, options, json: json, summary: quiet ? nil : summary ?? STDERR_FILENO)
             Glibc.exit(await rehearsal.run(command, isStrict: strict))
+        }
+    }
+
+    /// The last `count` arguments of this program, each with its zero byte. `CommandLine.arguments` has replaced bytes that are no UTF-8.
+    private static func lastArguments(_ count: Int) -> [[CChar]] {
+        UnsafeBufferPointer(start: CommandLine.unsafeArgv, count: CommandLine.arguments.count).suffix(count).compactMap { argument in
+            argument.map { Array(UnsafeBufferPointer(start: $0, count: strlen($0))) + [0] }
         }
     }
 
@@ -134,7 +141,9 @@ struct RehearseCommand: ParsableCommand {
     }
 
     /// Writes nothing before the end. Writing to a pipe that nobody reads ends this program, which must have cleaned up before.
-    func run(_ command: [String], isStrict: Bool) async -> Int32 {
+    ///
+    /// - Parameter command: the command line, each argument with its zero byte.
+    func run(_ command: [[CChar]], isStrict: Bool) async -> Int32 {
         let run: RehearsalRun
         do throws(RehearsalError) { run = try RehearsalRun(scenario, options) } catch { return refuse(error) }
         let course = await self.course(of: run, command)
@@ -147,7 +156,8 @@ struct RehearseCommand: ParsableCommand {
             for complaint in left { Output.complain(catalog.sentence(complaint)) }
             return status
         case .notStarted(let reason, let status):
-            Program.report(CommandFailure(.refused, catalog.text("“%1$s” cannot be started: %2$s", command[0], reason)), json: json)
+            let name = String(decoding: command[0].dropLast().map(UInt8.init(bitPattern:)), as: UTF8.self)
+            Program.report(CommandFailure(.refused, catalog.text("“%1$s” cannot be started: %2$s", name, reason)), json: json)
             return status
         case .ended(var display):
             display.complaints.append(contentsOf: left)
@@ -175,7 +185,7 @@ struct RehearseCommand: ParsableCommand {
         ).rawValue
     }
 
-    private func course(of run: RehearsalRun, _ command: [String]) async -> Course {
+    private func course(of run: RehearsalRun, _ command: [[CChar]]) async -> Course {
         do throws(RehearsalError) { try await run.begin() } catch { return .refused(error) }
         switch await run.run(command) {
         case .interrupted(let signal): return .over(128 | signal)

@@ -101,13 +101,18 @@ struct SettingsCommand: ParsableCommand {
     /// The word for settings whose value the service chooses.
     private static let automatic = "auto"
 
-    private static func text(_ name: Name, _ settings: ServiceSettings) -> String {
+    /// The value as `setting` reads it.
+    static func text(_ name: Name, _ settings: ServiceSettings) -> String {
         switch name {
         case .maxActive: settings.maxActive == ServiceSettings.automaticMaxActive ? automatic : String(settings.maxActive)
         case .maxPerHost: String(settings.maxPerHost)
-        case .speedLimit: String(settings.speedLimit)
+        case .speedLimit: Amounts.exactText(settings.speedLimit)
         case .defaultDirectory: settings.defaultDirectory
-        case .diskReserve: settings.diskReserve == .automatic ? "auto" : String(settings.diskReserve.wire)
+        case .diskReserve:
+            switch settings.diskReserve {
+            case .automatic: automatic
+            case .bytes(let bytes): Amounts.exactText(bytes)
+            }
         case .language: settings.language.rawValue
         case .badge: settings.badge.rawValue
         case .sandboxPrivate: String(settings.isPrivateOpenToSandbox)

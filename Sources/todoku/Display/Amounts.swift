@@ -32,6 +32,14 @@ enum Amounts {
         return product < 9e18 ? UInt64(clamping: product) : nil
     }
 
+    /// Exactly this number, as `bytes` and `parseSpeedWithUnit` read it: "2MiB", "1000B"; "none" for 0.
+    static func exactText(_ bytes: ByteCount) -> String {
+        guard bytes > 0 else { return "none" }
+        let units = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)] as [(String, ByteCount)]
+        let (unit, size) = units.first { bytes.isMultiple(of: $0.1) } ?? ("B", 1)
+        return "\(bytes / size)\(unit)"
+    }
+
     /// "30s", "500ms", "2m", "1h"; seconds without a unit. nil: malformed, or longer than 49 days (the bus's u32 of milliseconds).
     static func duration(_ text: String) -> Duration? {
         let number = text.prefix { $0.isASCII && $0.isNumber }

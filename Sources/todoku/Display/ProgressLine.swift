@@ -155,6 +155,7 @@ struct ProgressLine {
         let name = TerminalText.plain(download.displayName)
         guard download.state == .finished else { return "\(catalog.state(download.state))  \(name)" }
         let text = "\(catalog.state(.finished))  \(TerminalText.plain(download.path ?? name))  "
+        if download.isUnchanged { return text + catalog.text("was there already") }
         let size = catalog.size(download.received)
         if let started = download.startedAt, let ended = download.endedAt, ended > started {
             let time = catalog.duration(.microseconds(Int64(clamping: ended.microseconds - started.microseconds)))

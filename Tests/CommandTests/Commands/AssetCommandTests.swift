@@ -1,6 +1,9 @@
+import DownloadModel
 import Glibc
 import TestSupport
 import Testing
+
+@testable import todoku
 
 @Suite(.serialized) struct `todoku asset` {
     /// A server with a manifest at /m.json and the archive at /1.tar.
@@ -117,7 +120,7 @@ import Testing
             reply.respond(200, text: #"{"version": "2026.1", "url": "1.tar", "sha256": "\#(digest)"}"#)
         }
         let (asset, url) = ("org.example.App/maps", "http://maps.example/m.json")
-        writeFile(folder("cookies"), "maps.example\tFALSE\t/\tFALSE\t4102444800\town\t1\n".utf8)
+        writeFile(folder("cookies"), "maps.example\tFALSE\t/\tFALSE\t0\town\t1\n".utf8)
         writeFile(folder("password"), "secret\n".utf8)
         let added = await desk.run(
             "asset", "add", asset, url, "-H", "X-Key: k", "--user-agent", "Game/1", "--load-cookies", folder("cookies"),
@@ -128,6 +131,23 @@ import Testing
         #expect(request?.target == url)
         #expect(request?.field("Authorization") == "Basic bWU6c2VjcmV0")
         #expect(request?.field("X-Key") == "k" && request?.field("User-Agent") == "Game/1" && request?.field("Cookie") == "own=1")
+        await desk.close()
+    }
+
+    @Test func `is told when the first cookie of its site expires`() async {
+        let (desk, folder) = (await Desk(), TemporaryFolder())
+        let domains = [("other.example", 4_000_000_000), ("www.maps.example", 4_102_444_800), ("maps.example", 4_200_000_000)]
+        let lines = domains.map { "\($0)\tFALSE\t/\tFALSE\t\($1)\town\t1\n" }
+        writeFile(folder("cookies"), lines.joined().utf8)
+        let words = ["asset", "add", "org.example.App/maps", "http://maps.example/m.json", "--load-cookies", folder("cookies")]
+        let added = await desk.start(words).wait()
+        let expiry = Clock.text(WallTime(microseconds: 4_102_444_800_000_000))
+        let sentence =
+            "todoku: the first cookie for www.maps.example expires at \(expiry); register the asset again with fresh cookies before that\n"
+        #expect(added.status == 0 && added.errors == sentence, "\(added)")
+        #expect(await desk.start(words + ["--json"]).wait().errors == "")
+        writeFile(folder("cookies"), (lines[0] + "maps.example\tFALSE\t/\tFALSE\t0\town\t1\n").utf8)
+        #expect(await desk.start(words).wait().errors == "")
         await desk.close()
     }
 }

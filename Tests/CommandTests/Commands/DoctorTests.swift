@@ -212,7 +212,7 @@ import Transport
         await desk.close()
     }
 
-    @Test @BusActor func `knows a notification server, a tray, a dock, logind and NetworkManager`() async throws {
+    @Test @BusActor func `knows a notification server, a tray, a dock, KDE's jobs, logind and NetworkManager`() async throws {
         let desk = await Desk()
         let machine = await PrivateBus()
         var environment = desk.environment
@@ -220,29 +220,39 @@ import Transport
         let server = try OddServer(name: "dunst", at: desk.bus.address)
         let dock = try await StandInDock(on: desk.bus.address)
         let tray = try TrayPanel(on: desk.bus.address)
+        let jobs = try StandInJobServer(on: desk.bus.address)
         let logind = try StandInLogind(on: machine.address)
         let manager = try StandInNetworkManager(on: machine.address, metered: 1)
         let exit = await ask(environment)
         #expect(
             exit.output.contains("\nfound    notifications    dunst 1 (test): toasts can be clicked, a toast shows progress"), "\(exit)")
         #expect(exit.output.contains(" shows count and progress on icons\n"))
-        // The panel of the tests has no such property.
-        #expect(exit.output.contains("\nwrong    tray "))
+        #expect(exit.output.contains("\nfound    tray ") && exit.output.contains(" shows tray items\n"), "\(exit)")
+        #expect(exit.output.contains("\nfound    jobs ") && exit.output.contains(" shows downloads as jobs\n"), "\(exit)")
         #expect(exit.output.contains("\nfound    sleep            logind keeps the machine awake"))
         #expect(exit.output.contains("\nfound    network          NetworkManager sees a network, which is metered\n"))
         #expect(Set(logind.asked) == ["sleep Todoku block"])
         manager.set("Connectivity", 2)
         logind.refused = ["block"]
         server.vanish()
+        tray.hasHost = false
+        try jobs.vanish()
         let later = await ask(environment)
         #expect(later.status == 1 && later.output.contains("NetworkManager sees a captive portal, so all downloads wait"), "\(later)")
         #expect(later.output.contains("because logind refuses to keep the machine awake: Permission denied\n"))
+        #expect(later.output.contains("\nmissing  tray ") && later.output.contains(" but no panel shows one\n"), "\(later)")
+        #expect(later.output.contains("\nmissing  jobs "), "\(later)")
+        // Now a program has the watcher's name, and nothing else of a watcher.
+        try tray.vanish()
+        let watcher = try Connection.open(address: desk.bus.address)
+        #expect(try watcher.requestName(TrayPanel.name))
         // The session may keep it awake all the same.
         let power = try Connection.open(address: desk.bus.address)
         #expect(try power.requestName("org.freedesktop.PowerManagement"))
         let kept = await Child.run([Desk.command, "doctor"], environment: environment)
         #expect(kept.output.contains("\nfound    sleep            the power manager of the session is asked to keep"), "\(kept)")
-        withExtendedLifetime((dock, tray)) {}
+        #expect(kept.output.contains("\nwrong    tray ") && kept.output.contains(" does not answer\n"), "\(kept)")
+        withExtendedLifetime((dock, watcher)) {}
         await desk.close()
         await machine.stop()
     }

@@ -1,11 +1,49 @@
+import ArgumentParser
 import TestSupport
 import Testing
 
+@testable import todoku
+
+/// Each command without subcommands, with those above it.
+private func leaves(of type: any ParsableCommand.Type = TodokuCommand.self, _ names: [String] = []) -> [String] {
+    let subcommands = type.configuration.subcommands
+    if subcommands.isEmpty { return [names.joined(separator: " ")] }
+    return subcommands.flatMap { leaves(of: $0, names + [$0.configuration.commandName ?? "?"]) }
+}
+
+/// With these arguments, each command fails where no service can be started, or where there is no such file.
+private let failing: [String: [String]] = [
+    "get": ["http://127.0.0.1/x"], "add": ["http://127.0.0.1/x"], "batch": ["list"], "metalink": ["list"],
+    "fetch": ["http://127.0.0.1/x"], "list": [], "show": ["1"], "watch": [], "wait": ["1"], "pause": ["1"], "resume": ["1"],
+    "cancel": ["1"], "retry": ["1"], "renew": ["1", "http://127.0.0.1/x"], "move": ["1", "first"], "change": ["--metered", "1"],
+    "remove": ["1"], "open": ["1"], "why": ["1"], "host": [], "limit": [], "settings": [], "stats": [],
+    "asset add": ["org.example.App/maps", "http://127.0.0.1/m.json"], "asset check": ["org.example.App/maps"],
+    "asset update": ["org.example.App/maps"], "asset rollback": ["org.example.App/maps"], "asset cancel": ["org.example.App/maps"],
+    "asset list": [], "asset show": ["org.example.App/maps"], "asset remove": ["org.example.App/maps"], "asset pack": ["none"],
+    "asset key": ["none/key"], "asset serve": ["none"], "rehearse": ["--service", "none", "busy", "--", "true"], "backup": ["copy"],
+    "restore": ["copy"],
+]
+/// `complete` is for shells, `doctor` tells what is wrong in its findings, and `reset` has nothing to reset.
+private let notFailing: Set = ["complete", "doctor", "reset"]
+
 @Suite(.serialized) struct `An error as JSON` {
+    @Test func `is that of each command, and all that it prints`() async throws {
+        #expect(Set(leaves()) == notFailing.union(failing.keys), "a new command has a row")
+        let desk = await Desk(hasService: false)
+        writeFile(desk.bus.folder("list"), "http://127.0.0.1/x\n".utf8)
+        for (command, arguments) in failing.sorted(by: { $0.key < $1.key }) {
+            let exit = await desk.start(command.split(separator: " ").map(String.init) + ["--json"] + arguments).wait()
+            let lines = exit.output.split(separator: "\n").map { JSON(String($0)) }
+            #expect(lines.count == 1 && lines[0]?["error"]?["message"]?.string?.isEmpty == false, "\(command): \(exit)")
+            #expect(exit.status == (command == "rehearse" ? 2 : 3) && exit.errors == "", "\(command): \(exit)")
+        }
+        await desk.close()
+    }
+
     @Test func `says which download, batch or URL it is about`() async throws {
         let desk = await Desk()
         let server = ScriptedServer { _, reply in reply.respond(404) }
-        func objects(_ arguments: [String]) async -> [JSON] {
+        func objects(_ arguments: [String]) async -> [TestSupport.JSON] {
             let exit = await desk.start(arguments + ["--json"]).wait()
             #expect(exit.status != 0 && exit.errors == "", "\(exit)")
             return exit.output.split(separator: "\n").compactMap { JSON(String($0)) }.filter { $0["event"] == nil }

@@ -267,6 +267,15 @@ private let plays: [RehearsalPlay] = [
         #expect(exit.status == 0 && stage.isClean, "\(exit)")
     }
 
+    @Test func `gives the command the bytes of its arguments, which need not be UTF-8`() async {
+        let stage = Stage()
+        let start = #"exec "$@" "$(printf 'a\377b\303')" 名"#
+        let script = #"test "$1" = "$(printf 'a\377b\303')" && test "$2" = 名 && test $# = 2"#
+        let words = [Desk.command, "rehearse", "--service", Desk.service, "none", "--", "sh", "-ec", script, "sh"]
+        let exit = await stage.run(["sh", "-ec", start, "sh"] + words)
+        #expect(exit.status == 0 && stage.isClean, "\(exit)")
+    }
+
     @Test(arguments: [
         ("tmp", "TMPDIR must be an absolute path, not “tmp”"),
         ("/no/folder", "“/no/folder” cannot be used as a folder: No such file or directory"),

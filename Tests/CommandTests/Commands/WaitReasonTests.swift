@@ -122,6 +122,19 @@ import Testing
         let watch = desk.start(["watch", "1"])
         #expect(await watch.says(line), "\(watch.output) \(watch.errors)")
 
+        // At a terminal, script(1) gives the command one, the download is yellow, unless NO_COLOR is set.
+        func terminal(_ command: String, noColour: String) -> Child {
+            let environment = desk.environment.merging(["NO_COLOR": noColour]) { $1 }
+            return Child(["script", "-qec", "stty cols 120; '\(Desk.command)' \(command)", "/dev/null"], environment: environment)
+        }
+        let colour = "\u{1b}[33m"
+        let bars = [terminal("watch 1", noColour: ""), terminal("watch 1", noColour: "1")]
+        for bar in bars { #expect(await bar.says("trying again in "), "\(bar.output) \(bar.errors)") }
+        #expect(bars[0].output.contains("\(colour)a.bin ") && !bars[1].output.contains(colour), "\(bars.map(\.output))")
+        #expect(await terminal("list", noColour: "").wait().output.contains("\(colour)waiting\u{1b}[39m"))
+        let plain = await terminal("list", noColour: "1").wait()
+        #expect(plain.output.contains("waiting") && !plain.output.contains(colour), "\(plain)")
+
         let sentence = "\(cause); retrying at \(time), for the 2nd time"
         let why = await desk.run("why", "1")
         #expect(why.succeeded(saying: "waiting: \(sentence)\n"), "\(why)")
@@ -132,7 +145,7 @@ import Testing
         #expect(show.contains(" \(cause). (org.todoku.Error.HttpStatus)\n"), "\(show)")
 
         #expect(await desk.run("cancel", "1").status == 0)
-        for child in [get, watch] { #expect(await child.wait().status == 1) }
+        for child in [get, watch] + bars { #expect(await child.wait().status == 1) }
         #expect(server.requests.count == 1)
         await desk.close()
     }

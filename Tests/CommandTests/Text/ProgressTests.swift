@@ -19,6 +19,16 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
 @Suite struct `A progress line` {
     private let mebibyte: UInt64 = 1 << 20
 
+    @Test func `says at the end that the file was there already`() {
+        var finished = download("finished")
+        finished.apply(["Path": .string("/d/a")])
+        #expect(ProgressLine.end(finished) == "finished  /d/a  0 B")
+        finished.apply(["Error": EndError(details: ["unchanged": .bool(true)]).variant])
+        #expect(ProgressLine.end(finished) == "finished  /d/a  was there already" && finished.error == nil)
+        finished.apply(["Error": EndError().variant])
+        #expect(!finished.isUnchanged)
+    }
+
     @Test func `shows bar, percentage, sizes, speed and time left`() {
         let line = ProgressLine(utf8: true).text(download("active", received: 3 * mebibyte, total: 12 << 20), speed: mebibyte, columns: 100)
         #expect(line.hasPrefix("データ集２０２６.bin "))

@@ -139,4 +139,17 @@ import Testing
         #expect(throws: (any Error).self) { try SettingsCommand.setting(.maxActive, "4294967295") }
         #expect(try SettingsCommand.setting(.defaultDirectory, "/a/./b") == .defaultDirectory("/a/b"))
     }
+
+    @Test(
+        arguments: [
+            (0, "none"), (7, "7B"), (1000, "1000B"), (512_000, "500KiB"), (2 << 20, "2MiB"), (3 << 40, "3TiB"),
+            (.max, "18446744073709551615B"),
+        ] as [(ByteCount, String)])
+    func `set a setting to the text that the command has printed`(bytes: ByteCount, text: String) throws {
+        var settings = ServiceSettings()
+        (settings.speedLimit, settings.diskReserve) = (bytes, .bytes(bytes))
+        #expect(SettingsCommand.text(.speedLimit, settings) == text && SettingsCommand.text(.diskReserve, settings) == text)
+        #expect(try SettingsCommand.setting(.speedLimit, text) == .speedLimit(bytes))
+        #expect(try SettingsCommand.setting(.diskReserve, text) == .diskReserve(.bytes(bytes)))
+    }
 }

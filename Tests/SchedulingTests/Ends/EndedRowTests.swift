@@ -40,5 +40,6 @@ private enum End: CaseIterable {
         #expect(row.resume == entry.record.resume && row.received == entry.record.received)
         if end != .unchanged { #expect(row.resume == nil, "the bytes are deleted") }
         #expect(end != .skipped || row.received == 9, "a skipped download shows what it had received")
+        #expect(row.isUnchanged == [.skipped, .nameTaken, .unchanged].contains(end), "the download ended with a file that was there")
     }
 }

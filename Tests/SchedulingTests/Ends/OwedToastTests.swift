@@ -61,7 +61,7 @@ private enum End: CaseIterable {
     /// Prepares the record for this end.
     func prepare(_ record: inout DownloadRecord) {
         if self == .expired { record.options.deadline = .zero }
-        if self == .nameTaken { record.options.ifExists = .skip }
+        if self == .nameTaken || self == .skipped { record.options.ifExists = .skip }
     }
 }
 

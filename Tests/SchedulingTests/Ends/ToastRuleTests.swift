@@ -42,4 +42,17 @@ private let now = WallTime(microseconds: 1_000_000_000_000)
         record.owesToast = true
         #expect(record.toastOwedSince == (hasNews ? now : nil))
     }
+
+    /// The file was there before in both cases. A person who queued it waits for it; the app that asked for a copy has it.
+    @Test(arguments: [false, true]) func `count a skipped file as news, and a current copy as none`(asksForCopy: Bool) {
+        var options = DownloadOptions()
+        (options.ifExists, options.onlyIfChanged) = (.skip, asksForCopy)
+        var record = DownloadRecord(
+            number: DownloadNumber(1), url: "http://example.org/", options: options, directory: "/d", state: .finished, queuedAt: now,
+            position: 1)
+        record.isUnchanged = true
+        #expect(record.hasNews == !asksForCopy)
+        record.isFetch = true
+        #expect(!record.hasNews)
+    }
 }

@@ -125,6 +125,16 @@ final class AssetHost {
         if world.isJournalFull { return answered(call, .refused(Refusal(.storage, "full"))) }
         undecided.insert(call)
         decide(event())
+        if undecided.contains(call), !world.gate.isClear {
+            world.gate.post(success: { nil }, failure: { [self] refusal in giveUp(call, refusal) })
+        }
+    }
+
+    /// The queue cannot be saved, so a call that waits is answered with the error. What it has asked for continues.
+    private func giveUp(_ call: AssetUpdater.CallNumber, _ refusal: Refusal) -> Message? {
+        guard undecided.remove(call) != nil else { return nil }
+        decide(.callersLeft([call]))
+        return plant == .speechless ? nil : .asset(call, .refused(refusal))
     }
 
     /// Some of the callers that wait leave the bus. Nothing but the answers to their calls may change.

@@ -14,13 +14,16 @@ public import EventLoop
                 reply()
                 panel.items.append(service.hasPrefix("/") ? reply.call.sender : service)
             }
-        ])
+        ],
+        properties: [PropertyRow(PropertyOf(name, "IsStatusNotifierHostRegistered", Bool.self)) { $0.hasHost }])
 
     public nonisolated let connection: Connection
     /// The bus names of the registered items, in order.
     public private(set) var items: [String] = []
     public private(set) var attempts = 0
     public var refuses = false
+    /// Whether the watcher knows a panel that shows the items.
+    public var hasHost = true
     /// Signals of the item, each with its first argument if this is a string, and its time of arrival.
     public private(set) var signals: [(name: String, at: ContinuousClock.Instant)] = []
     /// `ItemsPropertiesUpdated` and `LayoutUpdated`.

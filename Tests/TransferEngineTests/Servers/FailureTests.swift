@@ -53,6 +53,7 @@ import TransferEngine
         let fixture = await EngineFixture()
         let end = try await fixture.run(server.url("/x"))
         #expect(end.failure?.name == .truncated && end.failure?.isRetryable == true)
+        #expect(end.failure?.message == "127.0.0.1 ended the connection before the file was complete.")
         #expect(end.resume?.written == 200_000 && end.resume?.validator == .entityTag("\"v1\""))
         guard case .failed(_, let madeProgress, _) = end else { return }
         #expect(madeProgress)
@@ -69,6 +70,7 @@ import TransferEngine
         let fixture = await EngineFixture()
         let before = try #require(try await fixture.run(server.url("/before")).failure)
         #expect(before.name == .network && before.isRetryable)
+        #expect(before.message == "127.0.0.1 closed the connection without an answer.")
         let within = try #require(try await fixture.run(server.url("/within"), number: 2).failure)
         #expect([.network, .truncated].contains(within.name) && within.isRetryable)
     }

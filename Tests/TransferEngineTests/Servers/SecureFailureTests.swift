@@ -1,5 +1,6 @@
 import CSystem
 import DownloadModel
+import Glibc
 import TestSupport
 import Testing
 import TransferEngine
@@ -94,6 +95,57 @@ extension EngineFixture {
         (error.detail, error.isOfProxy) = ("server certificate verification failed", false)
         let other = FailureMapping.failure(error, host: "h", proxy: false, stallTimeout: .seconds(1), madeProgress: false)
         #expect(other.message == "The certificate of h cannot be trusted: server certificate verification failed.")
+    }
+}
+
+@Suite struct `The sentence about an error of libcurl` {
+    private static let kinds: [CurlError.Kind] = [
+        .resolve, .resolveProxy, .connect, .proxy, .timeout, .certificate, .tls, .tlsHandshake, .reset, .nothingReceived, .partialFile,
+        .http2, .coding, .writeRefused, .aborted, .malformedAnswer, .noMemory, .other,
+    ]
+
+    /// A new kind needs a sentence here, and a place in `kinds`.
+    private func sentence(_ kind: CurlError.Kind) -> String {
+        switch kind {
+        case .resolve: "The address of 127.0.0.1 cannot be found; check the URL and the network."
+        case .resolveProxy: "The address of the proxy cannot be found; check the proxy settings or the option proxy."
+        case .connect: "127.0.0.1 cannot be reached: no connection."
+        case .proxy: "127.0.0.1 cannot be reached through the proxy: the library’s words."
+        case .timeout: "127.0.0.1 did not answer within 1 s."
+        case .certificate: "The certificate of 127.0.0.1 cannot be trusted: the library’s words."
+        case .tls, .tlsHandshake: "A secure connection to 127.0.0.1 cannot be made: the library’s words."
+        case .reset: "The connection to 127.0.0.1 broke."
+        case .nothingReceived: "127.0.0.1 closed the connection without an answer."
+        case .partialFile: "127.0.0.1 ended the connection before the file was complete."
+        case .http2: "The HTTP/2 connection to 127.0.0.1 broke."
+        case .coding: "127.0.0.1 sent a body that cannot be decoded."
+        case .malformedAnswer: "127.0.0.1 sent a response that is not HTTP."
+        case .noMemory: "There is not enough memory for a connection to 127.0.0.1."
+        case .writeRefused, .aborted, .other: "The transfer from 127.0.0.1 failed: the library’s words."
+        }
+    }
+
+    @Test func `names the host, and says what happened`() {
+        for kind in Self.kinds {
+            let error = CurlError(kind, "the library’s words")
+            let failure = FailureMapping.failure(
+                error, host: "127.0.0.1", proxy: false, stallTimeout: .seconds(1), madeProgress: false)
+            #expect(failure.message == sentence(kind) && failure.host == "127.0.0.1", "\(kind)")
+            // Nobody but a person can help with these.
+            #expect(failure.isRetryable == ![.certificate, .tls, .malformedAnswer].contains(kind), "\(kind)")
+        }
+    }
+
+    @Test func `also names the proxy that the request went through`() {
+        for (kind, sentence) in [
+            (.connect, "h.example cannot be reached through the proxy: Connection refused."),
+            (.reset, "The connection to h.example broke through the proxy."),
+        ] as [(CurlError.Kind, String)] {
+            var error = CurlError(kind, "the library’s words")
+            error.osError = ECONNREFUSED
+            let failure = FailureMapping.failure(error, host: "h.example", proxy: true, stallTimeout: .seconds(1), madeProgress: false)
+            #expect(failure.message == sentence)
+        }
     }
 }
 

@@ -192,6 +192,7 @@ internal import Testing
 
         let skipped = try await running.download(server.url("/a.bin"), ["if-exists": .string("skip")])
         #expect(try await client.wait(skipped) == "\(world.folder)/a.bin")
+        #expect(try await client.get(Download.error, at: skipped) == EndError(details: ["unchanged": .bool(true)]))
         #expect(world.bytes("a.bin") == [1, 2, 3])
 
         let failed = try await running.download(server.url("/a.bin"), ["if-exists": .string("fail")])
