@@ -75,7 +75,9 @@ struct ResumeCommand: ParsableCommand {
             } batch: { batch throws(ClientError) in
                 try await client.resume(batch)
             }
-            for download in refused where try await [.failed, .cancelled].contains(client.describe(download).state) {
+            // With --json, standard error has nothing but the error.
+            let explained = targets.output.json ? [] : refused
+            for download in explained where try await [.failed, .cancelled].contains(client.describe(download).state) {
                 Output.complain(catalog.text("“todoku retry %1$s” starts it again", "\(download)"))
             }
             if status == .success { await PauseNotice(client).tell() }

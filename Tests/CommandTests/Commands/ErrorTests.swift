@@ -58,6 +58,8 @@ private let notFailing: Set = ["complete", "doctor", "reset"]
         #expect(await desk.run("batch", "--wait", "--quiet", "--notify", "never", "list").status == 1)
         let ended = await objects(["pause", "1", "2"])
         #expect(ended.map { $0["batch"]?.string } == ["1", nil] && ended.map { $0["download"]?.string } == [nil, "2"], "\(ended)")
+        let resumed = await objects(["resume", "2"])
+        #expect(resumed.map { $0["download"]?.string } == ["2"], "without the sentence about “todoku retry”: \(resumed)")
         let failed = await objects(["wait", "2"])
         #expect(failed.map { $0["download"]?.string } == ["2"], "\(failed)")
 
