@@ -36,18 +36,16 @@ private func exchange(_ context: UnsafeMutableRawPointer) -> Exchange {
     Unmanaged<Exchange>.fromOpaque(context).takeUnretainedValue()  // +0: the easy handle is freed before the exchange
 }
 
-private func sink(_ context: UnsafeMutableRawPointer) -> BodySink {
-    Unmanaged<BodySink>.fromOpaque(context).takeUnretainedValue()  // +0: the exchange keeps it alive
-}
-
 let bodySinkWrite: curl_write_callback = { buffer, size, count, context in
     guard let buffer, let context else { return 0 }
     let bytes = UnsafeRawBufferPointer(start: buffer, count: size * count)
-    let target = sink(context)
-    switch CrashMarks.working(on: target.work, { target.receive(bytes) }) {
+    let target = exchange(context)
+    switch CrashMarks.working(on: target.sink.work, { target.sink.receive(bytes) }) {
     case .accepted: return bytes.count
     case .pause: return Int(CURL_WRITEFUNC_PAUSE)
-    case .abort: return Int(CURL_MAX_WRITE_SIZE) + 1  // any count other than the given one; libcurl reports CURLE_WRITE_ERROR
+    case .abort:
+        target.giveUpConnection()
+        return Int(CURL_MAX_WRITE_SIZE) + 1  // any count other than the given one; libcurl reports CURLE_WRITE_ERROR
     }
 }
 
@@ -57,7 +55,9 @@ let bodySinkHeader: curl_write_callback = { buffer, size, count, context in
     let target = exchange(context)
     switch CrashMarks.working(on: target.sink.work, { target.receiveHeader(bytes) }) {
     case .accepted: return bytes.count
-    case .abort, .pause: return bytes.count + 1  // a head cannot be paused
+    case .abort, .pause:  // a head cannot be paused
+        target.giveUpConnection()
+        return bytes.count + 1
     }
 }
 

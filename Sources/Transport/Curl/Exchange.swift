@@ -92,10 +92,20 @@ package final class Exchange {
     }
 
     // The handle leaves the multi handle here; the field is freed after this body.
-    deinit { if isAdded { multi.remove(easy.raw) } }
+    deinit {
+        guard isAdded else { return }
+        giveUpConnection()
+        multi.remove(easy.raw)
+    }
+
+    /// Has libcurl close the connection with this exchange, unless other exchanges use it. Has no effect once the answer is complete.
+    ///
+    /// libcurl closes an HTTP/1 connection by itself if the answer is not read to its end. An HTTP/2 connection is kept, and libcurl 7.88
+    /// sends the frame that ends the answer (RST_STREAM) only before the next frame on the connection. Until then, the server would send
+    /// until all buffers are full.
+    func giveUpConnection() { easy.set(CURLOPT_FORBID_REUSE, 1) }
 
     private func configure(_ options: ExchangeOptions) {
-        let context = Unmanaged.passUnretained(sink).toOpaque()
         easy.set(CURLOPT_URL, options.url)
         easy.set(CURLOPT_PROTOCOLS_STR, "http,https")
         easy.set(CURLOPT_REDIR_PROTOCOLS_STR, "http,https")
@@ -130,9 +140,9 @@ package final class Exchange {
         // but would not report a coded stream that ends early: see `ContentDecoder`.
         easy.setHeaders(["Accept-Encoding: identity"] + options.headerLines)
         easy.set(CURLOPT_WRITEFUNCTION, bodySinkWrite)
-        easy.set(CURLOPT_WRITEDATA, context)
         easy.set(CURLOPT_HEADERFUNCTION, bodySinkHeader)
         let own = Unmanaged.passUnretained(self).toOpaque()
+        easy.set(CURLOPT_WRITEDATA, own)
         easy.set(CURLOPT_HEADERDATA, own)
         easy.set(CURLOPT_PREREQFUNCTION, bodySinkPrerequest)
         easy.set(CURLOPT_PREREQDATA, own)

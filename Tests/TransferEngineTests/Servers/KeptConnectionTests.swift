@@ -190,6 +190,23 @@ import TransferEngine
         #expect(await eventually { nginx.log.count == 5 })  // nginx logs a request after its last byte
     }
 
+    /// libcurl 7.88 would keep the connection, and nginx would go on until the buffers are full: for minutes.
+    @Test(arguments: [true, false]) func `of HTTP/2 is closed if an answer is not read to its end`(isStopped: Bool) async throws {
+        let nginx = await Nginx(limitRate: "100k")
+        nginx.put("file.bin", patternBytes(20_000_000))
+        let fixture = await EngineFixture(certificateFile: nginx.authority)
+        let request = try fixture.request(nginx.secureURL("/file.bin")) { if !isStopped { $0.maxSize = 1_000_000 } }
+        fixture.engine.start(request)
+        if isStopped {
+            await fixture.log.received(50_000)
+            fixture.engine.stop(request.number)
+        }
+        let end = await fixture.log.end(of: request.number)
+        #expect(isStopped ? end.failure == nil : end.failure?.name == .tooLarge, "\(end)")
+        #expect(await eventually { nginx.log.count == 1 })  // nginx logs a request when it has ended
+        #expect(nginx.log.first?.hasPrefix("HTTP/2.0 200 ") == true, "\(nginx.log)")
+    }
+
     @Test func `of TLS with bytes that answer nothing is not used`() async throws {
         // Body and surplus are one TLS record: libcurl leaves the surplus in the TLS library, and the socket is empty.
         let folder = TemporaryFolder()
