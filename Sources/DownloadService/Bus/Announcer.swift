@@ -114,7 +114,8 @@ internal import TransferEngine
         // Send the last `Progress` before the state change that ends the transfer.
         if change.shownBefore != nil { flushProgress(of: download) }
         if entry.work == .idle {
-            if download.isBrief { download.skipProgress() }
+            // While the file is checked, nobody knows whether the end comes soon enough. If not, the bytes are reported with the state.
+            if download.isBrief, !download.state.isEnding { download.skipProgress() }
             download.rewind()
         }
         note(change, of: download)
