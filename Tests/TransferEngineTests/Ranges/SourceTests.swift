@@ -7,6 +7,17 @@ import Testing
 @testable internal import PartFiles
 @testable internal import TransferEngine
 
+/// Serves `file`. The first response stops after 100,000 bytes, until `gate` opens.
+private func heldServer(_ file: [UInt8], until gate: Gate) -> ScriptedServer {
+    ScriptedServer { request, reply in
+        guard request.number == 0 else { return reply.serve(file, for: request, entityTag: "\"v1\"") }
+        reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: file.count)
+        reply.send(file[..<100_000])
+        gate.wait()
+        reply.send(file[100_000...])
+    }
+}
+
 @Suite(.timeLimit(.minutes(5))) struct `Automatic connections to sources that mix` {
     /// The first server sends the rest only once the other one has brought bytes.
     @Test func `use each from the beginning`() async throws {
@@ -296,13 +307,7 @@ import Testing
 
     @Test func `each fetch a part of the file at the same time`() async throws {
         let (gate, joined) = (Gate(), Gate())
-        let main = ScriptedServer { request, reply in
-            guard request.number == 0 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
-            reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: Self.file.count)
-            reply.send(Self.file[..<100_000])
-            gate.wait()
-            reply.send(Self.file[100_000...])
-        }
+        let main = heldServer(Self.file, until: gate)
         let mirror = ScriptedServer { request, reply in
             joined.open()
             reply.serve(Self.file, for: request, entityTag: "\"of the mirror\"")
@@ -358,13 +363,7 @@ import Testing
 
     @Test(arguments: [404, 200]) func `that fail at a part are left, and the others bring it`(status: Int) async throws {
         let gate = Gate()
-        let main = ScriptedServer { request, reply in
-            guard request.number == 0 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
-            reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: Self.file.count)
-            reply.send(Self.file[..<100_000])
-            gate.wait()
-            reply.send(Self.file[100_000...])
-        }
+        let main = heldServer(Self.file, until: gate)
         let bad = ScriptedServer { _, reply in reply.respond(status, text: "no") }
         let good = ScriptedServer { request, reply in reply.serve(Self.file, for: request) }
         let fixture = await EngineFixture()
@@ -423,13 +422,7 @@ import Testing
     @Test func `do not mix once a mixed file was wrong`() async throws {
         let gate = Gate()
         defer { gate.open() }
-        let main = ScriptedServer { request, reply in
-            guard request.number == 0 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
-            reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: Self.file.count)
-            reply.send(Self.file[..<100_000])
-            gate.wait()
-            reply.send(Self.file[100_000...])
-        }
+        let main = heldServer(Self.file, until: gate)
         let mirror = ScriptedServer { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
         let fixture = await EngineFixture()
         let request = try fixture.request(main.url()) {
