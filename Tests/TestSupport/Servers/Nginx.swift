@@ -13,40 +13,23 @@ public final class Nginx: Sendable {
     public let port: UInt16
     public let securePort: UInt16
     /// The certificate (PEM) of the CA that signed the server's certificate for "127.0.0.1" and "localhost".
-    public var authority: String { folder("ca.pem") }
-    private let daemon: Child
+    public var authority: String { process.authority }
+    private let process: NginxProcess
 
     /// - Parameters:
     ///   - limitRate: nginx's `limit_rate` for each response, such as "64k"; nil: none.
     ///   - extra: more lines for the configuration's `server` blocks.
     ///   - http: more lines for its `http` block.
     public init(limitRate: String? = nil, extra: String = "", http: String = "") async {
-        let folder = TemporaryFolder("todoku-nginx")
-        folder.makeFolder("root")
-        folder.makeFolder("tmp")
-        chmod(folder.path, 0o755)
-        await Nginx.makeCertificates(folder)
-        // Another program may take a free port before nginx binds it. Then try again.
-        for _ in 0..<20 {
-            let ports = (freePort(), freePort())
-            writeFile(folder("nginx.conf"), Nginx.configuration(folder, ports, limitRate, extra, http).utf8)
-            let daemon = Child(["nginx", "-p", folder.path, "-c", folder("nginx.conf"), "-e", "stderr"], environment: currentEnvironment())
-            // nginx writes this file once it listens. A connection would prove nothing: if the port is taken, nginx waits, and the port's
-            // owner would answer.
-            let isUp = await eventually { !daemon.isRunning || fileExists(folder("nginx.pid")) }
-            if isUp, daemon.isRunning {
-                (self.folder, self.daemon, (port, securePort)) = (folder, daemon, ports)
-                return
-            }
-            let exit = await daemon.stop()
-            precondition(exit.errors.contains("Address already in use"), "nginx did not start: \(exit.errors)")
+        process = await NginxProcess { folder, ports in
+            folder.makeFolder("root")
+            folder.makeFolder("tmp")
+            return Nginx.configuration(folder, ports, limitRate, extra, http)
         }
-        preconditionFailure("nginx found no free port")
+        (folder, port, securePort) = (process.folder, process.ports.0, process.ports.1)
     }
 
-    deinit { daemon.signal(SIGTERM) }
-
-    public func stop() async { await daemon.stop() }
+    public func stop() async { await process.stop() }
 
     /// Puts a file under the document root.
     public func put(_ name: String, _ bytes: some Sequence<UInt8>) { writeFile(folder("root/\(name)"), bytes) }
@@ -64,11 +47,6 @@ public final class Nginx: Sendable {
     ) -> String {
         let paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map { "\($0)_temp_path \(folder("tmp"))/\($0);" }
         return """
-            daemon off;
-            master_process off;
-            pid \(folder("nginx.pid"));
-            error_log stderr;
-            events { worker_connections 256; }
             http {
                 \(paths.joined(separator: "\n    "))
                 log_format short '$server_protocol $status $request_uri $http_range';
@@ -85,8 +63,7 @@ public final class Nginx: Sendable {
                 }
                 server {
                     listen 127.0.0.1:\(ports.1) ssl http2;
-                    ssl_certificate \(folder("server.pem"));
-                    ssl_certificate_key \(folder("server.key"));
+                    \(NginxProcess.certificate(in: folder))
                     root \(folder("root"));
                     \(limitRate.map { "limit_rate \($0);" } ?? "")
                     \(extra)
@@ -94,6 +71,60 @@ public final class Nginx: Sendable {
             }
 
             """
+    }
+}
+
+/// An nginx with a configuration of its own, and a certificate for "127.0.0.1" and "localhost". It ends with its last reference.
+final class NginxProcess: Sendable {
+    let folder: TemporaryFolder
+    /// Free ports of 127.0.0.1, on which the configuration makes nginx listen.
+    let ports: (UInt16, UInt16)
+    /// The certificate (PEM) of the CA that signed the server's.
+    var authority: String { folder("ca.pem") }
+    private let daemon: Child
+
+    /// - Parameters:
+    ///   - modules: the file names of the modules that the configuration needs. nginx may have some of them built in.
+    ///   - configuration: the blocks of the configuration, for a folder and two ports. Called again after a port was taken.
+    init(modules: [String] = [], _ configuration: (TemporaryFolder, (UInt16, UInt16)) -> String) async {
+        let folder = TemporaryFolder("todoku-nginx")
+        chmod(folder.path, 0o755)
+        await NginxProcess.makeCertificates(folder)
+        let paths = modules.map { "/usr/lib/nginx/modules/\($0)" }.filter(fileExists)
+        let head = """
+            \(paths.map { "load_module \($0);" }.joined(separator: "\n"))
+            daemon off;
+            master_process off;
+            pid \(folder("nginx.pid"));
+            error_log stderr;
+            events { worker_connections 512; }
+
+            """
+        // Another program may take a free port before nginx binds it. Then try again.
+        for _ in 0..<20 {
+            let ports = (freePort(), freePort())
+            writeFile(folder("nginx.conf"), (head + configuration(folder, ports)).utf8)
+            let daemon = Child(["nginx", "-p", folder.path, "-c", folder("nginx.conf"), "-e", "stderr"], environment: currentEnvironment())
+            // nginx writes this file once it listens. A connection would prove nothing: if the port is taken, nginx waits, and the port's
+            // owner would answer.
+            let isUp = await eventually { !daemon.isRunning || fileExists(folder("nginx.pid")) }
+            if isUp, daemon.isRunning {
+                (self.folder, self.daemon, self.ports) = (folder, daemon, ports)
+                return
+            }
+            let exit = await daemon.stop()
+            precondition(exit.errors.contains("Address already in use"), "nginx did not start: \(exit.errors)")
+        }
+        preconditionFailure("nginx found no free port")
+    }
+
+    deinit { daemon.signal(SIGTERM) }
+
+    func stop() async { await daemon.stop() }
+
+    /// The lines of a `server` block that name the certificate.
+    static func certificate(in folder: TemporaryFolder) -> String {
+        "ssl_certificate \(folder("server.pem")); ssl_certificate_key \(folder("server.key"));"
     }
 
     private static func makeCertificates(_ folder: TemporaryFolder) async {

@@ -54,7 +54,16 @@ public final class ScriptedServer: Sendable {
     /// - Parameters:
     ///   - everywhere: whether it listens on all addresses of this machine, not only on 127.0.0.1.
     ///   - bodyStep: it reads bodies as a slow line carries them, so many bytes each tenth of a second; nil: at once.
-    public init(everywhere: Bool = false, bodyStep: Int? = nil, _ handler: @escaping @Sendable (Request, Reply) -> Void) {
+    public convenience init(everywhere: Bool = false, bodyStep: Int? = nil, _ handler: @escaping @Sendable (Request, Reply) -> Void) {
+        self.init(everywhere: everywhere, bodyStep: bodyStep, http2: nil, handler)
+    }
+
+    /// - Parameter http2: serves a connection whose client speaks HTTP/2, until it ends. Gets the socket, the number of the connection, the
+    ///   bytes that have come after the first 18 of the client's preface (RFC 9113, section 3.4), and the way back.
+    init(
+        everywhere: Bool = false, bodyStep: Int? = nil, http2: (@Sendable (Int32, Int, [UInt8], Reply) -> Void)?,
+        _ handler: @escaping @Sendable (Request, Reply) -> Void
+    ) {
         let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
         if bodyStep != nil {
             var size: Int32 = 128 * 1024  // else the kernel takes the whole body at once
@@ -71,7 +80,7 @@ public final class ScriptedServer: Sendable {
         }
         precondition(bound, "cannot listen on 127.0.0.1: \(String(cString: strerror(errno)))")
         port = UInt16(bigEndian: address.sin_port)
-        let core = ServerCore(listener: listener, bodyStep: bodyStep, handler: handler)
+        let core = ServerCore(listener: listener, bodyStep: bodyStep, http2: http2, handler: handler)
         self.core = core
         startThread("scripted-server") { core.accept() }
     }
@@ -267,11 +276,30 @@ final class Lock: Sendable {
     }
 }
 
+/// The next `length` bytes of a connection; nil if the connection ends before.
+///
+/// - Parameters:
+///   - buffer: the bytes that have come already.
+///   - step: the most bytes that are read in a tenth of a second; nil: no limit.
+func readBytes(_ socket: Int32, _ buffer: inout [UInt8], _ length: Int, step: Int? = nil) -> [UInt8]? {
+    var bytes = [UInt8](repeating: 0, count: step ?? 16384)
+    while buffer.count < length {
+        let count = recv(socket, &bytes, bytes.count, 0)
+        if count < 0, errno == EINTR { continue }
+        guard count > 0 else { return nil }
+        buffer += bytes[..<count]
+        if step != nil { usleep(100_000) }
+    }
+    defer { buffer.removeFirst(length) }
+    return Array(buffer[..<length])
+}
+
 /// The server's threads hold this object, not the server. So the threads end with the server.
 private final class ServerCore: Sendable {
     let lock = Lock()
     private let listener: Int32
     private let bodyStep: Int?
+    private let http2: (@Sendable (Int32, Int, [UInt8], Reply) -> Void)?
     private let handler: @Sendable (ScriptedServer.Request, Reply) -> Void
     // All under `lock`.
     nonisolated(unsafe) var requests: [ScriptedServer.Request] = []
@@ -279,8 +307,11 @@ private final class ServerCore: Sendable {
     private nonisolated(unsafe) var sockets: Set<Int32> = []
     private nonisolated(unsafe) var isStopped = false
 
-    init(listener: Int32, bodyStep: Int?, handler: @escaping @Sendable (ScriptedServer.Request, Reply) -> Void) {
-        (self.listener, self.bodyStep, self.handler) = (listener, bodyStep, handler)
+    init(
+        listener: Int32, bodyStep: Int?, http2: (@Sendable (Int32, Int, [UInt8], Reply) -> Void)?,
+        handler: @escaping @Sendable (ScriptedServer.Request, Reply) -> Void
+    ) {
+        (self.listener, self.bodyStep, self.http2, self.handler) = (listener, bodyStep, http2, handler)
     }
 
     func stop() {
@@ -324,12 +355,13 @@ private final class ServerCore: Sendable {
             let lines = String(decoding: head, as: UTF8.self).split(separator: "\r\n", omittingEmptySubsequences: true)
             let words = (lines.first ?? "").split(separator: " ")
             guard words.count == 3 else { return }
+            if let http2, words[0] == "PRI" { return http2(socket, connection, buffer, Reply(socket: socket, isHead: false)) }
             let fields = lines.dropFirst().compactMap { line -> (name: String, value: String)? in
                 let pair = line.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
                 return pair.count == 2 ? (String(pair[0]), String(pair[1].drop { $0 == " " })) : nil
             }
             let length = fields.first { $0.name.lowercased() == "content-length" }.flatMap { Int($0.value) } ?? 0
-            guard let body = readBody(socket, &buffer, length) else { return }
+            guard let body = readBytes(socket, &buffer, length, step: bodyStep) else { return }
             let request = lock.locked {
                 let request = ScriptedServer.Request(
                     method: String(words[0]), target: String(words[1]), fields: fields, connection: connection, number: requests.count,
@@ -341,20 +373,6 @@ private final class ServerCore: Sendable {
             handler(request, reply)
             if reply.isClosed { return }
         }
-    }
-
-    /// The next `length` bytes; nil if the connection ends before.
-    private func readBody(_ socket: Int32, _ buffer: inout [UInt8], _ length: Int) -> [UInt8]? {
-        var bytes = [UInt8](repeating: 0, count: bodyStep ?? 16384)
-        while buffer.count < length {
-            let count = recv(socket, &bytes, bytes.count, 0)
-            if count < 0, errno == EINTR { continue }
-            guard count > 0 else { return nil }
-            buffer += bytes[..<count]
-            if bodyStep != nil { usleep(100_000) }
-        }
-        defer { buffer.removeFirst(length) }
-        return Array(buffer[..<length])
     }
 
     /// The bytes up to and including the empty line; nil at the end of the connection.
