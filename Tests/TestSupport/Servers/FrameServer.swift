@@ -91,7 +91,10 @@ public final class FrameStream: Sendable {
     fileprivate init(_ id: UInt32, _ connection: FrameConnection) { (self.id, self.connection) = (id, connection) }
 
     /// Sends frames of this stream in one write. Waits while the client does not read. False once the connection is gone.
-    @discardableResult public func send(_ frames: Frame...) -> Bool { connection.write(bytes(frames)) }
+    @discardableResult public func send(_ frames: Frame...) -> Bool { send(frames) }
+
+    /// Sends frames of this stream in one write.
+    @discardableResult public func send(_ frames: [Frame]) -> Bool { connection.write(bytes(frames)) }
 
     /// Sends frames of this stream, then frames of another stream of the connection, in one write.
     @discardableResult public func send(_ frames: [Frame], then other: FrameStream, _ others: [Frame]) -> Bool {

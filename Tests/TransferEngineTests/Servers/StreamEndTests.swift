@@ -1,0 +1,203 @@
+import DownloadModel
+import EventLoop
+import Glibc
+import Synchronization
+import TestSupport
+import Testing
+
+@testable internal import TransferEngine
+@testable internal import Transport
+
+/// libcurl 7.88.1 may take a stream that was reset for a whole one, if its response has no length. Over HTTP/1.1, libcurl demands the last
+/// chunk.
+@Suite(.timeLimit(.minutes(5))) struct `A file without a length over HTTP 2` {
+    static let file = patternBytes(300_000)
+
+    private static func sendChunked(_ file: [UInt8], _ reply: Reply) {
+        reply.head(200, ["Transfer-Encoding": "chunked"])
+        reply.chunk(file)
+        reply.chunk([])
+    }
+
+    private func versions(_ server: ScriptedServer) -> [String?] { server.requests.map { $0.field("X-Protocol") } }
+
+    @Test func `is asked for again over HTTP 1.1, and arrives whole`() async throws {
+        let server = ScriptedServer { _, reply in Self.sendChunked(Self.file, reply) }
+        let nginx = await nginxInFront(of: server)
+        let fixture = await EngineFixture(certificateFile: nginx.authority)
+        let end = try await fixture.run(nginx.secureURL("/file.bin"))
+        #expect(end.complete?.size == 300_000 && fixture.part == Self.file, "\(end)")
+        #expect(versions(server) == ["HTTP/2.0", "HTTP/1.1"])
+        #expect(await fixture.log.asked.count == 1, "the second request has a permit")
+    }
+
+    @Test func `fails if the server behind nginx dies, and arrives whole later`() async throws {
+        let isWell = Gate()
+        let server = ScriptedServer { _, reply in
+            if isWell.isOpen { return Self.sendChunked(Self.file, reply) }
+            reply.head(200, ["Transfer-Encoding": "chunked"])
+            reply.chunk(Self.file[..<100_000])
+            reply.close()
+        }
+        let nginx = await nginxInFront(of: server)
+        let fixture = await EngineFixture(certificateFile: nginx.authority)
+        let end = try await fixture.run(nginx.secureURL("/file.bin"))
+        #expect(end.failure?.isRetryable == true, "\(end)")
+        #expect(versions(server) == ["HTTP/2.0", "HTTP/1.1"])
+        isWell.open()
+        let later = try await fixture.run(nginx.secureURL("/file.bin")) { $0.resume = end.resume }
+        #expect(later.complete?.size == 300_000 && fixture.part == Self.file, "\(later)")
+    }
+
+    enum Ending: CaseIterable, Sendable {
+        /// The server announces that it takes no further streams, in one write with the end of the body. libcurl takes the end for that of
+        /// a file with no bytes.
+        case goAwayBehindTrailers
+        /// RST_STREAM without an error. libcurl takes the bytes that came earlier for the whole file.
+        case quietReset, lateQuietReset
+        case reset, endedEarly, cut
+    }
+
+    @Test(arguments: Ending.allCases) func `is whole however its frames end`(ending: Ending) async throws {
+        let (isHeard, isReceived) = (Gate(), Gate())
+        let server = await FrameServer { _, stream in
+            stream.send(.head())
+            isHeard.wait()
+            let body = FrameStream.Frame.data(Array(Self.file[..<5000]))
+            switch ending {
+            case .goAwayBehindTrailers: stream.send(body, .trailers, .goAway())
+            case .quietReset: stream.send(body, .reset(.noError))
+            case .lateQuietReset:
+                stream.send(body)
+                isReceived.wait()
+                stream.send(.reset(.noError))
+            case .reset: stream.send(body, .reset(.internalError))
+            case .endedEarly: stream.send(.data(Array(Self.file[..<5000]), ends: true))
+            case .cut:
+                stream.send(body)
+                stream.cut()
+            }
+        } http1: { _, reply in
+            Self.sendChunked(Self.file, reply)
+        }
+        defer { isReceived.open() }
+        let fixture = await EngineFixture(certificateFile: server.authority)
+        let request = try fixture.request(server.url("/file.bin"))
+        fixture.engine.start(request)
+        #expect(await eventually { await fixture.log.asked.count + fixture.log.facts().count > 0 })
+        isHeard.open()
+        if ending == .lateQuietReset {
+            #expect(await eventually { await fixture.log.received >= 5000 || !server.requests.isEmpty })
+            isReceived.open()
+        }
+        let end = await fixture.log.end(of: request.number)
+        #expect(end.complete?.size == 300_000 && fixture.part == Self.file, "\(end)")
+        #expect(server.streams.count == 1 && server.requests.count == 1)
+    }
+
+    /// If another stream of the connection has more bytes than its buffer holds, libcurl takes a stream that was reset for a whole one.
+    @Test func `is whole although its stream is reset while another stream fills its buffer`() async throws {
+        // Beside so many exchanges, a further one has the smallest buffer.
+        let (idle, reset, full) = (1...63 as ClosedRange<UInt64>, 64 as UInt64, 65 as UInt64)
+        let streams = Mutex<[String: FrameStream]>([:])
+        let (isBusy, isSent) = (Gate(), Gate())
+        let server = await FrameServer { request, stream in
+            streams.withLock { $0[request.path] = stream }
+            guard request.path != "/\(reset)" else {
+                stream.send(.head(), .data(Array(Self.file[..<1000])))
+                return
+            }
+            stream.send(.head(length: 600_000))
+            guard request.path == "/\(full)", let first = streams.withLock({ $0["/\(reset)"] }) else { return }
+            isBusy.wait()
+            first.send([.reset(.internalError)], then: stream, [.data(patternBytes(600_000), ends: true)])
+        } http1: { _, reply in
+            Self.sendChunked(Self.file, reply)
+        }
+        defer { isBusy.open() }
+        let fixture = await EngineFixture(certificateFile: server.authority)
+        func begin(_ numbers: ClosedRange<UInt64>) async throws {
+            for number in numbers { fixture.engine.start(try fixture.request(server.url("/\(number)"), number: number)) }
+            #expect(
+                await eventually {
+                    let (events, asked) = await (fixture.log.events, fixture.log.asked)
+                    let began = events.compactMap { if case .began(let id, _) = $0 { id.download.value } else { nil } }
+                    return Set(began + asked.map(\.download.value)).isSuperset(of: numbers)
+                })
+        }
+        try await begin(1...1)  // the others find its connection
+        try await begin(2...idle.upperBound)
+        try await begin(reset...reset)
+        try await begin(full...full)
+        #expect(Set(server.streams.map(\.connection)).count == 1)
+        // The engine's thread waits until three TLS records are in its socket, more than the buffer of the full stream holds.
+        fixture.engine.command { engine in
+            defer { isSent.open() }
+            isBusy.open()
+            guard let socket = engine.transfers[DownloadNumber(full)]?.segments.first?.exchange?.socket else { return }
+            var bytes = [UInt8](repeating: 0, count: 60_000)
+            let deadline = ContinuousClock.now + .seconds(60)
+            while recv(socket, &bytes, bytes.count, Int32(MSG_PEEK | MSG_DONTWAIT)) < bytes.count, ContinuousClock.now < deadline {
+                poll(nil, 0, 10)
+            }
+        }
+        #expect(await eventually { isSent.isOpen })
+        #expect(await fixture.log.end(of: DownloadNumber(full)).complete?.size == 600_000)
+        #expect(fixture.part(full) == patternBytes(600_000))
+        let end = await fixture.log.end(of: DownloadNumber(reset))
+        #expect(end.complete?.size == 300_000 && fixture.part(reset) == Self.file, "\(end)")
+        #expect(server.requests.map(\.path) == ["/\(reset)"])
+    }
+}
+
+@Suite(.timeLimit(.minutes(5))) struct `A file of known length over HTTP 2` {
+    static let file = patternBytes(300_000)
+
+    /// What a server may do wrong with a stream.
+    enum Fault: CaseIterable, Sendable {
+        case reset, quietReset, refused, endedEarly, endedEarlyByTrailers, surplus, laterSurplus, cut, cutBeforeHead
+        /// GOAWAY that leaves out all streams, and one that leaves out later streams only.
+        case goAwayBeforeStream, goAwayBehindStream
+    }
+
+    @Test(arguments: Fault.allCases) func `is never complete with other bytes, and is whole once the server is good`(fault: Fault)
+        async throws
+    {
+        let server = await FrameServer { request, stream in
+            let answer = GoodAnswer(Self.file, to: request)
+            guard request.number < 3 else {
+                stream.send(answer.head(), .data(answer.body, ends: true))
+                return
+            }
+            let part = Array(answer.body[..<(answer.body.count / 3)])
+            switch fault {
+            case .reset: stream.send(answer.head(), .data(part), .reset(.internalError))
+            case .quietReset: stream.send(answer.head(), .data(part), .reset(.noError))
+            case .refused: stream.send(.reset(.refusedStream))
+            case .endedEarly: stream.send(answer.head(), .data(part, ends: true))
+            case .endedEarlyByTrailers: stream.send(answer.head(), .data(part), .trailers)
+            case .surplus: stream.send(answer.head(), .data(answer.body + [0xEE], ends: true))
+            case .laterSurplus: stream.send(answer.head(), .data(answer.body), .data([0xEE], ends: true))
+            case .cut:
+                stream.send(answer.head(), .data(part))
+                stream.cut()
+            case .cutBeforeHead: stream.cut()
+            case .goAwayBeforeStream: stream.send(answer.head(), .data(part), .goAway(last: 0))
+            case .goAwayBehindStream:
+                stream.send(answer.head(), .data(part), .goAway(), .data(Array(answer.body[part.count...]), ends: true))
+            }
+        }
+        let fixture = await EngineFixture(certificateFile: server.authority)
+        var request = try fixture.request(server.url("/file.bin"))
+        for _ in 0..<6 {
+            let end = await fixture.run(request)
+            guard case .failed(let failure, _, let resume) = end else {
+                #expect(end.complete?.size == 300_000 && fixture.part == Self.file, "\(end)")
+                return
+            }
+            #expect(failure.isRetryable, "\(failure)")
+            request.resume = resume
+        }
+        Issue.record("the transfer has failed six times")
+    }
+}
