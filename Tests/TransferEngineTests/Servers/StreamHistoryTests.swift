@@ -179,6 +179,7 @@ import Testing
         while events.starts < 40 {
             events.starts += 1
             request.connections = Bool.random(using: &random) ? 1 : 3
+            request.mustShare = Bool.random(using: &random)
             let speeds = [nil, nil, nil, Speed.random(in: 200_000...4_000_000, using: &random)]
             request.speedLimit = speeds.randomElement(using: &random) ?? nil
             let speed = speeds.randomElement(using: &random) ?? nil

@@ -1,0 +1,202 @@
+import DownloadModel
+import EventLoop
+import TestSupport
+import Testing
+
+@testable internal import TransferEngine
+
+/// Requests for which the host has no place for a further connection (`TransferRequest.mustShare`).
+@Suite(.timeLimit(.minutes(5))) struct `A request that must share a connection` {
+    static let file = patternBytes(100_000)
+
+    /// What hinders a request from sharing a connection.
+    enum Obstacle: CaseIterable, Sendable {
+        /// There is no connection.
+        case noConnection
+        /// The connection allows one stream at a time.
+        case oneStream
+        /// The server takes no further streams on the connection (GOAWAY), or refuses the stream.
+        case goAway, refused
+    }
+
+    /// Answers "/first" until `end` opens, and all other requests at once. Only the first connection has the obstacle.
+    private func server(_ obstacle: Obstacle?, until end: Gate) async -> FrameServer {
+        await FrameServer(mostStreams: obstacle == .oneStream ? 1 : 100) { request, stream in
+            let answer = GoodAnswer(Self.file, to: request)
+            guard request.path == "/first" else {
+                let isRefused = obstacle == .refused && request.connection == 0
+                stream.send(isRefused ? [.reset(.refusedStream)] : [answer.head(), .data(answer.body, ends: true)])
+                return
+            }
+            stream.send([answer.head()] + (obstacle == .goAway ? [.goAway()] : []) + [.data(Array(answer.body[..<1000]))])
+            end.wait()
+            stream.send(.data(Array(answer.body[1000...]), ends: true))
+        }
+    }
+
+    /// Starts a transfer of "/first", whose connection others can share, and waits for its first bytes.
+    private func begin(_ server: FrameServer, _ fixture: EngineFixture) async throws {
+        fixture.engine.start(try fixture.request(server.url("/first")))
+        await fixture.log.received(1000)
+        #expect(await fixture.log.facts().first?.connection != nil)
+    }
+
+    @Test func `goes out on the connection of another transfer`() async throws {
+        let end = Gate()
+        let server = await server(nil, until: end)
+        defer { end.open() }
+        let fixture = await EngineFixture(certificateFile: server.authority)
+        try await begin(server, fixture)
+        for number in 2...4 as ClosedRange<UInt64> {
+            let end = try await fixture.run(server.url("/\(number)"), number: number) { $0.mustShare = true }
+            #expect(end.complete?.size == 100_000 && fixture.part(number) == Self.file, "\(end)")
+        }
+        end.open()
+        #expect(await fixture.log.end(of: DownloadNumber(1)).complete?.size == 100_000)
+        #expect(server.connections == 1 && server.streams.count == 4)
+        #expect(await fixture.log.asked.isEmpty)
+    }
+
+    @Test(arguments: Obstacle.allCases) func `asks again if it can share none, and opens one only with a permit`(obstacle: Obstacle)
+        async throws
+    {
+        let end = Gate()
+        let server = await server(obstacle, until: end)
+        defer { end.open() }
+        let fixture = await EngineFixture(certificateFile: server.authority)
+        await fixture.log.permit { _, _ in }
+        if obstacle != .noConnection { try await begin(server, fixture) }
+        let before = server.connections
+        #expect(before == (obstacle == .noConnection ? 0 : 1))
+
+        let request = try fixture.request(server.url("/second"), number: 2) { $0.mustShare = true }
+        fixture.engine.start(request)
+        #expect(await eventually { await !fixture.log.asked.isEmpty })
+        #expect(await fixture.log.asked == [request.id])
+        #expect(await fixture.log.sharings == [.failed])
+        #expect(await fixture.log.areAnswered == [false])
+        #expect(server.connections == before)
+        #expect(server.streams.count { $0.path == "/second" } == (obstacle == .refused ? 1 : 0))
+
+        // A permit that forbids a connection leads to the next question.
+        fixture.engine.permit(request.id, question: 1, tellsSent: false, mustShare: true)
+        #expect(await eventually { await fixture.log.questions == [1, 2] })
+        #expect(await fixture.log.sharings == [.failed, .failed])
+        #expect(server.connections == before)
+
+        fixture.engine.permit(request.id, question: 2, tellsSent: false)
+        #expect(await fixture.log.end(of: request.number).complete?.size == 100_000 && fixture.part(2) == Self.file)
+        #expect(server.connections == before + 1)
+        end.open()
+        if obstacle != .noConnection { #expect(await fixture.log.end(of: DownloadNumber(1)).complete?.size == 100_000) }
+    }
+
+    /// The connection dies with twenty requests that have no answer. Then one further connection serves all of them.
+    @Test func `opens no connection if the shared one dies`() async throws {
+        let further = 2...21 as ClosedRange<UInt64>
+        let isFull = Gate()
+        let server = await FrameServer { request, stream in
+            let answer = GoodAnswer(Self.file, to: request)
+            guard request.connection == 0 else {
+                stream.send(answer.head(), .data(answer.body, ends: true))
+                return
+            }
+            guard request.path == "/first" else { return }
+            stream.send(answer.head(), .data(Array(answer.body[..<1000])))
+            isFull.wait()
+            stream.cut()
+        }
+        defer { isFull.open() }
+        let fixture = await EngineFixture(certificateFile: server.authority)
+        await fixture.log.permit { _, _ in }
+        try await begin(server, fixture)
+        for number in further {
+            fixture.engine.start(try fixture.request(server.url("/\(number)"), number: number) { $0.mustShare = true })
+        }
+        #expect(await eventually { server.streams.count == 21 })
+        isFull.open()
+        #expect(await fixture.log.end(of: DownloadNumber(1)).failure?.isRetryable == true)
+        #expect(await eventually { await fixture.log.asked.count == 20 })
+        let (asked, questions) = await (fixture.log.asked, fixture.log.questions)
+        #expect(Set(asked.map(\.download.value)) == Set(further))
+        #expect(await !fixture.log.sharings.contains(.possible), "none counts as sharing a connection")
+        #expect(server.connections == 1)
+
+        // One request opens a connection, which the others share.
+        try #require(asked.count == 20)
+        let (engine, first) = (fixture.engine, asked[0])
+        engine.permit(first, question: questions[0], tellsSent: false)
+        #expect(await fixture.log.end(of: first.download).complete?.size == 100_000)
+        #expect(server.connections == 2)
+        await fixture.log.permit { id, question in engine.permit(id, question: question, tellsSent: false, mustShare: true) }
+        for (id, question) in zip(asked, questions).dropFirst() { engine.permit(id, question: question, tellsSent: false, mustShare: true) }
+        for number in further {
+            #expect(await fixture.log.end(of: DownloadNumber(number)).complete?.size == 100_000 && fixture.part(number) == Self.file)
+        }
+        #expect(server.connections == 2)
+    }
+}
+
+/// What the transfer says of the next request, when it asks for a permit.
+@Suite(.timeLimit(.minutes(5))) struct `A request that gets a connection of its own` {
+    @Test func `says so if a file without a length comes over HTTP 2`() async throws {
+        let server = await FrameServer { _, stream in
+            stream.send(.head(), .data([1, 2, 3]))
+        } http1: { _, reply in
+            reply.respond(200, text: "whole")
+        }
+        let fixture = await EngineFixture(certificateFile: server.authority)
+        #expect(try await fixture.run(server.url("/file")).complete?.size == 5)
+        #expect(await fixture.log.sharings == [.impossible])
+        #expect(await fixture.log.areAnswered == [true])
+    }
+
+    @Test func `says so if a limit holds back bytes of a stream`() async throws {
+        let file = patternBytes(1_000_000)
+        let goOn = Gate()
+        let server = await FrameServer { request, stream in
+            let answer = GoodAnswer(file, to: request)
+            stream.send(answer.head(), .data(Array(answer.body[..<1000])))
+            goOn.wait()
+            stream.send(.data(Array(answer.body[1000...]), ends: true))
+        } http1: { request, reply in
+            reply.serve(file, for: request, entityTag: "\"v1\"")
+        }
+        defer { goOn.open() }
+        let fixture = await EngineFixture(certificateFile: server.authority)
+        let request = try fixture.request(server.url("/file"))
+        fixture.engine.start(request)
+        await fixture.log.received(1000)
+        fixture.engine.setSpeedLimit(request.number, 100_000)
+        goOn.open()
+        #expect(await eventually { await !fixture.log.asked.isEmpty })
+        fixture.engine.setSpeedLimit(request.number, nil)
+        #expect(await fixture.log.end(of: request.number).complete?.size == 1_000_000 && fixture.part == file)
+        #expect(await fixture.log.sharings == [.impossible])
+        #expect(server.requests.first?.range?.first ?? 0 >= 1000)
+    }
+
+    @Test func `says so for a further part of the file`() async throws {
+        let file = patternBytes(8_000_000)
+        let nginx = await Nginx(limitRate: "1m")
+        nginx.put("file.bin", file)
+        let fixture = await EngineFixture(certificateFile: nginx.authority)
+        let end = try await fixture.run(nginx.secureURL("/file.bin")) { $0.connections = 2 }
+        #expect(end.complete?.size == 8_000_000 && fixture.part == file)
+        #expect(await fixture.log.sharings.first == .impossible)
+    }
+
+    @Test func `can share one after a redirect`() async throws {
+        let server = await FrameServer { request, stream in
+            if request.path == "/moved" {
+                stream.send(.head(302, [("location", "/file")], length: 0, ends: true))
+            } else {
+                stream.send(.head(length: 5), .data(Array("whole".utf8), ends: true))
+            }
+        }
+        let fixture = await EngineFixture(certificateFile: server.authority)
+        #expect(try await fixture.run(server.url("/moved")).complete?.size == 5)
+        #expect(await fixture.log.sharings == [.possible])
+        #expect(server.connections == 1 && server.streams.map(\.path) == ["/moved", "/file"])
+    }
+}
