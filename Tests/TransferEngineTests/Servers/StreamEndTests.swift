@@ -95,6 +95,23 @@ import Testing
         #expect(server.streams.count == 1 && server.requests.count == 1)
     }
 
+    @Test func `behind a form is asked for at its own URL, and the form is sent once`() async throws {
+        let server = await FrameServer { _, stream in
+            stream.send(.head(), .data([1, 2, 3]), .reset(.internalError))
+        } http1: { request, reply in
+            switch (request.method, request.path) {
+            case ("POST", "/form"): reply.respond(303, ["Location": "/file"])
+            case ("GET", "/file"): Self.sendChunked(Self.file, reply)
+            default: reply.respond(200, text: "no form was sent")
+            }
+        }
+        let fixture = await EngineFixture(certificateFile: server.authority)
+        let end = try await fixture.run(server.url("/form")) { $0.body = RequestBody(Array("a=b".utf8), type: "text/plain") }
+        #expect(end.complete?.size == 300_000 && fixture.part == Self.file, "\(end)")
+        #expect(server.streams.map(\.path) == ["/file"])
+        #expect(server.requests.map { "\($0.method) \($0.path)" } == ["POST /form", "GET /file"])
+    }
+
     /// If another stream of the connection has more bytes than its buffer holds, libcurl takes a stream that was reset for a whole one.
     @Test func `is whole although its stream is reset while another stream fills its buffer`() async throws {
         // Beside so many exchanges, a further one has the smallest buffer.
