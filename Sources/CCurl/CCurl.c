@@ -13,6 +13,7 @@ struct todoku_curl_table todoku_curl;
 static const char *failure;
 /// OpenSSL's, where libcurl is built with it; found through libcurl, so that it is the one libcurl uses.
 static int (*ssl_pending)(const void *);
+static void (*ssl_protocol)(const void *, const unsigned char **, unsigned *);
 
 static void load(void) {
   void *library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
@@ -37,6 +38,7 @@ static void load(void) {
     return;
   }
   ssl_pending = (__typeof__(ssl_pending))dlsym(library, "SSL_pending");
+  ssl_protocol = (__typeof__(ssl_protocol))dlsym(library, "SSL_get0_alpn_selected");
   if (todoku_curl.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) failure = "curl_global_init failed";
 }
 
@@ -104,9 +106,21 @@ uint64_t todoku_socket_received(int descriptor) { return counts_of(descriptor).b
 
 uint64_t todoku_socket_acknowledged(int descriptor) { return counts_of(descriptor).bytes_acked; }
 
-int todoku_curl_tls_pending(CURL *easy) {
+const void *todoku_curl_tls_session(CURL *easy) {
   struct curl_tlssessioninfo *session = NULL;
-  if (todoku_curl.easy_getinfo(easy, CURLINFO_TLS_SSL_PTR, &session) != CURLE_OK || !session) return -1;
-  if (session->backend != CURLSSLBACKEND_OPENSSL || !session->internals || !ssl_pending) return -1;
-  return ssl_pending(session->internals);
+  if (todoku_curl.easy_getinfo(easy, CURLINFO_TLS_SSL_PTR, &session) != CURLE_OK || !session) return NULL;
+  return session->backend == CURLSSLBACKEND_OPENSSL ? session->internals : NULL;
+}
+
+bool todoku_curl_speaks_http2(CURL *easy) {
+  const void *session = todoku_curl_tls_session(easy);
+  const unsigned char *name = NULL;
+  unsigned length = 0;
+  if (session && ssl_protocol) ssl_protocol(session, &name, &length);
+  return length == 2 && !memcmp(name, "h2", 2);
+}
+
+int todoku_curl_tls_pending(CURL *easy) {
+  const void *session = todoku_curl_tls_session(easy);
+  return session && ssl_pending ? ssl_pending(session) : -1;
 }

@@ -22,6 +22,8 @@ final class Attempt: BodySink {
         case redirect
         /// The held bytes are useless: ask again, without a range.
         case restart
+        /// Ask again for the missing bytes, over a connection of the segment's own.
+        case alone
         /// A 304 about the cached copy.
         case unchanged(CachedCopy)
         case failed(DownloadFailure)
@@ -99,6 +101,10 @@ final class Attempt: BodySink {
             // The next bytes belong to another segment.
             if count == room, room < fresh.count { return .abort }
             guard count == fresh.count else {
+                if isStream {
+                    verdict = .alone
+                    return .abort
+                }
                 ahead += count
                 return .pause
             }
@@ -107,9 +113,13 @@ final class Attempt: BodySink {
         case .redirect, .failed, .whole, .unchanged, .declined:
             unwanted +|= bytes.count
             return unwanted <= Self.unwantedLimit && !refusesBody ? .accepted : .abort
-        case .undecided, .restart, .taken, .late, .left: return .abort
+        case .undecided, .restart, .alone, .taken, .late, .left: return .abort
         }
     }
+
+    /// Whether the response comes over HTTP/2. Such a stream is never paused. libcurl 7.88 collects up to 64 MiB for a paused stream if
+    /// others use its connection, loses them at an error, and delivers little to the others.
+    var isStream: Bool { segment.exchange?.isStream ?? false }
 
     override func receiveHeader(_ line: UnsafeRawBufferPointer) -> Answer {
         segment.pieces &+= 1
@@ -192,7 +202,7 @@ final class Attempt: BodySink {
     private var refusesBody: Bool {
         switch verdict {
         case .failed, .declined: head.status < 300
-        case .restart, .taken, .late, .left: true
+        case .restart, .alone, .taken, .late, .left: true
         // Further bytes would be taken for the next response on this connection, so the connection ends here.
         case .unchanged: head.announcesBody
         case .redirect:

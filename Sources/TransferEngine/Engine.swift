@@ -84,9 +84,9 @@ public actor Engine {
     public nonisolated func stop(_ number: DownloadNumber) { command { $0.halt(number) } }
 
     /// Permits the request of the question `question` (`.asks`). Has no effect if the transfer has asked another one since. `tellsSent`:
-    /// whether to report `.sent`.
-    public nonisolated func permit(_ id: RequestID, question: UInt64, tellsSent: Bool) {
-        command { $0.goOn(id, question, tellsSent: tellsSent) }
+    /// whether to report `.sent`. `mustShare`: as `TransferRequest.mustShare`.
+    public nonisolated func permit(_ id: RequestID, question: UInt64, tellsSent: Bool, mustShare: Bool = false) {
+        command { $0.goOn(id, question, tellsSent: tellsSent, mustShare: mustShare) }
     }
 
     /// Ends a further request of a transfer, because another download needs its place at the host. The transfer continues, and reports
@@ -332,8 +332,8 @@ public actor Engine {
             url: segment.url.text, userAgent: request.userAgent ?? configuration.userAgent,
             connectTimeoutMilliseconds: max(1, Int(clamping: request.stallTimeout.wholeMilliseconds)))
         (options.headerLines, options.cookieField) = (segment.headerLines, segment.cookieField)
-        options.ownsConnection = segment.transfer.isDivided(besides: segment)
-        options.isFresh = isFresh
+        options.ownsConnection = segment.sharing == .impossible
+        (options.isFresh, options.mustShare) = (isFresh, segment.mustShare)
         segment.addBody(to: &options)
         if segment.isFirstOrigin {
             (options.username, options.password) = (request.username, request.password)
@@ -357,12 +357,18 @@ public actor Engine {
             transfers.values.contains(where: { $0.segments.contains { $0.exchange === exchange } })
         else { return }
         let segment = attempt.segment
+        // A request that shares the connection of this exchange is reported before the exchange ends (`.shares`).
+        reportEvents()
         CrashMarks.working(on: segment.id.download.value) { conclude(attempt, segment, exchange, error) }
     }
 
     private func conclude(_ attempt: Attempt, _ segment: Segment, _ exchange: Exchange, _ error: CurlError?) {
         let transfer = segment.transfer
         func endTransfer(_ conclusion: Transfer.Conclusion) { conclude(transfer, conclusion, by: segment.id) }
+        if exchange.isUnshared {
+            segment.endExchange()
+            return ask(segment, isAnswered: false, segment.sharing == .possible ? .failed : segment.sharing)
+        }
         // libcurl accepts a head that ends with its connection.
         let error =
             attempt.isHeadless
@@ -395,6 +401,13 @@ public actor Engine {
         case .restart:
             if transfer.isDistrusted { distrust(transfer, keeping: segment) }
             restart(segment)
+        case .alone:
+            segment.ownsConnection = true
+            staging?.flush()
+            transfer.dropCandidate()
+            // The same hop again: a redirect may be for one use, or may have followed a request with a body.
+            segment.endExchange()
+            ask(segment)
         case .redirect: follow(segment, attempt)
         case .whole,
             .body where error == nil || segment.isFilled:

@@ -77,20 +77,24 @@ extension Engine {
 
     /// Asks for permission for a further request, because this request must obey the host's rule too.
     ///
-    /// - Parameter isAnswered: whether the server of the segment's last request has answered.
-    func ask(_ segment: Segment, isAnswered: Bool = true) {
+    /// - Parameters:
+    ///   - isAnswered: whether the server of the segment's last request has answered.
+    ///   - sharing: nil: as the segment needs it.
+    func ask(_ segment: Segment, isAnswered: Bool = true, _ sharing: ConnectionSharing? = nil) {
         segment.awaitsPermit = true
         segment.question &+= 1
-        segment.transfer.events.append(.asks(segment.id, segment.url, question: segment.question, isAnswered: isAnswered))
+        segment.transfer.events.append(
+            .asks(
+                segment.id, segment.url, question: segment.question, isAnswered: isAnswered, sharing: sharing ?? segment.sharing))
         reportEvents(of: segment.transfer)
     }
 
     /// A permit has come. The permit of an earlier question is void: it is for another host, or for an earlier time.
-    func goOn(_ id: RequestID, _ question: UInt64, tellsSent: Bool) {
+    func goOn(_ id: RequestID, _ question: UInt64, tellsSent: Bool, mustShare: Bool = false) {
         guard let transfer = transfers[id.download], transfer.conclusion == nil,
             let segment = transfer.segments.first(where: { $0.id == id && $0.awaitsPermit && $0.question == question })
         else { return }
-        (segment.awaitsPermit, segment.tellsSent, segment.isPaced) = (false, tellsSent, tellsSent)
+        (segment.awaitsPermit, segment.tellsSent, segment.isPaced, segment.mustShare) = (false, tellsSent, tellsSent, mustShare)
         let isFresh = segment.needsFreshConnection
         segment.needsFreshConnection = false
         fetch(segment, isFresh: isFresh)

@@ -96,8 +96,8 @@ internal import Transport
         runs[number]?.engine.stop(number)
     }
 
-    public func permit(_ id: RequestID, question: UInt64, tellsSent: Bool) {
-        runs[id.download]?.engine.permit(id, question: question, tellsSent: tellsSent)
+    public func permit(_ id: RequestID, question: UInt64, tellsSent: Bool, mustShare: Bool) {
+        runs[id.download]?.engine.permit(id, question: question, tellsSent: tellsSent, mustShare: mustShare)
     }
 
     public func withdraw(_ id: RequestID) { runs[id.download]?.engine.withdraw(id) }
@@ -191,7 +191,7 @@ internal import Transport
             // While the disk blocks the engine, `look` reports that the transfer is stalled.
             if isHeard(id.download), runs[id.download]?.isStalled == false || isStalled { report(event) }
         case .diskStalled: break  // our own
-        case .asks(let id, _, _, _), .sent(let id, _), .joined(let id), .over(let id, _), .moved(let id, _):
+        case .asks(let id, _, _, _, _), .shares(let id, _), .sent(let id, _), .joined(let id), .over(let id, _), .moved(let id, _):
             if isHeard(id.download) { report(event) }
         case .sources(let number, _), .cookies(let number, _): if isHeard(number) { report(event) }
         case .began(let id, _): if isHeard(id.download) { report(event) }

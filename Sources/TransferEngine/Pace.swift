@@ -84,6 +84,9 @@ final class Pace {
         set { allowance.limit = newValue }
     }
 
+    /// Whether bytes may have to be held back.
+    var hasLimit: Bool { allowance.hasLimit }
+
     /// Whether any connection of the transfer holds back bytes, so that the limit, and not the servers, decides the speed.
     var isLimiting: Bool { allowance.holding > 0 }
 

@@ -37,6 +37,10 @@ final class Segment {
     var isPaced: Bool
     /// The next request must use no kept connection.
     var needsFreshConnection = false
+    /// No other request may use the segment's connections.
+    var ownsConnection = false
+    /// The permitted request must share a connection (`TransferRequest.mustShare`).
+    var mustShare: Bool
     /// Whether the next request is a POST with the body of the transfer.
     var sendsBody: Bool
     /// Whether the body has gone out, and no response has asked for it again.
@@ -79,13 +83,13 @@ final class Segment {
     init(of transfer: Transfer, id: RequestID, pace: Pace, at source: Source) {
         (self.transfer, self.id, self.pace, self.source) = (transfer, id, pace, source)
         (request, url, tellsSent) = (transfer.request, source.url, transfer.request.tellsSent)
-        (isPaced, sendsBody) = (tellsSent, transfer.request.body != nil)
+        (isPaced, sendsBody, mustShare) = (tellsSent, transfer.request.body != nil, transfer.request.mustShare)
     }
 
     /// A further segment of the same transfer, which must ask for its first request.
     init(beside other: Segment, id: RequestID, at source: Source) {
         (transfer, self.id, pace, self.source) = (other.transfer, id, Pace(with: other.pace), source)
-        (request, url, tellsSent, isPaced, sendsBody) = (other.request, source.url, false, false, false)
+        (request, url, tellsSent, isPaced, sendsBody, mustShare) = (other.request, source.url, false, false, false, false)
     }
 
     // MARK: Before a request
@@ -104,6 +108,13 @@ final class Segment {
             transfer.lastSpeed = Double(taken -| bodyStart) / max((SuspendingClock.now - began) / .seconds(1), 0.001)
         }
         (end, began, isBounded) = (nil, nil, false)
+    }
+
+    /// Whether the next request can use a connection that others use.
+    ///
+    /// With a speed limit it cannot, because a stream of HTTP/2 must not be paused (`Attempt.receive`).
+    var sharing: ConnectionSharing {
+        ownsConnection || needsFreshConnection || sendsBody || pace.hasLimit || transfer.isDivided(besides: self) ? .impossible : .possible
     }
 
     /// Back to the URL of the source.
@@ -281,6 +292,7 @@ final class Segment {
     }
 
     func requestGoesOut() {
+        if mustShare, let port = exchange?.localPort { transfer.events.append(.shares(id, connection: port)) }
         guard tellsSent else { return }
         tellsSent = false
         transfer.events.append(.sent(id, at: wallTime()))

@@ -31,8 +31,8 @@ extension Segment {
         guard sendsBody else { return }
         options.body = transfer.request.body?.bytes
         // libcurl repeats a request that a kept connection leaves without a response. Before version 8.1.1, libcurl may also get stuck in
-        // an upload over HTTP/2.
-        (options.isFresh, options.ownsConnection) = (true, true)
+        // an upload over HTTP/2 (`sharing`).
+        options.isFresh = true
     }
 
     /// Called before a request goes out.

@@ -83,6 +83,9 @@ public struct TransferRequest: Sendable {
     public var mapPath: String?
     /// Whether to report `.sent` for the first request.
     public var tellsSent = false
+    /// Whether the first request may go out only on a connection that another request uses now, because its host has no place for one more
+    /// (`.shares`). If there is none, nothing is sent, and the transfer asks again (`.asks`).
+    public var mustShare = false
     /// Under `skip` and `fail`, a taken name ends the transfer before the body is fetched.
     public var ifExists = ExistingFilePolicy.rename
     /// The folder into which the file will be unpacked: `ifExists` is about this folder. nil: the file is kept.
@@ -221,8 +224,8 @@ public enum TransferEvent: Equatable, Sendable {
     /// The transfer needs a further request, to this URL: after a redirect, to start over, or at another source. An id that was not seen
     /// before means a request for another part of the file at the same time. The request waits for `Engine.permit`. `question`: the number
     /// of this question among those under the same id; a later question takes back an earlier one. `isAnswered`: the server has answered
-    /// the previous request.
-    case asks(RequestID, DownloadURL, question: UInt64, isAnswered: Bool = true)
+    /// the previous request. `sharing`: whether the request can use a connection that others use.
+    case asks(RequestID, DownloadURL, question: UInt64, isAnswered: Bool = true, sharing: ConnectionSharing = .possible)
     /// A request has failed, and the transfer asks another source (`asks` follows) or ends.
     case moved(RequestID, DownloadFailure)
     /// The known facts about the sources have changed.
@@ -231,6 +234,9 @@ public enum TransferEvent: Equatable, Sendable {
     case joined(RequestID)
     /// One of several requests has ended, and the transfer continues without it. The failure says why the request brought no bytes.
     case over(RequestID, DownloadFailure?)
+    /// A request that must share a connection (`mustShare`) goes out now, over the connection of this local port. Reported before the ends
+    /// of the other requests on the connection.
+    case shares(RequestID, connection: UInt32)
     /// A request goes out now; reported if `tellsSent` asked for it.
     case sent(RequestID, at: WallTime)
     /// The server of a request has sent nothing for `Engine.silence` (true), or sends again (false).
@@ -254,8 +260,8 @@ extension TransferEvent {
     /// The transfer of the event; nil: several.
     public var number: DownloadNumber? {
         switch self {
-        case .asks(let id, _, _, _), .sent(let id, _), .stalled(let id, _), .began(let id, _), .joined(let id), .over(let id, _),
-            .moved(let id, _):
+        case .asks(let id, _, _, _, _), .shares(let id, _), .sent(let id, _), .stalled(let id, _), .began(let id, _), .joined(let id),
+            .over(let id, _), .moved(let id, _):
             id.download
         case .diskStalled(let number, _), .checkpoint(let number, _), .ended(let number, _, _), .sources(let number, _),
             .cookies(let number, _):

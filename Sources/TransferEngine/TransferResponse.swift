@@ -171,6 +171,8 @@ extension Transfer {
         let total: ByteCount?
         switch head.contentLength {
         case .known(let length): total = length
+        // libcurl 7.88 may report a stream of HTTP/2 that was reset as whole. It does not do so with the chunks of HTTP/1.1.
+        case .unknown where attempt.isStream: return .alone
         case .unknown: total = nil
         case .contradictory: return .failed(contradiction(attempt))
         }

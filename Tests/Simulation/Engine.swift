@@ -74,25 +74,28 @@ extension World {
             guard other.state == .active, !scheduler.isHeld(other) else { return false }
             return scheduler.settings.hostRules.governing(transfers[other.number]?.host ?? self.host(of: other.record)).name == name
         }
-        sharing.remove(number)
+        checkPace(entry, at: origin)
+        guard !mustShare(entry) else {
+            if !mayShare(entry, origin) { fail("\(number) goes to \(host), and must share a connection that does not exist") }
+            return
+        }
         let there = connections(others)
-        if limit > 0, there > limit, !mayShare(entry, origin) { fail("\(number) goes to \(host), where \(there) of \(limit) are") }
-        if let limit = rule.connections, limit > 0, there + further(at: name) > limit, !mayShare(entry, origin) {
+        if limit > 0, there > limit { fail("\(number) goes to \(host), where \(there) of \(limit) are") }
+        if let limit = rule.connections, limit > 0, there + further(at: name) > limit {
             fail("\(number) goes to \(host), where \(there) and \(further(at: name)) further of \(limit) are")
         }
-        if mayShare(entry, origin) { sharing.insert(number) }
-        checkPace(entry, at: origin)
     }
+
+    /// Whether the current request of `entry` may open no connection.
+    private func mustShare(_ entry: ScheduledDownload) -> Bool { scheduler.mustShare(transfers[entry.number]?.id ?? entry.request) }
 
     /// The number of connections of the downloads. Small files share their HTTP/2 connection.
     private func connections(_ downloads: [ScheduledDownload]) -> Int {
         var (own, shared) = (0, Set<[String]>())
-        for entry in downloads where !sharing.contains(entry.number) {
+        for entry in downloads where !mustShare(entry) {
             let transfer = transfers[entry.number]
-            if let transfer, let connection = transfer.connection, transfer.total < FileSize.leastLarge {
+            if let transfer, let connection = transfer.connection, transfer.toldTotal < FileSize.leastLarge {
                 shared.insert([transfer.origin, "\(connection)"])
-            } else if transfer.map(\.awaits) ?? true, mayShare(entry, transfer?.origin ?? origin(of: entry.record)) {
-                // The scheduler has decided on this request in the same turn.
             } else {
                 own += 1
             }
@@ -106,7 +109,9 @@ extension World {
     /// Whether a request to `origin` may find a connection that it can share.
     private func mayShare(_ entry: ScheduledDownload, _ origin: String) -> Bool {
         (entry.record.total ?? 0) < FileSize.leastLarge
-            && transfers.contains { $0 != entry.number && $1.connection != nil && $1.total < FileSize.leastLarge && $1.origin == origin }
+            && transfers.contains {
+                $0 != entry.number && $1.connection != nil && $1.toldTotal < FileSize.leastLarge && $1.origin == origin
+            }
     }
 
     /// The rules for the time of a request to `origin`.
@@ -158,7 +163,26 @@ extension World {
         self.passes[name] = passes
     }
 
+    /// libcurl has found no connection with room for the request. Nothing was sent, and the engine asks again.
+    private func failsToShare(_ entry: ScheduledDownload, _ transfer: Transfer) -> Bool {
+        guard transfer.mustShare, random.below(3) == 0 || !mayShare(entry, transfer.origin) else { return false }
+        transfers[entry.number]?.awaits = true
+        transfers[entry.number]?.mustShare = false
+        transfers[entry.number]?.question += 1
+        tell("\(entry.number) finds no connection to share at \(transfer.origin)")
+        decide(
+            .asks(
+                transfer.id, host: transfer.host, origin: transfer.origin, isAnswered: false, sharing: .failed,
+                question: transfer.question + 1))
+        return true
+    }
+
     private func send(_ entry: ScheduledDownload, _ transfer: Transfer) {
+        if failsToShare(entry, transfer) { return }
+        if transfer.mustShare {
+            transfers[entry.number]?.connection = connectionNumber(of: transfer.origin)
+            decide(.shares(transfer.id, connection: connectionNumber(of: transfer.origin)))
+        }
         let name = scheduler.settings.hostRules.governing(transfer.host).name
         transfers[entry.number]?.hasSent = true
         tell("the request of \(entry.number) goes out to \(transfer.origin)")
@@ -176,6 +200,7 @@ extension World {
         disk.turn(number, to: entry.record.directory)
         transfers[number] = Transfer(
             id: entry.request, origin: origin(of: entry.record), isPaced: scheduler.isPaced(entry.request) && unpaced.remove(number) == nil)
+        transfers[number]?.mustShare = scheduler.mustShare(entry.request)
         guard !entry.record.mirrors.isEmpty else { return }
         let source = entry.record.sourceURLs.firstIndex(of: entry.record.firstURL) ?? 0
         transfers[number]?.source = source
@@ -272,7 +297,6 @@ extension World {
         transfers[number]?.question += 1
         transfers[number]?.isStalled = false
         transfers[number]?.origin = origin
-        sharing.remove(number)
         tell("\(number) is redirected to \(origin)")
         answered(transfer.origin)
         hearsAnswer(entry, transfer, isRedirect: true)
@@ -417,10 +441,11 @@ extension World {
         var response = Scheduler.Response(
             fileName: name(entry), mediaType: Self.mediaType, source: nil, total: plant == .sizeless ? nil : transfer.total,
             offset: plant == .slanderous ? 0 : transfer.heldAtStart, isResumable: isResumable)
-        // Sometimes, the server closed the connection that the request would have shared.
-        if crowd == .connections || crowd == .rules, random.below(6) > 0 { response.connection = connectionNumber(of: transfer.origin) }
+        // Some requests get a connection of their own, although another connection has room.
+        if crowd == .connections || crowd == .rules, transfer.mustShare || random.below(6) > 0 {
+            response.connection = connectionNumber(of: transfer.origin)
+        }
         transfers[entry.number]?.connection = response.connection
-        sharing.remove(entry.number)
         // The request that the transfer began with may be over.
         decide(.began(transfer.id, response))
     }
@@ -456,7 +481,6 @@ extension World {
     /// - Parameter isByRequest: whether the response to a request, or the lack of one, ended the transfer.
     func end(_ number: DownloadNumber, _ outcome: TransferOutcome, isByRequest: Bool = true) {
         let request = transfers.removeValue(forKey: number)?.id
-        sharing.remove(number)
         switch outcome {
         case .stopped: break  // urgency outlasts a mere stop
         default:

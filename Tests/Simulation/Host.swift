@@ -46,7 +46,7 @@ extension World: TurnHost, CommitGateHost {
         }
     }
 
-    func permit(_ id: RequestID, question: UInt64, tellsSent: Bool) {
+    func permit(_ id: RequestID, question: UInt64, tellsSent: Bool, mustShare: Bool) {
         let number = id.download
         if let place = transfers[number]?.further.firstIndex(where: { $0.id == id }) {
             transfers[number]?.further[place].mayGo = true
@@ -55,6 +55,7 @@ extension World: TurnHost, CommitGateHost {
         guard transfers[number]?.id == id, transfers[number]?.isStopping == false, transfers[number]?.question == question else { return }
         if transfers[number]?.awaits != true { fail("\(number) may go on, and did not ask") }
         transfers[number]?.awaits = false
+        transfers[number]?.mustShare = mustShare
         transfers[number]?.hasSent = false
     }
 
@@ -159,9 +160,9 @@ extension World: TurnHost, CommitGateHost {
             checkStart(entry)
             if isEnteringBatch { fail("\(entry.number) starts before all members of a batch have their places") }
             if afterSave { delayed.insert(entry.number) }
-        case .permit(let id, _, let afterSave) where transfers[id.download]?.further.contains { $0.id == id } == true:
+        case .permit(let id, _, _, let afterSave) where transfers[id.download]?.further.contains { $0.id == id } == true:
             permitFurther(id, afterSave)
-        case .permit(let id, _, let afterSave):
+        case .permit(let id, _, _, let afterSave):
             requestedAt[id.download] = now
             if let entry = scheduler[id.download], let transfer = transfers[id.download] {
                 checkRequest(entry, at: transfer.origin)

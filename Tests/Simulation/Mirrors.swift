@@ -56,7 +56,6 @@ extension World {
         (next.source, next.origin, next.awaits, next.isStalled, next.hops) = (source, origin, true, false, 0)
         next.question += 1
         transfers[number] = next
-        sharing.remove(number)
         checkSource(entry, source)
         tell("\(number) asks \(known[source].url)")
         decide(.asks(next.id, host: DownloadURL.host(of: origin), origin: origin, isAnswered: false, question: next.question))

@@ -51,9 +51,13 @@ struct Transfer {
     var isUntold = false
     var version = 0
     var total: ByteCount = 0
+    /// The size that the scheduler was told of; 0: none.
+    var toldTotal: ByteCount { isUntold ? 0 : total }
     var validator: Validator?
     var heldAtStart: ByteCount = 0
     var checkpoint: ResumeData?
+    /// Whether the current request may open no connection.
+    var mustShare = false
     /// The HTTP/2 connection of the response that the scheduler was told of.
     var connection: UInt32?
     /// The place of the source that the transfer asks (`DownloadRecord.sourceURLs`).
@@ -239,8 +243,6 @@ final class World {
     var hastened: Set<DownloadNumber> = []
     /// The members of batches whose Resume may not have reached all members yet.
     var resuming: Set<DownloadNumber> = []
-    /// Requests without an answer yet, which may share a connection.
-    var sharing: Set<DownloadNumber> = []
     /// Started before the rules changed: their requests keep the old rules.
     var unpaced: Set<DownloadNumber> = []
     /// The time of the last request that kept the host's interval, or an interval of its own.
@@ -434,7 +436,7 @@ final class World {
             disk.cutPower(&random)
             assetMachine?.cutPower(&random)
         }
-        (inFlight, anew, transfers, pool, delayed, sweeping, asked, sharing) = (nil, nil, [:], [], [], [], [], [])
+        (inFlight, anew, transfers, pool, delayed, sweeping, asked) = (nil, nil, [:], [], [], [], [])
         (toasts, loop, isCommitDue, alarm, stopping) = ([], [], false, nil, [])
         isHeld = false
         (isAnswering, entering, isHanging, owesRecovery) = (false, nil, false, false)

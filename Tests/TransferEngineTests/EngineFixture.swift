@@ -76,16 +76,19 @@ final class EngineFixture: Sendable {
     private(set) var questions: [UInt64] = []
     /// Whether the server had answered the request before each question.
     private(set) var areAnswered: [Bool] = []
+    /// Whether each of these requests can use a connection that others use.
+    private(set) var sharings: [ConnectionSharing] = []
     private var permit: (RequestID, UInt64) -> Void = { _, _ in }
 
     /// Permits every further request at once.
     func permit(_ body: @escaping (RequestID, UInt64) -> Void) { permit = body }
 
     func take(_ event: TransferEvent) {
-        if case .asks(let id, _, let question, let isAnswered) = event {
+        if case .asks(let id, _, let question, let isAnswered, let sharing) = event {
             asked.append(id)
             questions.append(question)
             areAnswered.append(isAnswered)
+            sharings.append(sharing)
             return permit(id, question)
         }
         events.append(event)
@@ -93,6 +96,9 @@ final class EngineFixture: Sendable {
         waiters.removeAll { $0.condition(events) }
         for waiter in due { waiter.resume.resume() }
     }
+
+    /// The requests that went out on a connection that they share, in the order of their ids.
+    var shared: [RequestID] { events.compactMap { if case .shares(let id, _) = $0 { id } else { nil } }.sorted() }
 
     func wait(until condition: @escaping @BusActor ([TransferEvent]) -> Bool) async {
         await withCheckedContinuation { continuation in

@@ -24,6 +24,7 @@ struct todoku_curl_table { TODOKU_CURL_FUNCTIONS(TODOKU_CURL_POINTER) };
 // Macros with casts are not imported by Swift.
 static const long todoku_curl_auth_basic_digest = (long)(CURLAUTH_BASIC | CURLAUTH_DIGEST);
 static const long todoku_curl_tls_1_2 = (long)CURL_SSLVERSION_TLSv1_2;
+static const long todoku_curl_tls_1_2_to_1_3 = (long)CURL_SSLVERSION_TLSv1_2 | (long)CURL_SSLVERSION_MAX_TLSv1_3;
 
 /// Written by todoku_curl_load only.
 extern struct todoku_curl_table todoku_curl;
@@ -52,6 +53,12 @@ uint64_t todoku_socket_acknowledged(int descriptor);
 
 /// Whether the other side's kernel has not confirmed yet all that was sent (TCP_INFO).
 bool todoku_socket_has_unacknowledged(int descriptor);
+
+/// The TLS session of the connection that the handle uses now; NULL: it uses none, or that is unknown.
+const void *todoku_curl_tls_session(CURL *easy);
+
+/// Whether both sides have agreed on HTTP/2 for that connection (RFC 7301).
+bool todoku_curl_speaks_http2(CURL *easy);
 
 /// The number of decrypted bytes that the TLS library still holds for the handle's connection; -1 if unknown. Call only in libcurl's
 /// callbacks.

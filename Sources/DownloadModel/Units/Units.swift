@@ -60,3 +60,12 @@ public struct RequestID: Hashable, Comparable, Sendable, CustomStringConvertible
     public static func < (a: RequestID, b: RequestID) -> Bool { (a.download, a.ordinal) < (b.download, b.ordinal) }
     public var description: String { "\(download).\(ordinal)" }
 }
+
+/// Whether a request can share an HTTP/2 connection that another request uses now, so that it adds no connection.
+public enum ConnectionSharing: Sendable {
+    case possible
+    /// The request had to share a connection (`mustShare`), and there was none with room for it. Nothing was sent.
+    case failed
+    /// The request gets a connection of its own.
+    case impossible
+}

@@ -130,7 +130,9 @@ extension Downloader: TurnHost {
 
     // MARK: The engine. The pool is in Transfers.swift.
 
-    func permit(_ id: RequestID, question: UInt64, tellsSent: Bool) { engine.permit(id, question: question, tellsSent: tellsSent) }
+    func permit(_ id: RequestID, question: UInt64, tellsSent: Bool, mustShare: Bool) {
+        engine.permit(id, question: question, tellsSent: tellsSent, mustShare: mustShare)
+    }
     func withdraw(_ id: RequestID) { engine.withdraw(id) }
     func stopTransfer(_ entry: ScheduledDownload) { engine.stop(entry.number) }
 

@@ -101,6 +101,7 @@ extension Downloader {
         request.extract = options.extract
         request.diskReserve = scheduler.settings.diskReserve
         (request.ordinal, request.tellsSent) = (entry.request.ordinal, scheduler.isPaced(entry.request))
+        request.mustShare = scheduler.mustShare(entry.request)
         request.copy = copy
         if let bytes = options.postData {
             request.body = RequestBody(bytes, type: options.postType)
@@ -135,8 +136,8 @@ extension Downloader {
 
     private func carryOut(_ event: TransferEvent) {
         switch event {
-        case .asks(let id, let url, let question, let isAnswered):
-            decide(.asks(id, host: url.host, origin: url.origin, isAnswered: isAnswered, question: question))
+        case .asks(let id, let url, let question, let isAnswered, let sharing):
+            decide(.asks(id, host: url.host, origin: url.origin, isAnswered: isAnswered, sharing: sharing, question: question))
         case .moved(let id, let failure): decide(.moved(id, failure))
         case .sources(let number, let sources):
             guard let download = list.download(number) else { return }
@@ -146,6 +147,7 @@ extension Downloader {
             guard let entry = scheduler[number], !entry.state.hasEnded else { return }
             setCookies.keep(lines, for: number)
         case .sent(let id, let time): decide(.sent(id, at: time))
+        case .shares(let id, let connection): decide(.shares(id, connection: connection))
         case .joined(let id): decide(.joined(id))
         case .over(let id, let failure): decide(.over(id, failure))
         case .stalled(let id, let isStalled): decide(.stalled(id, isStalled))

@@ -16,7 +16,8 @@ public final class Scheduler {
         case stopTransfer(ScheduledDownload)
         /// Let the transfer make the next request, which `asks` announced as `question`. `afterSave`: wait until all changes so far are on
         /// disk, then permit the request only if the transfer still runs. The engine must report then when the request goes out (`sent`).
-        case permit(RequestID, question: UInt64, afterSave: Bool)
+        /// `mustShare`: as `Scheduler.mustShare`.
+        case permit(RequestID, question: UInt64, mustShare: Bool, afterSave: Bool)
         /// End a further request of a transfer, because another request or download needs its place at the host. `over` follows, unless the
         /// request is the transfer's only one.
         case withdraw(RequestID)

@@ -50,8 +50,12 @@ extension Scheduler {
         // From the engine.
         /// The next request of a transfer goes to `host`: a redirect, or a repeated request. If the id was not seen before, the request is
         /// for another part of the file at the same time. `Action.permit` follows once the host may take the request. `isAnswered`: the
-        /// server has answered the previous request of the transfer. `question`: the permit repeats this number.
-        case asks(RequestID, host: String, origin: String?, isAnswered: Bool = true, question: UInt64 = 0)
+        /// server has answered the previous request of the transfer. `sharing`: whether the request can use a connection that others use.
+        /// `question`: the permit repeats this number.
+        case asks(
+            RequestID, host: String, origin: String?, isAnswered: Bool = true, sharing: ConnectionSharing = .possible, question: UInt64 = 0)
+        /// A request that must share a connection (`Scheduler.mustShare`) goes out on this one.
+        case shares(RequestID, connection: UInt32)
         /// A request has failed, and the transfer asks another source (`asks` follows) or ends.
         case moved(RequestID, DownloadFailure)
         /// The known facts about the sources. Saved with the next checkpoint or end; at once if a source has sent wrong bytes.
@@ -209,11 +213,12 @@ extension Scheduler {
         case .savedMembers(let batch, let members): enter(members, of: batch, now: now)
         case .unsaved(let entry): undo(entry, now: now)
         case .unsavedBatch(let batch, let members): undo(batch, members, now: now)
-        case .asks(let id, let host, let origin, let isAnswered, let question):
-            hop(id, to: host, origin: origin, isAnswered: isAnswered, question: question, now: now)
+        case .asks(let id, let host, let origin, let isAnswered, let sharing, let question):
+            hop(id, to: host, origin: origin, isAnswered: isAnswered, sharing: sharing, question: question, now: now)
         case .moved(let id, let failure): moved(id, failure, now: now)
         case .sources(let entry, let sources): keep(sources, of: entry)
         case .sent(let id, let time): requestSent(id, at: time, now: now)
+        case .shares(let id, let connection): gate.goes(id, over: connection)
         case .joined(let id): joined(id, now: now)
         case .over(let id, let failure): requestOver(id, failure, now: now)
         case .stalled(let id, let isStalled):

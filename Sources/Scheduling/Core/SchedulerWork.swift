@@ -51,7 +51,7 @@ extension Scheduler {
             if isRunning { record.awaitsUrl = false }
         }
         learnSize(of: entry, now: now)
-        if isRunning { gate.answered(id, over: response.connection) }
+        if isRunning { gate.goes(id, over: response.connection) }
     }
 
     /// The engine has written bytes to disk.

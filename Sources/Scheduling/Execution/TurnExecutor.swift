@@ -147,8 +147,10 @@ open class TurnExecutor<Host: TurnHost> {
         case .save(let change): gate.append(change)
         case .startTransfer(let entry, false): host.startTransfer(entry)
         case .startTransfer(let entry, true): afterCommit { [self] in host.startTransfer(entry) }
-        case .permit(let id, let question, false): host.permit(id, question: question, tellsSent: false)
-        case .permit(let id, let question, true): afterCommit { [self] in host.permit(id, question: question, tellsSent: true) }
+        case .permit(let id, let question, let mustShare, false):
+            host.permit(id, question: question, tellsSent: false, mustShare: mustShare)
+        case .permit(let id, let question, let mustShare, true):
+            afterCommit { [self] in host.permit(id, question: question, tellsSent: true, mustShare: mustShare) }
         case .withdraw(let id): host.withdraw(id)
         case .stopTransfer(let entry): host.stopTransfer(entry)
         case .verify(let entry): host.verify(entry)
@@ -207,7 +209,7 @@ public protocol TurnHost: AnyObject {
 
     // The engine. It answers with events.
     func startTransfer(_ entry: ScheduledDownload)
-    func permit(_ id: RequestID, question: UInt64, tellsSent: Bool)
+    func permit(_ id: RequestID, question: UInt64, tellsSent: Bool, mustShare: Bool)
     func withdraw(_ id: RequestID)
     func stopTransfer(_ entry: ScheduledDownload)
 

@@ -220,10 +220,17 @@ struct HostGate {
     }
 
     /// The next request of a transfer goes to `host`, and waits for its turn there: a redirect, or a repeated request.
-    mutating func redirect(_ id: RequestID, to host: String, origin: String, question: UInt64, now: WallTime) {
+    ///
+    /// - Parameter sharing: whether the request can use a connection that others use.
+    mutating func redirect(
+        _ id: RequestID, to host: String, origin: String, sharing: ConnectionSharing = .possible, question: UInt64, now: WallTime
+    ) {
         guard let request = requests[id] else { return }
         leave(id)
-        wait(request.next(to: host, origin: origin, question: question, now: now), id)
+        var next = request.next(to: host, origin: origin, question: question, now: now)
+        next.ownsConnection = sharing == .impossible
+        if sharing == .failed { load(of: host).sharingFailed(at: origin) }
+        wait(next, id)
     }
 
     /// A caller wants the download of a waiting request at once.
@@ -243,7 +250,8 @@ struct HostGate {
         var request = request
         (request.phase, request.startedAt) = (.underWay, now)
         request.isPaced = load.interval > .zero || request.requestInterval > .zero || isSlowed
-        request.isPresumedToShare = !hasPlace(at: load, limit(of: load)) && mayShare(request, of: id, at: load)
+        // What admitted the request may have changed since, such as `ActiveLimit.allowance`. The limit of the host holds nevertheless.
+        request.isPresumedToShare = !hasPlace(at: load, limit(of: load)) && request.canShare(slots[id.download]?.size)
         put(request, id)
         if request.isFurther { load.further += 1 } else { load.active += 1 }
         load.turns.took(claim(of: request))

@@ -74,8 +74,8 @@ extension HostGate {
         return isTooMany
     }
 
-    /// The response to a request came over this HTTP/2 connection; nil: over a connection of its own.
-    mutating func answered(_ id: RequestID, over connection: UInt32?) {
+    /// A request was sent on this HTTP/2 connection, or its response came over it; nil: over a connection of its own.
+    mutating func goes(_ id: RequestID, over connection: UInt32?) {
         guard var request = requests[id], !request.isWaiting, !request.hasLeft, slots[id.download]?.size != .large else { return }
         guard request.isPresumedToShare || request.connection != connection else { return }
         (request.isPresumedToShare, request.connection) = (false, connection)
@@ -99,6 +99,7 @@ extension HostGate {
 
     /// Whether a request that waits for `host` needs no place there.
     func mayShare(_ request: PlacedRequest, of id: RequestID, at host: HostLoad) -> Bool {
-        !request.isFurther && mayShare(at: host, request.origin, slots[id.download]?.size ?? .unknown)
+        let size = slots[id.download]?.size
+        return request.canShare(size) && mayShare(at: host, request.origin, size ?? .unknown)
     }
 }

@@ -13,6 +13,8 @@ final class HostLoad {
     private(set) var sharing = 0
     /// The requests on each HTTP/2 connection.
     private var shared: [SharedConnection: Int] = [:]
+    /// Origins at which the last request without a place found no connection with room for it, until another request shares one there.
+    private var crowded: Set<String> = []
     /// The number of these transfers whose server sends nothing.
     var silent = 0
     /// The number of further requests at this host, which `active` does not count.
@@ -106,7 +108,14 @@ final class HostLoad {
     var connections: Int { active - sharing }
 
     /// Whether a request to `origin` probably shares a connection.
-    func hasSharedConnection(to origin: String) -> Bool { !shared.isEmpty && shared.keys.contains { $0.origin == origin } }
+    func hasSharedConnection(to origin: String) -> Bool {
+        !shared.isEmpty && !crowded.contains(origin) && shared.keys.contains { $0.origin == origin }
+    }
+
+    /// A request to `origin` was to share a connection, and found none with room for it.
+    func sharingFailed(at origin: String) {
+        if shared.keys.contains(where: { $0.origin == origin }) { crowded.insert(origin) }
+    }
 
     /// A request that the host counts has come or changed.
     func noteSharing(of request: PlacedRequest) {
@@ -115,7 +124,10 @@ final class HostLoad {
             return
         }
         let others = shared[connection] ?? 0
-        if others > 0 { sharing += 1 }
+        if others > 0 {
+            sharing += 1
+            crowded.remove(connection.origin)
+        }
         shared[connection] = others + 1
     }
 
@@ -128,6 +140,7 @@ final class HostLoad {
         let others = (shared[connection] ?? 1) - 1
         if others > 0 { sharing -= 1 }
         shared[connection] = others > 0 ? others : nil
+        if others == 0 { crowded.remove(connection.origin) }
     }
 
     init(name: String, rule: HostRule) { (self.name, self.rule, isLocal) = (name, rule, name.isEmpty || isLoopbackAddress(name)) }

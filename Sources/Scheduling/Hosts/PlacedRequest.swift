@@ -32,8 +32,10 @@ struct PlacedRequest {
     var isFurther = false
     /// The request keeps an interval: the engine must report when the request has gone out.
     var isPaced = false
-    /// The request was started without a place at its host, because it probably shares an HTTP/2 connection. Its response decides.
+    /// The request was started without a place at its host, so it must share an HTTP/2 connection, or ask again.
     var isPresumedToShare = false
+    /// The request gets a connection of its own.
+    var ownsConnection = false
     /// The HTTP/2 connection that the request shares with others, as the engine names it.
     var connection: UInt32?
 
@@ -42,6 +44,9 @@ struct PlacedRequest {
         guard let connection, !isWaiting, !hasLeft, !isFurther else { return nil }
         return SharedConnection(origin: origin, connection: connection)
     }
+
+    /// Whether the request can share a connection, if there is one. `size` is that of its file.
+    func canShare(_ size: FileSize?) -> Bool { !isFurther && !ownsConnection && size != .large }
 
     var isWaiting: Bool { phase == .waiting }
     var hasLeft: Bool { phase == .left }

@@ -35,7 +35,7 @@ extension Scheduler {
         let opening = gate.refresh(host, now: now)
         for (id, saves) in opening.granted {
             output.append(saves)
-            output.append(.permit(id, question: gate.requests[id]?.question ?? 0, afterSave: isPaced(id)))
+            output.append(.permit(id, question: gate.requests[id]?.question ?? 0, mustShare: mustShare(id), afterSave: isPaced(id)))
         }
         if let id = opening.withdrawn { output.append(.withdraw(id)) }
         for id in opening.granted.map(\.id) + opening.slotless { if let entry = entries[id.download] { review(entry, now: now) } }
@@ -66,6 +66,10 @@ extension Scheduler {
     /// Whether the request keeps an interval: the engine must report when the request has gone out.
     public func isPaced(_ id: RequestID) -> Bool { gate.requests[id]?.isPaced ?? false }
 
+    /// Whether the request, which was started or permitted, may go out only on a connection that another request uses now, because its host
+    /// has no place for one more. It goes out (`shares`), or asks again.
+    public func mustShare(_ id: RequestID) -> Bool { gate.requests[id]?.isPresumedToShare ?? false }
+
     /// A request that was started or permitted while `isPaced` has gone out.
     func requestSent(_ id: RequestID, at time: WallTime, now: WallTime) {
         guard entries[id.download] != nil else { return }
@@ -78,14 +82,18 @@ extension Scheduler {
     /// - Parameters:
     ///   - origin: `DownloadURL.origin` of the request; nil: http, port 80.
     ///   - isAnswered: whether the server has answered the previous request of the transfer.
+    ///   - sharing: whether the request can use a connection that others use.
     ///   - question: the number that the permit repeats.
-    func hop(_ id: RequestID, to host: String, origin: String? = nil, isAnswered: Bool = true, question: UInt64, now: WallTime) {
+    func hop(
+        _ id: RequestID, to host: String, origin: String? = nil, isAnswered: Bool = true, sharing: ConnectionSharing = .possible,
+        question: UInt64, now: WallTime
+    ) {
         // The transfer may be stopping.
         guard let entry = entries[id.download], entry.owns(id), entry.work == .running, entry.state == .active else { return }
         let origin = origin ?? "http://\(host):80"
         guard gate.requests[id] != nil else { return gate.addFurther(id, to: host, origin: origin, question: question, now: now) }
         if isAnswered { gate.answered(id, isRedirect: true, now: now) }
-        gate.redirect(id, to: host, origin: origin, question: question, now: now)
+        gate.redirect(id, to: host, origin: origin, sharing: sharing, question: question, now: now)
         unannounced.redirected.append(entry)
     }
 

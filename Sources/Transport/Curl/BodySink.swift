@@ -66,16 +66,21 @@ let bodySinkPrerequest: curl_prereq_callback = { context, remote, _, remotePort,
     return exchange(context).mayAsk(remote, remotePort: remotePort, localPort: localPort) ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT
 }
 
-/// Opens a socket if the sink accepts the address; otherwise libcurl tries the host's next address. Programs that we start do not inherit
-/// the socket.
+/// Opens a socket if the exchange may open one, and the sink accepts the address; otherwise libcurl tries the host's next address. Programs
+/// that we start do not inherit the socket.
 let bodySinkOpenSocket: curl_opensocket_callback = { context, _, address in
     guard let context, let address else { return -1 }
+    let target = exchange(context)
+    if target.mustShare {
+        target.isUnshared = true
+        return -1
+    }
     // The generic address is only the start of a longer one in the same memory.
     let start = UnsafeRawPointer(address) + (MemoryLayout<curl_sockaddr>.offset(of: \.addr) ?? 16)
-    if let text = addressText(start, address.pointee.addrlen), !exchange(context).sink.mayConnect(to: text) { return -1 }
+    if let text = addressText(start, address.pointee.addrlen), !target.sink.mayConnect(to: text) { return -1 }
     let type = address.pointee.socktype | Int32(SOCK_CLOEXEC.rawValue)
     let descriptor = socket(address.pointee.family, type, address.pointee.protocol)
-    if descriptor >= 0 { exchange(context).opened(descriptor) }
+    if descriptor >= 0 { target.opened(descriptor) }
     return descriptor
 }
 

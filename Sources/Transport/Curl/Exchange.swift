@@ -24,6 +24,8 @@ package struct ExchangeOptions {
     package var isFresh = false
     /// Whether no other exchange may share the connection, as HTTP/2 allows.
     package var ownsConnection = false
+    /// Whether the request may go out only on a connection that another exchange uses now. Else nothing is sent (`Exchange.isUnshared`).
+    package var mustShare = false
 
     /// - Parameter connectTimeoutMilliseconds: most time to set up a connection, TLS included.
     package init(url: String, userAgent: String, connectTimeoutMilliseconds: Int) {
@@ -52,11 +54,14 @@ package final class Exchange {
     let multi: MultiHandle
     var easy: EasyHandle
     let isFresh: Bool
+    let mustShare: Bool
     let isSecure: Bool
     /// The connection's target, the key for distrust (`ExchangeOptions.place`).
     let place: String
     /// The socket on which the request is sent.
     var socket: Int32?
+    /// The local port of the connection on which the request is sent.
+    package var localPort: UInt32?
     var requests = 0
     var connectionsBefore = 0
     /// Whether an earlier exchange, or an earlier answer of this one, used the connection.
@@ -72,6 +77,8 @@ package final class Exchange {
     var headBytes: UInt64 = 0
     /// Whether libcurl wanted to repeat a request, and was not allowed to.
     var isRepeated = false
+    /// Whether the request was not sent, because no connection was there to share (`ExchangeOptions.mustShare`).
+    package var isUnshared = false
     /// Whether the handle is in the multi handle.
     private var isAdded = false
 
@@ -79,8 +86,8 @@ package final class Exchange {
     package init(_ options: ExchangeOptions, sink: BodySink, multi: MultiHandle) throws(CurlError) {
         self.sink = sink
         self.multi = multi
-        (isFresh, isSecure) = (
-            options.isFresh || multi.isDistrusted(options.place),
+        (isFresh, mustShare, isSecure) = (
+            options.isFresh || multi.isDistrusted(options.place), options.mustShare,
             options.url.utf8.starts(with: "https:".utf8) || options.proxy.utf8.starts(with: "https:".utf8)
         )
         place = options.place
@@ -96,6 +103,7 @@ package final class Exchange {
         guard isAdded else { return }
         giveUpConnection()
         multi.remove(easy.raw)
+        if let socket { multi.sockets.leave(socket, self) }
     }
 
     /// Has libcurl close the connection with this exchange, unless other exchanges use it. Has no effect once the answer is complete.
@@ -113,7 +121,9 @@ package final class Exchange {
         easy.set(CURLOPT_NOSIGNAL, 1)
         easy.set(CURLOPT_QUICK_EXIT, 1)  // a dropped exchange does not wait for its name look-up
         easy.set(CURLOPT_HTTP_VERSION, Int(options.ownsConnection ? CURL_HTTP_VERSION_1_1 : CURL_HTTP_VERSION_2TLS))
-        easy.set(CURLOPT_SSLVERSION, todoku_curl_tls_1_2)
+        // The same versions of TLS, but another configuration. libcurl uses no connection for a request of the other kind then. Without
+        // this, libcurl 7.88 sends a request on an HTTP/1.1 connection that is in use, if the place has HTTP/2 connections, too.
+        easy.set(CURLOPT_SSLVERSION, options.ownsConnection ? todoku_curl_tls_1_2_to_1_3 : todoku_curl_tls_1_2)
         easy.set(CURLOPT_BUFFERSIZE, Exchange.bufferSize(beside: multi.exchanges))
         easy.set(CURLOPT_CONNECTTIMEOUT_MS, options.connectTimeoutMilliseconds)
         easy.set(CURLOPT_TCP_KEEPALIVE, 1)
@@ -164,9 +174,12 @@ package final class Exchange {
         }
     }
 
+    /// Whether the answer is a stream of HTTP/2, so that other exchanges can share its connection.
+    package var isStream: Bool { easy.number(CURLINFO_HTTP_VERSION) >= Int(CURL_HTTP_VERSION_2_0) }
+
     /// The connection of the answer, named by its local port, if other exchanges can share the connection; else nil.
     package var sharedConnection: UInt32? {
-        guard easy.number(CURLINFO_HTTP_VERSION) >= Int(CURL_HTTP_VERSION_2_0) else { return nil }
+        guard isStream else { return nil }
         return UInt32(exactly: easy.number(CURLINFO_LOCAL_PORT)).flatMap { $0 > 0 ? $0 : nil }
     }
 

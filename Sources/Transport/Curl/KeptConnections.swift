@@ -2,7 +2,7 @@ internal import CCurl
 internal import DownloadModel
 
 /// Bytes that a server sends after the end of an answer must not become the next answer on that connection. Such bytes are called a
-/// surplus.
+/// surplus. And no two requests may be under way on one HTTP/1 connection (`isTaken`).
 ///
 /// libcurl 8 checks for a surplus before it uses a kept connection (curl/curl#10690); libcurl 7.88 does not. So an HTTP/1 connection with
 /// readable bytes before our request is sent is not used. An answer that comes before the server can have received the request is not
@@ -24,9 +24,14 @@ extension Exchange {
             isRepeated = true
             return false
         }
-        socket = multi.sockets.find(localPort: localPort, remote: remote, remotePort: remotePort)
-        isFirstLine = true
-        if isOnKept, !isClean {
+        let found = multi.sockets.find(localPort: localPort, remote: remote, remotePort: remotePort)
+        if let socket, socket != found { multi.sockets.leave(socket, self) }
+        (socket, self.localPort, isFirstLine) = (found, UInt32(exactly: localPort), true)
+        if mustShare, !(socket.map { multi.sockets.isInUse($0, besides: self) } ?? false) {
+            isUnshared = true
+            return false
+        }
+        if isOnKept, isTaken || !isClean {
             isSpoilt = true
             return false
         }
@@ -54,6 +59,15 @@ extension Exchange {
             multi.sockets.user(of: socket)?.isFollowed = true
         }
         return unread == TODOKU_UNREAD_NOTHING && pending == 0
+    }
+
+    /// Whether another request is under way on the HTTP/1 connection. If a place has an HTTP/2 connection, libcurl 7.88 takes its HTTP/1
+    /// connections for shared ones, too.
+    private var isTaken: Bool {
+        guard isSecure, let socket, let last = multi.sockets.user(of: socket), last !== self,
+            let session = todoku_curl_tls_session(easy.raw), todoku_curl_tls_session(last.easy.raw) == session
+        else { return false }
+        return !todoku_curl_speaks_http2(easy.raw)
     }
 
     func receiveHeader(_ line: UnsafeRawBufferPointer) -> BodySink.Answer {
@@ -126,13 +140,31 @@ struct KnownSockets {
 
     private struct User { weak var exchange: Exchange? }
 
+    /// The exchanges that have sent a request on a socket, and have not ended.
+    private var inUse: [Int32: Set<ObjectIdentifier>] = [:]
+
     mutating func opened(_ descriptor: Int32) {
         all.insert(descriptor)
         http1.remove(descriptor)
         users[descriptor] = nil
+        inUse[descriptor] = nil
     }
 
-    mutating func use(_ descriptor: Int32, by exchange: Exchange) { users[descriptor] = User(exchange: exchange) }
+    mutating func use(_ descriptor: Int32, by exchange: Exchange) {
+        users[descriptor] = User(exchange: exchange)
+        inUse[descriptor, default: []].insert(ObjectIdentifier(exchange))
+    }
+
+    /// `exchange` ends, or turns to another socket.
+    mutating func leave(_ descriptor: Int32, _ exchange: Exchange) {
+        guard inUse[descriptor]?.remove(ObjectIdentifier(exchange)) != nil, inUse[descriptor]?.isEmpty ?? false else { return }
+        inUse[descriptor] = nil
+    }
+
+    /// Whether another exchange that has not ended has sent a request on the socket.
+    func isInUse(_ descriptor: Int32, besides exchange: Exchange) -> Bool {
+        inUse[descriptor]?.contains { $0 != ObjectIdentifier(exchange) } ?? false
+    }
 
     func user(of descriptor: Int32) -> Exchange? { users[descriptor]?.exchange }
 

@@ -121,6 +121,47 @@ import Testing
         #expect(desk.permitted == [2, 3, 4])
     }
 
+    /// The request of each file.
+    private func mustShare(_ desk: Desk) -> [UInt64] { desk.started.filter { desk.scheduler.mustShare(desk[$0].request) } }
+
+    @Test(arguments: [true, false]) func `lets a small file without a place open no connection`(isRule: Bool) {
+        let desk = desk(connections: 2, isRule: isRule)
+        for number in 1...5 { desk.add(UInt64(number)) { $0.options.size = 1000 } }
+        #expect(desk.started == [1, 2] && mustShare(desk).isEmpty)
+        desk.began(desk[1], total: 1000, connection: 5)
+        #expect(desk.started == Array(1...5) && mustShare(desk) == [3, 4, 5])
+        desk.began(desk[3], total: 1000, connection: 5)
+        #expect(mustShare(desk) == [4, 5])
+    }
+
+    /// The server takes one stream at a time, or the connection has ended.
+    @Test(arguments: [true, false]) func `lets requests that found no connection with room wait for a place`(isRule: Bool) {
+        let desk = desk(connections: 2, isRule: isRule)
+        for number in 1...6 { desk.add(UInt64(number)) { $0.options.size = 1000 } }
+        desk.began(desk[1], total: 1000, connection: 5)
+        for number in 3...6 { desk.hop(desk[UInt64(number)], to: "h", origin: "http://h:80", sharing: .failed) }
+        #expect(desk.permitted.isEmpty && desk.hold(3) == .hostLimit)
+        desk.add(7) { $0.options.size = 1000 }
+        #expect(!desk.started.contains(7), "another request found no room")
+        desk.ends(desk[2], .failed(DownloadFailure(.network, "lost"), madeProgress: false, nil))
+        #expect(desk.permitted == [3] && mustShare(desk).isEmpty)
+        desk.began(desk[3], total: 1000, connection: 5)
+        #expect(desk.permitted == [3, 4, 5, 6] && desk.started.contains(7), "a request has shared the connection")
+        #expect(Set(mustShare(desk)) == [5, 6, 7])
+    }
+
+    @Test(arguments: [true, false]) func `gives a request that needs a connection of its own a place`(isRule: Bool) {
+        let desk = desk(connections: 2, isRule: isRule)
+        for number in 1...3 { desk.add(UInt64(number)) { $0.options.size = 1000 } }
+        for number in 1...3 { desk.began(desk[UInt64(number)], total: 1000, connection: 5) }
+        desk.hop(desk[2], to: "h", origin: "http://h:80", sharing: .impossible)
+        #expect(desk.permitted == [2] && !desk.scheduler.mustShare(desk[2].request))
+        desk.hop(desk[3], to: "h", origin: "http://h:80", sharing: .impossible)
+        #expect(desk.permitted == [2] && desk.hold(3) == .hostLimit)
+        desk.hop(desk[3], to: "h", origin: "http://h:80")
+        #expect(desk.permitted == [2, 3] && desk.scheduler.mustShare(desk[3].request))
+    }
+
     @Test(arguments: [true, false]) func `gives a large file on a shared connection a place of its own`(isRule: Bool) {
         let desk = desk(connections: 2, isRule: isRule)
         for number in 1...10 { desk.add(UInt64(number)) }
@@ -158,7 +199,8 @@ import Testing
                 case 1: desk.stalled(desk[number], Bool.random(using: &random))
                 case 2, 3:
                     let host = hosts.randomElement(using: &random)!
-                    desk.hop(desk[number], to: host, origin: "http://\(host):80")
+                    let sharing: ConnectionSharing = [.possible, .possible, .failed, .impossible].randomElement(using: &random)!
+                    desk.hop(desk[number], to: host, origin: "http://\(host):80", sharing: sharing)
                 case 4: desk.set { try? $0.hostRules.set("h", Bool.random(using: &random) ? HostRule(connections: 2) : HostRule()) }
                 default:
                     desk.began(

@@ -23,7 +23,7 @@ extension Desk {
     fileprivate func news() -> (permitted: [RequestID], withdrawn: [RequestID]) {
         let actions = newActions()
         return (
-            actions.compactMap { if case .permit(let id, _, _) = $0 { id } else { nil } },
+            actions.compactMap { if case .permit(let id, _, _, _) = $0 { id } else { nil } },
             actions.compactMap { if case .withdraw(let id) = $0 { id } else { nil } }
         )
     }

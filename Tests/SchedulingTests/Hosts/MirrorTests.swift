@@ -108,7 +108,7 @@ import Testing
         let desk = desk()
         for (question, host) in [(1, "one"), (2, "two")] as [(UInt64, String)] {
             try desk.turn([.asks(desk[1].request, host: "\(host).example.org", origin: nil, question: question)])
-            let permitted: [UInt64] = desk.actions.compactMap { if case .permit(_, let answered, _) = $0 { answered } else { nil } }
+            let permitted: [UInt64] = desk.actions.compactMap { if case .permit(_, let answered, _, _) = $0 { answered } else { nil } }
             #expect(permitted == [question])
         }
     }

@@ -98,7 +98,7 @@ final class Desk {
             switch action {
             case .save(let change): rows.take(change)
             case .startTransfer(let entry, _): started.append(entry.number.value)
-            case .permit(let id, _, _): permitted.append(id.download.value)
+            case .permit(let id, _, _, _): permitted.append(id.download.value)
             case .tellWait(let entry): told.append(entry.number.value)
             default: break
             }
@@ -183,8 +183,8 @@ final class Desk {
     // MARK: The engine
 
     /// The next request of the transfer goes to `host`: a redirect, or a repeated request.
-    func hop(_ entry: ScheduledDownload, to host: String, origin: String? = nil) {
-        happens(.asks(entry.request, host: host, origin: origin))
+    func hop(_ entry: ScheduledDownload, to host: String, origin: String? = nil, sharing: ConnectionSharing = .possible) {
+        happens(.asks(entry.request, host: host, origin: origin, isAnswered: sharing != .failed, sharing: sharing))
     }
     /// The request has gone out now.
     func sent(_ entry: ScheduledDownload) { happens(.sent(entry.request, at: now)) }

@@ -1,5 +1,6 @@
 import DownloadModel
 import EventLoop
+import Synchronization
 import TestSupport
 import Testing
 
@@ -94,11 +95,14 @@ import Testing
     /// The connection dies with twenty requests that have no answer. Then one further connection serves all of them.
     @Test func `opens no connection if the shared one dies`() async throws {
         let further = 2...21 as ClosedRange<UInt64>
-        let isFull = Gate()
+        let (isFull, isShared) = (Gate(), Gate())
+        let firstAgain = Mutex<String?>(nil)
         let server = await FrameServer { request, stream in
             let answer = GoodAnswer(Self.file, to: request)
             guard request.connection == 0 else {
-                stream.send(answer.head(), .data(answer.body, ends: true))
+                stream.send(answer.head())
+                if firstAgain.withLock({ $0 }) == request.path { isShared.wait() }
+                stream.send(.data(answer.body, ends: true))
                 return
             }
             guard request.path == "/first" else { return }
@@ -106,7 +110,10 @@ import Testing
             isFull.wait()
             stream.cut()
         }
-        defer { isFull.open() }
+        defer {
+            isFull.open()
+            isShared.open()
+        }
         let fixture = await EngineFixture(certificateFile: server.authority)
         await fixture.log.permit { _, _ in }
         try await begin(server, fixture)
@@ -125,15 +132,19 @@ import Testing
         // One request opens a connection, which the others share.
         try #require(asked.count == 20)
         let (engine, first) = (fixture.engine, asked[0])
+        firstAgain.withLock { $0 = "/\(first.download)" }
         engine.permit(first, question: questions[0], tellsSent: false)
-        #expect(await fixture.log.end(of: first.download).complete?.size == 100_000)
+        #expect(await eventually { server.streams.contains { $0.connection == 1 } })
         #expect(server.connections == 2)
         await fixture.log.permit { id, question in engine.permit(id, question: question, tellsSent: false, mustShare: true) }
         for (id, question) in zip(asked, questions).dropFirst() { engine.permit(id, question: question, tellsSent: false, mustShare: true) }
+        #expect(await eventually { server.streams.count { $0.connection == 1 } == 20 })
+        isShared.open()
         for number in further {
             #expect(await fixture.log.end(of: DownloadNumber(number)).complete?.size == 100_000 && fixture.part(number) == Self.file)
         }
         #expect(server.connections == 2)
+        #expect(await fixture.log.shared == (asked + asked.dropFirst()).sorted(), "each tells that it shares")
     }
 }
 

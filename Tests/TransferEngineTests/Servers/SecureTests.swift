@@ -119,7 +119,7 @@ import TransferEngine
         #expect(ContinuousClock.now - start < .seconds(40))
     }
 
-    @Test func `of streams of one HTTP/2 connection are kept`() async throws {
+    @Test func `of two transfers from one server with HTTP/2 are kept`() async throws {
         let nginx = await Nginx()
         let file = patternBytes(400_000)
         nginx.put("file.bin", file)

@@ -154,18 +154,39 @@ import Testing
         if !answer.hasLength { reply.chunk([]) }
     }
 
-    /// Starts a transfer, and does `deed` once it has received `bytes`.
+    /// When something is done to a transfer, unless it has ended.
+    private enum Moment {
+        case start, response
+        /// So many bytes were received.
+        case progress(ByteCount)
+
+        init(_ random: inout SeededRandom) {
+            switch UInt8.random(in: 0..<3, using: &random) {
+            case 0: self = .start
+            case 1: self = .response
+            default: self = .progress(ByteCount.random(in: 0...200_000, using: &random))
+            }
+        }
+
+        func isThere(for number: DownloadNumber, _ events: some Sequence<TransferEvent>) -> Bool {
+            if case .start = self { return true }
+            return events.contains { event in
+                switch (event, self) {
+                case (.began(let id, _), .response): id.download == number
+                case (.progress(let all), .progress(let bytes)): all.contains { $0.number == number && $0.received >= bytes }
+                default: event.isEnd(of: number)
+                }
+            }
+        }
+    }
+
+    /// Starts a transfer, and does `deed` at a moment.
     private static func run(
-        _ request: TransferRequest, _ fixture: EngineFixture, at bytes: ByteCount, _ deed: @Sendable (Engine) -> Void
+        _ request: TransferRequest, _ fixture: EngineFixture, at moment: Moment, _ deed: @Sendable (Engine) -> Void
     ) async -> TransferEnd {
         let (number, seen, ends) = (request.number, await fixture.log.events.count, await fixture.log.ends(of: request.number))
         fixture.engine.start(request)
-        await fixture.log.wait { events in
-            events[seen...].contains { event in
-                if case .progress(let all) = event { return all.contains { $0.number == number && $0.received >= bytes } }
-                return event.isEnd(of: number)
-            }
-        }
+        await fixture.log.wait { moment.isThere(for: number, $0[seen...]) }
         deed(fixture.engine)
         return await fixture.log.end(of: number, after: ends)
     }
@@ -184,7 +205,7 @@ import Testing
             request.speedLimit = speeds.randomElement(using: &random) ?? nil
             let speed = speeds.randomElement(using: &random) ?? nil
             let (isStopped, isLimited) = (events.stops < 3 && UInt8.random(in: 0..<3, using: &random) == 0, Bool.random(using: &random))
-            let end = await run(request, fixture, at: ByteCount.random(in: 0...200_000, using: &random)) { engine in
+            let end = await run(request, fixture, at: Moment(&random)) { engine in
                 if isStopped {
                     engine.stop(DownloadNumber(number))
                 } else if isLimited {
@@ -195,7 +216,9 @@ import Testing
             let part = fixture.part(number) ?? []
             switch end {
             case .complete(let complete):
-                #expect(complete.size == ByteCount(file.count) && part == file, "seed \(seed), file \(number)")
+                let isRight = complete.size == ByteCount(file.count) && part == file
+                let place = zip(part, file).enumerated().first { $1.0 != $1.1 }?.offset
+                #expect(isRight, "seed \(seed), file \(number): \(complete.size) bytes, wrong from \(place ?? part.count) of \(part.count)")
                 return events
             case .failed(let failure, _, let resume):
                 #expect(failure.isRetryable, "seed \(seed), file \(number): \(failure)")
