@@ -158,7 +158,7 @@ private final class ExchangeRound {
         server.serve(wakeDescriptor: mailbox.descriptor) {
             for event in mailbox.takeAll() {
                 switch event {
-                case .asks(let id, _, let question, _):
+                case .asks(let id, _, let question, _, _):
                     asked += 1
                     check(asked < 100, "it asks again and again")
                     engine.permit(id, question: question, tellsSent: false)

@@ -122,7 +122,7 @@ package final class Exchange {
         easy.set(CURLOPT_QUICK_EXIT, 1)  // a dropped exchange does not wait for its name look-up
         easy.set(CURLOPT_HTTP_VERSION, Int(options.ownsConnection ? CURL_HTTP_VERSION_1_1 : CURL_HTTP_VERSION_2TLS))
         // The same versions of TLS, but another configuration. libcurl uses no connection for a request of the other kind then. Without
-        // this, libcurl 7.88 sends a request on an HTTP/1.1 connection that is in use, if the place has HTTP/2 connections, too.
+        // this, it may send a request on an HTTP/1.1 connection that is in use (`isTaken`).
         easy.set(CURLOPT_SSLVERSION, options.ownsConnection ? todoku_curl_tls_1_2_to_1_3 : todoku_curl_tls_1_2)
         easy.set(CURLOPT_BUFFERSIZE, Exchange.bufferSize(beside: multi.exchanges))
         easy.set(CURLOPT_CONNECTTIMEOUT_MS, options.connectTimeoutMilliseconds)

@@ -61,8 +61,8 @@ extension Exchange {
         return unread == TODOKU_UNREAD_NOTHING && pending == 0
     }
 
-    /// Whether another request is under way on the HTTP/1 connection. If a place has an HTTP/2 connection, libcurl 7.88 takes its HTTP/1
-    /// connections for shared ones, too.
+    /// Whether another request is under way on the HTTP/1 connection. If a place has an HTTP/2 connection, libcurl before 8.5 takes its
+    /// HTTP/1 connections for shared ones, too (curl/curl#12373).
     private var isTaken: Bool {
         guard isSecure, let socket, let last = multi.sockets.user(of: socket), last !== self,
             let session = todoku_curl_tls_session(easy.raw), todoku_curl_tls_session(last.easy.raw) == session

@@ -91,6 +91,8 @@ final class AssetHost {
         // No two events come in one microsecond, after which the folders of versions are named.
         world.now = world.now + .microseconds(1)
         let actions = updater.turn([event], at: world.now)
+        // The action waits for the disk. Meanwhile the asset may be registered anew.
+        for case .gone(let key) in actions { owesCheck.remove(key) }
         for case .fetchManifest(let key, _, true) in actions { begun[key] = checkDue(key) }
         todo += actions
         if case .begins = event { noteStages() } else { checkStages(event) }
@@ -228,7 +230,6 @@ final class AssetHost {
     private func isGone(_ key: AssetKey) {
         tell("told: \(key) is gone")
         fetches[key] = nil
-        owesCheck.remove(key)
         if plant != .lingering { forgetManifests(of: key) }
         guard updater[key] == nil, let record = records.removeValue(forKey: key) else { return }
         stages[key] = nil
