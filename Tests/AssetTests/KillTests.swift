@@ -67,6 +67,28 @@ internal import Testing
         #expect(desk.publisher.requests(for: "/\(version).tar.gz") == 1)
     }
 
+    @Test(arguments: [true, false]) func `downloads the archive again that another program has changed`(isCut: Bool) async throws {
+        let desk = try await Desk.start()
+        let (folder, away) = (desk.running.world.bus.folder.makeFolder("disk"), desk.running.world.bus.folder("away"))
+        let asset = try await desk.register("maps", ["directory": .string(folder)])
+        let version = try #require(await killedUnpacking(desk, asset, into: folder))
+        // Without its disk the update fails, and leaves its archive to the next one.
+        #expect(rename(folder, away) == 0)
+        _ = await desk.running.world.start()
+        let client = desk.client
+        #expect(try await eventually { try await client.get(Asset.stage, at: asset) == "failed" })
+        #expect(rename(away, folder) == 0)
+        let archive = "\(folder)/\(try #require(listFolder(folder).first { $0.hasSuffix(".archive") }))"
+        let bytes = try #require(readFile(archive))
+        writeFile(archive, isCut ? Array(bytes[..<(bytes.count / 2)]) : Array("<!doctype html>".utf8))
+        let (isChanged, path) = try await desk.update(asset)
+        #expect(isChanged && desk.version(at: path) == version)
+        #expect(readFile("\(path)/data.bin")?.count == 8_000_000 && listFolder("\(path)/parts").count == 3000)
+        #expect(
+            await eventually { desk.leftovers(folder).isEmpty && !listFolder(folder).contains { $0.hasSuffix(".archive") } },
+            "\(listFolder(folder))")
+    }
+
     /// Updates, and kills the service while it unpacks. On a busy machine a kill may come after the unpacking. Then the next version is
     /// tried.
     ///

@@ -84,7 +84,7 @@ extension AssetUpdater {
         case failed(DownloadFailure)
         /// No run can unpack this archive. What was unpacked is gone.
         case unusable(DownloadFailure)
-        /// The archive is not there any more.
+        /// The archive is not there any more: it was deleted, or another program had changed it.
         case archiveLost
         case cancelled
     }

@@ -196,7 +196,7 @@ extension AssetUpdater {
             fail(key, failure)
         case .archiveLost:
             change(key) { $0.pending?.step = .downloading }
-            downloadAgain(key, DownloadFailure(.interrupted, "The archive of the update was removed; update again."))
+            downloadAgain(key, DownloadFailure(.interrupted, "The archive of the update was removed or changed; update again."))
         case .cancelled: fail(key, DownloadFailure(.interrupted, "Unpacking was interrupted; update again."))
         }
     }

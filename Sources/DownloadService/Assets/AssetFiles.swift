@@ -42,10 +42,11 @@ enum AssetFiles {
         _ folder: String, in directory: String, isDefault: Bool, _ manifest: AssetManifest, _ reserve: DiskReserve,
         _ control: ExtractionControl
     ) -> AssetUpdater.ExtractionEnd {
+        let parent: OpenFolder
         let archive: Int32
         let isLost: Bool
         do throws(DiskError) {
-            let parent = try OpenFolder.open(directory, allowHidden: true)
+            parent = try OpenFolder.open(directory, allowHidden: true)
             archive = openUninterrupted(
                 parent.descriptor, AssetRecord.archive(of: folder), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
             isLost = archive < 0 && errno == ENOENT
@@ -76,11 +77,25 @@ enum AssetFiles {
         case .failure(.cancelled): return .cancelled
         case .failure(let failure):
             let end = failure.diskFailure(folder: directory) ?? DownloadFailure(.extraction, failure.message(folder: directory))
+            func isChanged() -> Bool { Self.isChanged(archive, of: folder, in: parent, manifest) }
             switch failure {
-            case .unsupported, .damaged, .refused, .excessive: return .unusable(end)
+            case .unsupported, .damaged, .refused, .excessive:
+                // Files of a changed archive must not count as those of the next one.
+                guard isChanged(), case .removed = Unpacking.discard(directory: directory, name: folder) else { return .unusable(end) }
+                return .archiveLost
+            // The version was unpacked whole before the archive changed. Its journal fits the archive that is downloaded again.
+            case .taken where isChanged(): return .archiveLost
             default: return .failed(end)
             }
         }
+    }
+
+    /// Whether another program has changed the archive since its download verified it. Deletes a changed archive.
+    private static func isChanged(_ archive: Int32, of folder: String, in parent: OpenFolder, _ manifest: AssetManifest) -> Bool {
+        guard let digest = try? Digest.compute(.sha256, of: archive), digest != manifest.sha256.digest else { return false }
+        // The next download needs its room. If the file stays, the download replaces it.
+        _ = try? parent.removeOwn(AssetRecord.archive(of: folder))
+        return true
     }
 
     /// How a switch of the link ended.

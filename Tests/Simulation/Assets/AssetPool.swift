@@ -80,11 +80,13 @@ extension AssetHost {
         guard let archive = world.disk.finals[path] else { return end(.archiveLost) }
         if directory(site).versions[folder] != nil, directory(site).journals.contains(folder) { return end(.whole(Self.unpacked)) }
         guard archive.content.version == Int(manifest.version) else {
-            if !machine.touched.contains(path) {
+            if machine.touched.remove(path) == nil {
                 fail("version \(archive.content.version as Any) is unpacked as version \(manifest.version) of \(site.key)")
             }
+            // Its digest tells that somebody has written into it.
+            world.disk.finals[path] = nil
             change(site) { $0.unfinished[folder] = nil }
-            return end(.unusable(Self.damaged))
+            return end(.archiveLost)
         }
         if archive.durable < archive.content.length { fail("\(path) is unpacked, and is not on disk") }
         if world.disk.isFull { return end(.failed(Self.full)) }
