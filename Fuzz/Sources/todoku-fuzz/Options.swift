@@ -20,8 +20,8 @@ func fuzzOptions(_ bytes: [UInt8]) {
     do throws(Refusal) { checkOptions(try DownloadOptions(decoding: arrived), arrived) } catch { checkRefusal(error, arrived) }
     do throws(Refusal) {
         let filter = try DownloadFilter(decoding: arrived)
-        // Metadata with a NaN differ from themselves.
-        let isComparable = filter.metadata == filter.metadata
+        // Metadata with a NaN differ from their copy. Dictionaries with one memory count as equal.
+        let isComparable = filter.metadata == Dictionary(uniqueKeysWithValues: filter.metadata.map { ($0, $1) })
         check(!isComparable || (try? DownloadFilter(decoding: filter.dictionary)) == filter, "\(filter) does not come back")
     } catch { checkRefusal(error, arrived) }
 }
