@@ -357,8 +357,6 @@ public actor Engine {
             transfers.values.contains(where: { $0.segments.contains { $0.exchange === exchange } })
         else { return }
         let segment = attempt.segment
-        // A request that shares the connection of this exchange is reported before the exchange ends (`.shares`).
-        reportEvents()
         CrashMarks.working(on: segment.id.download.value) { conclude(attempt, segment, exchange, error) }
     }
 
@@ -514,7 +512,8 @@ public actor Engine {
         staging?.discard(transfer)
         transfer.reportSources()
         transfer.reportCookies()
-        reportEvents(of: transfer)
+        // Requests that share a connection of this transfer are reported before its end (`.shares`).
+        reportEvents()
         transfers[number] = nil
         CrashMarks.transferEnded(number.value)
         tell(.ended(number, end, by: transfer.concludedBy))

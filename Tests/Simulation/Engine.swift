@@ -163,16 +163,19 @@ extension World {
         self.passes[name] = passes
     }
 
-    /// libcurl has found no connection with room for the request. Nothing was sent, and the engine asks again.
+    /// libcurl has found no connection with room for the request, or the request needs a connection of its own. Nothing was sent, and the
+    /// engine asks again.
     private func failsToShare(_ entry: ScheduledDownload, _ transfer: Transfer) -> Bool {
         guard transfer.mustShare, random.below(3) == 0 || !mayShare(entry, transfer.origin) else { return false }
+        let isAlone = random.below(3) == 0
+        transfers[entry.number]?.isAlone = isAlone
         transfers[entry.number]?.awaits = true
         transfers[entry.number]?.mustShare = false
         transfers[entry.number]?.question += 1
         tell("\(entry.number) finds no connection to share at \(transfer.origin)")
         decide(
             .asks(
-                transfer.id, host: transfer.host, origin: transfer.origin, isAnswered: false, sharing: .failed,
+                transfer.id, host: transfer.host, origin: transfer.origin, isAnswered: false, sharing: isAlone ? .impossible : .failed,
                 question: transfer.question + 1))
         return true
     }
@@ -293,6 +296,7 @@ extension World {
             return lose(number, DownloadFailure(.network, "lost", isRetryable: true))
         }
         transfers[number]?.hops += 1
+        transfers[number]?.isAlone = false
         transfers[number]?.awaits = true
         transfers[number]?.question += 1
         transfers[number]?.isStalled = false

@@ -55,6 +55,7 @@ extension World: TurnHost, CommitGateHost {
         guard transfers[number]?.id == id, transfers[number]?.isStopping == false, transfers[number]?.question == question else { return }
         if transfers[number]?.awaits != true { fail("\(number) may go on, and did not ask") }
         transfers[number]?.awaits = false
+        if mustShare, transfers[number]?.isAlone == true { fail("\(number) must share a connection, and cannot") }
         transfers[number]?.mustShare = mustShare
         transfers[number]?.hasSent = false
     }

@@ -58,6 +58,8 @@ struct Transfer {
     var checkpoint: ResumeData?
     /// Whether the current request may open no connection.
     var mustShare = false
+    /// Whether the request that waits needs a connection of its own.
+    var isAlone = false
     /// The HTTP/2 connection of the response that the scheduler was told of.
     var connection: UInt32?
     /// The place of the source that the transfer asks (`DownloadRecord.sourceURLs`).

@@ -122,6 +122,7 @@ struct HostGate {
     /// Begins to refresh `host`, which takes its current rule.
     mutating func beginRefresh(_ host: HostLoad) {
         hosts.beginRefresh(host)
+        host.beginRefresh()
         if host.rulesCount != rulesCount { (host.rulesCount, host.rule) = (rulesCount, rules.governing(host.name).rule) }
     }
 
@@ -229,7 +230,8 @@ struct HostGate {
         leave(id)
         var next = request.next(to: host, origin: origin, question: question, now: now)
         next.ownsConnection = sharing == .impossible
-        if sharing == .failed { load(of: host).sharingFailed(at: origin) }
+        // It was not sent, so it is still at its host. Others may be like it: with a speed limit for all, none can share.
+        if request.isPresumedToShare, sharing != .possible { load(of: request.host).sharingFailed() }
         wait(next, id)
     }
 

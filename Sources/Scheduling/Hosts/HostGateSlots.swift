@@ -78,9 +78,11 @@ extension HostGate {
     mutating func goes(_ id: RequestID, over connection: UInt32?) {
         guard var request = requests[id], !request.isWaiting, !request.hasLeft, slots[id.download]?.size != .large else { return }
         guard request.isPresumedToShare || request.connection != connection else { return }
+        let load = load(of: request.host)
+        if request.isPresumedToShare, connection != nil { load.sharingSucceeded() }
         (request.isPresumedToShare, request.connection) = (false, connection)
         put(request, id)
-        hosts.touch(load(of: request.host))
+        hosts.touch(load)
     }
 
     /// A file has arrived whole.

@@ -13,8 +13,14 @@ final class HostLoad {
     private(set) var sharing = 0
     /// The requests on each HTTP/2 connection.
     private var shared: [SharedConnection: Int] = [:]
-    /// Origins at which the last request without a place found no connection with room for it, until another request shares one there.
-    private var crowded: Set<String> = []
+    /// The number of these connections to each origin.
+    private var named: [String: Int] = [:]
+    /// The requests to each origin that must share, and have not told their connection.
+    private var presumed: [String: Int] = [:]
+    /// At most so many requests may share, because a further one found no connection with room; nil: not known.
+    private var room: Int?
+    /// Whether a request waits that needs a place, and could start now. Until it has its place, no request begins that would share.
+    var owesPlace = false
     /// The number of these transfers whose server sends nothing.
     var silent = 0
     /// The number of further requests at this host, which `active` does not count.
@@ -104,43 +110,53 @@ final class HostLoad {
         private static let margin = 64
     }
 
-    /// The connections of the transfers' requests.
-    var connections: Int { active - sharing }
+    /// The connections of the transfers' requests. A request that must share may be the last one on its connection.
+    var connections: Int { active - sharing + (presumed.isEmpty ? 0 : presumed.keys.count { named[$0] == nil }) }
 
     /// Whether a request to `origin` probably shares a connection.
-    func hasSharedConnection(to origin: String) -> Bool {
-        !shared.isEmpty && !crowded.contains(origin) && shared.keys.contains { $0.origin == origin }
-    }
+    func hasSharedConnection(to origin: String) -> Bool { named[origin] != nil && !owesPlace && sharing < room ?? .max }
 
-    /// A request to `origin` was to share a connection, and found none with room for it.
-    func sharingFailed(at origin: String) {
-        if shared.keys.contains(where: { $0.origin == origin }) { crowded.insert(origin) }
+    /// A request that had to share a connection found none with room for it. Call it when the host counts the request no more.
+    func sharingFailed() { room = min(room ?? .max, sharing) }
+
+    /// A request that had to share a connection has found one.
+    func sharingSucceeded() { if let room { self.room = room +| 1 } }
+
+    /// Forgets `room` when no connection is shared.
+    func beginRefresh() {
+        owesPlace = false
+        if shared.isEmpty { room = nil }
     }
 
     /// A request that the host counts has come or changed.
     func noteSharing(of request: PlacedRequest) {
         guard let connection = request.shared else {
-            if request.isPresumedToShare { sharing += 1 }
+            if request.isPresumedToShare { countPresumed(at: request.origin, 1) }
             return
         }
         let others = shared[connection] ?? 0
-        if others > 0 {
-            sharing += 1
-            crowded.remove(connection.origin)
-        }
+        if others > 0 { sharing += 1 } else { named[connection.origin, default: 0] += 1 }
         shared[connection] = others + 1
     }
 
     /// Undoes `noteSharing`.
     func forgetSharing(of request: PlacedRequest) {
         guard let connection = request.shared else {
-            if request.isPresumedToShare { sharing -= 1 }
+            if request.isPresumedToShare { countPresumed(at: request.origin, -1) }
             return
         }
         let others = (shared[connection] ?? 1) - 1
         if others > 0 { sharing -= 1 }
         shared[connection] = others > 0 ? others : nil
-        if others == 0 { crowded.remove(connection.origin) }
+        guard others == 0 else { return }
+        let left = (named[connection.origin] ?? 1) - 1
+        named[connection.origin] = left > 0 ? left : nil
+    }
+
+    private func countPresumed(at origin: String, _ change: Int) {
+        sharing += change
+        let count = (presumed[origin] ?? 0) + change
+        presumed[origin] = count > 0 ? count : nil
     }
 
     init(name: String, rule: HostRule) { (self.name, self.rule, isLocal) = (name, rule, name.isEmpty || isLoopbackAddress(name)) }

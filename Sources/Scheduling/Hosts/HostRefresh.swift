@@ -214,6 +214,11 @@ extension HostGate {
             }
             guard let next, let id = waiting[next].hops.popFirst(), let request = requests[id] else { break }
             let hasPlace = hasPlace(at: host, limit) || mayShare(request, of: id, at: host)
+            if !hasPlace, !request.canShare(slots[id.download]?.size), hasSlotForHop(of: id.download),
+                opens(host, request, now: now).map({ $0 <= now }) ?? false
+            {
+                host.owesPlace = true
+            }
             guard hasPlace || givesWay(host, limit), let opens = opens(host, request, now: now) else { continue }
             guard opens <= now else {
                 wake = min(wake ?? opens, opens)

@@ -67,6 +67,8 @@ package final class Exchange {
     /// Whether an earlier exchange, or an earlier answer of this one, used the connection.
     var isOnKept = false
     var isFirstLine = true
+    /// Whether the answer is a stream of HTTP/2, so that other exchanges can share its connection.
+    package var isStream = false
     /// Whether the connection held, or may have held, bytes that belong to no answer.
     var isSpoilt = false
     /// Whether a surplus came after the answer.
@@ -173,9 +175,6 @@ package final class Exchange {
         default: ""
         }
     }
-
-    /// Whether the answer is a stream of HTTP/2, so that other exchanges can share its connection.
-    package var isStream: Bool { easy.number(CURLINFO_HTTP_VERSION) >= Int(CURL_HTTP_VERSION_2_0) }
 
     /// The connection of the answer, named by its local port, if other exchanges can share the connection; else nil.
     package var sharedConnection: UInt32? {

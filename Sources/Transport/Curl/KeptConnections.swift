@@ -25,9 +25,10 @@ extension Exchange {
             return false
         }
         let found = multi.sockets.find(localPort: localPort, remote: remote, remotePort: remotePort)
+        let isSame = hasAsked && found != nil && found == socket  // the next request of a login
         if let socket, socket != found { multi.sockets.leave(socket, self) }
         (socket, self.localPort, isFirstLine) = (found, UInt32(exactly: localPort), true)
-        if mustShare, !(socket.map { multi.sockets.isInUse($0, besides: self) } ?? false) {
+        if mustShare, !isSame, !(socket.map { multi.sockets.isInUse($0, besides: self) } ?? false) {
             isUnshared = true
             return false
         }
@@ -74,7 +75,12 @@ extension Exchange {
         headBytes += UInt64(line.count)
         if isFirstLine {
             isFirstLine = false
-            guard line.starts(with: "HTTP/1".utf8) else { return sink.receiveHeader(line) }
+            isStream = !line.starts(with: "HTTP/1".utf8) && todoku_curl_speaks_http2(easy.raw)
+            guard line.starts(with: "HTTP/1".utf8) else {
+                // After a status line of HTTP/2 on a connection of HTTP/1, libcurl would share connections to this place.
+                if !isStream { multi.distrust(place) }
+                return sink.receiveHeader(line)
+            }
             if let socket { multi.sockets.hasSpokenHTTP1(socket) }
             // Each TCP segment of an answer acknowledges the request. Bytes that came before belong to no answer of this request.
             if isOnKept, let socket, todoku_socket_has_unacknowledged(socket) {

@@ -186,6 +186,8 @@ final class Desk {
     func hop(_ entry: ScheduledDownload, to host: String, origin: String? = nil, sharing: ConnectionSharing = .possible) {
         happens(.asks(entry.request, host: host, origin: origin, isAnswered: sharing != .failed, sharing: sharing))
     }
+    /// The request has gone out on this connection, which it shares.
+    func shares(_ entry: ScheduledDownload, _ connection: UInt32) { happens(.shares(entry.request, connection: connection)) }
     /// The request has gone out now.
     func sent(_ entry: ScheduledDownload) { happens(.sent(entry.request, at: now)) }
     func stalled(_ entry: ScheduledDownload, _ isStalled: Bool) { happens(.stalled(entry.request, isStalled)) }

@@ -114,6 +114,20 @@ import Testing
         #expect(server.requests.map { "\($0.method) \($0.path)" } == ["POST /form", "GET /file"])
     }
 
+    /// The status line of a server without TLS, which the client has offered no HTTP/2.
+    @Test(arguments: [nil, 1_000_000]) func `is asked for once from a server that only claims HTTP 2`(limit: Speed?) async throws {
+        let server = ScriptedServer { _, reply in
+            reply.send("HTTP/2 200 OK\r\n\r\n")
+            reply.send(Self.file)
+            reply.close()
+        }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(server.url("/file")) { $0.speedLimit = limit }
+        #expect(end.complete?.size == 300_000 && fixture.part == Self.file, "\(end)")
+        #expect(server.requests.count == 1)
+        #expect(await fixture.log.facts().first?.connection == nil)
+    }
+
     /// If another stream of the connection has more bytes than its buffer holds, libcurl takes a stream that was reset for a whole one.
     @Test func `is whole although its stream is reset while another stream fills its buffer`() async throws {
         // Beside so many exchanges, a further one has the smallest buffer.
