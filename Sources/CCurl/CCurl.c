@@ -112,12 +112,13 @@ const void *todoku_curl_tls_session(CURL *easy) {
   return session->backend == CURLSSLBACKEND_OPENSSL ? session->internals : NULL;
 }
 
-bool todoku_curl_speaks_http2(CURL *easy) {
+enum todoku_answer todoku_curl_speaks_http2(CURL *easy) {
   const void *session = todoku_curl_tls_session(easy);
+  if (!session || !ssl_protocol) return TODOKU_UNKNOWN;
   const unsigned char *name = NULL;
   unsigned length = 0;
-  if (session && ssl_protocol) ssl_protocol(session, &name, &length);
-  return length == 2 && !memcmp(name, "h2", 2);
+  ssl_protocol(session, &name, &length);
+  return length == 2 && !memcmp(name, "h2", 2) ? TODOKU_YES : TODOKU_NO;
 }
 
 int todoku_curl_tls_pending(CURL *easy) {

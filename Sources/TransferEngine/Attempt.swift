@@ -119,7 +119,9 @@ final class Attempt: BodySink {
 
     /// Whether the response comes over HTTP/2. Such a stream is never paused. libcurl 7.88 collects up to 64 MiB for a paused stream if
     /// others use its connection, loses them at an error, and delivers little to the others.
-    var isStream: Bool { segment.exchange?.isStream ?? false }
+    ///
+    /// False if the segment has asked for a connection of its own in vain.
+    var isStream: Bool { segment.exchange?.isStream ?? false && !segment.ownsConnection }
 
     override func receiveHeader(_ line: UnsafeRawBufferPointer) -> Answer {
         segment.pieces &+= 1

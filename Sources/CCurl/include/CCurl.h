@@ -57,8 +57,9 @@ bool todoku_socket_has_unacknowledged(int descriptor);
 /// The TLS session of the connection that the handle uses now; NULL: it uses none, or that is unknown.
 const void *todoku_curl_tls_session(CURL *easy);
 
-/// Whether both sides have agreed on HTTP/2 for that connection (RFC 7301).
-bool todoku_curl_speaks_http2(CURL *easy);
+enum todoku_answer { TODOKU_NO, TODOKU_YES, TODOKU_UNKNOWN };
+/// Whether both sides have agreed on HTTP/2 for that connection (RFC 7301). Unknown without TLS, and with a TLS library other than OpenSSL.
+enum todoku_answer todoku_curl_speaks_http2(CURL *easy);
 
 /// The number of decrypted bytes that the TLS library still holds for the handle's connection; -1 if unknown. Call only in libcurl's
 /// callbacks.

@@ -230,8 +230,7 @@ struct HostGate {
         leave(id)
         var next = request.next(to: host, origin: origin, question: question, now: now)
         next.ownsConnection = sharing == .impossible
-        // It was not sent, so it is still at its host. Others may be like it: with a speed limit for all, none can share.
-        if request.isPresumedToShare, sharing != .possible { load(of: request.host).sharingFailed() }
+        if sharing == .failed { load(of: request.host).sharingFailed(at: request.origin) }
         wait(next, id)
     }
 

@@ -79,9 +79,10 @@ extension HostGate {
         guard var request = requests[id], !request.isWaiting, !request.hasLeft, slots[id.download]?.size != .large else { return }
         guard request.isPresumedToShare || request.connection != connection else { return }
         let load = load(of: request.host)
-        if request.isPresumedToShare, connection != nil { load.sharingSucceeded() }
+        let joins = connection.map { load.isShared(SharedConnection(origin: request.origin, connection: $0)) } ?? false
         (request.isPresumedToShare, request.connection) = (false, connection)
         put(request, id)
+        if joins { load.sharingSucceeded(at: request.origin) }
         hosts.touch(load)
     }
 

@@ -13,12 +13,8 @@ final class HostLoad {
     private(set) var sharing = 0
     /// The requests on each HTTP/2 connection.
     private var shared: [SharedConnection: Int] = [:]
-    /// The number of these connections to each origin.
-    private var named: [String: Int] = [:]
-    /// The requests to each origin that must share, and have not told their connection.
-    private var presumed: [String: Int] = [:]
-    /// At most so many requests may share, because a further one found no connection with room; nil: not known.
-    private var room: Int?
+    /// What is known of the shared connections to each origin.
+    private var origins: [String: SharedOrigin] = [:]
     /// Whether a request waits that needs a place, and could start now. Until it has its place, no request begins that would share.
     var owesPlace = false
     /// The number of these transfers whose server sends nothing.
@@ -45,6 +41,17 @@ final class HostLoad {
     private static let mostOrigins = 64
     /// The regime under which the waits of the queued downloads were announced last: see `Scheduler.review`.
     var regime: Regime?
+
+    private struct SharedOrigin {
+        /// The number of shared connections.
+        var connections = 0
+        /// The requests that must share, and have not told their connection.
+        var presumed = 0
+        /// The requests that add no connection.
+        var sharing = 0
+        /// At most so many requests may share, because a further one found no connection with room; nil: not known.
+        var room: Int?
+    }
 
     struct Regime: Equatable {
         var isPaced: Bool
@@ -111,21 +118,33 @@ final class HostLoad {
     }
 
     /// The connections of the transfers' requests. A request that must share may be the last one on its connection.
-    var connections: Int { active - sharing + (presumed.isEmpty ? 0 : presumed.keys.count { named[$0] == nil }) }
+    var connections: Int { active - sharing + origins.values.count { $0.presumed > 0 && $0.connections == 0 } }
 
     /// Whether a request to `origin` probably shares a connection.
-    func hasSharedConnection(to origin: String) -> Bool { named[origin] != nil && !owesPlace && sharing < room ?? .max }
+    func hasSharedConnection(to origin: String) -> Bool {
+        guard !owesPlace, let known = origins[origin] else { return false }
+        return known.connections > 0 && known.sharing < known.room ?? .max
+    }
 
-    /// A request that had to share a connection found none with room for it. Call it when the host counts the request no more.
-    func sharingFailed() { room = min(room ?? .max, sharing) }
+    /// A request that had to share a connection to `origin` found none with room for it. Call it when the host counts the request no more.
+    func sharingFailed(at origin: String) {
+        guard let known = origins[origin] else { return }
+        origins[origin]?.room = min(known.room ?? .max, known.sharing)
+    }
 
-    /// A request that had to share a connection has found one.
-    func sharingSucceeded() { if let room { self.room = room +| 1 } }
+    /// Whether requests use this connection.
+    func isShared(_ connection: SharedConnection) -> Bool { shared[connection] != nil }
 
-    /// Forgets `room` when no connection is shared.
+    /// A request has joined a connection to `origin`: a further one may try the same. Call it when the host counts the request there.
+    func sharingSucceeded(at origin: String) {
+        guard let known = origins[origin], let room = known.room else { return }
+        origins[origin]?.room = max(room, known.sharing) +| 1
+    }
+
+    /// Forgets what is known of origins that have no shared connection any more.
     func beginRefresh() {
         owesPlace = false
-        if shared.isEmpty { room = nil }
+        if !origins.isEmpty { origins = origins.filter { $0.value.connections > 0 || $0.value.presumed > 0 } }
     }
 
     /// A request that the host counts has come or changed.
@@ -135,8 +154,9 @@ final class HostLoad {
             return
         }
         let others = shared[connection] ?? 0
-        if others > 0 { sharing += 1 } else { named[connection.origin, default: 0] += 1 }
         shared[connection] = others + 1
+        guard others == 0 else { return countSharing(at: connection.origin, 1) }
+        origins[connection.origin, default: SharedOrigin()].connections += 1
     }
 
     /// Undoes `noteSharing`.
@@ -146,17 +166,18 @@ final class HostLoad {
             return
         }
         let others = (shared[connection] ?? 1) - 1
-        if others > 0 { sharing -= 1 }
+        if others > 0 { countSharing(at: connection.origin, -1) } else { origins[connection.origin]?.connections -= 1 }
         shared[connection] = others > 0 ? others : nil
-        guard others == 0 else { return }
-        let left = (named[connection.origin] ?? 1) - 1
-        named[connection.origin] = left > 0 ? left : nil
     }
 
     private func countPresumed(at origin: String, _ change: Int) {
+        countSharing(at: origin, change)
+        origins[origin]?.presumed += change
+    }
+
+    private func countSharing(at origin: String, _ change: Int) {
         sharing += change
-        let count = (presumed[origin] ?? 0) + change
-        presumed[origin] = count > 0 ? count : nil
+        origins[origin, default: SharedOrigin()].sharing += change
     }
 
     init(name: String, rule: HostRule) { (self.name, self.rule, isLocal) = (name, rule, name.isEmpty || isLoopbackAddress(name)) }

@@ -186,6 +186,12 @@ extension HostGate {
         fileprivate let owed: HostTurns.Claim
     }
 
+    /// A request at `host` could start, and its transfer has no slot for it.
+    private mutating func awaitSlot(of number: DownloadNumber, at host: HostLoad) {
+        awaitingSlot.insert(host.name)
+        if let slot = slots[number] { awaitingSizes.insert(slot.size) }
+    }
+
     /// Permits the redirects whose turn it is.
     ///
     /// - Returns: when the next waiting redirect may start (nil: no redirect waits for an instant), and the lanes that precede a redirect.
@@ -214,10 +220,8 @@ extension HostGate {
             }
             guard let next, let id = waiting[next].hops.popFirst(), let request = requests[id] else { break }
             let hasPlace = hasPlace(at: host, limit) || mayShare(request, of: id, at: host)
-            if !hasPlace, !request.canShare(slots[id.download]?.size), hasSlotForHop(of: id.download),
-                opens(host, request, now: now).map({ $0 <= now }) ?? false
-            {
-                host.owesPlace = true
+            if !hasPlace, !request.canShare(slots[id.download]?.size), opens(host, request, now: now).map({ $0 <= now }) ?? false {
+                if hasSlotForHop(of: id.download) { host.owesPlace = true } else { awaitSlot(of: id.download, at: host) }
             }
             guard hasPlace || givesWay(host, limit), let opens = opens(host, request, now: now) else { continue }
             guard opens <= now else {
@@ -227,8 +231,7 @@ extension HostGate {
             guard hasPlace else { continue }
             // While the request waited, other transfers took its slot.
             guard hasSlotForHop(of: id.download) else {
-                awaitingSlot.insert(host.name)
-                if let slot = slots[id.download] { awaitingSizes.insert(slot.size) }
+                awaitSlot(of: id.download, at: host)
                 opening.slotless.append(id)
                 continue
             }

@@ -68,20 +68,21 @@ extension Exchange {
         guard isSecure, let socket, let last = multi.sockets.user(of: socket), last !== self,
             let session = todoku_curl_tls_session(easy.raw), todoku_curl_tls_session(last.easy.raw) == session
         else { return false }
-        return !todoku_curl_speaks_http2(easy.raw)
+        return todoku_curl_speaks_http2(easy.raw) != TODOKU_YES
     }
 
     func receiveHeader(_ line: UnsafeRawBufferPointer) -> BodySink.Answer {
         headBytes += UInt64(line.count)
         if isFirstLine {
             isFirstLine = false
-            isStream = !line.starts(with: "HTTP/1".utf8) && todoku_curl_speaks_http2(easy.raw)
-            guard line.starts(with: "HTTP/1".utf8) else {
+            let isHTTP1 = line.starts(with: "HTTP/1".utf8)
+            isStream = !isHTTP1 && isSecure && todoku_curl_speaks_http2(easy.raw) != TODOKU_NO
+            if let socket, !isStream { multi.sockets.hasSpokenHTTP1(socket) }
+            guard isHTTP1 else {
                 // After a status line of HTTP/2 on a connection of HTTP/1, libcurl would share connections to this place.
                 if !isStream { multi.distrust(place) }
                 return sink.receiveHeader(line)
             }
-            if let socket { multi.sockets.hasSpokenHTTP1(socket) }
             // Each TCP segment of an answer acknowledges the request. Bytes that came before belong to no answer of this request.
             if isOnKept, let socket, todoku_socket_has_unacknowledged(socket) {
                 isSpoilt = true

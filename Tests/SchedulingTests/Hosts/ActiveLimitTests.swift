@@ -173,6 +173,34 @@ import Testing
         #expect(desk.permitted.count == 3)
     }
 
+    /// At one of them, a connection takes one stream.
+    @Test func `bounds the sharing of each origin by itself`() {
+        let desk = desk(connections: 2, isRule: true)
+        for number in 1...2 { desk.add(UInt64(number), "http://\(number == 1 ? "a" : "b").h/") { $0.options.size = 1000 } }
+        desk.began(desk[1], total: 1000, connection: 5)
+        desk.began(desk[2], total: 1000, connection: 6)
+        desk.add(3, "http://a.h/") { $0.options.size = 1000 }
+        #expect(mustShare(desk) == [3])
+        desk.hop(desk[3], to: "a.h", origin: "http://a.h:80", sharing: .failed)
+        for number in 4...6 { desk.add(UInt64(number), "http://b.h/") { $0.options.size = 1000 } }
+        desk.add(7, "http://a.h/") { $0.options.size = 1000 }
+        #expect(mustShare(desk) == [4, 5, 6] && !desk.started.contains(7) && desk.permitted.isEmpty)
+    }
+
+    /// A request with a place lands on the connection of another one.
+    @Test func `lets requests share again once one has joined a connection`() {
+        let desk = desk(connections: 2, isRule: true)
+        for number in 1...2 { desk.add(UInt64(number)) { $0.options.size = 1000 } }
+        desk.began(desk[1], total: 1000, connection: 5)
+        desk.add(3) { $0.options.size = 1000 }
+        desk.hop(desk[3], to: "h", origin: "http://h:80", sharing: .failed)
+        #expect(desk.permitted.isEmpty)
+        desk.began(desk[2], total: 1000, connection: 5)
+        #expect(desk.permitted == [3] && mustShare(desk).isEmpty, "the second connection is free")
+        desk.add(4) { $0.options.size = 1000 }
+        #expect(mustShare(desk) == [4])
+    }
+
     /// Its queue of small files never ends.
     @Test(arguments: [true, false]) func `lets none share while a request waits that cannot`(isRule: Bool) {
         let desk = desk(connections: 1, isRule: isRule)
