@@ -126,7 +126,7 @@ final class HostLoad {
         return known.connections > 0 && known.sharing < known.room ?? .max
     }
 
-    /// A request that had to share a connection to `origin` found none with room for it. Call it when the host counts the request no more.
+    /// A request to `origin` had to share a connection, and no connection had room for it. Call this after the request has left the host.
     func sharingFailed(at origin: String) {
         guard let known = origins[origin] else { return }
         origins[origin]?.room = min(known.room ?? .max, known.sharing)
