@@ -19,6 +19,7 @@ extension HostGate {
         let limit = limit(of: host)
         var opening = Opening()
         var (wake, awaited) = grantHops(host, limit, &opening, now: now)
+        host.owesPlace = host.owesPlace || owesPlaceToQueue(host, limit, now: now)
         let fronts = fronts(of: host, limit, now: now)
         let chosen = awaited.isEmpty ? inTurn(fronts, at: host) : awaited
         var next = fronts.startIndex
@@ -131,6 +132,22 @@ extension HostGate {
             fronts.filter { front in
                 !front.claim.isPaced || first(of: fronts.filter { $0.claim.contends(with: front.claim) })?.lane === front.lane
             }.map(\.lane.id))
+    }
+
+    /// Whether the queued download whose turn it is at `host` lacks nothing but a place. While downloads behind it shared connections, no
+    /// connection would end.
+    private func owesPlaceToQueue(_ host: HostLoad, _ limit: Int, now: WallTime) -> Bool {
+        guard host.hasSharedConnections, !hasPlace(at: host, limit) else { return false }
+        let fronts = fronts(of: host, limit, givingWay: true, now: now).filter { hasSlot(for: $0.lane.size) }
+        let chosen = inTurn(fronts, at: host)
+        for front in fronts { front.lane.app.charge(now: now) }
+        // The order of `Lanes.next`.
+        let next = fronts.filter { chosen?.contains($0.lane.id) ?? true }.min { a, b in
+            (b.download.priority, a.lane.app.cost, a.download.position, a.download.number) < (
+                a.download.priority, b.lane.app.cost, b.download.position, b.download.number
+            )
+        }
+        return next.map { !mayShare(of: $0.lane) } ?? false
     }
 
     /// Among each application's first download by priority, refusal and queue order: the download of the highest priority whose last turn

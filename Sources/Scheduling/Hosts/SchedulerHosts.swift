@@ -40,6 +40,7 @@ extension Scheduler {
         if let id = opening.withdrawn { output.append(.withdraw(id)) }
         for id in opening.granted.map(\.id) + opening.slotless { if let entry = entries[id.download] { review(entry, now: now) } }
         review(host, now: now)
+        if host.owesPlace { unannounced.owing[host.name] = host }
         if let saves = gate.forgetIfIdle(host, now: now) {
             output.append(saves)
             recentLane = nil

@@ -83,6 +83,9 @@ extension Scheduler {
         }
         for entry in unannounced.entered where entry.state == .queued { entry.toldHold = hold(of: entry, now: now)?.reason }
         for entry in unannounced.redirected where isHeld(entry) { review(entry, now: now) }
+        for host in unannounced.owing.values where host.owesPlace {
+            for lane in host.lanes { if let first = gate.lanes.first(of: lane), let entry = entries[first.number] { review(entry, now: now) } }
+        }
         unannounced = Unannounced()
     }
 }
@@ -95,4 +98,6 @@ struct Unannounced {
     var entered: [ScheduledDownload] = []
     /// Their next request goes to another host, and may have to wait there.
     var redirected: [ScheduledDownload] = []
+    /// Hosts that owe a place, by name. The first download of a lane may wait for one now, though it waited for nothing before.
+    var owing: [String: HostLoad] = [:]
 }

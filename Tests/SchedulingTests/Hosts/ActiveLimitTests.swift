@@ -218,6 +218,46 @@ import Testing
         #expect(desk.permitted == [2] && desk.started == [1, 2, 3])
     }
 
+    @Test(arguments: [true, false]) func `keeps the order of the queue where small files share and a large one needs a place`(isRule: Bool) {
+        let desk = desk(connections: 1, isRule: isRule)
+        desk.add(1) { $0.options.size = 1000 }
+        desk.began(desk[1], total: 1000, connection: 5)
+        desk.add(2) { $0.options.size = 1000 }
+        desk.add(3) { $0.options.size = 5 * Self.mebibyte }
+        for number in 4...9 { desk.add(UInt64(number)) { $0.options.size = 1000 } }
+        #expect(desk.started == [1, 2] && desk.hold(4) == .hostLimit)
+        desk.shares(desk[2], 5)
+        complete(desk, 1, 1000)
+        #expect(desk.started == [1, 2])
+        complete(desk, 2, 1000)
+        #expect(desk.started == [1, 2, 3])
+    }
+
+    @Test func `lets another application share until the turn is that of the file that needs a place`() {
+        let desk = desk(connections: 1, isRule: true)
+        desk.add(1, app: "A") { $0.options.size = 1000 }
+        desk.began(desk[1], total: 1000, connection: 5)
+        desk.add(2, app: "A") { $0.options.size = 5 * Self.mebibyte }
+        desk.add(3, app: "B") { $0.options.size = 1000 }
+        #expect(desk.started == [1], "the applications are level, and 2 was queued first")
+        desk.now = desk.now + .seconds(5)
+        for number in 4...20 { desk.add(UInt64(number), app: "B") { $0.options.size = 1000 } }
+        // The first transfer of A has cost five seconds, and each start costs one.
+        #expect(desk.started == [1, 3, 4, 5, 6, 7])
+    }
+
+    @Test func `tells the first queued download that it waits for its host, once a place is owed to another`() {
+        let desk = desk(connections: 1, isRule: true)
+        desk.set { $0.maxActive = 2 }
+        for number in 1...4 { desk.add(UInt64(number)) { $0.options.size = 1000 } }
+        desk.began(desk[1], total: 1000, connection: 5)
+        desk.shares(desk[2], 5)
+        #expect(desk.started == [1, 2] && desk.hold(3) == nil, "there is no slot")
+        let told = desk.told.count
+        desk.hop(desk[2], to: "h", origin: "http://h:80", sharing: .impossible)
+        #expect(desk.started == [1, 2] && desk.hold(3) == .hostLimit && desk.told.dropFirst(told).contains(3))
+    }
+
     /// The first request has left before the engine tells which connection the second one uses.
     @Test(arguments: [true, false]) func `counts the connection of a request that must share after the others have left`(isRule: Bool) {
         let desk = desk(connections: 1, isRule: isRule)
