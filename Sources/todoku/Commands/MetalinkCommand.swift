@@ -108,11 +108,6 @@ struct DocumentFile {
         return DocumentFile(shown, try temporary(for: shown))
     }
 
-    /// Whether Ctrl-C was pressed while the document is fetched.
-    @BusActor private final class Interruption {
-        var hasCome = false
-    }
-
     /// Fetches the document by the service. The download is removed from the list afterwards. Ctrl-C cancels it. SIGINT must be blocked.
     ///
     /// - Parameter notice: given once the download is queued; nil: none.
@@ -129,24 +124,17 @@ struct DocumentFile {
         do throws(ClientError) { download = try await client.download(url, into: descriptor, own) } catch {
             throw CommandFailure(error, about: url, number: 1, of: 1)
         }
-        let interruption = Interruption()
-        let interrupt = SignalSource([SIGINT]) { _ in
-            BusActor.spawn {
-                interruption.hasCome = true
+        try await Interrupt.run {
+            await notice?.tell()
+            do { _ = try await client.wait(for: download) } catch {
                 try? await client.remove(download)
-                Program.finish(.interrupted)
+                guard let error = error as? ClientError else { throw error }
+                throw CommandFailure(.ended, catalog.text("%1$s: %2$s", name, catalog.explanation(error)), name: error.name)
             }
-        }
-        defer { withExtendedLifetime(interrupt) {} }
-        await notice?.tell()
-        do { _ = try await client.wait(for: download) } catch {
-            // The removal after Ctrl-C ends the wait, too.
-            if interruption.hasCome { Program.finish(.interrupted) }
             try? await client.remove(download)
-            guard let error = error as? ClientError else { throw error }
-            throw CommandFailure(.ended, catalog.text("%1$s: %2$s", name, catalog.explanation(error)), name: error.name)
+        } cancel: {
+            try? await client.remove(download)
         }
-        try? await client.remove(download)
     }
 
     /// The service's refusal, with the name of the document.

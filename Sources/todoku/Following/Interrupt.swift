@@ -40,6 +40,40 @@ internal import TodokuClient
         Program.finish(.interrupted)
     }
 
+    /// Calls `body`. If Ctrl-C is pressed meanwhile, calls `cancel`, and then ends the program as interrupted. SIGINT must be blocked.
+    ///
+    /// After Ctrl-C, neither a result nor an error of `body` counts: `cancel` may end the very thing that `body` awaits.
+    ///
+    /// - Parameter cancel: called again if `body` ends before the program does. The first call to return ends the program.
+    static func run(
+        _ body: @BusActor () async throws -> Void, cancel: @escaping @BusActor @Sendable () async -> Void
+    ) async throws {
+        let cancellation = Cancellation(cancel)
+        let signals = SignalSource([SIGINT]) { _ in
+            cancellation.hasBegun = true
+            BusActor.spawn { await cancellation.end() }
+        }
+        defer { withExtendedLifetime(signals) {} }
+        do { try await body() } catch {
+            if cancellation.hasBegun { await cancellation.end() }
+            throw error
+        }
+        if cancellation.hasBegun { await cancellation.end() }
+    }
+
+    /// What Ctrl-C does in `run`.
+    @BusActor private final class Cancellation {
+        var hasBegun = false
+        private let cancel: @BusActor @Sendable () async -> Void
+
+        init(_ cancel: @escaping @BusActor @Sendable () async -> Void) { self.cancel = cancel }
+
+        func end() async -> Never {
+            await cancel()
+            Program.finish(.interrupted)
+        }
+    }
+
     nonisolated static func sentence(_ downloads: [DownloadReference]) -> String {
         let ids = downloads.prefix(20).map(\.description).joined(separator: " ")
         guard downloads.count != 1 else {

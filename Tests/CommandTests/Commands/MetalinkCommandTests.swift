@@ -1,4 +1,7 @@
+import DBus
 import DownloadModel
+import DownloaderInterface
+import EventLoop
 import Glibc
 import TestSupport
 import Testing
@@ -8,6 +11,71 @@ import Testing
 private func document(_ files: (name: String, inside: String)...) -> String {
     let elements = files.map { "<file name=\"\($0.name)\">\($0.inside)</file>" }.joined(separator: "\n")
     return "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">\n\(elements)\n</metalink>"
+}
+
+/// A service whose calls end in an order that no test can force on the real one. It has one download, which never ends by itself.
+@BusActor private final class StandInService: ObjectTree {
+    /// What the first removal of the download does.
+    enum Removal: CaseIterable {
+        /// It ends `Wait`, as the real service does. Its own answer is still to come.
+        case endsWait
+        /// The download has just finished, so `Wait` succeeds. The answer to the removal is still to come.
+        case comesTooLate
+        /// It is answered, and the end of `Wait` is still to come.
+        case isAnswered
+    }
+
+    private static let path = ObjectPath("\(BusName.downloadsPath)/1")
+    private static let manager = Face<StandInService>(
+        Manager.interface, xml: { "" },
+        methods: [
+            Row(Manager.downloadToFd) { _, _, reply in reply(path) },
+            Row(Manager.downloadMetalink) { service, _, reply in
+                service.batches += 1
+                reply((ObjectPath("\(BusName.batchesPath)/1"), [path]))
+            },
+        ])
+    private static let download = Face<StandInService>(
+        Download.interface, xml: { "" },
+        methods: [
+            Row(Download.wait) { service, _, reply in service.waiting = reply },
+            Row(Download.remove) { service, _, reply in service.remove(reply) },
+        ])
+
+    private let connection: Connection
+    private let removal: Removal
+    private(set) var waiting: DBus.Reply<String>?
+    private var heldRemoval: DBus.Reply<Void>?
+    private(set) var removals = 0
+    private(set) var batches = 0
+
+    init(on address: String, _ removal: Removal) throws {
+        self.removal = removal
+        connection = try Connection.open(address: address)
+        connection.export(self)
+        #expect(try connection.requestName(BusName.service))
+    }
+
+    private func remove(_ reply: DBus.Reply<Void>) {
+        removals += 1
+        guard removals == 1 else { return reply.fail(DBusError("org.freedesktop.DBus.Error.UnknownObject", "It is gone.")) }
+        switch removal {
+        case .endsWait: waiting?.fail(DBusError("org.todoku.Error.Cancelled", "The download was cancelled."))
+        case .comesTooLate: waiting?("/release.meta4")
+        case .isAnswered: return reply()
+        }
+        heldRemoval = reply
+    }
+
+    func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? {
+        switch path {
+        case BusName.managerPath.value: [Self.manager.of(self)]
+        case Self.path.value: [Self.download.of(self)]
+        default: nil
+        }
+    }
+
+    func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] { [] }
 }
 
 @Suite(.serialized) struct `todoku metalink` {
@@ -68,6 +136,20 @@ private func document(_ files: (name: String, inside: String)...) -> String {
         #expect(listFolder(desk.downloads) == [])
         gate.open()
         await desk.close()
+    }
+
+    /// Ctrl-C removes the download, and so ends the wait for it.
+    @Test(arguments: StandInService.Removal.allCases) @BusActor
+    fileprivate func `ends as interrupted by Ctrl-C, whichever answer comes first`(removal: StandInService.Removal) async throws {
+        let desk = await Desk(hasService: false)
+        let service = try StandInService(on: desk.bus.address, removal)
+        let child = desk.start(["metalink", "--quiet", "http://127.0.0.1:1/release.meta4"])
+        #expect(await eventually { service.waiting != nil || !child.isRunning })
+        child.signal(SIGINT)
+        let exit = await child.wait()
+        #expect(exit.status == 130 && exit.output == "" && exit.errors == "", "\(exit)")
+        #expect(service.removals > 0 && service.batches == 0)
+        await desk.bus.stop()
     }
 
     @Test func `names the document, its line and the fault, and queues nothing`() async throws {
