@@ -14,6 +14,13 @@ internal import Glibc
         pthread_sigmask(SIG_BLOCK, &set, nil)
     }
 
+    /// Whether `signal` has arrived, is blocked, and has not been received yet.
+    public nonisolated static func isPending(_ signal: Int32) -> Bool {
+        var set = sigset_t()
+        sigpending(&set)
+        return sigismember(&set, signal) == 1
+    }
+
     private nonisolated static func mask(_ signals: [Int32]) -> sigset_t {
         var set = sigset_t()
         sigemptyset(&set)

@@ -163,7 +163,9 @@ internal import Testing
         var source: SignalSource? = SignalSource([SIGUSR1, SIGUSR2]) { journal.append($0) }
         // Send the signal to the loop's own thread, where all signals are blocked, so that it does not end this process.
         pthread_kill(pthread_self(), SIGUSR1)
+        #expect(SignalSource.isPending(SIGUSR1) && !SignalSource.isPending(SIGUSR2))
         #expect(await eventually { journal.entries == [SIGUSR1] })
+        #expect(!SignalSource.isPending(SIGUSR1))
         pthread_kill(pthread_self(), SIGUSR2)
         #expect(await eventually { journal.entries == [SIGUSR1, SIGUSR2] })
         withExtendedLifetime(source) {}

@@ -31,7 +31,7 @@ internal import TodokuClient
 
     /// Waits until all queued commands have ended.
     ///
-    /// - Returns: `commandFailed` if one of those since the last call has failed.
+    /// - Returns: `commandFailed` if one of those since the last call has failed, `interrupted` if Ctrl-C was pressed.
     func finish() async -> ExitStatus {
         await withCheckedContinuation { continuation in
             // Check inside this body: the last command may end between a check before it and this point.
@@ -50,7 +50,12 @@ internal import TodokuClient
         }
     }
 
+    /// Whether Ctrl-C was pressed and the loop has not received it yet. A terminal sends Ctrl-C to the user's command, too, and the loop
+    /// may see the end of that command first.
+    private var isInterrupted: Bool { SignalSource.isPending(SIGINT) }
+
     private func runNext() {
+        if isInterrupted { (ended, status) = ([], .interrupted) }
         while !isRunning, !ended.isEmpty {
             let download = ended.removeFirst()
             if let command = command(for: download) { run(command, for: download) }
@@ -72,7 +77,7 @@ internal import TodokuClient
             EndCommands.waitForEnd(of: process)
         } then: { [self] status in
             isRunning = false
-            report(download, Self.fault(status))
+            if !isInterrupted { report(download, Self.fault(status)) }
             runNext()
         }
     }

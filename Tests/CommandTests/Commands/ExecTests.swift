@@ -211,6 +211,29 @@ private let noting = """
         #expect(second == .commandFailed)
     }
 
+    /// A terminal sends Ctrl-C to the command, too.
+    @Test @BusActor func `reports no failure and runs no further command after Ctrl-C, even if the end of the command is seen first`()
+        async throws
+    {
+        let folder = TemporaryFolder("todoku-notes")
+        let script = "echo \"$TODOKU_DOWNLOAD\" >>'\(folder("notes"))'; kill -INT $$"
+        let commands = EndCommands(try ExecArguments.parse(["--exec", script]), json: false)
+        func add(_ number: UInt64) {
+            let properties = ["State": Variant.string("finished"), "Path": .string("/dev/null")]
+            commands.add(DownloadDescription(DownloadReference(number: number), properties))
+        }
+        add(1)
+        // The loop's own thread blocks all signals. Nothing receives this one yet.
+        pthread_kill(pthread_self(), SIGINT)
+        add(2)
+        let status = await commands.finish()
+        #expect(status == .interrupted)
+        #expect(text(folder("notes")) == "1\n")
+        let signals = SignalSource([SIGINT]) { _ in }
+        #expect(await eventually { !SignalSource.isPending(SIGINT) })
+        withExtendedLifetime(signals) {}
+    }
+
     @Test func `keeps ignored signals ignored, and lets a broken pipe end a command`() async throws {
         let (desk, server, _) = await makeDesk()
         let command = "trap '' HUP; exec '\(Desk.command)' get --quiet --exec \"$0\" '\(server.url("/a"))'"
