@@ -40,8 +40,8 @@ package struct RehearsalOptions: Sendable {
     private var monitor: Connection?
     private var signals: SignalSource?
     private var command: pid_t?
-    /// The first signal that has come to end this process.
-    private var interrupt: Int32?
+    /// The first signal that has come to end this process; nil: none.
+    package private(set) var interrupt: Int32?
     /// The command has ended: nothing goes wrong any more.
     private var isOver = false
     /// Why the rehearsal itself went wrong while the command ran: one sentence; nil: it did not.
@@ -73,6 +73,8 @@ package struct RehearsalOptions: Sendable {
     // MARK: The course
 
     /// Makes the disk, and starts the server and the bus.
+    ///
+    /// - Throws: after `interrupt`, maybe only because the same signal has ended the bus, too.
     package func begin() async throws(RehearsalError) {
         signals = SignalSource(Self.endSignals) { [weak self] in self?.received($0) }
         try makeDisk()

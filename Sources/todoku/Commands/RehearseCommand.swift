@@ -186,7 +186,9 @@ struct RehearseCommand: ParsableCommand {
     }
 
     private func course(of run: RehearsalRun, _ command: [[CChar]]) async -> Course {
-        do throws(RehearsalError) { try await run.begin() } catch { return .refused(error) }
+        do throws(RehearsalError) { try await run.begin() } catch {
+            return run.interrupt.map { .over(128 | $0) } ?? .refused(error)
+        }
         switch await run.run(command) {
         case .interrupted(let signal): return .over(128 | signal)
         case .notStarted(let reason, let status): return .notStarted(reason, status)

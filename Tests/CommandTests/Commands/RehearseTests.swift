@@ -331,6 +331,17 @@ private let plays: [RehearsalPlay] = [
         #expect(stage.isClean)
     }
 
+    /// A signal to all processes of a session or a unit ends the bus, too.
+    @Test func `ends by a signal that comes before the command, even if the signal has ended the bus`() async {
+        let stage = Stage()
+        let tools = stage.folder.makeFolder("tools")
+        writeFile("\(tools)/dbus-daemon", "#!/bin/sh\nkill -TERM $PPID\nkill -TERM $$\n".utf8, mode: 0o755)
+        let path = "\(tools):\(currentEnvironment()["PATH"] ?? "/usr/bin:/bin")"
+        let exit = await stage.run([Desk.command, "rehearse", "--service", Desk.service, "none", "--", "echo", "begun"], ["PATH": path])
+        #expect(exit.status == 128 + SIGTERM && exit.output == "" && exit.errors == "", "\(exit)")
+        #expect(stage.isClean)
+    }
+
     @Test func `that is killed takes the bus, the service and the command along`() async {
         let stage = Stage()
         let child = stage.start(["none", "--", "sh", "-c", "\"$TODOKU\" list; echo ready; exec sleep 1000"])
