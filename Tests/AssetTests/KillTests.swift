@@ -54,14 +54,7 @@ internal import Testing
 
     @Test func `keeps the archive that it was unpacking from a disk that is away`() async throws {
         let desk = try await Desk.start()
-        let (folder, away) = (desk.running.world.bus.folder.makeFolder("disk"), desk.running.world.bus.folder("away"))
-        let asset = try await desk.register("maps", ["directory": .string(folder)])
-        let version = try #require(await killedUnpacking(desk, asset, into: folder))
-        #expect(rename(folder, away) == 0)
-        _ = await desk.running.world.start()
-        let client = desk.client
-        #expect(try await eventually { try await client.get(Asset.stage, at: asset) == "failed" })
-        #expect(rename(away, folder) == 0)
+        let (asset, folder, version) = try await failedWithoutDisk(desk)
         _ = try await desk.update(asset)
         #expect(desk.version(at: "\(folder)/current") == version)
         #expect(desk.publisher.requests(for: "/\(version).tar.gz") == 1)
@@ -69,15 +62,7 @@ internal import Testing
 
     @Test(arguments: [true, false]) func `downloads the archive again that another program has changed`(isCut: Bool) async throws {
         let desk = try await Desk.start()
-        let (folder, away) = (desk.running.world.bus.folder.makeFolder("disk"), desk.running.world.bus.folder("away"))
-        let asset = try await desk.register("maps", ["directory": .string(folder)])
-        let version = try #require(await killedUnpacking(desk, asset, into: folder))
-        // Without its disk the update fails, and leaves its archive to the next one.
-        #expect(rename(folder, away) == 0)
-        _ = await desk.running.world.start()
-        let client = desk.client
-        #expect(try await eventually { try await client.get(Asset.stage, at: asset) == "failed" })
-        #expect(rename(away, folder) == 0)
+        let (asset, folder, version) = try await failedWithoutDisk(desk)
         let archive = "\(folder)/\(try #require(listFolder(folder).first { $0.hasSuffix(".archive") }))"
         let bytes = try #require(readFile(archive))
         writeFile(archive, isCut ? Array(bytes[..<(bytes.count / 2)]) : Array("<!doctype html>".utf8))
@@ -87,6 +72,22 @@ internal import Testing
         #expect(
             await eventually { desk.leftovers(folder).isEmpty && !listFolder(folder).contains { $0.hasSuffix(".archive") } },
             "\(listFolder(folder))")
+    }
+
+    /// Kills the service while it unpacks an update, and starts it while the disk is away. So the update fails, and leaves its archive to
+    /// the next one. At the end the disk is back.
+    ///
+    /// - Returns: the asset, its folder on that disk, and the version that was not unpacked to its end.
+    private func failedWithoutDisk(_ desk: Desk) async throws -> (asset: ObjectPath, folder: String, version: String) {
+        let (folder, away) = (desk.running.world.bus.folder.makeFolder("disk"), desk.running.world.bus.folder("away"))
+        let asset = try await desk.register("maps", ["directory": .string(folder)])
+        let version = try #require(await killedUnpacking(desk, asset, into: folder))
+        #expect(rename(folder, away) == 0)
+        _ = await desk.running.world.start()
+        let client = desk.client
+        #expect(try await eventually { try await client.get(Asset.stage, at: asset) == "failed" })
+        #expect(rename(away, folder) == 0)
+        return (asset, folder, version)
     }
 
     /// Updates, and kills the service while it unpacks. On a busy machine a kill may come after the unpacking. Then the next version is
