@@ -273,6 +273,66 @@ import Testing
         #expect(desk.started == [1, 2, 3])
     }
 
+    /// What the engine tells of three transfers on one connection. The first one has opened it.
+    enum Tidings: CaseIterable, Sendable {
+        case secondShares, thirdShares, firstEnds
+
+        static let orders = allCases.flatMap { one in
+            allCases.filter { $0 != one }.map { two in [one, two] + allCases.filter { $0 != one && $0 != two } }
+        }
+    }
+
+    @Test(arguments: Tidings.orders, [true, false])
+    func `counts one connection in whatever order its requests tell that they share it, or end`(order: [Tidings], isRule: Bool) throws {
+        let desk = desk(connections: 1, isRule: isRule)
+        func connections() -> Int { desk.scheduler.gate.hosts["h"]?.connections ?? 0 }
+        for number in 1...3 { desk.add(UInt64(number)) { $0.options.size = 1000 } }
+        desk.began(desk[1], total: 1000, connection: 5)
+        #expect(desk.started == [1, 2, 3] && mustShare(desk) == [2, 3])
+        desk.add(4) { $0.options.size = 5 * Self.mebibyte }
+        for tidings in order {
+            switch tidings {
+            case .secondShares: desk.shares(desk[2], 5)
+            case .thirdShares: desk.shares(desk[3], 5)
+            case .firstEnds: complete(desk, 1, 1000)
+            }
+            #expect(connections() == 1 && desk.started == [1, 2, 3], "after \(tidings)")
+        }
+        let second = desk[2].request
+        complete(desk, 2, 1000)
+        #expect(connections() == 1 && desk.started == [1, 2, 3])
+        // Its transfer has ended meanwhile.
+        try desk.turn([.shares(second, connection: 5)])
+        #expect(connections() == 1 && desk.started == [1, 2, 3])
+        complete(desk, 3, 1000)
+        #expect(connections() == 1 && desk.started == [1, 2, 3, 4], "the connection of the large file")
+        complete(desk, 4, 5 * Self.mebibyte)
+        #expect(connections() == 0)
+    }
+
+    /// The connection of the first request has ended meanwhile, and the second request has joined another one.
+    @Test(arguments: [true, false], [true, false])
+    func `counts the connection that a request names, not the one that it was expected on`(isEndFirst: Bool, isRule: Bool) {
+        let desk = desk(connections: 2, isRule: isRule)
+        func connections() -> Int { desk.scheduler.gate.hosts["h"]?.connections ?? 0 }
+        for number in 1...4 { desk.add(UInt64(number)) { $0.options.size = 1000 } }
+        #expect(desk.started == [1, 2])
+        desk.began(desk[1], total: 1000, connection: 5)
+        #expect(desk.started == [1, 2, 3, 4] && mustShare(desk) == [3, 4])
+        desk.began(desk[2], total: 1000, connection: 6)
+        #expect(connections() == 2)
+        if isEndFirst { complete(desk, 1, 1000) }
+        desk.shares(desk[3], 6)
+        #expect(connections() == (isEndFirst ? 1 : 2))
+        if !isEndFirst { complete(desk, 1, 1000) }
+        #expect(connections() == 1)
+        desk.shares(desk[4], 6)
+        for number in 2...3 { complete(desk, UInt64(number), 1000) }
+        #expect(connections() == 1)
+        complete(desk, 4, 1000)
+        #expect(connections() == 0)
+    }
+
     @Test(arguments: [true, false]) func `gives a request that needs a connection of its own a place`(isRule: Bool) {
         let desk = desk(connections: 2, isRule: isRule)
         for number in 1...3 { desk.add(UInt64(number)) { $0.options.size = 1000 } }
