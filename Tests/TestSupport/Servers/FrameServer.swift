@@ -24,9 +24,10 @@ public final class FrameServer: Sendable {
 
     /// - Parameters:
     ///   - mostStreams: the most streams at a time on a connection, as the server announces (SETTINGS_MAX_CONCURRENT_STREAMS).
+    ///   - speaksHTTP2: whether TLS offers HTTP/2; else only HTTP/1.1.
     ///   - http1: answers the HTTP/1.1 requests.
     public init(
-        mostStreams: UInt32 = 100, _ handler: @escaping @Sendable (ScriptedServer.Request, FrameStream) -> Void,
+        mostStreams: UInt32 = 100, speaksHTTP2: Bool = true, _ handler: @escaping @Sendable (ScriptedServer.Request, FrameStream) -> Void,
         http1: @escaping @Sendable (ScriptedServer.Request, Reply) -> Void = { _, reply in reply.respond(404) }
     ) async {
         let core = FrameCore(mostStreams, handler)
@@ -39,7 +40,7 @@ public final class FrameServer: Sendable {
                 server {
                     listen 127.0.0.1:\(ports.0) ssl;
                     \(NginxProcess.certificate(in: folder))
-                    ssl_alpn h2 http/1.1;
+                    ssl_alpn \(speaksHTTP2 ? "h2 http/1.1" : "http/1.1");
                     proxy_pass 127.0.0.1:\(server.port);
                 }
             }

@@ -148,6 +148,144 @@ import Testing
     }
 }
 
+/// A server that asks for user and password (401) on a connection that another transfer uses. libcurl repeats the request there.
+@Suite(.timeLimit(.minutes(5))) struct `A login on a shared connection` {
+    static let file = patternBytes(100_000)
+
+    enum Login: CaseIterable, Sendable {
+        case basic, digest
+
+        var challenge: (name: String, value: String) {
+            ("www-authenticate", self == .basic ? "Basic realm=\"r\"" : "Digest realm=\"r\", nonce=\"n\"")
+        }
+
+        /// Whether the request has the login of "me" with the password "word", for GET /second (RFC 7617; RFC 2069, section 2.4).
+        func isRight(in request: ScriptedServer.Request) -> Bool {
+            let field = request.field("authorization") ?? ""
+            return switch self {
+            case .basic: field == "Basic bWU6d29yZA=="
+            case .digest: field.hasPrefix("Digest ") && field.contains("response=\"eaf5b1188dbeb616b0f2fb30603686df\"")
+            }
+        }
+    }
+
+    private let isAsked = Gate()
+    private let mayRefuse = Gate()
+    private let end = Gate()
+
+    /// Sends the beginning of "/first", more of it once `isAsked` opens, and the rest once `end` opens. A request without a login is
+    /// refused, and the refusal ends once `mayRefuse` opens.
+    ///
+    /// - Parameter isLast: whether the first connection takes no further streams (GOAWAY) once `isAsked` opens.
+    private func server(_ login: Login, isLast: Bool = false) async -> FrameServer {
+        await FrameServer { [isAsked, mayRefuse, end] request, stream in
+            let answer = GoodAnswer(Self.file, to: request)
+            if request.path == "/first" {
+                stream.send(answer.head(), .data(Array(answer.body[..<1000])))
+                isAsked.wait()
+                if isLast { stream.send(.goAway(last: 3)) }  // "/second" is stream 3
+                stream.send(.data(Array(answer.body[1000..<2000])))
+                end.wait()
+                stream.send(.data(Array(answer.body[2000...]), ends: true))
+            } else if login.isRight(in: request) {
+                stream.send(answer.head(), .data(answer.body, ends: true))
+            } else {
+                stream.send(.head(401, [login.challenge], length: 3))
+                mayRefuse.wait()
+                stream.send(.data(Array("who".utf8), ends: true))
+            }
+        }
+    }
+
+    private func openAll() { for gate in [isAsked, mayRefuse, end] { gate.open() } }
+
+    /// Starts "/first", and then "/second" with user and password. Waits until the server has both requests.
+    private func begin(_ server: FrameServer, _ fixture: EngineFixture, password: String = "word", mustShare: Bool) async throws
+        -> TransferRequest
+    {
+        fixture.engine.start(try fixture.request(server.url("/first")))
+        await fixture.log.received(1000)
+        let request = try fixture.request(server.url("/second"), number: 2) {
+            ($0.username, $0.password, $0.mustShare) = ("me", password, mustShare)
+        }
+        fixture.engine.start(request)
+        #expect(await eventually { server.streams.count == 2 })
+        return request
+    }
+
+    @Test(arguments: Login.allCases, [false, true])
+    func `is sent there, and the file arrives whole`(login: Login, mustShare: Bool) async throws {
+        let server = await server(login)
+        defer { openAll() }
+        let fixture = await EngineFixture(certificateFile: server.authority)
+        let request = try await begin(server, fixture, mustShare: mustShare)
+        mayRefuse.open()
+        let second = await fixture.log.end(of: request.number)
+        #expect(second.complete?.size == 100_000 && fixture.part(2) == Self.file, "\(second)")
+        openAll()
+        #expect(await fixture.log.end(of: DownloadNumber(1)).complete?.size == 100_000 && fixture.part == Self.file)
+        #expect(server.streams.map(\.path) == ["/first", "/second", "/second"] && server.connections == 1)
+        #expect(server.streams.map { $0.field("authorization") != nil } == [false, false, true])
+        #expect(await fixture.log.asked.isEmpty)
+        #expect(await Set(fixture.log.shared) == (mustShare ? [request.id] : []))
+    }
+
+    /// The repeated request is the only one on the connection. It needs no permit, because its connection counts already.
+    @Test(arguments: Login.allCases) func `is sent there although the other transfers have ended`(login: Login) async throws {
+        let server = await server(login)
+        defer { openAll() }
+        let fixture = await EngineFixture(certificateFile: server.authority)
+        await fixture.log.permit { _, _ in }
+        let request = try await begin(server, fixture, mustShare: true)
+        isAsked.open()
+        end.open()
+        #expect(await fixture.log.end(of: DownloadNumber(1)).complete?.size == 100_000 && fixture.part == Self.file)
+        mayRefuse.open()
+        #expect(await eventually { await fixture.log.ends(of: request.number) + fixture.log.asked.count > 0 })
+        #expect(await fixture.log.asked.isEmpty)
+        guard await fixture.log.ends(of: request.number) > 0 else { return }
+        let second = await fixture.log.end(of: request.number)
+        #expect(second.complete?.size == 100_000 && fixture.part(2) == Self.file, "\(second)")
+        #expect(server.streams.map(\.path) == ["/first", "/second", "/second"] && server.connections == 1)
+    }
+
+    @Test(arguments: Login.allCases) func `that is wrong fails its own transfer only`(login: Login) async throws {
+        let server = await server(login)
+        defer { openAll() }
+        let fixture = await EngineFixture(certificateFile: server.authority)
+        let request = try await begin(server, fixture, password: "wrong", mustShare: true)
+        mayRefuse.open()
+        let failure = try #require(await fixture.log.end(of: request.number).failure)
+        #expect(failure.httpStatus == 401 && !failure.isRetryable, "\(failure)")
+        openAll()
+        #expect(await fixture.log.end(of: DownloadNumber(1)).complete?.size == 100_000 && fixture.part == Self.file)
+        #expect(server.streams.map(\.path) == ["/first", "/second", "/second"] && server.connections == 1)
+        #expect(await fixture.log.asked.isEmpty)
+    }
+
+    /// The connection takes no further streams once the server has refused the request, so the login needs another connection.
+    @Test(arguments: Login.allCases) func `asks again if the connection has no room for it`(login: Login) async throws {
+        let server = await server(login, isLast: true)
+        defer { openAll() }
+        let fixture = await EngineFixture(certificateFile: server.authority)
+        await fixture.log.permit { _, _ in }
+        let request = try await begin(server, fixture, mustShare: true)
+        isAsked.open()
+        await fixture.log.received(2000)
+        mayRefuse.open()
+        #expect(await eventually { await !fixture.log.asked.isEmpty })
+        #expect(await fixture.log.asked == [request.id])
+        #expect(await fixture.log.sharings.first != .possible)
+        #expect(server.connections == 1 && server.streams.map(\.path) == ["/first", "/second"])
+        fixture.engine.permit(request.id, question: 1, tellsSent: false)
+        let second = await fixture.log.end(of: request.number)
+        #expect(second.complete?.size == 100_000 && fixture.part(2) == Self.file, "\(second)")
+        openAll()
+        #expect(await fixture.log.end(of: DownloadNumber(1)).complete?.size == 100_000 && fixture.part == Self.file)
+        #expect(server.streams.map(\.connection) == [0, 0, 1, 1] && server.connections == 2)
+    }
+}
+
 /// What the transfer says of the next request, when it asks for a permit.
 @Suite(.timeLimit(.minutes(5))) struct `A request that gets a connection of its own` {
     @Test func `says so if a file without a length comes over HTTP 2`() async throws {

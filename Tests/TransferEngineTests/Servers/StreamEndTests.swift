@@ -236,3 +236,81 @@ import Testing
         Issue.record("the transfer has failed six times")
     }
 }
+
+/// TLS has chosen HTTP/1.1 (ALPN), and the status line claims HTTP/2. libcurl 7.88.1 believes the status line, and would let requests to
+/// this server share its connections from then on.
+@Suite(.timeLimit(.minutes(5))) struct `A server that claims HTTP 2 on a connection of HTTP 1` {
+    static let file = patternBytes(300_000)
+
+    private func server(_ handler: @escaping @Sendable (ScriptedServer.Request, Reply) -> Void) async -> FrameServer {
+        await FrameServer(speaksHTTP2: false) { _, stream in
+            stream.cut()
+        } http1: {
+            handler($0, $1)
+        }
+    }
+
+    @Test(arguments: [nil, 1_000_000]) func `is asked once for a file without a length`(limit: Speed?) async throws {
+        let server = await server { _, reply in
+            reply.send("HTTP/2 200 OK\r\n\r\n")
+            reply.send(Self.file)
+            reply.close()
+        }
+        let fixture = await EngineFixture(certificateFile: server.authority)
+        let end = try await fixture.run(server.url("/file")) { $0.speedLimit = limit }
+        #expect(end.complete?.size == 300_000 && fixture.part == Self.file, "\(end)")
+        #expect(server.requests.count == 1 && server.streams.isEmpty)
+        #expect(await fixture.log.asked.isEmpty)
+        #expect(await fixture.log.facts().map(\.connection) == [nil], "no other request can share the connection")
+    }
+
+    @Test func `gets each request on a connection of its own, and the files arrive whole`() async throws {
+        let goOn = Gate()
+        let server = await server { request, reply in
+            reply.send("HTTP/2 200 OK\r\nContent-Length: \(Self.file.count)\r\n\r\n")
+            reply.send(Self.file[..<1000])
+            if request.path == "/held" { goOn.wait() }
+            reply.send(Self.file[1000...])
+        }
+        defer { goOn.open() }
+        let fixture = await EngineFixture(certificateFile: server.authority)
+        fixture.engine.start(try fixture.request(server.url("/held")))
+        await fixture.log.received(1000)
+        for number in 2...4 as ClosedRange<UInt64> {
+            let end = try await fixture.run(server.url("/\(number)"), number: number)
+            #expect(end.complete?.size == 300_000 && fixture.part(number) == Self.file, "\(end)")
+        }
+        goOn.open()
+        #expect(await fixture.log.end(of: DownloadNumber(1)).complete?.size == 300_000 && fixture.part == Self.file)
+        #expect(server.requests.map(\.path) == ["/held", "/2", "/3", "/4"], "each is asked for once")
+        #expect(server.requests.map(\.connection) == [0, 1, 2, 3], "no connection is used twice")
+        #expect(await fixture.log.asked.isEmpty)
+    }
+
+    /// The connection that it would have to share is one of HTTP/1.1.
+    @Test func `gets no request that must share a connection`() async throws {
+        let goOn = Gate()
+        let server = await server { request, reply in
+            reply.send("HTTP/2 200 OK\r\nContent-Length: \(Self.file.count)\r\n\r\n")
+            reply.send(Self.file[..<1000])
+            if request.path == "/held" { goOn.wait() }
+            reply.send(Self.file[1000...])
+        }
+        defer { goOn.open() }
+        let fixture = await EngineFixture(certificateFile: server.authority)
+        await fixture.log.permit { _, _ in }
+        fixture.engine.start(try fixture.request(server.url("/held")))
+        await fixture.log.received(1000)
+        let request = try fixture.request(server.url("/second"), number: 2) { $0.mustShare = true }
+        fixture.engine.start(request)
+        #expect(await eventually { await !fixture.log.asked.isEmpty })
+        #expect(await fixture.log.sharings == [.failed])
+        #expect(server.requests.map(\.path) == ["/held"] && server.connections == 1)
+        fixture.engine.permit(request.id, question: 1, tellsSent: false)
+        #expect(await fixture.log.end(of: request.number).complete?.size == 300_000 && fixture.part(2) == Self.file)
+        goOn.open()
+        #expect(await fixture.log.end(of: DownloadNumber(1)).complete?.size == 300_000 && fixture.part == Self.file)
+        #expect(server.requests.map(\.connection) == [0, 1])
+        #expect(await fixture.log.shared.isEmpty)
+    }
+}
