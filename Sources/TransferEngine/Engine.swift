@@ -235,7 +235,7 @@ public actor Engine {
         fail(segment, failure)
     }
 
-    private func reportEvents() {
+    func reportEvents() {
         for transfer in transfers.values where !transfer.events.isEmpty { reportEvents(of: transfer) }
     }
 

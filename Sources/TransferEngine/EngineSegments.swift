@@ -51,6 +51,7 @@ extension Engine {
     /// Ends one of several segments.
     func drop(_ segment: Segment, _ failure: DownloadFailure? = nil) {
         let transfer = segment.transfer
+        reportEvents()  // as in `ask`
         transfer.drop(segment, failure)
         reportEvents(of: transfer)
     }
@@ -81,6 +82,8 @@ extension Engine {
     ///   - isAnswered: whether the server of the segment's last request has answered.
     ///   - sharing: nil: as the segment needs it.
     func ask(_ segment: Segment, isAnswered: Bool = true, _ sharing: ConnectionSharing? = nil) {
+        // The segment has left its connection. Requests that have joined this connection are reported before (`.shares`).
+        reportEvents()
         segment.awaitsPermit = true
         segment.question &+= 1
         segment.transfer.events.append(

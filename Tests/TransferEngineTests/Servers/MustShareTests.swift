@@ -1,10 +1,12 @@
 import DownloadModel
 import EventLoop
+import Glibc
 import Synchronization
 import TestSupport
 import Testing
 
 @testable internal import TransferEngine
+@testable internal import Transport
 
 /// Requests for which the host has no place for a further connection (`TransferRequest.mustShare`).
 @Suite(.timeLimit(.minutes(5))) struct `A request that must share a connection` {
@@ -145,6 +147,60 @@ import Testing
         }
         #expect(server.connections == 2)
         #expect(await fixture.log.shared == (asked + asked.dropFirst()).sorted(), "each tells that it shares")
+    }
+
+    /// Else the host would count the connection as free for a moment, and give its place to another request.
+    @BusActor @Test func `is reported before another request leaves the connection`() async throws {
+        let (goOn, end, isSent) = (Gate(), Gate(), Gate())
+        let server = await FrameServer { request, stream in
+            let answer = GoodAnswer(Self.file, to: request)
+            switch request.path {
+            case "/endless":
+                goOn.wait()
+                stream.send(.head())  // no length, so the engine asks for a permit
+            case "/held":
+                stream.send(answer.head(), .data(Array(answer.body[..<1000])))
+                end.wait()
+                stream.send(.data(Array(answer.body[1000...]), ends: true))
+            default: stream.send(answer.head(), .data(answer.body, ends: true))
+            }
+        } http1: { request, reply in
+            reply.serve(Self.file, for: request)
+        }
+        defer { for gate in [goOn, end] { gate.open() } }
+        let fixture = await EngineFixture(certificateFile: server.authority)
+        let (engine, log) = (fixture.engine, fixture.log)
+        log.permit { _, _ in }
+        let second = try fixture.request(server.url("/second"), number: 2) { $0.mustShare = true }
+        engine.start(second)
+        #expect(await eventually { log.asked == [second.id] })
+        let first = try fixture.request(server.url("/endless"))
+        engine.start(first)
+        #expect(await eventually { server.streams.count == 1 })
+        engine.start(try fixture.request(server.url("/held"), number: 3))
+        await log.received(1000, of: 3)
+        #expect(server.connections == 1)
+
+        var sharedBefore: [[RequestID]] = []
+        log.permit { [unowned log] _, _ in sharedBefore.append(log.shared) }
+        // The head of the first response is there when the second request goes out, so the engine sees both in one step.
+        engine.command { engine in
+            defer { isSent.open() }
+            goOn.open()
+            guard let socket = engine.transfers[first.number]?.segments.first?.exchange?.socket else { return }
+            var byte: UInt8 = 0
+            let deadline = ContinuousClock.now + .seconds(60)
+            while recv(socket, &byte, 1, Int32(MSG_PEEK | MSG_DONTWAIT)) < 1, ContinuousClock.now < deadline { poll(nil, 0, 10) }
+            engine.goOn(second.id, 1, tellsSent: false, mustShare: true)
+        }
+        #expect(await eventually { isSent.isOpen && log.asked.count > 1 })
+        #expect(log.asked == [second.id, first.id] && sharedBefore == [[second.id]])
+        engine.permit(first.id, question: 1, tellsSent: false)
+        end.open()
+        for number in 1...3 as ClosedRange<UInt64> {
+            #expect(await log.end(of: DownloadNumber(number)).complete?.size == 100_000 && fixture.part(number) == Self.file)
+        }
+        #expect(server.streams.map(\.connection) == [0, 0, 0] && server.requests.map(\.path) == ["/endless"])
     }
 }
 
