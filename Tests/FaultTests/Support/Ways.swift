@@ -52,9 +52,10 @@ final class CaseServers: Sendable {
     ///   - early: the bytes that the first response sends before it waits, over one connection.
     ///   - again: with several connections, requests between the opening of the middle's gate and that of this one are cut at once.
     ///   - wrong: the bytes of the first mirror; nil: those of the file.
+    ///   - isCacheable: with several connections, a request for a newer file than the copy of the client is answered by 304.
     init(
         _ body: [UInt8], _ way: Way, name: String = "a.bin", early: Int = 1_500_000, middle: Middle = .nothing, again: Gate? = nil,
-        wrong: [UInt8]? = nil
+        wrong: [UInt8]? = nil, isCacheable: Bool = false
     ) {
         (self.body, self.way, self.name) = (body, way, name)
         // One of the eight may have a short part, so its share does not count.
@@ -63,7 +64,8 @@ final class CaseServers: Sendable {
         servers = (0..<(way == .mirrors ? 3 : 1)).map { index in
             ScriptedServer { request, reply in
                 let response = Response(
-                    body: index == 1 ? wrong ?? body : body, index: index, middle: middle, again: again, crowd: crowd)
+                    body: index == 1 ? wrong ?? body : body, index: index, middle: middle, again: again, isCacheable: isCacheable,
+                    crowd: crowd)
                 if way == .one { response.sendAlone(request, reply, early: early) } else { response.send(request, reply) }
             }
         }
@@ -91,6 +93,13 @@ final class CaseServers: Sendable {
         return options
     }
 
+    /// Whether eight responses have been sent at the same time.
+    var areAllSent: Bool { crowd.most >= Way.connections }
+
+    /// Forgets the responses so far. The next responses trickle again until eight of them are sent at the same time. Call this while no
+    /// daemon receives anything.
+    func forgetResponses() { crowd.empty() }
+
     /// The download had all its connections at the same time, and bytes of all sources. Otherwise the case has not tested its way.
     func expectSeveral(_ verdict: inout Verdict) {
         guard way != .one else { return }
@@ -105,6 +114,7 @@ private struct Response {
     let index: Int
     let middle: CaseServers.Middle
     let again: Gate?
+    let isCacheable: Bool
     let crowd: Crowd
 
     /// The first mirror has the validator of the server, which proves nothing there.
@@ -135,6 +145,7 @@ private struct Response {
                 return reply.close()
             }
         }
+        if isCacheable, request.field("If-None-Match") == tag { return reply.head(304, ["ETag": tag]) }
         let condition = request.field("If-Range")
         let asked = condition == nil || condition == tag ? request.range : nil
         let start = asked?.first ?? 0
@@ -145,8 +156,8 @@ private struct Response {
         } else {
             reply.head(206, ["ETag": tag, "Content-Range": "bytes \(start)-\(end - 1)/\(body.count)"], length: end - start)
         }
-        crowd.enter()
-        defer { crowd.leave() }
+        let entered = crowd.enter()
+        defer { crowd.leave(entered) }
         sendBody(start..<end, reply)
     }
 
@@ -186,12 +197,24 @@ private final class Crowd: Sendable {
     private let peak = Atomic<Int>(0)
     /// A bit for each server that has sent bytes of a body.
     private let bringers = Atomic<UInt>(0)
+    /// How often the crowd was emptied. The responses to a killed daemon may still wait for a gate; they no longer count.
+    private let era = Atomic<Int>(0)
 
-    func enter() {
+    /// Returns what `leave` needs.
+    func enter() -> Int {
         let count = now.add(1, ordering: .sequentiallyConsistent).newValue
         peak.max(count, ordering: .sequentiallyConsistent)
+        return era.load(ordering: .sequentiallyConsistent)
     }
-    func leave() { now.subtract(1, ordering: .sequentiallyConsistent) }
+    func leave(_ entered: Int) {
+        if entered == era.load(ordering: .sequentiallyConsistent) { now.subtract(1, ordering: .sequentiallyConsistent) }
+    }
+    func empty() {
+        era.add(1, ordering: .sequentiallyConsistent)
+        now.store(0, ordering: .sequentiallyConsistent)
+        peak.store(0, ordering: .sequentiallyConsistent)
+        bringers.store(0, ordering: .sequentiallyConsistent)
+    }
     func brought(by index: Int) { bringers.bitwiseOr(1 << UInt(index), ordering: .sequentiallyConsistent) }
 
     /// The most responses at the same time so far.

@@ -106,5 +106,41 @@ extension `The fault campaign` {
             #expect(await eventually { !fileExists(marks) })
             #expect(await lane.end(SIGTERM).status == 0)
         }
+
+        /// The other cases crash at one write, or with one connection.
+        @Test(arguments: [Way.several, .mirrors])
+        func `with eight segments counts once for each crash, whatever the number of its connections`(way: Way) async throws {
+            let (lane, place) = (try await Lane(try await Shim.compiled()), Place())
+            let gate = Gate()
+            defer { gate.open() }
+            let servers = CaseServers(Bodies.large, way, middle: .wait(gate))
+            let marks = "\(place.state)/todoku/crashes"
+            let more = try await servers.options(place)
+            #expect(await lane.start(place) == nil)
+            let path = try await lane.download(
+                servers.url, ["directory": .string(place.files), "notify": .string("never")].merging(more) { $1 })
+            #expect(await eventually { servers.areAllSent })
+            await lane.end(SIGKILL)
+            #expect(!fileExists(marks))
+            for crash in 1...2 {
+                servers.forgetResponses()
+                #expect(await lane.start(place) == nil)
+                #expect(await eventually { servers.areAllSent }, "before crash \(crash)")
+                #expect(await lane.end(SIGILL).status == 128 + SIGILL)
+                #expect(readFile(marks) == Array(repeatElement("1\n", count: crash).joined().utf8))
+            }
+            servers.forgetResponses()
+            #expect(await lane.start(place) == nil)
+            let aside = try await lane.describe()[path.value]
+            #expect(aside?.state == "failed" && aside?.error.name == "org.todoku.Error.Interrupted", "\(aside as Any)")
+            gate.open()
+            try await lane.retry(path)
+            let end = try await lane.settle([path])[path.value]
+            #expect(end?.state == "finished", "\(end as Any)")
+            let isWhole = fileHolds(end?.path ?? "", Bodies.large)
+            #expect(isWhole)
+            #expect(await eventually { !fileExists(marks) && listFolder(place.files) == ["a.bin"] }, "\(listFolder(place.files))")
+            #expect(await lane.end(SIGTERM).status == 0)
+        }
     }
 }
