@@ -12,37 +12,56 @@ extension `The fault campaign` {
                 "One file-system call fails while nothing has changed",
                 notes: """
                     Two files are there, of a service that has ended. Both are asked for again with only-if-changed: of one the server says 304, of \
-                    the other it sends the same bytes. Each call of the daemon on its folders fails in turn.
+                    the other it sends the same bytes. Each call of the daemon on its folders fails in turn. The same over eight connections, and \
+                    from a server and two mirrors, where a number may name another call in each run.
                     """)
-            var cases: [Fault] = []
-            for kind in [Fault.Kind.enospc, .eio, .eintr, .short] {
-                let counted = try await countCalls(kind)
-                cases += Length.sample((1...counted).map { Fault(kind: kind, at: $0) }, 12)
+            var cases: [UnchangedCase] = []
+            let kinds: [Fault.Kind] = [.enospc, .eio, .eintr, .short]
+            let columns = Way.allCases.flatMap { way in kinds.map { UnchangedCase(fault: Fault(kind: $0, at: 0), way: way) } }
+            for (column, counted) in zip(columns, try await countCalls(columns)) {
+                let all = (1...counted).map { UnchangedCase(fault: Fault(kind: column.fault.kind, at: $0), way: column.way) }
+                cases += Length.sample(all, column.way == .one ? 12 : 3)
             }
             try await runCases(cases, report) { try await again($0, $1) }
-            await report.finish()
+            await report.finish(expecting: columns.map(\.row))
         }
 
-        private func countCalls(_ kind: Fault.Kind) async throws -> Int {
+        /// The numbers of calls that the faults of `columns` could hit.
+        private func countCalls(_ columns: [UnchangedCase]) async throws -> [Int] {
+            try await withThrowingTaskGroup(of: (Int, Int).self) { group in
+                for (index, column) in columns.enumerated() { group.addTask { (index, try await countCalls(column)) } }
+                return try await group.reduce(into: [Int](repeating: 0, count: columns.count)) { $0[$1.0] = $1.1 }
+            }
+        }
+
+        private func countCalls(_ column: UnchangedCase) async throws -> Int {
             let place = Place()
             let lane = try await Lane(try await Shim.compiled())
-            let verdict = try await life(Verdict(row: "", name: ""), Fault(kind: kind, at: 0), place, lane)
-            #expect(verdict.wrong == [] && place.calls > 0, "without any fault: \(verdict.wrong)")
+            let verdict = try await life(column, place, lane)
+            #expect(verdict.wrong == [] && place.calls > 0, "without any fault\(column.way.rawValue): \(verdict.wrong)")
             return place.calls
         }
     }
 }
 
-@BusActor private func again(_ fault: Fault, _ lane: Lane) async throws -> Verdict {
+private struct UnchangedCase: Sendable, CustomStringConvertible {
+    let fault: Fault
+    let way: Way
+    var description: String { "\(fault)\(way.rawValue)" }
+    var row: String { fault.kind.rawValue.uppercased() + way.rawValue }
+}
+
+@BusActor private func again(_ test: UnchangedCase, _ lane: Lane) async throws -> Verdict {
     let place = Place()
-    var verdict = try await life(Verdict(row: fault.kind.rawValue.uppercased(), name: "\(fault)"), fault, place, lane)
+    var verdict = try await life(test, place, lane)
     verdict.wasMet = place.hits > 0
     verdict.note = "it befell: \(place.log.split(separator: "\n").joined(separator: ", "))"
     return verdict
 }
 
-@BusActor private func life(_ blank: Verdict, _ fault: Fault, _ place: Place, _ lane: Lane) async throws -> Verdict {
-    var verdict = blank
+@BusActor private func life(_ test: UnchangedCase, _ place: Place, _ lane: Lane) async throws -> Verdict {
+    let (fault, way) = (test.fault, test.way)
+    var verdict = Verdict(row: test.row, name: "\(test)")
     let body = Bodies.large
     let server = ScriptedServer { request, reply in
         if request.path == "/same.bin" { return reply.respond(200, body: body) }
@@ -53,15 +72,25 @@ extension `The fault campaign` {
         "directory": .string(place.files), "notify": .string("never"), "only-if-changed": .bool(true), "if-exists": .string("replace"),
     ]
     let names = ["asked.bin", "same.bin"]
+    // Over several connections, the other file has a validator, but its server ignores the condition.
+    let servers = names.map { CaseServers(body, way, name: $0, isCacheable: $0 == "asked.bin") }
+    let urls = zip(names, servers).map { way == .one ? server.url("/\($0)") : $1.url }
+    var more: [[String: Variant]] = []
+    for servers in servers { more.append(options.merging(try await servers.options(place)) { $1 }) }
     guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict }
-    for name in names { await come(try await lane.download(server.url("/\(name)"), options), name, body, place, lane, &verdict) }
+    for (index, name) in names.enumerated() {
+        await come(try await lane.download(urls[index], more[index]), name, body, place, lane, &verdict)
+        servers[index].expectSeveral(&verdict)
+    }
     await lane.end(SIGTERM)
 
+    servers[1].forgetResponses()
+    let asked = servers[0].requestCount
     guard await startInTheEnd(place, fault, lane, &verdict) else { return verdict }
-    for name in names {
+    for (index, name) in names.enumerated() {
         var path: ObjectPath?
         for _ in 0..<5 where path == nil {
-            do { path = try await lane.download(server.url("/\(name)"), options) } catch {
+            do { path = try await lane.download(urls[index], more[index]) } catch {
                 verdict.tell(error.message, "the caller")
                 if !lane.isRunning {
                     await lane.end(SIGKILL)
@@ -75,6 +104,9 @@ extension `The fault campaign` {
         }
         await come(path, name, body, place, lane, &verdict)
     }
+    servers[1].expectSeveral(&verdict)
+    let askedAgain = servers[0].requestCount - asked
+    verdict.expect(fault.at > 0 || way == .one || askedAgain == 1, "for a file that has not changed, \(askedAgain) requests were sent")
     await lane.end(SIGTERM)
     guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict }
     await expectNoTraces(of: names, place, lane, &verdict)
