@@ -13,12 +13,20 @@ extension `The fault campaign` {
                 notes: """
                     Sixty acknowledged downloads, one finished and one half-way among them; the daemon killed by SIGKILL; then pages of the database \
                     are overwritten (by zeros, or by noise) and bits of the log are flipped. Everything that SQLite itself still finds, row by row, \
-                    must be on the list.
+                    must be on the list. The same with a half-way download over eight connections, and from a server and two mirrors.
                     """)
             var random = SeededRandom(Length.seed)
             let all = (0..<300).map { DamageCase(number: $0, seed: .random(in: 0...UInt64.max, using: &random)) }
-            try await runCases(Length.sample(all, 40), report) { try await damaged($0, $1) }
-            await report.finish(expecting: DamageCase.Kind.allCases.map(\.rawValue))
+            var cases = Length.sample(all, 40)
+            for way in Way.allCases where way != .one {
+                let divided = DamageCase.Kind.allCases.flatMap { kind in
+                    (0..<20).map { DamageCase(number: $0, seed: .random(in: 0...UInt64.max, using: &random), kind: kind, way: way) }
+                }
+                // One of each kind.
+                cases += Length.sample(divided, DamageCase.Kind.allCases.count)
+            }
+            try await runCases(cases, report) { try await damaged($0, $1) }
+            await report.finish(expecting: Way.allCases.flatMap { way in DamageCase.Kind.allCases.map { $0.rawValue + way.rawValue } })
         }
     }
 }
@@ -34,8 +42,17 @@ private struct DamageCase: Sendable, CustomStringConvertible {
 
     let number: Int
     let seed: UInt64
-    var kind: Kind { Kind.allCases[Int(seed % UInt64(Kind.allCases.count))] }
-    var description: String { "damage \(number), \(kind.rawValue)" }
+    let kind: Kind
+    /// How the half-way download is fetched.
+    let way: Way
+    var row: String { kind.rawValue + way.rawValue }
+    var description: String { "damage \(number), \(row)" }
+
+    /// - Parameter kind: nil: a random one.
+    init(number: Int, seed: UInt64, kind: Kind? = nil, way: Way = .one) {
+        (self.number, self.seed, self.way) = (number, seed, way)
+        self.kind = kind ?? Kind.allCases[Int(seed % UInt64(Kind.allCases.count))]
+    }
 
     /// Overwrites one to three pages of the database.
     func spoilPages(of path: String, _ random: inout SeededRandom) {
@@ -77,7 +94,7 @@ private let reader = """
     """
 
 @BusActor private func damaged(_ test: DamageCase, _ lane: Lane) async throws -> Verdict {
-    var verdict = Verdict(row: test.kind.rawValue, name: "\(test)")
+    var verdict = Verdict(row: test.row, name: "\(test)")
     let place = Place()
     let body = Array(Bodies.large[..<600_000])
     let gate = Gate()
@@ -90,15 +107,21 @@ private let reader = """
         gate.wait()
         reply.close()
     }
+    // Eight parts need a larger file.
+    let halfBody = test.way == .one ? body : Bodies.large
+    let servers = CaseServers(halfBody, test.way, name: "half.bin", middle: .cut(gate))
+    let halfURL = test.way == .one ? server.url("/half.bin") : servers.url
     guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict }
     let options: [String: Variant] = ["directory": .string(place.files), "notify": .string("never")]
     var queued: [String: String] = [:]
     let whole = try await lane.download(server.url("/whole.bin"), options)
     queued[whole.value] = server.url("/whole.bin")
     _ = try await lane.settle([whole])
-    let half = try await lane.download(server.url("/half.bin"), options)
-    queued[half.value] = server.url("/half.bin")
-    _ = await eventually { (lane.received[half.value] ?? 0) >= 400_000 }
+    let half = try await lane.download(halfURL, options.merging(try await servers.options(place)) { $1 })
+    queued[half.value] = halfURL
+    let early = test.way == .one ? 400_000 : UInt64(servers.early)
+    _ = await eventually { (lane.received[half.value] ?? 0) >= early }
+    servers.expectSeveral(&verdict)
     for number in 0..<58 {
         let url = server.url("/kept-\(number).bin")
         queued[try await lane.download(url, options.merging(["start": .bool(false)]) { $1 }).value] = url
@@ -142,7 +165,7 @@ private let reader = """
             verdict.tell(download.error.message, "its owner")
             verdict.expect(download.error.message.contains(place.files), "its folder is not told: \(download.error.message)")
         }
-        let isWhole = fileHolds(isSaid ? "\(place.files)/\(name)" : download?.path ?? "", body)
+        let isWhole = fileHolds(isSaid ? "\(place.files)/\(name)" : download?.path ?? "", path == half ? halfBody : body)
         let isRight = isWhole && (isSaid || download?.state == "finished")
         verdict.expect(isRight, "\(queued[path.value] ?? "") became \(download?.outcome ?? "nothing")")
         if isRight { verdict.right += 1 }
