@@ -18,6 +18,7 @@ extension `The fault campaign` {
             #expect(areAnswered, "only these are answered: \(reads.answered)")
             #expect(reads.premature == [], "answered before the signal of the end")
             #expect(reads.states == [end.state])
+            #expect(await eventually { listFolder(desk.place.files).isEmpty }, "\(listFolder(desk.place.files))")
             await desk.close()
         }
 
@@ -28,23 +29,36 @@ extension `The fault campaign` {
             await desk.lane.end(SIGKILL)
             desk.place.hold(false)
             #expect(reads.answered == [], "answered before the end was on disk")
-            // The server does not answer the next request, so the download is active again, and not ended.
+            // The server does not answer the next request to its end, so the download is active again, and not ended.
+            let asked = desk.requests
             let ending = await desk.lane.start(desk.place)
             try #require(ending == nil, "\(ending?.errors ?? "")")
-            let isAsked = await eventually { desk.requests == 2 }
+            let isAsked = await eventually { desk.requests > asked }
             #expect(isAsked)
             let download = try await desk.lane.describe()[desk.path.value]
             #expect(download?.hasEnded == false)
+            await desk.expectTheFile()
             await desk.close()
         }
     }
 }
 
 /// How a download ends.
-enum UnsavedEnd: String, CaseIterable, Sendable {
-    case cancelled, failed
+enum UnsavedEnd: CaseIterable, Sendable {
+    case cancelled
+    /// By a 404, which brings no bytes of a file. So it is the same over any number of connections.
+    case failed
+    /// Cancelled while eight connections bring parts of the file, from one server, or from a server and two mirrors.
+    case cancelledParts, cancelledMirrors
 
-    var state: String { rawValue }
+    var state: String { self == .failed ? "failed" : "cancelled" }
+    var way: Way {
+        switch self {
+        case .cancelled, .failed: .one
+        case .cancelledParts: .several
+        case .cancelledMirrors: .mirrors
+        }
+    }
 }
 
 /// A download in a batch of one, and a service whose writes to its database can be held.
@@ -55,13 +69,15 @@ enum UnsavedEnd: String, CaseIterable, Sendable {
     private let end: UnsavedEnd
     private let batch: ObjectPath
     private let server: ScriptedServer
+    /// The servers of a file that comes over several connections.
+    private let servers: CaseServers
     /// The first request is answered when `gate` opens, and any later one when `later` opens.
     private let gate = Gate()
     private let later = Gate()
 
-    var requests: Int { server.requests.count }
+    var requests: Int { end.way == .one ? server.requests.count : servers.requestCount }
 
-    /// Returns once the download is active: the server has its request, and does not answer.
+    /// Returns once the download is active: the server has its request, and does not answer, or has sent the beginning of each part.
     init(_ end: UnsavedEnd) async throws {
         self.end = end
         lane = try await Lane(try await Shim.compiled())
@@ -69,14 +85,16 @@ enum UnsavedEnd: String, CaseIterable, Sendable {
             (gate.isOpen ? later : gate).wait()
             reply.respond(404)
         }
+        servers = CaseServers(Bodies.large, end.way, middle: .wait(gate))
         let ending = await lane.start(place, more: ["FAULTSHIM_HOLD": "todoku.db-wal"])
         try #require(ending == nil, "\(ending?.errors ?? "")")
         let options: [String: Variant] = ["directory": .string(place.files), "notify": .string("never")]
+        let item = Structure(end.way == .one ? server.url("/file.bin") : servers.url, try await servers.options(place))
         let (batch, paths): (ObjectPath, [ObjectPath]) = try await lane.connection.call(
-            Manager.downloadBatch, on: BusName.service, at: BusName.managerPath, ([Structure(server.url("/file.bin"), [:])], options))
+            Manager.downloadBatch, on: BusName.service, at: BusName.managerPath, ([item], options))
         (self.batch, path) = (batch, try #require(paths.first))
         // The row of the active download is on disk before the request is sent.
-        let isActive = await eventually { requests == 1 }
+        let isActive = await eventually { end.way == .one ? requests == 1 : servers.areAllSent }
         #expect(isActive)
     }
 
@@ -87,7 +105,7 @@ enum UnsavedEnd: String, CaseIterable, Sendable {
         place.hold(true)
         switch end {
         case .failed: gate.open()
-        case .cancelled:
+        case .cancelled, .cancelledParts, .cancelledMirrors:
             let (connection, path) = (lane.connection, path)
             Task { try? await connection.call(Download.cancel, on: BusName.service, at: path, ()) }
         }
@@ -101,6 +119,16 @@ enum UnsavedEnd: String, CaseIterable, Sendable {
         // The service reads calls in their order.
         _ = try await lane.property(Manager.version.name)
         return reads
+    }
+
+    /// Lets the servers of several connections send the rest: the download finishes, with the right bytes of all servers.
+    func expectTheFile() async {
+        guard end.way != .one else { return }
+        gate.open()
+        var verdict = Verdict(row: "", name: "")
+        await finish(path, "a.bin", Bodies.large, place, lane, &verdict)
+        servers.expectSeveral(&verdict)
+        #expect(verdict.wrong == [])
     }
 
     func close() async {
