@@ -38,9 +38,12 @@ extension `The fault campaign` {
                 "A quota",
                 notes: """
                     A file system over FUSE answers EDQUOT to every write beyond its first MiB while statfs tells of 4 GiB. The time between two \
-                    requests to the server doubles; then the quota is lifted.
+                    requests to the server doubles; then the quota is lifted. Over eight connections, and from a server and two mirrors, the \
+                    parts below the first MiB come by turns: there the wait doubles after each transfer that has gained nothing.
                     """)
-            try await runCases(QuotaCase.allCases, report) { try await reachQuota($0, $1) }
+            try await runCases(QuotaCase.allCases, report) {
+                $0.way == .one ? try await reachQuota($0, $1) : try await reachQuotaWithParts($0, $1)
+            }
             await report.finish(expecting: QuotaCase.allCases.map(\.rawValue))
         }
     }
@@ -56,7 +59,17 @@ private struct FullCase: Sendable, CustomStringConvertible {
 private enum QuotaCase: String, CaseIterable, Sendable, CustomStringConvertible {
     case resumed = "goes on from what is held"
     case fromStart = "starts over each time"
+    case parts = "goes on from what is held, 8 connections"
+    case mirrors = "goes on from what is held, 8 connections and 2 mirrors"
     var description: String { rawValue }
+    /// Without a validator or a checksum, one connection fetches the file.
+    var way: Way {
+        switch self {
+        case .resumed, .fromStart: .one
+        case .parts: .several
+        case .mirrors: .mirrors
+        }
+    }
 }
 
 @BusActor private func reachQuota(_ test: QuotaCase, _ lane: Lane) async throws -> Verdict {
@@ -95,6 +108,61 @@ private enum QuotaCase: String, CaseIterable, Sendable, CustomStringConvertible 
     let end = try await lane.settle([path], within: .seconds(90))[path.value]
     verdict.expect(end?.state == "finished", "it is \(end.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone")")
     verdict.expect(holds(end?.path, body, lane), "it holds wrong bytes")
+    verdict.right += 1
+    await lane.end(SIGTERM)
+    return verdict
+}
+
+/// A wait for room on a disk with a quota.
+private struct QuotaWait {
+    /// Microseconds since the epoch.
+    let until: UInt64
+    let received: UInt64
+}
+
+@BusActor private func reachQuotaWithParts(_ test: QuotaCase, _ lane: Lane) async throws -> Verdict {
+    let (place, disks) = (Place(), try await MemoryDisks(1, stoppedAt: .quota))
+    var verdict = Verdict(row: test.rawValue, name: test.rawValue)
+    let body = Bodies.large
+    let servers = CaseServers(body, test.way)
+    if let ending = await lane.start(place, on: disks) {
+        verdict.wrong.append("it did not start: \(ending.errors)")
+        return verdict
+    }
+    var options: [String: Variant] = ["directory": .string(disks.paths[0]), "notify": .string("never"), "retries": .uint32(0)]
+    options.merge(try await servers.options(place)) { $1 }
+    let path = try await lane.download(servers.url, options)
+    var (waits, last): ([QuotaWait], Described?) = ([], nil)
+    let hasWaited = try await eventually(within: .seconds(60)) {
+        last = try await lane.describe()[path.value]
+        guard let last, !last.hasEnded else { return true }
+        if last.state == "waiting", last.waitUntil != waits.last?.until {
+            waits.append(QuotaWait(until: last.waitUntil, received: last.received))
+        }
+        return waits.count >= 5
+    }
+    verdict.expect(hasWaited && waits.count >= 5, "it waited \(waits.count) times")
+    verdict.expect(last?.waitReason == "disk-space", "it is \(last?.outcome ?? "gone") \(last?.waitReason ?? "")")
+    verdict.expect(waits.allSatisfy { $0.until > 0 }, "it waits without an instant")
+    // Each wait begins after the former, and is twice as long if the transfer between them has gained nothing.
+    var doublings = 0
+    for (former, latter) in zip(waits, waits.dropFirst()) where former.until > 0 && latter.until > 0 {
+        doublings = latter.received > former.received ? 0 : doublings + 1
+        // Up to half of the back-off is random, and 1% is left to the clocks.
+        let least = UInt64(495_000) << UInt64(doublings)
+        verdict.expect(latter.until >= former.until + least, "of \(waits), one ends less than \(least) µs after the former")
+        verdict.expect(latter.received >= former.received, "of \(former.received) bytes, \(latter.received) are held")
+    }
+    verdict.expect(waits.last.map { $0.received > 0 && $0.received <= 1 << 20 } ?? false, "it holds \(waits.last?.received ?? 0) bytes")
+    verdict.note = "held \(waits.map(\.received)), \(servers.requestCount) requests"
+    verdict.wasMet = waits.count > 1
+    verdict.waits += 1
+    disks.release()
+    let end = try await lane.settle([path], within: .seconds(90))[path.value]
+    verdict.expect(end?.state == "finished", "it is \(end.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone")")
+    verdict.expect(holds(end?.path, body, lane), "it holds wrong bytes")
+    verdict.expect(lane.resumed[path.value]?.last.map { $0 > 0 } ?? false, "it started over")
+    servers.expectSeveral(&verdict)
     verdict.right += 1
     await lane.end(SIGTERM)
     return verdict
