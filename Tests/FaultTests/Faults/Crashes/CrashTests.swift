@@ -139,6 +139,9 @@ extension `The fault campaign` {
             #expect(end?.state == "finished", "\(end as Any)")
             let isWhole = fileHolds(end?.path ?? "", Bodies.large)
             #expect(isWhole)
+            var verdict = Verdict(row: "", name: "")
+            servers.expectSeveral(&verdict)
+            #expect(verdict.wrong == [])
             #expect(await eventually { !fileExists(marks) && listFolder(place.files) == ["a.bin"] }, "\(listFolder(place.files))")
             #expect(await lane.end(SIGTERM).status == 0)
         }
