@@ -13,12 +13,13 @@ extension `The fault campaign` {
                 notes: """
                     A file of 1.3 MB. The server is wrong at the first request (fresh), at the one after a cut at 1.1 MB (resume), at the first \
                     one after the daemon was ended by SIGTERM or killed at 1.1 MB, or at the first one for another range while the first \
-                    answer goes on (ranges); then it is good. In the last two columns, eight connections are allowed, and at least one other \
-                    range is requested. With mirrors, there is a checksum, one mirror is wrong like the server, and one is right.
+                    answer goes on (ranges), or at the first three of these at the same time (several); then it is good. In the last three \
+                    rows, eight connections are allowed, and at least one other range is requested (several: three). With mirrors, there \
+                    is a checksum, one mirror is wrong like the server, and one is right.
                     """)
             let cases = Misbehaviour.all.flatMap { one in Stage.allCases.map { ServerCase(misbehaviour: one, stage: $0) } }
             try await runCases(cases, report, lanes: Length.lanes * 2) { try await misbehave($0, $1) }
-            await report.finish()
+            await report.finish(expecting: Stage.allCases.map(\.rawValue))
         }
     }
 }
@@ -43,7 +44,7 @@ private func stalls(_ misbehaviour: Misbehaviour) -> Bool {
     ]
     let mirrors = test.stage == .mirrors ? test.mirrors(gate) : []
     if !mirrors.isEmpty { options["mirrors"] = .strings(mirrors.map { $0.url("/file") }) }
-    if test.stage == .ranges || test.stage == .mirrors { options["connections"] = .uint32(8) }
+    if test.stage.isDivided { options["connections"] = .uint32(8) }
     if test.misbehaviour.hasChecksum || test.stage == .mirrors {
         options["checksum"] = .string("sha256:\(try await Bodies.digest(Misbehaviour.old, place))")
     }
@@ -60,13 +61,14 @@ private func stalls(_ misbehaviour: Misbehaviour) -> Bool {
         verdict.wrong.append("it is \(end.map { "\($0.state) \($0.waitReason)" } ?? "gone") after 60 s")
         return verdict
     }
-    if test.mustDivide { verdict.expect(gate.isOpen, "no other range was requested") }
+    let ranges = test.stage == .several ? Stage.severalRanges : 1
+    if test.mustDivide { verdict.expect(gate.isOpen, "fewer than \(ranges) other ranges were requested at the same time") }
     let file = readFile("\(place.files)/file")
     if end.state == "finished" {
         let isNew = test.misbehaviour.isReplaced && test.stage != .mirrors && file == Misbehaviour.new
         let isRight = isNew || file == Misbehaviour.old
         verdict.expect(isRight, "\(file?.count ?? -1) wrong bytes")
-        if case .error = test.misbehaviour.expected, test.stage != .ranges, test.stage != .mirrors { verdict.wrong.append("it finished") }
+        if case .error = test.misbehaviour.expected, !test.stage.isDivided { verdict.wrong.append("it finished") }
         if isRight { verdict.right += 1 }
         await expectNoTraces(of: ["file"], place, lane, &verdict)
     } else {

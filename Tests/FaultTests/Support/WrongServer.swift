@@ -1,7 +1,15 @@
 internal import Glibc
 internal import TestSupport
 
-enum Stage: String, CaseIterable, Sendable { case fresh, resume, restarted, killed, ranges, mirrors }
+enum Stage: String, CaseIterable, Sendable {
+    case fresh, resume, restarted, killed, ranges, several, mirrors
+
+    /// Whether the wrong answers are for further ranges, while the first answer goes on.
+    var isDivided: Bool { [.ranges, .several, .mirrors].contains(self) }
+
+    /// So many further ranges of `several` are requested before any of them is answered.
+    static let severalRanges = 3
+}
 
 struct ServerCase: Sendable, CustomStringConvertible {
     let misbehaviour: Misbehaviour
@@ -12,13 +20,14 @@ struct ServerCase: Sendable, CustomStringConvertible {
     var mustDivide: Bool {
         switch stage {
         case .fresh, .resume, .restarted, .killed: false
-        case .ranges: misbehaviour.hasChecksum || misbehaviour.tag?.hasPrefix("\"") == true
+        case .ranges, .several: misbehaviour.hasChecksum || misbehaviour.tag?.hasPrefix("\"") == true
         case .mirrors: true
         }
     }
 
     /// Serves the file's beginning (unless fresh), then wrong answers, then good ones. After the beginning, the server waits for `gate`.
     /// `ranges`: the first answer is right, and goes on once another range is requested. That request opens `gate`.
+    /// `several`: the same with three other ranges. All of them get wrong answers, once the third is requested.
     /// `mirrors`: the same, and the other range may be requested from a mirror.
     func server(_ gate: Gate) async -> ScriptedServer {
         let (test, stage, mustDivide, turns) = (misbehaviour, stage, mustDivide, Turns())
@@ -26,22 +35,26 @@ struct ServerCase: Sendable, CustomStringConvertible {
         let stated = test.hasDigest ? ["Repr-Digest: \(field)"] : []
         let first = stated + (test.tag.map { ["ETag: \($0)"] } ?? []) + ["Content-Length: \(Misbehaviour.size)", "\r\n"]
         return ScriptedServer { request, reply in
-            if stage == .ranges || stage == .mirrors, request.number == 0 {
+            if stage.isDivided, request.number == 0 {
                 reply.send("HTTP/1.1 200 OK\r\n" + first.joined(separator: "\r\n"))
                 reply.send(Misbehaviour.old[..<100_000])
                 // Less than the time limit for stalls.
                 for _ in 0..<(mustDivide ? 800 : 100) where !gate.isOpen { poll(nil, 0, 10) }
+                // The wrong answers come before the end of the file.
+                if stage == .several { poll(nil, 0, 100) }
                 reply.send(Misbehaviour.old[100_000...])
                 return reply.close()
             }
-            if stage == .ranges || stage == .mirrors { gate.open() }
+            if stage == .ranges || stage == .mirrors || stage == .several && request.number >= Stage.severalRanges { gate.open() }
+            // Less than the time after which another connection takes over.
+            if stage == .several { for _ in 0..<200 where !gate.isOpen { poll(nil, 0, 10) } }
             if stage != .fresh, request.number == 0 {
                 reply.send("HTTP/1.1 200 OK\r\n" + first.joined(separator: "\r\n"))
                 reply.send(Misbehaviour.old[..<1_100_000])
                 if stage != .resume { gate.wait() }
                 return reply.close()
             }
-            guard let turn = turns.next(most: test.times) else {
+            guard let turn = turns.next(most: stage == .several ? max(test.times, Stage.severalRanges) : test.times) else {
                 let tag = test.tag == "\"v1\"" && test.isReplaced ? "\"v2\"" : test.tag
                 let file = test.isReplaced ? Misbehaviour.new : Misbehaviour.old
                 return reply.serve(file, for: request, entityTag: tag, fields: test.hasDigest ? ["Repr-Digest": field] : [:])
