@@ -23,10 +23,10 @@ private final class Link: Sendable {
 }
 
 /// The numbers of connections in the reports of a transfer, without repetitions.
-private func connections(_ events: [TransferEvent]) -> [UInt32] {
+private func connections(_ events: [TransferEvent], of number: UInt64 = 1) -> [UInt32] {
     var counts: [UInt32] = []
     for case .progress(let all) in events {
-        for one in all where one.connections != counts.last { counts.append(one.connections) }
+        for one in all where one.number.value == number && one.connections != counts.last { counts.append(one.connections) }
     }
     return counts
 }
@@ -85,6 +85,38 @@ private func hasEnded(_ events: [TransferEvent]) -> Bool { events.contains { if 
         var tries: [[UInt32]] = []
         while tries.count < 3, tries.last?.max() ?? 0 < 4 { tries.append(try await counts(isShared: false)) }
         #expect(tries.last?.max() ?? 0 >= 4, "\(tries)")
+    }
+
+    /// Runs two transfers from a server whose connections share one link.
+    ///
+    /// - Returns: the numbers of connections of each, one after another, until one of them has undone its second connection or has tried
+    ///   more than two.
+    private func countsOfTwo() async throws -> [[UInt32]] {
+        let (link, end) = (Link(), Gate())
+        defer { end.open() }
+        let server = ScriptedServer { request, reply in Self.serve(request, reply, over: link, until: end) }
+        let fixture = await EngineFixture()
+        let requests = try [1, 2].map { number in
+            try fixture.request(server.url("/file.bin"), number: number) { $0.connections = 0 }
+        }
+        for request in requests { fixture.engine.start(request) }
+        await fixture.log.wait { events in
+            let counts = [1, 2].map { connections(events, of: $0) }
+            return hasEnded(events) || counts.contains { $0.count > 1 && $0.last == 1 || $0.last ?? 0 > 2 }
+        }
+        let events = await fixture.log.events
+        end.open()
+        for request in requests { #expect(await fixture.log.end(of: request.number).complete?.size == 24_000_000) }
+        #expect(fixture.part(1) == Self.file && fixture.part(2) == Self.file)
+        return [1, 2].map { connections(events, of: $0) }
+    }
+
+    /// With a second connection, a transfer gets two thirds of the link instead of half of it. That is a gain of a third for this transfer,
+    /// which would suffice, and none for both transfers together.
+    @Test func `are one again if a second one only takes bytes from another transfer`() async throws {
+        var tries: [[[UInt32]]] = []
+        while tries.count < 3, !(tries.last?.contains([1, 2, 1]) ?? false) { tries.append(try await countsOfTwo()) }
+        #expect(tries.last?.contains([1, 2, 1]) == true, "\(tries)")
     }
 
     @Test func `are one without a strong validator or a checksum`() async throws {
