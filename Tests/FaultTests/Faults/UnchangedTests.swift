@@ -16,11 +16,16 @@ extension `The fault campaign` {
                     from a server and two mirrors, where a number may name another call in each run.
                     """)
             var cases: [UnchangedCase] = []
-            let kinds: [Fault.Kind] = [.enospc, .eio, .eintr, .short]
-            let columns = Way.allCases.flatMap { way in kinds.map { UnchangedCase(fault: Fault(kind: $0, at: 0), way: way) } }
+            let all: [Fault.Kind] = [.enospc, .eio, .eintr, .short]
+            let some = Length.isFull || Length.only != nil ? all : [.enospc, .eio, .short]
+            let columns = Way.allCases.flatMap { way in
+                (way == .one ? all : some).map { UnchangedCase(fault: Fault(kind: $0, at: 0), way: way) }
+            }
             for (column, counted) in zip(columns, try await countCalls(columns)) {
                 let all = (1...counted).map { UnchangedCase(fault: Fault(kind: column.fault.kind, at: $0), way: column.way) }
-                cases += Length.sample(all, column.way == .one ? 12 : 3)
+                // The first calls are those of the start, which are the same in each way.
+                let isShort = column.way != .one && !Length.isFull && Length.only == nil
+                cases += Length.sample(isShort ? Array(all.dropFirst(counted / 3)) : all, isShort ? 2 : 12)
             }
             try await runCases(cases, report) { try await again($0, $1) }
             await report.finish(expecting: columns.map(\.row))
