@@ -84,7 +84,9 @@ extension Scheduler {
         for entry in unannounced.entered where entry.state == .queued { entry.toldHold = hold(of: entry, now: now)?.reason }
         for entry in unannounced.redirected where isHeld(entry) { review(entry, now: now) }
         for host in unannounced.owing.values where host.owesPlace {
-            for lane in host.lanes { if let first = gate.lanes.first(of: lane), let entry = entries[first.number] { review(entry, now: now) } }
+            for number in host.lanes.compactMap({ gate.lanes.first(of: $0)?.number }) {
+                if let entry = entries[number] { review(entry, now: now) }
+            }
         }
         unannounced = Unannounced()
     }

@@ -218,7 +218,8 @@ import Testing
         #expect(desk.permitted == [2] && desk.started == [1, 2, 3])
     }
 
-    @Test(arguments: [true, false]) func `keeps the order of the queue where small files share and a large one needs a place`(isRule: Bool) {
+    @Test(arguments: [true, false])
+    func `keeps the order of the queue where small files share and a large one needs a place`(isRule: Bool) {
         let desk = desk(connections: 1, isRule: isRule)
         desk.add(1) { $0.options.size = 1000 }
         desk.began(desk[1], total: 1000, connection: 5)
