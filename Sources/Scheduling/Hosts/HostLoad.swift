@@ -15,8 +15,8 @@ final class HostLoad {
     private var shared: [SharedConnection: Int] = [:]
     /// What is known of the shared connections to each origin.
     private var origins: [String: SharedOrigin] = [:]
-    /// Whether a request waits that needs a place and could start now, or the next queued download does. Until it has its place, no request
-    /// begins that would share.
+    /// Whether a request, or the queued download whose turn it is, lacks only a place to start now. Until it has its place, no queued
+    /// download begins that would share a connection.
     var owesPlace = false
     /// The number of these transfers whose server sends nothing.
     var silent = 0
@@ -121,7 +121,7 @@ final class HostLoad {
     /// The connections of the transfers' requests. A request that must share may be the last one on its connection.
     var connections: Int { active - sharing + origins.values.count { $0.presumed > 0 && $0.connections == 0 } }
 
-    /// Whether requests share a connection, or could.
+    /// Whether requests use a connection that others can share.
     var hasSharedConnections: Bool { !shared.isEmpty }
 
     /// Whether a request to `origin` probably shares a connection.

@@ -19,7 +19,7 @@ extension HostGate {
         let limit = limit(of: host)
         var opening = Opening()
         var (wake, awaited) = grantHops(host, limit, &opening, now: now)
-        host.owesPlace = host.owesPlace || owesPlaceToQueue(host, limit, now: now)
+        host.owesPlace = host.owesPlace || frontWithoutPlace(of: host, limit, now: now) != nil
         let fronts = fronts(of: host, limit, now: now)
         let chosen = awaited.isEmpty ? inTurn(fronts, at: host) : awaited
         var next = fronts.startIndex
@@ -67,14 +67,15 @@ extension HostGate {
         return wake
     }
 
-    /// Notes whether slots decide between further requests and others of `host`. At the end of the turn, the slots may be others'.
+    /// Notes whether slots decide between the requests of `host`: between further requests and others, or whether a place is owed. At the
+    /// end of the turn, the slots may be others'.
     private mutating func noteContest(at host: HostLoad) {
         let hasFurther = host.further > 0 || !host.waitingFurther.isEmpty
         let isContested = host.rule.connections ?? 0 > 0 && hasFurther && !(host.lanes.isEmpty && host.hops.isEmpty)
-        contested[host.name] = isContested ? startable : nil
+        contested[host.name] = isContested || host.owesPlace ? startable : nil
     }
 
-    /// Marks hosts as changed if slots that decide there between further requests and others have been taken or released.
+    /// Marks hosts as changed if slots that decide there between requests have been taken or released.
     mutating func touchContested() {
         let startable = startable
         for (name, sizes) in contested where sizes != startable { hosts.touch(named: name) }
@@ -134,10 +135,10 @@ extension HostGate {
             }.map(\.lane.id))
     }
 
-    /// Whether the queued download whose turn it is at `host` lacks nothing but a place. While downloads behind it shared connections, no
-    /// connection would end.
-    private func owesPlaceToQueue(_ host: HostLoad, _ limit: Int, now: WallTime) -> Bool {
-        guard host.hasSharedConnections, !hasPlace(at: host, limit) else { return false }
+    /// The queued download whose turn it is at `host`, if it lacks nothing but a place; nil: there is a place, or the download may share a
+    /// connection. Otherwise, downloads behind it would keep the shared connections busy.
+    private func frontWithoutPlace(of host: HostLoad, _ limit: Int, now: WallTime) -> Front? {
+        guard host.hasSharedConnections, !hasPlace(at: host, limit) else { return nil }
         let fronts = fronts(of: host, limit, givingWay: true, now: now).filter { hasSlot(for: $0.lane.size) }
         let chosen = inTurn(fronts, at: host)
         for front in fronts { front.lane.app.charge(now: now) }
@@ -147,7 +148,7 @@ extension HostGate {
                 a.download.priority, b.lane.app.cost, b.download.position, b.download.number
             )
         }
-        return next.map { !mayShare(of: $0.lane) } ?? false
+        return next.flatMap { mayShare(of: $0.lane) ? nil : $0 }
     }
 
     /// Among each application's first download by priority, refusal and queue order: the download of the highest priority whose last turn
@@ -231,12 +232,14 @@ extension HostGate {
                 waiting.append((claim, [id]))
             }
         }
+        let owed = frontWithoutPlace(of: host, limit, now: now)
         while true {
             let next = waiting.indices.filter { !waiting[$0].hops.isEmpty }.min {
                 host.turns.last(waiting[$0].claim) < host.turns.last(waiting[$1].claim)
             }
             guard let next, let id = waiting[next].hops.popFirst(), let request = requests[id] else { break }
-            let hasPlace = hasPlace(at: host, limit) || mayShare(request, of: id, at: host)
+            let claim = waiting[next].claim
+            let hasPlace = hasPlace(at: host, limit) || mayShare(request, of: id, at: host) && !isBehind(owed, claim, at: host)
             if !hasPlace, !request.canShare(slots[id.download]?.size), opens(host, request, now: now).map({ $0 <= now }) ?? false {
                 if hasSlotForHop(of: id.download) { host.owesPlace = true } else { awaitSlot(of: id.download, at: host) }
             }
@@ -252,7 +255,7 @@ extension HostGate {
                 opening.slotless.append(id)
                 continue
             }
-            if let rival = rival(of: waiting[next].claim, at: host, limit, now: now) {
+            if let rival = rival(of: claim, at: host, limit, now: now) {
                 if awaitedLanes.insert(rival.lane.id).inserted { awaited.append(rival) }
                 waiting[next].hops = []
                 continue
@@ -261,6 +264,12 @@ extension HostGate {
             opening.granted.append((id, begin(request, id, now: now)))
         }
         return (wake, awaitedLanes)
+    }
+
+    /// Whether a redirect of `claim` would share a connection although a place is owed to `front`, of another application that has waited
+    /// longer for its turn.
+    private func isBehind(_ front: Front?, _ claim: HostTurns.Claim, at host: HostLoad) -> Bool {
+        front.map { $0.claim.app != claim.app && $0.turn < host.turns.last(claim) } ?? false
     }
 
     /// The queued download that goes before a redirect of `claim`; nil: none. A redirect yields if a slot is free, and another application

@@ -11,11 +11,11 @@ extension `The fault campaign` {
             let report = await Report(
                 "A server that is wrong",
                 notes: """
-                    A file of 1.3 MB. The server is wrong at the first request (fresh), at the one after a cut at 1.1 MB (resume), at the first \
-                    one after the daemon was ended by SIGTERM or killed at 1.1 MB, or at the first one for another range while the first \
-                    answer goes on (ranges), or at the first three of these at the same time (several); then it is good. In the last three \
-                    rows, eight connections are allowed, and at least one other range is requested (several: three). With mirrors, there \
-                    is a checksum, one mirror is wrong like the server, and one is right.
+                    A file of 1.3 MB. The server is wrong once, and then good. It is wrong at the first request (fresh), at the one after a \
+                    cut at 1.1 MB (resume), or at the first one after the daemon was ended by SIGTERM (restarted) or killed at 1.1 MB. In the \
+                    other rows, eight connections are allowed. The server is wrong for a further range while the first answer goes on \
+                    (ranges), or for three at the same time (several). With mirrors, there is a checksum, one mirror is wrong like the \
+                    server, and one is right.
                     """)
             let cases = Misbehaviour.all.flatMap { one in Stage.allCases.map { ServerCase(misbehaviour: one, stage: $0) } }
             try await runCases(cases, report, lanes: Length.lanes * 2) { try await misbehave($0, $1) }

@@ -34,8 +34,13 @@ extension `The fault campaign` {
         /// The numbers of calls that the faults of `columns` could hit.
         private func countCalls(_ columns: [UnchangedCase]) async throws -> [Int] {
             try await withThrowingTaskGroup(of: (Int, Int).self) { group in
-                for (index, column) in columns.enumerated() { group.addTask { (index, try await countCalls(column)) } }
-                return try await group.reduce(into: [Int](repeating: 0, count: columns.count)) { $0[$1.0] = $1.1 }
+                var counts = [Int](repeating: 0, count: columns.count)
+                for (index, column) in columns.enumerated() {
+                    if index >= Length.lanes, let (ended, count) = try await group.next() { counts[ended] = count }
+                    group.addTask { (index, try await countCalls(column)) }
+                }
+                for try await (ended, count) in group { counts[ended] = count }
+                return counts
             }
         }
 

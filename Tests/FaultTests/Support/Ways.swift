@@ -158,17 +158,17 @@ private struct Response {
         }
         let entered = crowd.enter()
         defer { crowd.leave(entered) }
-        sendBody(start..<end, reply)
+        sendBody(start..<end, reply, entered)
     }
 
     /// Sends a part of the body: a trickle, the share before the gate, and the rest.
-    private func sendBody(_ range: Range<Int>, _ reply: TestSupport.Reply) {
+    private func sendBody(_ range: Range<Int>, _ reply: TestSupport.Reply, _ entered: Int) {
         var place = range.lowerBound
         func send(_ count: Int, upTo end: Int) -> Bool {
             let next = min(end, place + count)
             guard reply.send(body[place..<next]) else { return false }
             place = next
-            crowd.brought(by: index)
+            crowd.brought(by: index, entered)
             return true
         }
         let begun = ContinuousClock.now
@@ -193,38 +193,36 @@ private struct Response {
 
 /// The responses of a case that are being sent. Used by the threads of its servers.
 private final class Crowd: Sendable {
-    private let now = Atomic<Int>(0)
-    private let peak = Atomic<Int>(0)
-    /// A bit for each server that has sent bytes of a body.
-    private let bringers = Atomic<UInt>(0)
-    /// How often the crowd was emptied. The responses to a killed daemon may still wait for a gate; they no longer count.
-    private let era = Atomic<Int>(0)
+    private struct Counts {
+        var now = 0
+        var peak = 0
+        /// The servers that have sent bytes of a body.
+        var bringers: Set<Int> = []
+        /// How often the crowd was emptied. The responses to a killed daemon may still wait for a gate; they no longer count.
+        var era = 0
+    }
+    private let counts = Mutex(Counts())
 
-    /// Returns what `leave` needs.
+    /// Returns what `leave` and `brought` need.
     func enter() -> Int {
-        let count = now.add(1, ordering: .sequentiallyConsistent).newValue
-        peak.max(count, ordering: .sequentiallyConsistent)
-        return era.load(ordering: .sequentiallyConsistent)
+        counts.withLock { counts in
+            counts.now += 1
+            counts.peak = max(counts.peak, counts.now)
+            return counts.era
+        }
     }
-    func leave(_ entered: Int) {
-        if entered == era.load(ordering: .sequentiallyConsistent) { now.subtract(1, ordering: .sequentiallyConsistent) }
-    }
-    func empty() {
-        era.add(1, ordering: .sequentiallyConsistent)
-        now.store(0, ordering: .sequentiallyConsistent)
-        peak.store(0, ordering: .sequentiallyConsistent)
-        bringers.store(0, ordering: .sequentiallyConsistent)
-    }
-    func brought(by index: Int) { bringers.bitwiseOr(1 << UInt(index), ordering: .sequentiallyConsistent) }
+    func leave(_ entered: Int) { counts.withLock { if $0.era == entered { $0.now -= 1 } } }
+    func brought(by index: Int, _ entered: Int) { counts.withLock { if $0.era == entered { $0.bringers.insert(index) } } }
+    func empty() { counts.withLock { $0 = Counts(era: $0.era + 1) } }
 
     /// The most responses at the same time so far.
-    var most: Int { peak.load(ordering: .sequentiallyConsistent) }
-    var sources: Int { bringers.load(ordering: .sequentiallyConsistent).nonzeroBitCount }
+    var most: Int { counts.withLock { $0.peak } }
+    var sources: Int { counts.withLock { $0.bringers.count } }
 
     /// Whether a response that began at `begun` waits for others: until all connections have been there once. Later, so that a download
     /// which resumes has several connections too, for 0.3 s at most, until a second response is sent.
     func mayGrow(since begun: ContinuousClock.Instant) -> Bool {
         guard most >= Way.connections else { return true }
-        return now.load(ordering: .sequentiallyConsistent) < 2 && ContinuousClock.now - begun < .milliseconds(300)
+        return counts.withLock { $0.now } < 2 && ContinuousClock.now - begun < .milliseconds(300)
     }
 }

@@ -1,4 +1,5 @@
 internal import Glibc
+internal import Synchronization
 internal import TestSupport
 
 enum Stage: String, CaseIterable, Sendable {
@@ -27,7 +28,7 @@ struct ServerCase: Sendable, CustomStringConvertible {
 
     /// Serves the file's beginning (unless fresh), then wrong answers, then good ones. After the beginning, the server waits for `gate`.
     /// `ranges`: the first answer is right, and goes on once another range is requested. That request opens `gate`.
-    /// `several`: the same with three other ranges. All of them get wrong answers, once the third is requested.
+    /// `several`: the same with three other ranges. All of them get wrong answers, once three of them wait for their answers.
     /// `mirrors`: the same, and the other range may be requested from a mirror.
     func server(_ gate: Gate) async -> ScriptedServer {
         let (test, stage, mustDivide, turns) = (misbehaviour, stage, mustDivide, Turns())
@@ -40,14 +41,18 @@ struct ServerCase: Sendable, CustomStringConvertible {
                 reply.send(Misbehaviour.old[..<100_000])
                 // Less than the time limit for stalls.
                 for _ in 0..<(mustDivide ? 800 : 100) where !gate.isOpen { poll(nil, 0, 10) }
-                // The wrong answers come before the end of the file.
-                if stage == .several { poll(nil, 0, 100) }
+                // The wrong answers come before the end of the file, except those that take longer.
+                if stage == .several { for _ in 0..<100 where turns.answers < Stage.severalRanges { poll(nil, 0, 10) } }
                 reply.send(Misbehaviour.old[100_000...])
                 return reply.close()
             }
-            if stage == .ranges || stage == .mirrors || stage == .several && request.number >= Stage.severalRanges { gate.open() }
-            // Less than the time after which another connection takes over.
-            if stage == .several { for _ in 0..<200 where !gate.isOpen { poll(nil, 0, 10) } }
+            if stage == .ranges || stage == .mirrors { gate.open() }
+            if stage == .several, !gate.isOpen {
+                if turns.hold() >= Stage.severalRanges { gate.open() }
+                // Less than the time after which another connection takes over.
+                for _ in 0..<280 where !gate.isOpen { poll(nil, 0, 10) }
+                turns.release()
+            }
             if stage != .fresh, request.number == 0 {
                 reply.send("HTTP/1.1 200 OK\r\n" + first.joined(separator: "\r\n"))
                 reply.send(Misbehaviour.old[..<1_100_000])
@@ -62,6 +67,7 @@ struct ServerCase: Sendable, CustomStringConvertible {
             test.answer(
                 Misbehaviour.Scene(
                     request: request, reply: reply, first: request.range?.first ?? 0, turn: turn, stated: stated))
+            turns.answered()
         }
     }
 }
@@ -83,22 +89,26 @@ extension ServerCase {
     }
 }
 
-/// Numbers the wrong answers. Called from the server's threads.
+/// Counts the wrong answers, and the requests that wait for one. Called from the server's threads.
 private final class Turns: Sendable {
-    private nonisolated(unsafe) let mutex: UnsafeMutablePointer<pthread_mutex_t>  // made to be shared
-    private nonisolated(unsafe) var used = 0  // under `mutex`
+    private let used = Atomic<Int>(0)
+    private let sent = Atomic<Int>(0)
+    private let held = Atomic<Int>(0)
 
-    init() {
-        mutex = .allocate(capacity: 1)
-        pthread_mutex_init(mutex, nil)
-    }
-    deinit { mutex.deallocate() }
-
+    /// The number of the next wrong answer, from 0; nil: all have been given.
     func next(most: Int) -> Int? {
-        pthread_mutex_lock(mutex)
-        defer { pthread_mutex_unlock(mutex) }
-        guard used < most else { return nil }
-        used += 1
-        return used - 1
+        let number = used.add(1, ordering: .sequentiallyConsistent).oldValue
+        return number < most ? number : nil
     }
+
+    /// A wrong answer has been sent.
+    func answered() { sent.add(1, ordering: .sequentiallyConsistent) }
+    /// The wrong answers that have been sent.
+    var answers: Int { sent.load(ordering: .sequentiallyConsistent) }
+
+    /// A request waits for its answer.
+    ///
+    /// - Returns: how many wait now.
+    func hold() -> Int { held.add(1, ordering: .sequentiallyConsistent).newValue }
+    func release() { held.subtract(1, ordering: .sequentiallyConsistent) }
 }

@@ -247,6 +247,45 @@ import Testing
         #expect(desk.started == [1, 3, 4, 5, 6, 7])
     }
 
+    @Test func `lets no redirect of another application share while a place is owed to a queued file that has waited longer`() {
+        let desk = desk(connections: 1, isRule: true)
+        desk.add(1, app: "A") { $0.options.size = 1000 }
+        desk.began(desk[1], total: 1000, connection: 5)
+        desk.add(2, app: "B") { $0.options.size = 5 * Self.mebibyte }
+        for number in 3...5 { desk.add(UInt64(number), "http://front/\(number)", app: "A") { $0.options.size = 1000 } }
+        for number in 3...5 { desk.hop(desk[UInt64(number)], to: "h", origin: "http://h:80") }
+        #expect(desk.permitted.isEmpty && desk.hold(3) == .hostLimit && desk.started == [1, 3, 4, 5])
+        complete(desk, 1, 1000)
+        #expect(desk.permitted.isEmpty && desk.started == [1, 3, 4, 5, 2])
+        complete(desk, 2, 5 * Self.mebibyte)
+        #expect(desk.permitted == [3])
+    }
+
+    @Test func `lets redirects of the application share to which a place is owed`() {
+        let desk = desk(connections: 1, isRule: true)
+        desk.add(1) { $0.options.size = 1000 }
+        desk.began(desk[1], total: 1000, connection: 5)
+        desk.add(2) { $0.options.size = 5 * Self.mebibyte }
+        desk.add(3, "http://front/3") { $0.options.size = 1000 }
+        desk.hop(desk[3], to: "h", origin: "http://h:80")
+        #expect(desk.permitted == [3] && mustShare(desk) == [3])
+    }
+
+    @Test func `lets small files share again once the large one that is owed a place has no slot any more`() {
+        let desk = desk(connections: 1, isRule: true)
+        desk.add(1) { $0.options.size = 1000 }
+        desk.began(desk[1], total: 1000, connection: 5)
+        for number in 2...4 { desk.add(UInt64(number), "http://other/\(number)") { $0.options.size = 5 * Self.mebibyte } }
+        desk.add(5) { $0.options.size = 5 * Self.mebibyte }
+        desk.add(6) { $0.options.size = 1000 }
+        #expect(desk.started == [1, 2, 3, 4], "a place is owed to 5")
+        desk.add(7, "http://other/7") { $0.options.size = 5 * Self.mebibyte }
+        #expect(desk.started == [1, 2, 3, 4, 7, 6])
+        complete(desk, 2, 5 * Self.mebibyte)
+        desk.add(8) { $0.options.size = 1000 }
+        #expect(desk.started == [1, 2, 3, 4, 7, 6], "a place is owed to 5 again")
+    }
+
     @Test func `tells the first queued download that it waits for its host, once a place is owed to another`() {
         let desk = desk(connections: 1, isRule: true)
         desk.set { $0.maxActive = 2 }

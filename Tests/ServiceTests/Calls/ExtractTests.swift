@@ -410,14 +410,17 @@ private let extract: [String: Variant] = ["extract": .bool(true)]
     }
 }
 
-@Suite(.timeLimit(.minutes(20))) struct `An extraction` {
+/// The archives are large, so that an extraction takes a while. Several at a time would keep all processors from other tests.
+@Suite(.serialized, .timeLimit(.minutes(20))) struct `An extraction` {
     private let shelf = ArchiveShelf()
+    /// The numbers of files of the archives that are tried one after another, until an extraction takes long enough.
+    private static let counts = [5_000, 20_000, 80_000]
 
     /// Starts downloads of a large archive until `steer`, called as soon as one is being unpacked, is early enough.
     private func catchOne(
         _ running: Running, _ steer: (ObjectPath) async throws -> Void
     ) async throws -> ObjectPath? {
-        for count in [20_000, 40_000, 80_000] {
+        for count in Self.counts {
             await shelf.packMany("many.tar.gz", count)
             let path = try await running.download(shelf.url("many.tar.gz"), extract)
             #expect(await running.client.signals.hasBeen("extracting", path))
@@ -436,7 +439,7 @@ private let extract: [String: Variant] = ["extract": .bool(true)]
     }
 
     /// Whether the folder has all files of an archive of `count` files.
-    private func isWhole(_ folder: String, _ count: Int = 20_000) -> Bool {
+    private func isWhole(_ folder: String, _ count: Int = counts[0]) -> Bool {
         let names = listFolder("\(folder)/f")
         return names.count == 100 && names.allSatisfy { listFolder("\(folder)/f/\($0)").count >= count / 100 }
             && readFile("\(folder)/f/99/199") == Array("0000000199".utf8)
@@ -477,7 +480,7 @@ private let extract: [String: Variant] = ["extract": .bool(true)]
         let running = try await Running.start()
         var (daemon, names, isCaught) = (running.daemon, Set<String>(), false)
         // An extraction may end before the signal comes.
-        for count in [20_000, 40_000, 80_000] where !isCaught {
+        for count in Self.counts where !isCaught {
             let name = "many \(count)"
             names.insert(name)
             await shelf.packMany("many.tar.gz", count)
@@ -526,7 +529,7 @@ private let extract: [String: Variant] = ["extract": .bool(true)]
         let options: [String: Variant] = ["extract": .bool(true), "notify": .string("always")]
         var isTold = false
         // An extraction may end before the notification server has taken the toast.
-        for count in [20_000, 40_000, 80_000] where !isTold {
+        for count in Self.counts where !isTold {
             await shelf.packMany("many.tar.gz", count)
             let bytes = try #require(readFile(shelf.folder("many.tar.gz")))
             let gate = Gate()
@@ -558,7 +561,7 @@ private let extract: [String: Variant] = ["extract": .bool(true)]
 
     @Test func `tells how far it is`() async throws {
         let running = try await Running.start()
-        await shelf.packMany("many.tar.gz", 20_000)
+        await shelf.packMany("many.tar.gz", Self.counts[0])
         let path = try await running.download(shelf.url("many.tar.gz"), extract)
         _ = try await running.client.wait(path)
         let told = await running.client.signals.of(path).compactMap { $0.changed?["Extracted"] }.compactMap(Double.init)
