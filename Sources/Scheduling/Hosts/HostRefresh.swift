@@ -76,9 +76,13 @@ extension HostGate {
     }
 
     /// Marks hosts as changed if slots that decide there between requests have been taken or released.
-    mutating func touchContested() {
+    ///
+    /// - Returns: whether there are such hosts.
+    @discardableResult mutating func touchContested() -> Bool {
         let startable = startable
-        for (name, sizes) in contested where sizes != startable { hosts.touch(named: name) }
+        let names = contested.lazy.filter { $0.value != startable }.map(\.key)
+        for name in names { hosts.touch(named: name) }
+        return !names.isEmpty
     }
 
     /// Whether further requests at `host` have places that redirects and queued downloads may get.

@@ -45,10 +45,19 @@ extension Scheduler {
                 guard applyOwn(entry.record.isWhole ? .startWhole : .start, to: entry, now: now) else { break }
                 refreshHosts(now: now)
             }
-        } while makeRoom(now: now) || makePlace(now: now)
+        } while makeRoom(now: now) || makePlace(now: now) || openContested(now: now)
         loseTurns(now: now)
         gate.touchContested()
         refreshHosts(now: now)
+    }
+
+    /// Refreshes the hosts where slots that have been taken or released decide which request comes next.
+    ///
+    /// - Returns: whether they may offer other downloads now. False if the next slice must refresh the rest of them.
+    private func openContested(now: WallTime) -> Bool {
+        guard gate.touchContested() else { return false }
+        refreshHosts(now: now)
+        return refreshesLeft > 0
     }
 
     /// Downloads that precede a redirect but got no slot lose their turns.
