@@ -184,24 +184,30 @@ internal import Testing
         #expect(await watcher.has(.open))
     }
 
+    /// Each restart takes its question back, so no question is unanswered for 25 seconds. On a busy machine, the second question may come too
+    /// late, and the test begins again.
     @Test @BusActor func `counts as open just as soon if NetworkManager restarts before its first answer`() async throws {
-        let watcher = try await Watcher()
-        let calls = Calls()
-        // It gets each call, and never answers.
-        let mute = try Connection.open(address: watcher.machine.address)
-        mute.observer = { if $0.kind == .call { calls.count += 1 } }
-        #expect(try mute.requestName(StandInNetworkManager.name))
-        watcher.begin(true)
-        // Each restart takes its question back, so no question is unanswered for 25 seconds.
-        let isOpen = try await eventually {
-            if calls.count > calls.seen {
-                calls.seen = calls.count
-                try mute.releaseName(StandInNetworkManager.name)
-                calls.restarts += try mute.requestName(StandInNetworkManager.name) ? 1 : 0
+        var restarts: [Int] = []
+        while restarts.count < 5, restarts.last ?? 0 < 2 {
+            let watcher = try await Watcher()
+            let calls = Calls()
+            // It gets each call, and never answers.
+            let mute = try Connection.open(address: watcher.machine.address)
+            mute.observer = { if $0.kind == .call { calls.count += 1 } }
+            #expect(try mute.requestName(StandInNetworkManager.name))
+            watcher.begin(true)
+            let isOpen = try await eventually {
+                if calls.count > calls.seen {
+                    calls.seen = calls.count
+                    try mute.releaseName(StandInNetworkManager.name)
+                    calls.restarts += try mute.requestName(StandInNetworkManager.name) ? 1 : 0
+                }
+                return watcher.told.last == .some(.open)
             }
-            return watcher.told.last == .some(.open)
+            #expect(isOpen, "\(calls.restarts) restarts, \(calls.count) calls")
+            restarts.append(calls.restarts)
         }
-        #expect(isOpen && calls.restarts > 1, "\(calls.restarts) restarts, \(calls.count) calls")
+        #expect(restarts.last ?? 0 > 1, "restarts before it counted as open: \(restarts)")
     }
 }
 
