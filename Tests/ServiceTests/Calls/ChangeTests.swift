@@ -18,21 +18,39 @@ extension Client {
 }
 
 @Suite struct `Metadata` {
-    @Test func `are replaced, and are on disk when the call has answered, of an ended download, too`() async throws {
+    @Test func `are replaced, and are on disk when the call has answered, of a waiting or ended download, too`() async throws {
         let running = try await Running.start()
         let client = running.client
-        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
-        let first = try await running.download(nowhere, paused.merging(["metadata": .dictionary(["a": .int32(1)])]) { $1 })
+        let server = ScriptedServer { request, reply in
+            if request.path == "/busy" { reply.respond(503, ["Retry-After": "3600"]) } else { reply.respond(200, text: "x") }
+        }
+        let old: [String: Variant] = ["metadata": .dictionary(["a": .int32(1)])]
+        let first = try await running.download(nowhere, paused.merging(old) { $1 })
         let ended = try await running.download(server.url("/a"))
         _ = try await client.wait(ended)
+        let tomorrow = old.merging(["not-before": .uint64(wallClock() + 86_400_000_000)]) { $1 }
+        let waiting = [try await running.download(server.url("/b"), tomorrow), try await running.download(server.url("/busy"), old)]
+        #expect(await client.signals.isIn("waiting", waiting[1]))
+        /// State, reason and end of both waits, and the number of requests.
+        func waits() async throws -> [String] {
+            var all = ["\(server.requests.count)"]
+            for path in waiting {
+                let properties = try await client.all(path)
+                all += ["State", "WaitReason", "WaitUntil"].map { "\(properties[$0] as Any)" }
+            }
+            return all
+        }
+        let before = try await waits()
+        #expect(before.contains { $0.contains("not-before") } && before.contains { $0.contains("retry") }, "\(before)")
         let new: [String: Variant] = ["b": .string("ä"), "c": .strings(["x"])]
-        for path in [first, ended] {
+        for path in [first, ended] + waiting {
             try await client.setMetadata(path, new)
             #expect(try await client.metadata(path) == new)
         }
+        #expect(try await waits() == before)
         await running.world.kill(running.daemon)
         _ = await running.world.start()
-        for path in [first, ended] {
+        for path in [first, ended] + waiting {
             #expect(try await client.metadata(path) == new)
             try await client.setMetadata(path, [:])
             #expect(try await client.metadata(path) == [:])
