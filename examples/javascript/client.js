@@ -87,7 +87,7 @@ class Client {
         this.removeEnded();
         const options = {app: text(APP), token: text(this.token), 'if-exists': text('replace')};
         if (folder)
-            options.directory = text(GLib.canonicalize_filename(folder, null));
+            options.directory = text(folder);
         print('queued', this.call(MANAGER, TODOKU, 'Download', '(sa{sv})', this.url, options)[0]);
     }
 
@@ -173,6 +173,16 @@ class Client {
     }
 }
 
+// A relative name begins with the working folder. GJS has no text for a name with other bytes than UTF-8, and throws.
+function absolute(folder) {
+    try {
+        return folder && GLib.canonicalize_filename(folder, null);
+    } catch {
+        printerr('client.js: D-Bus carries only text in UTF-8');
+        System.exit(64);
+    }
+}
+
 const given = [...ARGV];
 const what = ['--again', '--cancel'].includes(given[0]) ? given.shift() : '';
 if (given.length < 1 || given.length > 2) {
@@ -180,4 +190,4 @@ if (given.length < 1 || given.length > 2) {
     System.exit(64);
 }
 const [url, folder] = given;
-System.exit(new Client(url).run(folder, what));
+System.exit(new Client(url).run(absolute(folder), what));

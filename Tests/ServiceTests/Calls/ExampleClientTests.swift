@@ -10,6 +10,32 @@ private func lines(_ output: String) -> [String] { output.split(separator: "\n")
 
 private func isProgress(_ line: String) -> Bool { line.hasPrefix("progress ") && line.hasSuffix(" of 1000000") }
 
+/// A service whose answer to `Cancel` is lost. The client gets the error that the bus sends for a service that is killed during the call.
+@BusActor private final class LosingService: ObjectTree {
+    private static let face = Face<LosingService>(
+        Download.interface, xml: { InterfaceXML.element(of: Download.interface) },
+        methods: [
+            Row(Download.cancel) { service, _, _ in
+                service.cancels += 1
+                throw DBusError("org.freedesktop.DBus.Error.NoReply", "it was killed")
+            }
+        ])
+
+    private let connection: Connection
+    private(set) var cancels = 0
+
+    init(on address: String) throws {
+        connection = try Connection.open(address: address)
+        connection.export(self)
+        guard try connection.requestName(BusName.service) else { throw DBusError.failed("\(BusName.service) has an owner") }
+    }
+
+    func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? {
+        path.hasPrefix("\(BusName.tokensPath)/") ? [Self.face.of(self)] : nil
+    }
+    func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] { [] }
+}
+
 @Suite(.timeLimit(.minutes(10))) struct `An example client` {
     private let body = ExampleClient.body
 
@@ -102,7 +128,7 @@ private func isProgress(_ line: String) -> Bool { line.hasPrefix("progress ") &&
         #expect(broken.output.contains(" cannot be started: ") && broken.errors == "", "\(broken)")
     }
 
-    /// Not the client with dasbus, which first asks the stopped service for its methods.
+    /// Not the client with dasbus, which first asks the stopped service for its methods. The next test is for that client.
     @Test(arguments: ExampleClient.tried.filter { $0 != .dasbus }) func `calls Cancel once, also if the answer is lost`(
         client: ExampleClient
     ) async throws {
@@ -121,7 +147,15 @@ private func isProgress(_ line: String) -> Bool { line.hasPrefix("progress ") &&
         #expect(await world.bus.process(of: BusName.service) == nil)
     }
 
-    /// GJS 1.74 itself crashes on such an argument.
+    @Test func `with dasbus calls Cancel once, also if the answer is lost`() async throws {
+        let world = await ServiceWorld()
+        let service = try await LosingService(on: world.bus.address)
+        let exit = try await ExampleClient.dasbus.start("--cancel", "http://127.0.0.1:1/a", in: world).wait()
+        #expect(exit.status == 1 && exit.output.hasPrefix("failed NoReply: ") && exit.errors == "", "packages python3-dasbus: \(exit)")
+        #expect(await service.cancels == 1)
+    }
+
+    /// GJS 1.74 itself crashes on such an argument. The test after this one is for the client in JavaScript.
     @Test(arguments: ExampleClient.tried.filter { $0 != .javaScript }) func `refuses a folder whose name is not UTF-8`(
         client: ExampleClient
     ) async throws {
@@ -135,6 +169,20 @@ private func isProgress(_ line: String) -> Bool { line.hasPrefix("progress ") &&
         #expect(refused.errors.contains("D-Bus carries only text in UTF-8\n"), "\(refused)")
         #expect(try await running.client.list() == [])
         #expect(running.world.files == [])
+    }
+
+    /// The name is that of the working folder, or an argument: on such an argument, GJS 1.74 itself ends before it runs the client.
+    @Test func `in JavaScript queues nothing for a folder whose name is not UTF-8`() async throws {
+        let running = try await Running.start()
+        let name = #"name=$(printf 'caf\351') && mkdir -p "$name" && cd "$name" && "#
+        for (command, isClient) in [(#"exec "$@" sub"#, true), (#"exec "$@" "$name""#, false)] {
+            let exit = try await ExampleClient.javaScript.start(
+                "http://127.0.0.1:1/a", prefix: ["env", "-C", running.world.folder, "sh", "-c", name + command, "sh"], in: running.world
+            ).wait()
+            #expect(isClient ? exit.status == 64 : exit.status != 0, "package gjs: \(exit)")
+            #expect(exit.output == "" && exit.errors.contains("D-Bus carries only text in UTF-8\n") == isClient, "\(exit)")
+            #expect(try await running.client.list() == [])
+        }
     }
 
     @Test func `in shell queues a file anew if the answer to Remove is lost`() async throws {
