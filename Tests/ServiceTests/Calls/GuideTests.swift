@@ -4,68 +4,6 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// docs/guides/how-do-i.md, whose blocks are run as they are on the page, but for their URLs.
-private struct Guide {
-    /// What is before the first recipe, and then each recipe.
-    private let sections: [Substring]
-
-    init() throws {
-        let page = String(decoding: try #require(readFile("\(repository)/docs/guides/how-do-i.md")), as: UTF8.self)
-        sections = page.split(separator: "\n## ")
-    }
-
-    /// The first block of a language in a recipe; in recipe 0, what all recipes begin with.
-    func block(_ language: String, in recipe: Int) throws -> String {
-        let section = sections[recipe]
-        #expect(recipe == 0 || section.hasPrefix("\(recipe) · "))
-        let start = try #require(section.firstRange(of: "\n```\(language)\n")).upperBound
-        let end = try #require(section[start...].firstRange(of: "\n```\n")).lowerBound
-        return "\(section[start..<end])\n"
-    }
-
-    /// A program in Python: what all recipes begin with, the recipe, and `own`, which is the app's.
-    func program(_ recipe: Int, own: String, _ urls: [String: String] = [:]) throws -> String {
-        var text = try block("python", in: recipe)
-        for (url, other) in urls {
-            #expect(text.contains(url))
-            text = text.replacing(url, with: other)
-        }
-        return try block("python", in: 0) + text + own
-    }
-
-    /// The commands of a recipe for a shell, each with the answer below it.
-    func commands(_ recipe: Int, _ urls: [String: String]) throws -> [(command: String, answer: String)] {
-        var text = try block("sh", in: recipe)
-        for (url, other) in urls {
-            #expect(text.contains(url))
-            text = text.replacing(url, with: other)
-        }
-        var commands: [(command: String, answer: String)] = []
-        var isOpen = false
-        for line in text.split(separator: "\n") {
-            if isOpen, let last = commands.popLast() {
-                commands.append((command: "\(last.command)\n\(line)", answer: ""))
-            } else if line.hasPrefix("("), let last = commands.popLast() {
-                commands.append((command: last.command, answer: String(line)))
-                continue
-            } else {
-                commands.append((command: String(line), answer: ""))
-            }
-            let command = commands.last?.command ?? ""
-            isOpen = command.hasSuffix("\\") || command.count { $0 == "\"" } % 2 == 1
-        }
-        return commands
-    }
-
-    /// Runs commands for a shell in one shell, which ends at the first that fails.
-    func run(_ commands: some Sequence<String>, in world: ServiceWorld) async throws -> Child.Exit {
-        let script = "set -e\n" + (try block("sh", in: 0)) + commands.joined(separator: "\n")
-        let folder = builtProgram("todoku", variable: "TODOKU").split(separator: "/").dropLast().reduce("") { "\($0)/\($1)" }
-        let path = "\(folder):\(world.environment["PATH"] ?? "/usr/bin:/bin")"
-        return await Child.run(["sh", "-c", script], environment: world.environment.merging(["PATH": path]) { $1 })
-    }
-}
-
 @Suite(.timeLimit(.minutes(10))) struct `A recipe of the guide for app developers` {
     private let guide: Guide
     private let chapter = "\(BusName.tokensPath)/org_2eexample_2eApp/chapter_5f1"
@@ -135,10 +73,10 @@ private struct Guide {
         let world = await ServiceWorld(activation: "--idle-exit 3600")
         let client = try await world.client()
         let commands = try guide.commands(1, ["https://example.org/1.mp3": server.url("/1.mp3")]).map { $0.command }
-        let queued = try await guide.run(commands.prefix(1), in: world)
+        let queued = try await guide.run(commands.prefix(1), world.environment)
         #expect(queued.status == 0 && queued.output == "(objectpath '\(chapter)',)\n", "package libglib2.0-bin: \(queued)")
         let file = try await client.wait(ObjectPath(chapter))
-        let rest = try await guide.run(commands.dropFirst(), in: world)
+        let rest = try await guide.run(commands.dropFirst(), world.environment)
         #expect(rest.status == 0 && rest.output.contains("'State': <'finished'>") && rest.output.contains("<'\(file)'>"), "\(rest)")
         #expect(try await client.list().isEmpty && text(file) == "chapter")
     }
@@ -171,7 +109,7 @@ private struct Guide {
         let client = try await world.client()
         let site = String(server.url("/").dropLast())
         let commands = try guide.commands(2, ["https://musicbrainz.org": site, "todoku why 12": "todoku why 1"]).map { $0.command }
-        let exit = try await guide.run(commands, in: world)
+        let exit = try await guide.run(commands, world.environment)
         #expect(exit.status == 0 && exit.output.hasPrefix("(objectpath '/org/todoku/Downloader1/batch/1', ["), "\(exit)")
         #expect(exit.output.contains("\napi.example.org "), "\(exit)")
         #expect(try await client.wait(batch: ObjectPath("/org/todoku/Downloader1/batch/1")) == [2, 0, 0])
@@ -231,13 +169,216 @@ private struct Guide {
         let downloads = world.bus.folder("home/Downloads")
         let commands = try guide.commands(3, ["https://example.org/feed.xml": server.url("/feed.xml")])
         try #require(commands.count == 2)
-        let fetched = try await guide.run([commands[0].command], in: world)
+        let fetched = try await guide.run([commands[0].command], world.environment)
         let answer = commands[0].answer.replacing("/home/me/Downloads", with: downloads)
         #expect(fetched.status == 0 && fetched.output == "\(answer)\n" && answer.hasPrefix("('new-data', "), "\(fetched)")
         // The command has no app, and so a copy of its own.
         for status in [0, 4] {
-            let exit = try await guide.run([commands[1].command], in: world)
+            let exit = try await guide.run([commands[1].command], world.environment)
             #expect(exit.status == status && exit.output == "\(downloads)/feed.xml\n", "\(exit)")
         }
+    }
+    /// A publisher's folder, whose archives and manifest are made by the recipe's command, and a server that serves them.
+    private struct Levels {
+        let folder = TemporaryFolder()
+        let server: ScriptedServer
+        /// Holds back the manifest. An asset that is updated daily is updated as soon as it is registered.
+        let gate = Gate()
+
+        init() {
+            folder.makeFolder("levels")
+            folder.makeFolder("levels/map")
+            let (site, gate) = (folder.makeFolder("public"), gate)
+            server = ScriptedServer { request, reply in
+                if request.path == "/levels.json" { gate.wait() }
+                guard let file = readFile("\(site)\(request.path)") else { return reply.respond(404) }
+                reply.serve(file, for: request)
+            }
+        }
+
+        func write(_ level: String) { writeFile(folder("levels/map/1.dat"), level.utf8) }
+    }
+
+    private let manifest = "https://example.org/levels.json"
+
+    /// The page's commands with the test's manifest: to register, update, show, roll back, and the same three by `todoku`; to pack.
+    private func recipeCommands(of levels: Levels) throws -> [(command: String, answer: String)] {
+        let commands = try guide.commands(5, [manifest: levels.server.url("/levels.json")])
+        try #require(commands.count == 7)
+        return commands
+    }
+
+    /// Opens the gate once the service has got the call of Update.
+    private func openGate(of levels: Levels, after monitor: Child) async {
+        #expect(await eventually { !Trace(monitor.output).calls("Update").isEmpty || !monitor.isRunning }, "\(monitor.errors)")
+        levels.gate.open()
+    }
+
+    private func monitor(_ world: ServiceWorld) async -> Child {
+        let monitor = Child(["dbus-monitor", "--session", "--profile"], environment: world.environment)
+        #expect(await eventually { monitor.output.contains("NameLost") || !monitor.isRunning }, "package dbus-bin")
+        return monitor
+    }
+
+    @Test func `for data that stay current opens a whole version, and the installed one without a server`() async throws {
+        let levels = Levels()
+        defer { levels.gate.open() }
+        let world = await ServiceWorld(activation: "--idle-exit 3600")
+        levels.write("first")
+        let packed = try await guide.run([try recipeCommands(of: levels)[6].command], world.environment, folder: levels.folder.path)
+        #expect(packed.status == 0, "\(packed)")
+        let own = """
+
+
+            loop = GLib.MainLoop()
+
+
+            def show(signal, values):
+                print(signal, *values)
+
+
+            def play(level):
+                print("play", os.read(level, 100).decode())
+                loop.quit()
+
+
+            def play_offline(error):
+                print("offline", error)
+                loop.quit()
+
+
+            load()
+            loop.run()
+            """
+        let program = levels.folder("game.py")
+        writeFile(program, try guide.program(5, own: own, [manifest: levels.server.url("/levels.json")]).utf8)
+        let watched = await monitor(world)
+        async let played = python(program, in: world)
+        await openGate(of: levels, after: watched)
+        let first = await played
+        let lines = first.output.split(separator: "\n")
+        #expect(first.status == 0 && lines.last == "play first", "packages python3-gi: \(first)")
+        #expect(lines.contains("StageChanged downloading"), "\(first)")
+        // Registering again changes nothing, and the update fails.
+        unlink(levels.folder("public/levels.json"))
+        let second = await python(program, in: world)
+        #expect(second.status == 0 && second.output.hasSuffix("offline org.todoku.Error.HttpStatus\n"), "\(second)")
+        let path = world.bus.folder("data/todoku/assets/org.example.Game/levels/current/map/1.dat")
+        #expect(text(path) == "first")
+    }
+
+    @Test func `for data that stay current has commands that do the same, and pack a version`() async throws {
+        let levels = Levels()
+        defer { levels.gate.open() }
+        let world = await ServiceWorld(activation: "--idle-exit 3600")
+        let commands = try recipeCommands(of: levels)
+        func run(_ numbers: Int...) async throws -> Child.Exit {
+            try await guide.run(numbers.map { commands[$0].command }, world.environment)
+        }
+        func pack(_ version: String, _ level: String) async throws {
+            levels.write(level)
+            #expect(commands[6].command.contains("2026.11"))
+            let command = commands[6].command.replacing("2026.11", with: version)
+            let packed = try await guide.run([command], world.environment, folder: levels.folder.path)
+            #expect(packed.status == 0, "\(packed)")
+        }
+        try await pack("2026.11", "first")
+        let watched = await monitor(world)
+        async let updating = guide.run([commands[0].command, commands[1].command], world.environment)
+        await openGate(of: levels, after: watched)
+        let updated = try await updating
+        let answer = commands[1].answer.replacing("/home/me/.local/share", with: world.bus.folder("data"))
+        let asset = "/org/todoku/Downloader1/asset/org_2eexample_2eGame/levels"
+        #expect(updated.status == 0 && updated.output == "(objectpath '\(asset)',)\n\(answer)\n", "\(updated)")
+        let current = world.bus.folder("data/todoku/assets/org.example.Game/levels/current")
+        #expect(answer == "(true, '\(current)')" && text("\(current)/map/1.dat") == "first")
+        let shown = try await run(2)
+        #expect(shown.status == 0 && shown.output.contains("'InstalledVersion': <'2026.11'>"), "\(shown)")
+
+        try await pack("2026.12", "second")
+        let again = try await run(4, 5)
+        #expect(again.status == 0 && again.output.hasSuffix("\(current)\n") && text("\(current)/map/1.dat") == "second", "\(again)")
+        let back = try await run(3)
+        #expect(back.status == 0 && back.output == "('\(current)',)\n" && text("\(current)/map/1.dat") == "first", "\(back)")
+    }
+
+    /// A sandbox with the permissions that the recipe's manifest names, as `flatpak run` gives them to the proxy and to the app.
+    private struct Permitted {
+        let sandbox: Sandbox
+        /// What a mount needs for the download folder.
+        let mount: [String]
+
+        init(_ guide: Guide, _ running: Running) async throws {
+            let words = try guide.block("yaml", in: 6).split { $0 == " " || $0 == "\n" }.filter { $0.hasPrefix("--") }
+            let names = words.filter { $0.hasPrefix("--talk-name=") }.map { "--talk=\($0.dropFirst("--talk-name=".count))" }
+            let shared = words.contains("--share=network") ? "network;ipc;" : "ipc;"
+            let downloads: String = try await running.client.get(Manager.defaultDirectory)
+            mount = words.contains("--filesystem=xdg-download:ro") ? ["--ro-bind", downloads, downloads] : []
+            sandbox = await Sandbox(running.world, rules: names, info: Sandbox.info(app: "org.example.App", shared: shared))
+        }
+    }
+
+    /// A service that lets sandboxes reach the servers of these tests, which are on this machine.
+    private func sandboxed() async throws -> (running: Running, permitted: Permitted, server: ScriptedServer) {
+        let running = try await Running.start()
+        try await running.client.set(Manager.sandboxPrivate, true)
+        return (running, try await Permitted(guide, running), ScriptedServer { request, reply in reply.respond(200, text: request.path) })
+    }
+
+    @Test func `for a sandbox reads what was downloaded, and downloads into a file of the app`() async throws {
+        let (running, permitted, server) = try await sandboxed()
+        let own = """
+
+
+            import sys
+
+
+            def ended(download):
+                loop, answers = GLib.MainLoop(), []
+                wait(lambda answer, error: (answers.append(error or answer[0]), loop.quit()), download, DOWNLOAD, "Wait", "(a{sv})", {})
+                loop.run()
+                return answers[0]
+
+
+            [download] = call(MANAGER, TODOKU, "Download", "(sa{sv})", sys.argv[1] + "a", {"app": text(APP)})
+            path = ended(download)
+            print(path, os.path.exists(path))
+            print(read_finished(download).read().decode())
+            if os.path.exists(path):
+                sys.exit()
+            download = into_own_file(sys.argv[1] + "b", "/run/own")
+            print(download)
+            print("path:", ended(download))
+            with open("/run/own") as file:
+                print(file.read())
+            """
+        let program = try guide.program(6, own: own)
+        let folder = running.world.bus.folder("home/Downloads")
+        let arguments = ["/usr/bin/python3", "-c", program, server.url("/")]
+        let exit = await permitted.sandbox.run(arguments)
+        let token = BusName.path(app: "org.example.App", token: "map_7").value
+        #expect(
+            exit.status == 0 && exit.output == "\(folder)/a False\n/a\n\(token)\npath: \n/b\n", "packages python3-gi: \(exit)")
+        let seeing = await permitted.sandbox.run(permitted.mount + arguments)
+        #expect(seeing.status == 0 && seeing.output == "\(folder)/a (1) True\n/a\n", "\(seeing)")
+        #expect(try await running.client.list(["app": .string("org.example.App")]).count == 3)
+        #expect(listFolder(folder) == ["a", "a (1)"])
+    }
+
+    @Test func `for a sandbox has commands that download into a file of the app`() async throws {
+        let (running, permitted, server) = try await sandboxed()
+        let commands = try guide.commands(6, ["https://example.org/data.bin": server.url("/data.bin")]).map { $0.command }
+        let token = BusName.path(app: "org.example.App", token: "map_7").value
+        let script = try guide.script(["cd /run"] + commands + ["o \(token) \(Download.interface).Wait '{}'", "cat data.bin"])
+        let exit = await permitted.sandbox.run(["sh", "-c", script])
+        #expect(exit.status == 0 && exit.output == "(objectpath '\(token)',)\n('',)\n/data.bin", "package libglib2.0-bin: \(exit)")
+        // The proxy lets the app talk to whoever owns the name for pushes.
+        let push = try await StandInOwner(on: running.world.bus.address, "org.todoku.Push1")
+        let ping = await permitted.sandbox.run([
+            "gdbus", "call", "-e", "-d", "org.todoku.Push1", "-o", "/org/todoku/Push1", "-m", "\(Standard.peer).Ping",
+        ])
+        #expect(ping.output == "()\n", "\(ping)")
+        _ = push
+        #expect(try await running.client.list(["app": .string("org.example.App")]).count == 1)
     }
 }
