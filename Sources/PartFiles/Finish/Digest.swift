@@ -20,17 +20,7 @@ package enum Digest {
     static func compute(
         _ algorithms: [Checksum.Algorithm], of descriptor: Int32, in range: Range<ByteCount> = 0..<(.max)
     ) throws -> [[UInt8]] {
-        if let text = todoku_crypto_load() { throw Unavailable(reason: String(cString: text)) }
-        var contexts: [OpaquePointer] = []
-        defer { for context in contexts { md_ctx_free(context) } }
-        for algorithm in algorithms {
-            guard let context = md_ctx_new() else { throw Unavailable(reason: "no memory") }
-            contexts.append(context)
-            guard let method = get_digestbyname(algorithm.rawValue.uppercased()),
-                digest_init(context, method) == 1
-            else { throw Unavailable(reason: "libcrypto does not offer \(algorithm.rawValue)") }
-        }
-
+        let digests = try algorithms.map { try RunningDigest($0) }
         let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: readSize, alignment: 4096)
         defer { buffer.deallocate() }
         var offset = range.lowerBound
@@ -40,15 +30,40 @@ package enum Digest {
             guard count >= 0 else { throw DiskError("read the part file") }
             if count == 0 { break }
             offset +|= ByteCount(count)
-            for context in contexts where digest_update(context, buffer.baseAddress, count) != 1 {
-                throw Unavailable(reason: "libcrypto failed")
-            }
+            for digest in digests { digest.add(UnsafeRawBufferPointer(rebasing: buffer[..<count])) }
         }
-        return try zip(algorithms, contexts).map { algorithm, context in
-            var digest = [UInt8](repeating: 0, count: algorithm.length)
-            guard digest_final(context, &digest) == 1 else { throw Unavailable(reason: "libcrypto failed") }
-            return digest
+        return try digests.map { try $0.finish() }
+    }
+}
+
+/// The digest of bytes that come one after another. A class, because `Digest.compute` has a list of them.
+package final class RunningDigest {
+    private let algorithm: Checksum.Algorithm
+    private let context: OpaquePointer
+    private var hasFailed = false
+
+    /// Loads libcrypto on first use.
+    package init(_ algorithm: Checksum.Algorithm) throws(Digest.Unavailable) {
+        if let text = todoku_crypto_load() { throw Digest.Unavailable(reason: String(cString: text)) }
+        guard let context = md_ctx_new() else { throw Digest.Unavailable(reason: "no memory") }
+        (self.algorithm, self.context) = (algorithm, context)
+        guard let method = get_digestbyname(algorithm.rawValue.uppercased()), digest_init(context, method) == 1 else {
+            throw Digest.Unavailable(reason: "libcrypto does not offer \(algorithm.rawValue)")
         }
+    }
+
+    deinit { md_ctx_free(context) }
+
+    /// Hashes `bytes`, which follow the bytes before. Keeps none of them. `finish` reports a failure.
+    package func add(_ bytes: UnsafeRawBufferPointer) {
+        if digest_update(context, bytes.baseAddress, bytes.count) != 1 { hasFailed = true }
+    }
+
+    /// The digest of all bytes. Call once, at the end.
+    package func finish() throws(Digest.Unavailable) -> [UInt8] {
+        var digest = [UInt8](repeating: 0, count: algorithm.length)
+        guard !hasFailed, digest_final(context, &digest) == 1 else { throw Digest.Unavailable(reason: "libcrypto failed") }
+        return digest
     }
 }
 
