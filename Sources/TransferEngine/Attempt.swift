@@ -35,6 +35,8 @@ final class Attempt: BodySink {
         case left(SourceFault)
         /// The response to a further segment's request brings bytes that another segment has fetched meanwhile.
         case late
+        /// The bytes of a 206 have another digest than it states. They are missing again: ask the same source for them once more.
+        case again
     }
 
     let url: DownloadURL
@@ -58,6 +60,8 @@ final class Attempt: BodySink {
     private(set) var hasBody = false
     /// Undoes the content coding of the body; nil: no coding, or the file is stored in its coding.
     var decoder: ContentDecoder?
+    /// Compares the body of a 206 with the digest that the response states of this body; nil: nothing to compare.
+    var check: ContentCheck?
     /// Body bytes that were accepted before a pause. libcurl delivers these bytes again after the pause.
     private var ahead = 0
     /// Whether a response has asked for user and password.
@@ -97,6 +101,10 @@ final class Attempt: BodySink {
                     verdict = .failed(failure)
                     return .abort
                 }
+                if let wrong = compare(taken) {
+                    verdict = wrong
+                    return .abort
+                }
             }
             // The next bytes belong to another segment.
             if count == room, room < fresh.count { return .abort }
@@ -113,7 +121,7 @@ final class Attempt: BodySink {
         case .redirect, .failed, .whole, .unchanged, .declined:
             unwanted +|= bytes.count
             return unwanted <= Self.unwantedLimit && !refusesBody ? .accepted : .abort
-        case .undecided, .restart, .alone, .taken, .late, .left: return .abort
+        case .undecided, .restart, .alone, .taken, .late, .left, .again: return .abort
         }
     }
 
@@ -193,6 +201,17 @@ final class Attempt: BodySink {
     /// Whether a body that nobody needs has not ended `patience` after the head.
     func drags(_ now: SuspendingClock.Instant) -> Bool { sufficed.map { now - $0 >= Self.patience } ?? false }
 
+    /// Hashes body bytes whose digest the response states.
+    ///
+    /// - Returns: the verdict if the last byte has come, and the digest is another one. A response that is cut before is not compared.
+    private func compare(_ bytes: UnsafeRawBufferPointer) -> Verdict? {
+        guard let check else { return nil }
+        check.add(bytes)
+        guard segment.hasWholePiece else { return nil }
+        self.check = nil
+        return check.failure(of: segment.bodyRange, host: url.host).flatMap { segment.transfer.verdictOfWrongContent(in: segment, $0) }
+    }
+
     private func decode(_ bytes: UnsafeRawBufferPointer) -> DownloadFailure? {
         decoder?.decode(bytes, host: url.host) { segment.take($0) }
     }
@@ -204,7 +223,7 @@ final class Attempt: BodySink {
     private var refusesBody: Bool {
         switch verdict {
         case .failed, .declined: head.status < 300
-        case .restart, .alone, .taken, .late, .left: true
+        case .restart, .alone, .taken, .late, .left, .again: true
         // Further bytes would be taken for the next response on this connection, so the connection ends here.
         case .unchanged: head.announcesBody
         case .redirect:

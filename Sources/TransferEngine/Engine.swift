@@ -393,7 +393,7 @@ public actor Engine {
         case .failed(let failure): fail(segment, failure)
         case .declined(let failure, let fault): decline(segment, failure, fault)
         case .left(let fault): leave(segment, fault)
-        case .late: goOn(segment)
+        case .late, .again: goOn(segment)
         case .taken(let path): endTransfer(.whole(.nameTaken(path: path)))
         case .unchanged(let copy): endTransfer(.whole(.unchanged(copy)))
         case .restart:

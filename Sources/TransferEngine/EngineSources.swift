@@ -25,7 +25,9 @@ extension Engine {
     /// A body was refused, or does not meet the options. Its bytes are missing again, and another source is asked for the whole file.
     func failWhole(_ segment: Segment, _ failure: DownloadFailure) {
         let transfer = segment.transfer
-        segment.forgetBody()
+        staging?.flush()
+        // Right bytes stay if the disk is full.
+        if transfer.diskFailure == nil { segment.forgetBody() }
         guard transfer.hasMirrors, transfer.diskFailure == nil, let fault = transfer.fault(of: failure) else {
             return conclude(transfer, .failed(failure), by: segment.id)
         }

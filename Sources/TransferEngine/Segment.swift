@@ -327,10 +327,16 @@ final class Segment {
     /// Whether `count` more bytes exceed the piece in the response's `Content-Range`. Such a response proves nothing.
     func exceedsPiece(_ count: Int) -> Bool { pieceEnd.map { taken +| ByteCount(count) > $0 } ?? false }
 
-    /// The response has turned out to lie: the bytes that it has brought are missing again.
+    /// Whether the last byte of the piece in the response's `Content-Range` has come.
+    var hasWholePiece: Bool { taken == pieceEnd }
+
+    /// The bytes of the file that the response has brought.
+    var bodyRange: Range<ByteCount> { bodyStart..<max(bodyStart, taken) }
+
+    /// The response has turned out to lie: the bytes that it has brought are missing again, also if the disk has not taken all of them.
     func forgetBody() {
         transfer.staging.flush()
-        guard began != nil, transfer.diskFailure == nil, place > bodyStart else { return }
+        guard began != nil, place > bodyStart else { return }
         // Bytes of a candidate are dropped with it.
         if transfer.candidate == nil { transfer.forget(bodyStart..<place) }
         place = bodyStart

@@ -21,6 +21,10 @@ final class Source {
     var hasLost = false
     /// The last failure of the source in this transfer.
     var failure: DownloadFailure?
+    /// The bytes that the source has sent with another digest than it stated, a range for each response (`ContentCheck`).
+    var wrongRanges: [Range<ByteCount>] = []
+    /// A source that has sent so many wrong responses is not believed.
+    static let mostWrongRanges = 64
     /// How the next request to the source asks for the rest, if the held bytes come from this source.
     var ask = Transfer.Ask.conditional
     /// Whether the source may be asked for further ranges at the same time: true until one of its responses speaks against that.
@@ -59,6 +63,11 @@ final class Source {
         if received > receivedAtFailure { (failures, receivedAtFailure) = (0, received) }
         failures +|= 1
         return failures <= Self.mostFailures
+    }
+
+    /// Whether the source has sent wrong bytes of `range` before.
+    func hasSentWrong(_ range: Range<ByteCount>) -> Bool {
+        wrongRanges.count >= Self.mostWrongRanges || wrongRanges.contains { $0.overlaps(range) }
     }
 
     /// Asks the source for the whole file, once, although it was left. The reason is still reported.
@@ -187,6 +196,8 @@ extension Transfer {
 
     /// What a failure says about the source of the last request; nil: another source would not help.
     func fault(of failure: DownloadFailure) -> SourceFault? {
+        // The digest is the source's own (`ContentCheck`). Another source may have right bytes, or state right digests.
+        if failure.name == .checksumMismatch { return .wrongDigest }
         // No disk has room for the size that the response states. Another source may state another size. A full disk is waited for.
         if failure.name == .diskFull, failure.wait == nil, request.descriptor == nil { return .wrongSize }
         return SourceFault(failure)

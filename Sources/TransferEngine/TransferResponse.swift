@@ -67,6 +67,7 @@ extension Transfer {
             case .failure(.unproved): return .declined(nil, .changed)
             case .failure(.failed(let failure)): return .declined(nil, SourceFault(failure))
             }
+            if let failure = checkContent(of: attempt) { return .declined(failure, nil) }
             guard claimStretch(of: attempt.segment) else { return .late }
             attempt.segment.bodyBegins(at: piece.range.lowerBound, end: piece.range.upperBound)
             events.append(.joined(attempt.segment.id))
@@ -239,7 +240,9 @@ extension Transfer {
     private func goOn(_ attempt: Attempt) -> Attempt.Verdict {
         guard let part else { return askAgain(attempt, .whole, distrusting: true) }
         switch piece(attempt, part) {
-        case .success(let piece): return goOn(attempt, part, piece.total, isWhole: false, end: piece.range.upperBound)
+        case .success(let piece):
+            if let failure = checkContent(of: attempt) { return .failed(failure) }
+            return goOn(attempt, part, piece.total, isWhole: false, end: piece.range.upperBound)
         case .failure(.unproved): return askAgain(attempt, .whole)
         case .failure(.contradiction): return askAgain(attempt, .whole, distrusting: true)
         case .failure(.failed(let failure)): return .failed(failure)

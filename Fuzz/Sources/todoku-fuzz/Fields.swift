@@ -109,6 +109,7 @@ func fuzzResponseHead(_ bytes: [UInt8]) {
     }
     if let validator = head.validator { checkValidator(validator) }
     checkDigests(head.statedDigests)
+    checkDigests(head.contentDigests)
     for name in ["content-disposition", "content-range", "retry-after", "location"] {
         guard let value = head.bytes(name) else { continue }
         check(!value.contains(10), "a line break in \(name)")

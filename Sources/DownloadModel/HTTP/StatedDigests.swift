@@ -1,4 +1,5 @@
-/// The digests that a response states of the file it brings: `Repr-Digest` and `Content-Digest` (RFC 9530), `Digest` (RFC 3230).
+/// The digests that a response states of the file it brings, or of its body: `Repr-Digest` and `Content-Digest` (RFC 9530), `Digest` (RFC
+/// 3230).
 ///
 /// Only sha-256 and sha-512 count, because another file with the same weaker digest can be made. A malformed field is ignored, as RFC 9651
 /// §4.2 requires, and so is a malformed element of `Digest`.
@@ -15,7 +16,7 @@ public struct StatedDigests: Equatable, Sendable {
     /// For each algorithm, the first field that states its digest counts.
     ///
     /// - Parameters: the values of the fields, with the values of several field lines joined by a comma; nil: there is no such field.
-    ///   `contentDigest` must be nil unless the body is the whole representation.
+    ///   For digests of the file, `contentDigest` must be nil unless the body is the whole representation.
     public init(reprDigest: [UInt8]?, digest: [UInt8]?, contentDigest: [UInt8]?) {
         add(reprDigest, Self.inDictionary)
         add(digest, Self.inList)

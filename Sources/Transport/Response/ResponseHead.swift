@@ -145,11 +145,16 @@ package struct ResponseHead {
     /// The digests that this response (200, 203 or 206) states of the file.
     ///
     /// `Repr-Digest` and `Digest` are of the representation in its content coding, so they say nothing about a body that is decoded.
-    /// `Content-Digest` is of the body, which is the whole representation unless the status is 206. Trailers are ignored.
+    /// `Content-Digest` is of the body, which is the whole representation unless the status is 206 (`contentDigests`). No trailer counts.
     package var statedDigests: StatedDigests {
         if isCoded { return StatedDigests() }
         return StatedDigests(
             reprDigest: joined("repr-digest"), digest: joined("digest"), contentDigest: status == 206 ? nil : joined("content-digest"))
+    }
+
+    /// The digests that this response states of its own body (`Content-Digest`), whatever its status.
+    package var contentDigests: StatedDigests {
+        StatedDigests(reprDigest: nil, digest: nil, contentDigest: joined("content-digest"))
     }
 
     /// The fields `Link`, as one; nil: there is none.

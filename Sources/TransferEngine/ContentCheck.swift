@@ -1,0 +1,87 @@
+internal import DownloadModel
+internal import PartFiles
+internal import Transport
+
+/// Compares the body of a 206 with the digest that the response states of this body (`Content-Digest`, RFC 9530).
+///
+/// Hashes the bytes on the engine's thread while they arrive, and keeps none of them.
+struct ContentCheck {
+    private let stated: Checksum
+    private let digest: RunningDigest
+
+    init(_ stated: Checksum) throws(Digest.Unavailable) {
+        (self.stated, digest) = (stated, try RunningDigest(stated.algorithm))
+    }
+
+    /// The next bytes of the body, each of them once.
+    func add(_ bytes: UnsafeRawBufferPointer) { digest.add(bytes) }
+
+    /// Call once, after the last byte.
+    ///
+    /// - Parameter range: the bytes of the file that the body is.
+    /// - Returns: the failure if the body has another digest, or if its digest cannot be computed; nil: the digest is right.
+    func failure(of range: Range<ByteCount>, host: String) -> DownloadFailure? {
+        do throws(Digest.Unavailable) {
+            guard let own = Checksum(stated.algorithm, digest: try digest.finish()), own != stated else { return nil }
+            return DownloadFailure(
+                .checksumMismatch,
+                "\(host) sent wrong bytes, or states a wrong digest: the bytes \(range.lowerBound) to \(range.upperBound -| 1) have "
+                    + "\(own), and the server stated \(stated).", host: host)
+        } catch {
+            return Self.failure(error, stated.algorithm)
+        }
+    }
+
+    static func failure(_ error: Digest.Unavailable, _ algorithm: Checksum.Algorithm) -> DownloadFailure {
+        DownloadFailure(.writeFailed, "The \(algorithm.rawValue) digest of a response cannot be computed: \(error.reason).")
+    }
+}
+
+/// Responses whose bytes have another digest than they state.
+extension Transfer {
+    /// Makes `attempt`, whose response is a 206 with missing bytes, compare these bytes with the digest that it states of them.
+    ///
+    /// - Returns: the failure if the digest cannot be computed.
+    func checkContent(of attempt: Attempt) -> DownloadFailure? {
+        guard let stated = contentDigest(of: attempt) else { return nil }
+        do throws(Digest.Unavailable) {
+            attempt.check = try ContentCheck(stated)
+            return nil
+        } catch {
+            return ContentCheck.failure(error, stated.algorithm)
+        }
+    }
+
+    /// The digest to compare; nil: none.
+    private func contentDigest(of attempt: Attempt) -> Checksum? {
+        // The digests of the pieces decide.
+        guard pieces == nil, let stated = attempt.head.contentDigests.preferred else { return nil }
+        // Some servers state the digest of the whole file in each response.
+        return stated == part?.digest || stated == attempt.head.statedDigests.preferred ? nil : stated
+    }
+
+    /// The response to `segment` has other bytes than it states, or their digest cannot be computed: they are missing again.
+    ///
+    /// - Returns: nil: the bytes stay. They came again with another digest than stated, so the source may state wrong digests, and the
+    ///   checksum of the whole file decides.
+    func verdictOfWrongContent(in segment: Segment, _ failure: DownloadFailure) -> Attempt.Verdict? {
+        let (source, range) = (segment.source, segment.bodyRange)
+        let isRepeated = source.hasSentWrong(range)
+        if isRepeated, request.hasChecksum { return nil }
+        segment.forgetBody()
+        if let diskFailure { return .failed(diskFailure) }
+        guard failure.name == .checksumMismatch, !isRepeated else { return .failed(failure) }
+        source.wrongRanges.append(range)
+        if request.mixesSources, sources.contains(where: { $0 !== source && $0.left == nil }) {
+            return isDivided(besides: segment) ? .declined(failure, .wrongDigest) : .left(.wrongDigest)
+        }
+        isFurtherPiece = true
+        return .again
+    }
+
+    /// Whether a response with bytes of `range` must not be cut, because only a response that comes to its end is compared. Its source has
+    /// sent wrong bytes there, and no checksum would find them.
+    func mustStayWhole(_ range: Range<ByteCount>) -> Bool {
+        !request.hasChecksum && sources.contains { $0.hasSentWrong(range) }
+    }
+}
