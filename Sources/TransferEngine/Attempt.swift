@@ -31,7 +31,8 @@ final class Attempt: BodySink {
         /// The response to a further segment's request brings none of the requested bytes. The server ignores the range, or has another
         /// file (the fault says which of the two), or has failed.
         case declined(DownloadFailure?, SourceFault?)
-        /// The response contradicts the bytes of other sources, or does not bring the bytes that are missing after them.
+        /// The response contradicts the bytes of other sources, or does not bring the bytes that are missing after them. Or its bytes have
+        /// another digest than it states.
         case left(SourceFault)
         /// The response to a further segment's request brings bytes that another segment has fetched meanwhile.
         case late

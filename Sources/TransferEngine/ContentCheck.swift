@@ -62,15 +62,24 @@ extension Transfer {
 
     /// The response to `segment` has other bytes than it states, or their digest cannot be computed: they are missing again.
     ///
-    /// - Returns: nil: the bytes stay. They came again with another digest than stated, so the source may state wrong digests, and the
-    ///   checksum of the whole file decides.
+    /// The first time, the bytes are requested once more. If they differ again, the source may state wrong digests, such as that of the
+    /// whole file in each 206. Then a checksum decides about the file. Without one, the whole file is requested, and compared with its own
+    /// digests.
+    ///
+    /// - Returns: nil: the bytes stay, because a checksum decides.
     func verdictOfWrongContent(in segment: Segment, _ failure: DownloadFailure) -> Attempt.Verdict? {
         let (source, range) = (segment.source, segment.bodyRange)
         let isRepeated = source.hasSentWrong(range)
         if isRepeated, request.hasChecksum { return nil }
         segment.forgetBody()
         if let diskFailure { return .failed(diskFailure) }
-        guard failure.name == .checksumMismatch, !isRepeated else { return .failed(failure) }
+        guard failure.name == .checksumMismatch else { return .failed(failure) }
+        if isRepeated {
+            // No later request of this transfer has a range, so none of its responses is compared here. If no other source is left, this
+            // one is asked as the last resort.
+            distrust()
+            return .left(.wrongDigest)
+        }
         source.wrongRanges.append(range)
         if request.mixesSources, sources.contains(where: { $0 !== source && $0.left == nil }) {
             return isDivided(besides: segment) ? .declined(failure, .wrongDigest) : .left(.wrongDigest)

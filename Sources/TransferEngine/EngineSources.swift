@@ -54,7 +54,8 @@ extension Engine {
         drop(segment, failure)
     }
 
-    /// The response of a source contradicts the bytes of other sources. As a last resort, this source is asked for the whole file.
+    /// The response of a source contradicts the bytes of other sources, or its own digest. As a last resort, this source is asked for the
+    /// whole file.
     func leave(_ segment: Segment, _ fault: SourceFault) {
         let source = segment.source
         (source.left, source.ask) = (fault, .whole)

@@ -196,8 +196,6 @@ extension Transfer {
 
     /// What a failure says about the source of the last request; nil: another source would not help.
     func fault(of failure: DownloadFailure) -> SourceFault? {
-        // The digest is the source's own (`ContentCheck`). Another source may have right bytes, or state right digests.
-        if failure.name == .checksumMismatch { return .wrongDigest }
         // No disk has room for the size that the response states. Another source may state another size. A full disk is waited for.
         if failure.name == .diskFull, failure.wait == nil, request.descriptor == nil { return .wrongSize }
         return SourceFault(failure)

@@ -22,8 +22,8 @@ public enum SourceFault: String, CaseIterable, Sendable {
     /// The source is in a network that is forbidden to the download.
     case notAllowed = "not-allowed"
 
-    /// Whether the source contradicts bytes of other sources. It may still have the right file, so it is asked for the whole file after all
-    /// others.
+    /// Whether the source contradicts bytes of other sources, or its own digest. It may still have the right file, so it is asked for the
+    /// whole file after all others.
     public var isOfOthers: Bool {
         switch self {
         case .wrongSize, .wrongDigest, .changed, .noRanges: true

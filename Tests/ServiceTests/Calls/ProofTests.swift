@@ -64,6 +64,31 @@ internal import Testing
         #expect(server.requests.count == 1)
     }
 
+    /// The server states one digest with each response: that of another file. The download is paused after 1,200,000 bytes.
+    @Test func `that differs from two parts, and then from the whole file, fails the download`() async throws {
+        let running = try await Running.start()
+        let (stated, own, other) = (
+            await stated(Self.changed), hexadecimal(await digest(of: Self.file)), hexadecimal(await digest(of: Self.changed))
+        )
+        let server = ScriptedServer { request, reply in
+            guard request.number == 0 else {
+                return reply.serve(Self.file, for: request, entityTag: "\"1\"", fields: ["Content-Digest": stated])
+            }
+            reply.head(200, ["ETag": "\"1\"", "Accept-Ranges": "bytes"], length: Self.file.count)
+            reply.send(Self.file[..<1_200_000])
+        }
+        let path = try await running.download(server.url("/a"))
+        #expect(await running.client.signals.until { seen in seen.contains { ($0.progress?.received ?? 0) >= 1_200_000 } })
+        try await running.client.pause(path)
+        #expect(await running.client.signals.isIn("paused", path))
+        try await running.client.resume(path)
+        let error = await thrown { try await running.client.wait(path) }
+        #expect(error?.name == todokuError("ChecksumMismatch"))
+        #expect(error?.message.contains("the file has sha256:\(own), and the server stated sha256:\(other)") == true, "\(error as Any)")
+        #expect(server.requests.map { $0.range?.first } == [nil, 1_200_000, 1_200_000, nil])
+        #expect(await eventually { running.world.files == [] })
+    }
+
     @Test func `is the caller's checksum, even if the server states another digest`() async throws {
         let running = try await Running.start(["--log-level", "warning"])
         let (stated, sum) = (await stated(Self.changed), hexadecimal(await digest(of: Self.file)))

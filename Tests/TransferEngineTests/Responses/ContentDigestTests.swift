@@ -28,8 +28,10 @@ private func damaged(_ file: [UInt8], at place: Int) -> [UInt8] {
 }
 
 /// A server whose first response breaks off after 1,200,000 bytes. A transfer gets these bytes.
+///
+/// - Parameter held: the caller's file to write into; nil: a part file.
 private func interrupted(
-    _ fixture: EngineFixture, _ file: [UInt8], _ fields: String = "",
+    _ fixture: EngineFixture, _ file: [UInt8], _ fields: String = "", into held: HeldDescriptor? = nil,
     then: @escaping @Sendable (ScriptedServer.Request, Reply) -> Void
 ) async throws -> (ScriptedServer, ResumeData) {
     let server = ScriptedServer { request, reply in
@@ -38,11 +40,17 @@ private func interrupted(
         reply.send(file[..<1_200_000])
         reply.close()
     }
-    let end = try await fixture.run(server.url("/file.bin"))
+    let end = try await fixture.run(server.url("/file.bin")) {
+        if let held { $0.write(into: held) }
+    }
     return (server, try #require(end.resume, "\(end)"))
 }
 
 private func firsts(_ server: ScriptedServer) -> [Int?] { server.requests.map { $0.range?.first } }
+
+extension TransferRequest {
+    fileprivate mutating func write(into held: HeldDescriptor) { (descriptor, directory, partName, mapPath) = (held, "", "", nil) }
+}
 
 extension EventLog {
     /// Waits until the response to a further request brings a part of the file.
@@ -116,18 +124,64 @@ extension EventLog {
         #expect(firsts(server) == [nil, 1_200_000, 1_200_000, 1_200_000])
     }
 
-    @Test func `fails the transfer if the bytes are wrong again, and names both digests`() async throws {
-        let own = hexadecimal(await digest(of: Array(Self.wrong[1_200_000...])))
-        let stated = hexadecimal(await digest(of: Array(Self.file[1_200_000...])))
+    /// The server states the digest of the whole file in each 206. It states this digest with the whole file, too, or no digest.
+    @Test(arguments: [(false, false), (true, false), (true, true)])
+    func `leads to one request for the whole file if it differs again`(isInWhole: Bool, isCallers: Bool) async throws {
+        let stated = await field(Self.file[...])
+        let fixture = await EngineFixture()
+        let path = fixture.folder(isCallers ? "mine" : ".todoku-1.part")
+        let held = isCallers ? HeldDescriptor(adopting: open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)) : nil
+        let (server, resume) = try await interrupted(fixture, Self.file, into: held) { request, reply in
+            let isStated = isInWhole || request.range != nil
+            reply.serve(Self.file, for: request, entityTag: "\"v1\"", fields: [isStated ? "Content-Digest" : "X-None": stated])
+        }
+        let end = try await fixture.run(server.url("/file.bin")) {
+            $0.resume = resume
+            if let held { $0.write(into: held) }
+        }
+        #expect(end.complete?.size == 3_000_000 && readFile(path) == Self.file, "\(end)")
+        #expect(firsts(server) == [nil, 1_200_000, 1_200_000, nil] && server.requests[3].field("If-Range") == nil)
+        let facts = await fixture.log.facts()
+        #expect(facts.map(\.offset) == [0, 1_200_000, 0] && facts.last?.discarded == true)
+        let whole = Checksum(.sha256, digest: await digest(of: Self.file))
+        #expect(end.complete?.resume?.digest == (isInWhole ? whole : nil), "the whole file is compared with its own digest")
+    }
+
+    /// All bytes are wrong, and all digests are right.
+    @Test func `leads to a mismatch if the whole file has another digest, too`() async throws {
+        let (own, stated) = (hexadecimal(await digest(of: Self.wrong)), hexadecimal(await digest(of: Self.file)))
         let fixture = await EngineFixture()
         let (server, resume) = try await interrupted(fixture, Self.file) { request, reply in
             serve(Self.wrong, stating: Self.file, request, reply)
         }
+        let part = try #require(try await fixture.run(server.url("/file.bin")) { $0.resume = resume }.complete)
+        #expect(part.facts.offset == 0 && firsts(server) == [nil, 1_200_000, 1_200_000, nil])
+        let verification = Commit.verify(
+            directory: fixture.folder.path, partName: ".todoku-1.part", identity: part.identity, size: part.size, checksum: nil,
+            digest: part.resume?.digest, expectedSize: nil)
+        guard case .failed(let failure) = verification else {
+            Issue.record("\(verification)")
+            return
+        }
+        #expect(failure.name == .checksumMismatch)
+        #expect(failure.message.contains("has sha256:\(own), and the server stated sha256:\(stated)"), "\(failure.message)")
+    }
+
+    @Test func `leads to no further request if a part comes instead of the whole file`() async throws {
+        let fixture = await EngineFixture()
+        let (server, resume) = try await interrupted(fixture, Self.file) { _, reply in
+            reply.head(
+                206,
+                [
+                    "ETag": "\"v1\"", "Content-Range": "bytes 1200000-2999999/3000000",
+                    "Content-Digest": contentDigest(Self.file[1_200_000...]),
+                ], length: 1_800_000)
+            reply.send(Self.wrong[1_200_000...])
+        }
         let end = try await fixture.run(server.url("/file.bin")) { $0.resume = resume }
-        #expect(end.failure?.name == .checksumMismatch && end.failure?.isRetryable == false)
-        let text = "127.0.0.1 sent wrong bytes, or states a wrong digest: the bytes 1200000 to 2999999 have sha256:\(own), "
-        #expect(end.failure?.message == text + "and the server stated sha256:\(stated).")
-        #expect(firsts(server) == [nil, 1_200_000, 1_200_000] && end.resume?.written == 1_200_000)
+        #expect(end.failure?.name == .httpStatus && end.failure?.httpStatus == 206 && end.failure?.isRetryable == false, "\(end)")
+        #expect(firsts(server) == [nil, 1_200_000, 1_200_000, nil])
+        #expect(end.resume?.ranges == ByteRanges(prefix: 1_200_000), "the bytes that came before stay")
     }
 
     @Test func `yields to a checksum, which decides about bytes that came twice`() async throws {
@@ -250,12 +304,13 @@ extension EventLog {
     }
 
     /// The first response could go on.
-    @Test func `fails the transfer if the bytes of a connection are wrong again`() async throws {
+    @Test func `ends all connections but one, which fetches the whole file, if the bytes of one are wrong again`() async throws {
         let gate = Gate()
         defer { gate.open() }
         let server = ScriptedServer { request, reply in
             guard request.number == 0 else {
-                return serve(damaged(Self.file, at: request.range?.first ?? 0), stating: Self.file, request, reply)
+                guard let first = request.range?.first else { return serve(Self.file, stating: Self.file, request, reply) }
+                return serve(damaged(Self.file, at: first), stating: Self.file, request, reply)
             }
             reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: Self.file.count)
             reply.send(Self.file[..<100_000])
@@ -264,7 +319,12 @@ extension EventLog {
         }
         let fixture = await EngineFixture()
         let end = try await fixture.run(server.url("/file.bin")) { $0.connections = 4 }
-        #expect(end.failure?.name == .checksumMismatch, "\(end)")
+        #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file, "\(end)")
+        #expect(firsts(server).count { $0 == nil } == 2, "\(firsts(server))")
+        #expect(await fixture.log.facts().last?.offset == 0)
+        let events = await fixture.log.events
+        let whole = try #require(events.lastIndex { if case .began = $0 { true } else { false } })
+        #expect(!events[whole...].contains { if case .joined = $0 { true } else { false } }, "no connection joins the last one")
     }
 
     @Test func `of a response whose rest another connection brings is not compared`() async throws {
@@ -374,7 +434,8 @@ extension EventLog {
             $0.connections = 2
         }
         fixture.engine.start(request)
-        #expect(await fixture.log.over()?.name == .checksumMismatch)
+        let failure = await fixture.log.over()
+        #expect(failure?.name == .checksumMismatch && failure?.message.contains(", or states a wrong digest: the bytes ") == true)
         gate.open()
         let end = await fixture.log.end(of: request.number)
         #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file)
@@ -400,6 +461,24 @@ extension EventLog {
         #expect(firsts(main) == (mixes ? [nil, 1_200_000] : [nil, 1_200_000, 1_200_000]))
         #expect(firsts(mirror) == (mixes ? [1_200_000] : [nil]))
         #expect(await fixture.log.sources.map(\.left) == (mixes ? [nil, .wrongDigest] : [.wrongDigest, nil]))
+    }
+
+    /// Without a checksum, the source whose parts were wrong is the last resort.
+    @Test func `leads to the whole file of the same source if all others fail`() async throws {
+        let file = Self.file
+        let wrong = damaged(file, at: 2_000_000)
+        let main = ScriptedServer { request, reply in
+            guard request.number == 0 else { return serve(request.range == nil ? file : wrong, stating: file, request, reply) }
+            reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: file.count)
+            reply.send(file[..<1_200_000])
+            reply.close()
+        }
+        let mirror = ScriptedServer { _, reply in reply.respond(404) }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(main.url("/file.bin")) { $0.use([mirror.url("/copy.bin")]) }
+        #expect(end.complete?.size == 8_000_000 && fixture.part == file, "\(end)")
+        #expect(firsts(main) == [nil, 1_200_000, 1_200_000, nil] && firsts(mirror) == [nil])
+        #expect(await fixture.log.sources.map(\.left) == [.wrongDigest, .httpStatus])
     }
 
     /// As a last resort, a mirror is asked for the whole file, and the checksum decides.
