@@ -29,9 +29,11 @@ private func damaged(_ file: [UInt8], at place: Int) -> [UInt8] {
 
 /// A server whose first response breaks off after 1,200,000 bytes. A transfer gets these bytes.
 ///
-/// - Parameter held: the caller's file to write into; nil: a part file.
+/// - Parameters:
+///   - directory: the folder of the part file; nil: that of the fixture.
+///   - held: the caller's file to write into; nil: a part file.
 private func interrupted(
-    _ fixture: EngineFixture, _ file: [UInt8], _ fields: String = "", into held: HeldDescriptor? = nil,
+    _ fixture: EngineFixture, _ file: [UInt8], _ fields: String = "", in directory: String? = nil, into held: HeldDescriptor? = nil,
     then: @escaping @Sendable (ScriptedServer.Request, Reply) -> Void
 ) async throws -> (ScriptedServer, ResumeData) {
     let server = ScriptedServer { request, reply in
@@ -41,6 +43,7 @@ private func interrupted(
         reply.close()
     }
     let end = try await fixture.run(server.url("/file.bin")) {
+        if let directory { $0.directory = directory }
         if let held { $0.write(into: held) }
     }
     return (server, try #require(end.resume, "\(end)"))
@@ -182,6 +185,39 @@ extension EventLog {
         #expect(end.failure?.name == .httpStatus && end.failure?.httpStatus == 206 && end.failure?.isRetryable == false, "\(end)")
         #expect(firsts(server) == [nil, 1_200_000, 1_200_000, nil])
         #expect(end.resume?.ranges == ByteRanges(prefix: 1_200_000), "the bytes that came before stay")
+    }
+
+    /// The last bytes come alone, and need a further page of the disk.
+    @Test(.enabled("only root can mount a small disk") { await SmallDisk.isPossible() })
+    func `makes wrong bytes missing again, too, if the disk has no room for the last of them`() async throws {
+        let pages = 732 * 4096
+        let file = patternBytes(pages + 100)
+        let gate = Gate()
+        defer { gate.open() }
+        let fixture = await EngineFixture()
+        try await SmallDisk.withDisk(bytes: 32 << 20) { disk in
+            let (server, resume) = try await interrupted(fixture, file, in: disk.path) { _, reply in
+                reply.head(
+                    206,
+                    [
+                        "ETag": "\"v1\"", "Content-Range": "bytes 1200000-\(file.count - 1)/\(file.count)",
+                        "Content-Digest": contentDigest(file[1_200_000...]),
+                    ], length: file.count - 1_200_000)
+                reply.send(damaged(file, at: 2_000_000)[1_200_000..<pages])
+                gate.wait()
+                reply.send(file[pages...])
+            }
+            let request = try fixture.request(server.url("/file.bin")) { ($0.directory, $0.resume) = (disk.path, resume) }
+            let ends = await fixture.log.ends(of: request.number)
+            fixture.engine.start(request)
+            await fixture.log.received(ByteCount(pages))
+            disk.fill(leaving: 0)
+            gate.open()
+            let end = await fixture.log.end(of: request.number, after: ends)
+            #expect(end.failure?.name == .diskFull && end.failure?.wait == .diskSpace, "\(end)")
+            #expect(end.resume?.ranges == ByteRanges(prefix: 1_200_000))
+            #expect(firsts(server) == [nil, 1_200_000])
+        }
     }
 
     @Test func `yields to a checksum, which decides about bytes that came twice`() async throws {
