@@ -1,11 +1,11 @@
 internal import CEmbedded
 public import DownloadModel
 
-/// The translations of the help of `todoku`, from `data/po/help`. They are a catalogue of their own: only a help screen and a complaint
-/// about the command line need them.
+/// The translations of the help of `todoku`, and of sentences of rooms that know no language, from `data/po/help`. They are a catalogue of
+/// their own: everyday commands do not need them.
 ///
-/// The keys are the English texts. They stand in the sources where ArgumentParser reads them, and in `OptionRow.all`. The docstring of
-/// `meson-helpers/translations` lists the places.
+/// The keys are the English texts. They stand in the sources where ArgumentParser reads them, in `OptionRow.all`, and in Upkeep. The
+/// docstring of `meson-helpers/translations` lists the places.
 public struct HelpCatalog: Sendable {
     private let messages: Messages
 

@@ -35,5 +35,11 @@ struct ObservedProcess: Sendable {
     }
 
     /// "/usr/bin/todokud (process 42)".
-    var text: String { "\(program ?? "a program that cannot be seen") (process \(number))" }
+    var text: String { phrase.english }
+
+    /// The same for a finding.
+    var phrase: Phrase {
+        let program = program.map { Phrase(foreign: $0) } ?? Phrase("a program that cannot be seen")
+        return Phrase("\(program) (process \(number))")
+    }
 }

@@ -52,11 +52,11 @@ public import EventLoop
         do throws(DBusError) {
             bus = BusProbe(try await Connection.anotherToSession(within: BusProbe.patience))
         } catch {
-            let advice = "Run the command in a desktop session, or below dbus-run-session."
-            note(Finding(.bus, .wrong, "the session bus cannot be reached: \(error.message)", advice: advice))
+            let advice = Phrase("Run the command in a desktop session, or below dbus-run-session.")
+            note(Finding(.bus, .wrong, Phrase("the session bus cannot be reached: \(error)"), advice: advice))
             return (nil, RunningService())
         }
-        note(Finding(.bus, .found, "the session bus answers"))
+        note(Finding(.bus, .found, Phrase("the session bus answers")))
         let examination = SessionExamination(bus, environment, version: version)
         let (service, running) = await examination.service(starting: startsService)
         note(service)

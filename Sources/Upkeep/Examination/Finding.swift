@@ -19,14 +19,51 @@ public struct Finding: Equatable, Sendable {
 
     public let subject: Subject
     public let verdict: Verdict
-    /// An English clause without a final stop.
-    public let text: String
-    /// What to do, as one English sentence; nil: nothing. What is missing or wrong always has one.
-    public let advice: String?
+    /// A clause without a final stop.
+    public let text: Phrase
+    /// What to do, as one sentence or two; nil: nothing. What is missing or wrong always has advice.
+    public let advice: Phrase?
 
-    init(_ subject: Subject, _ verdict: Verdict, _ text: String, advice: String? = nil) {
-        // Messages of other programs, which end the text, may be sentences.
-        let clause = text.hasSuffix(".") ? String(text.dropLast()) : text
-        (self.subject, self.verdict, self.text, self.advice) = (subject, verdict, clause, advice)
+    init(_ subject: Subject, _ verdict: Verdict, _ text: Phrase, advice: Phrase? = nil) {
+        (self.subject, self.verdict, self.text, self.advice) = (subject, verdict, text.withoutStop, advice)
+    }
+}
+
+extension Finding.Verdict {
+    /// The raw value, for people.
+    public var name: Phrase {
+        switch self {
+        case .found: Phrase("found")
+        case .missing: Phrase("missing")
+        case .wrong: Phrase("wrong")
+        }
+    }
+}
+
+extension Finding.Subject {
+    /// The raw value, for people.
+    public var name: Phrase {
+        switch self {
+        case .bus: Phrase("bus")
+        case .activation: Phrase("activation")
+        case .service: Phrase("service")
+        case .unit: Phrase("unit")
+        case .notifications: Phrase("notifications")
+        case .tray: Phrase("tray")
+        case .dock: Phrase("dock")
+        case .jobs: Phrase("jobs")
+        case .portal: Phrase("portal")
+        case .sound: Phrase("sound")
+        case .opening: Phrase("opening")
+        case .sleep: Phrase("sleep")
+        case .network: Phrase("network")
+        case .proxy: Phrase("proxy")
+        case .certificates: Phrase("certificates")
+        case .downloadFolder: Phrase("download-folder")
+        case .stateFolder: Phrase("state-folder")
+        case .disk: Phrase("disk")
+        case .database: Phrase("database")
+        case .library: Phrase("library")
+        }
     }
 }

@@ -1,6 +1,7 @@
 internal import ArgumentParser
 internal import DownloadModel
 internal import EventLoop
+internal import Localization
 internal import Upkeep
 
 struct DoctorCommand: ParsableCommand {
@@ -8,8 +9,8 @@ struct DoctorCommand: ParsableCommand {
         commandName: "doctor", abstract: "Examine what Todoku finds on this machine.",
         discussion: """
             Each line begins with “found”, “missing” (Todoku does less without it) or “wrong” (mend it), and the line below says what to do. \
-            Nothing is changed, and the service is not started unless you give --start. The words are English, so that you can put them \
-            into a report. The exit status is 1 if anything is wrong.
+            Nothing is changed, and the service is not started unless you give --start. In a Japanese session, a terminal shows Japanese, and \
+            the last line says how to get the report in English, to send it to others. The exit status is 1 if anything is wrong.
 
             EXAMPLES:
               todoku doctor
@@ -23,12 +24,18 @@ struct DoctorCommand: ParsableCommand {
     func run() throws {
         let (startsService, isJSON) = (start, output.json)
         BusActor.runMain {
+            // A report that goes into a file or a program may be sent to people who speak another language.
+            let words = Terminal.outputIsSeen ? catalog : plainCatalog
             let width = Terminal.current?.columns
             let doctor = Doctor(version: Program.version, startsService: startsService) { finding in
-                if !isJSON { Output.write(DoctorCommand.text(finding, width: width)) }
+                if !isJSON { Output.write(DoctorCommand.text(finding, words, width: width)) }
             }
             let findings = await doctor.examine()
-            if isJSON { Output.write(JSON.array(findings.map(\.json)).text + "\n") }
+            if isJSON {
+                Output.write(JSON.array(findings.map(\.json)).text + "\n")
+            } else if words.spoken != .english {
+                Output.write(DoctorCommand.hint(words, width: width))
+            }
             Program.finish(findings.contains { $0.verdict == .wrong } ? .ended : .success)
         }
     }
@@ -39,7 +46,9 @@ struct DoctorCommand: ParsableCommand {
     private static let narrow = 60
 
     /// A line, wrapped to `width` columns, and the advice below it. nil: not wrapped.
-    static func text(_ finding: Finding, width: Int?, hasColour: Bool = Terminal.hasColour, isUTF8: Bool = Terminal.isUTF8) -> String {
+    static func text(
+        _ finding: Finding, _ catalog: Catalog, width: Int?, hasColour: Bool = Terminal.hasColour, isUTF8: Bool = Terminal.isUTF8
+    ) -> String {
         let isNarrow = width.map { $0 < narrow } ?? false
         let blanks = String(repeating: " ", count: isNarrow ? narrowIndent : indent)
         func block(_ text: String, first: String) -> String {
@@ -48,14 +57,24 @@ struct DoctorCommand: ParsableCommand {
             let lines = width.map { TerminalText.wrapped(text, to: max(8, $0 -| blanks.count), cutsWords: false) } ?? [text]
             return lines.enumerated().map { ($0 == 0 ? first : blanks) + $1 + "\n" }.joined()
         }
-        let verdict = TerminalText.padded(finding.verdict.rawValue, to: 9)
+        let verdict = TerminalText.padded(catalog.sentence(finding.verdict.name), to: 9)
         let painted = hasColour ? Colour(finding.verdict)?.paint(verdict) ?? verdict : verdict
-        let subject = TerminalText.padded(finding.subject.rawValue, to: isNarrow ? 0 : indent - 9)
+        let subject = TerminalText.padded(catalog.sentence(finding.subject.name), to: isNarrow ? 0 : indent - 9)
         let start = "\(painted)\(subject)"
-        let line = isNarrow ? "\(start)\n\(block(finding.text, first: blanks))" : block(finding.text, first: start)
+        let text = catalog.sentence(finding.text)
+        let line = isNarrow ? "\(start)\n\(block(text, first: blanks))" : block(text, first: start)
         let arrow = isUTF8 ? "→ " : "> "
-        guard let advice = finding.advice else { return line }
+        guard let advice = finding.advice.map({ catalog.sentence($0) }) else { return line }
         return line + block("\(arrow)\(advice)", first: blanks)
+    }
+
+    /// How to get the report in English.
+    static func hint(_ catalog: Catalog, width: Int?) -> String {
+        // No line ends inside of the command.
+        let command = "LC_ALL=C todoku doctor".replacing(" ", with: "\u{A0}")
+        let text = catalog.text("the report in English, to send it to others: %1$s", command)
+        let lines = width.map { TerminalText.wrapped(text, to: $0, cutsWords: false) } ?? [text]
+        return lines.map { $0.replacing("\u{A0}", with: " ") + "\n" }.joined()
     }
 }
 
@@ -72,8 +91,8 @@ extension Colour {
 extension Finding {
     var json: JSON {
         .object([
-            ("subject", .string(subject.rawValue)), ("verdict", .string(verdict.rawValue)), ("text", .string(text)),
-            ("advice", JSON(advice)),
+            ("subject", .string(subject.rawValue)), ("verdict", .string(verdict.rawValue)), ("text", .string(text.english)),
+            ("advice", JSON(advice?.english)),
         ])
     }
 }

@@ -1,8 +1,10 @@
 internal import DownloadModel
 internal import Localization
+internal import Upkeep
 
 /// The sentences of rooms that know no language: Packing, Rehearsal, DownloadStore, Upkeep and DownloadModel write English. The command
-/// looks for the template of a sentence, and fills in the template's translation. A sentence without a template stays English.
+/// looks for the template of a sentence, and fills in the template's translation. A sentence without a template stays English. What Upkeep
+/// examines comes as phrases, which are templates with their arguments.
 extension Catalog {
     /// Read with the first sentence.
     private static let japaneseSentences = HelpCatalog(.japanese)
@@ -10,16 +12,34 @@ extension Catalog {
     /// `written` in the user's language.
     func sentence(_ written: String) -> String {
         guard spoken == .japanese, let texts = Self.japaneseSentences else { return written }
-        return Self.sentence(written, texts)
+        return Self.sentence(written, texts, HelpTemplate.sentences)
     }
 
-    private static func sentence(_ written: String, _ texts: HelpCatalog) -> String {
-        for template in HelpTemplate.sentences {
+    /// `phrase` in the user's language. Texts of the system in it stay as they are.
+    func sentence(_ phrase: Phrase) -> String {
+        guard spoken == .japanese, let texts = Self.japaneseSentences else { return phrase.english }
+        return Self.sentence(phrase, texts)
+    }
+
+    private static func sentence(_ written: String, _ texts: HelpCatalog, _ templates: [HelpTemplate]) -> String {
+        for template in templates {
             guard let parts = template.arguments(in: written[...]) else { continue }
             // An argument may itself be a sentence, or a reason.
-            return texts.text(template.text, parts.map { sentence($0, texts) })
+            return texts.text(template.text, parts.map { sentence($0, texts, templates) })
         }
         return written
+    }
+
+    private static func sentence(_ phrase: Phrase, _ texts: HelpCatalog) -> String {
+        guard texts[phrase.template] != nil else { return sentence(phrase.english, texts, HelpTemplate.examined) }
+        return texts.text(
+            phrase.template,
+            phrase.arguments.map { argument in
+                switch argument {
+                case .quoted(let text): text
+                case .phrase(let phrase): sentence(phrase, texts)
+                }
+            })
     }
 }
 
@@ -206,6 +226,62 @@ extension HelpTemplate {
         HelpTemplate("The folder %1$s cannot %2$s: %3$s."),
         HelpTemplate("The registrations for pushes cannot be saved in %1$s: %2$s; remove the cause and restore again."),
         HelpTemplate("With those of the backup there would be more than %1$s registrations for pushes; end some of them first."),
+    ]
+
+    /// What Upkeep repeats of other rooms when it examines a machine. Words that may end or begin any sentence come last.
+    fileprivate static let examined = [
+        // PartFiles: why a folder takes no download.
+        HelpTemplate("\"%1$s\" is not an absolute path"),
+        HelpTemplate("the path is too long, or has a NUL in it"),
+        HelpTemplate("%1$s is hidden, or in a hidden folder"),
+        HelpTemplate("%1$s is a symbolic link of another user"),
+        HelpTemplate("%1$s has too many symbolic links on its way"),
+        HelpTemplate("%1$s is not a folder"),
+        HelpTemplate("%1$s does not exist"),
+        HelpTemplate("%1$s cannot be made: %2$s"),
+        HelpTemplate("%1$s cannot be entered: %2$s"),
+        HelpTemplate("%1$s cannot be used: %2$s"),
+        HelpTemplate("%1$s cannot be written: %2$s"),
+        // DownloadStore: what is damaged in a database.
+        HelpTemplate("acknowledged changes lie behind a fault of its log"),
+        HelpTemplate("it is not one of Todoku's databases"),
+        HelpTemplate("its pages cannot be checked"),
+        // Desktop: what toasts can do.
+        HelpTemplate("toasts can be clicked, %1$s, %2$s"),
+        HelpTemplate("toasts cannot be clicked, %1$s, %2$s"),
+        HelpTemplate("a toast shows progress"),
+        HelpTemplate("no toast shows progress"),
+        HelpTemplate("the server plays the sound"),
+        HelpTemplate("Todoku plays the sound"),
+        // Desktop and DownloadModel: why a proxy is not known.
+        HelpTemplate("the answer names no proxy"),
+        HelpTemplate("the answer is not a URL"),
+        HelpTemplate("the answer names no host"),
+        HelpTemplate("%1$s is not a kind of proxy that Todoku knows"),
+        HelpTemplate("the desktop’s settings could not be read within %1$s s"),
+        HelpTemplate("no portal (xdg-desktop-portal) is there to run the proxy script"),
+        HelpTemplate("no script to test the proxy scripts with could be written in %1$s"),
+        HelpTemplate("GLib’s runner of proxy scripts (glib-networking) is not installed"),
+        HelpTemplate("GLib’s runner of proxy scripts (glib-networking) cannot be started"),
+        HelpTemplate("GLib cannot run the proxy script, because libproxy has no engine (Debian: libproxy1-plugin-webkit)"),
+        HelpTemplate("the proxy mode that gsettings prints is not understood"),
+        HelpTemplate("the list of hosts without a proxy that gsettings prints is not understood"),
+        HelpTemplate("the %1$s proxy that gsettings prints is not understood"),
+        HelpTemplate("gsettings, which reads the desktop’s settings, is not installed"),
+        HelpTemplate("gsettings failed"),
+        HelpTemplate("Todoku does not know the ProxyType in kioslaverc"),
+        HelpTemplate("a proxy in kioslaverc is blank"),
+        HelpTemplate("%1$s is not a dconf database"),
+        HelpTemplate("GLib’s runner of proxy scripts"),
+        HelpTemplate("the portal"),
+        // DBus.
+        HelpTemplate("nobody accepts connections at %1$s"),
+        HelpTemplate("nothing answers at %1$s"),
+        HelpTemplate("no answer from the bus"),
+        HelpTemplate("the bus is gone"),
+        HelpTemplate("%1$s did not answer within %2$s s"),
+        HelpTemplate("%1$s answered %2$s"),
+        HelpTemplate("%1$s cannot be read"),
     ]
 
     /// What DownloadModel refuses: values that the command reads before it calls the service. Keys of options are replaced by flags.

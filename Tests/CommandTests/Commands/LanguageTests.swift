@@ -102,18 +102,6 @@ import Testing
         await desk.close()
     }
 
-    /// The lines of a report are read by developers, whatever the language of the person who writes it.
-    @Test func `is English in what the doctor finds, and not in its help`() async {
-        let desk = await Desk(extra: ["LC_ALL": "ja_JP.UTF-8"])
-        func isJapanese(_ text: String) -> Bool {
-            text.unicodeScalars.contains { (0x3040...0x30FF).contains($0.value) || (0x4E00...0x9FFF).contains($0.value) }
-        }
-        let doctor = await desk.run("doctor")
-        #expect(doctor.output.contains("found    bus ") && !isJapanese(doctor.output + doctor.errors), "\(doctor)")
-        #expect(isJapanese(await desk.run("doctor", "--help").output))
-        await desk.close()
-    }
-
     @Test func `has its state where the XDG specification says`() {
         #expect(LanguageHint.stateFolder { ["XDG_STATE_HOME": "/s", "HOME": "/h"][$0] } == "/s")
         #expect(LanguageHint.stateFolder { ["XDG_STATE_HOME": "s", "HOME": "/h"][$0] } == "/h/.local/state")

@@ -52,8 +52,9 @@ import Testing
     @Test(arguments: [20, 40, 59, 60, 80, 120])
     func `the findings of the doctor fit, and no path is cut`(width: Int) {
         let path = "/home/somebody/.local/state/todoku/a-folder-with-a-rather-long-name/todoku.db"
-        let finding = Finding(.downloadFolder, .wrong, "\(path) is damaged: it is no database", advice: "Move \(path) away.")
-        let lines = lines(DoctorCommand.text(finding, width: width, hasColour: false, isUTF8: true))
+        let finding = Finding(
+            .downloadFolder, .wrong, Phrase("\(path) is damaged: it is no database"), advice: Phrase("Move \(path) away."))
+        let lines = lines(DoctorCommand.text(finding, plainCatalog, width: width, hasColour: false, isUTF8: true))
         #expect(lines.allSatisfy { TerminalText.width($0) <= max(width, 26) }, "\(lines)")
         #expect(lines.first?.hasPrefix("wrong    download-folder") == true, "\(lines)")
         let text = lines.map { $0.drop { $0 == " " } }.joined()

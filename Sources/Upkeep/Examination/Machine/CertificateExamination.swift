@@ -8,13 +8,14 @@ enum CertificateExamination {
     /// Most bytes of a file that are looked at, and most names in a folder.
     private static let mostBytes = 1 << 16
     private static let mostNames = 4096
-    private static let install = "Install ca-certificates, or name a file by SSL_CERT_FILE in the environment of the service."
+    private static let install = Phrase("Install ca-certificates, or name a file by SSL_CERT_FILE in the environment of the service.")
 
     /// - Parameter environment: that of the service.
     @BusActor static func finding(_ environment: [String: String]) async -> Finding {
         let found = await Pool.programs.value(within: BusProbe.patience) { finding(CertificateStore.builtIn(), environment) }
         return found
-            ?? Finding(.certificates, .wrong, "the certificates cannot be read in time", advice: "Check the disk with /etc/ssl.")
+            ?? Finding(
+                .certificates, .wrong, Phrase("the certificates cannot be read in time"), advice: Phrase("Check the disk with /etc/ssl."))
     }
 
     /// Blocks.
@@ -25,25 +26,29 @@ enum CertificateExamination {
         // libcurl fails if it is given a file that it cannot read, whatever the folder has.
         if let file = environment["SSL_CERT_FILE"], !file.isEmpty, !hasCertificate(file: file) {
             return Finding(
-                .certificates, .wrong, "SSL_CERT_FILE names \(file), which has no certificate, so no https server can be trusted",
-                advice: "Correct the variable in the environment of the service, or remove it.")
+                .certificates, .wrong, Phrase("SSL_CERT_FILE names \(file), which has no certificate, so no https server can be trusted"),
+                advice: Phrase("Correct the variable in the environment of the service, or remove it."))
         }
         guard builtIn != nil else {
             return Finding(
-                .certificates, .missing, "without libcurl nobody tells where the certificates are", advice: "Install libcurl first.")
+                .certificates, .missing, Phrase("without libcurl nobody tells where the certificates are"),
+                advice: Phrase("Install libcurl first."))
         }
         if let file = store.file, hasCertificate(file: file) {
-            return Finding(.certificates, .found, "https servers are checked by the certificates in \(file)")
+            return Finding(.certificates, .found, Phrase("https servers are checked by the certificates in \(file)"))
         }
         if let folder = store.folder, hasCertificate(folder: folder) {
-            return Finding(.certificates, .found, "https servers are checked by the certificates in \(folder)")
+            return Finding(.certificates, .found, Phrase("https servers are checked by the certificates in \(folder)"))
         }
-        let places = [store.file, store.folder].compactMap { $0 }
-        guard !places.isEmpty else {
-            return Finding(.certificates, .found, "https servers are checked by the certificates of libcurl’s TLS library")
+        let places: Phrase
+        switch (store.file, store.folder) {
+        case (let file?, let folder?): places = Phrase("\(file) or \(folder)")
+        case (let place?, nil), (nil, let place?): places = Phrase(foreign: place)
+        case (nil, nil):
+            return Finding(.certificates, .found, Phrase("https servers are checked by the certificates of libcurl’s TLS library"))
         }
         return Finding(
-            .certificates, .wrong, "there is no certificate in \(places.joined(separator: " or ")), so no https server can be trusted",
+            .certificates, .wrong, Phrase("there is no certificate in \(places), so no https server can be trusted"),
             advice: install)
     }
 

@@ -43,26 +43,27 @@ internal import EventLoop
         switch report.refusal {
         case nil: break
         case .some where report.isAbsent && report.canBeMade:
-            return Finding(.downloadFolder, .found, "\(folder) does not exist yet; the first download makes it")
+            return Finding(.downloadFolder, .found, Phrase("\(folder) does not exist yet; the first download makes it"))
         case .some(let reason):
-            let advice = "Mend that, or set another folder: todoku settings default-directory FOLDER."
-            return Finding(.downloadFolder, .wrong, reason, advice: advice)
+            let advice = Phrase("Mend that, or set another folder: todoku settings default-directory FOLDER.")
+            return Finding(.downloadFolder, .wrong, Phrase(foreign: reason), advice: advice)
         }
         let reserve = running.properties[Manager.diskReserve.name]?.int64.flatMap(DiskReserve.init(wire:)) ?? store?.diskReserve
         let kept = (reserve ?? .automatic).bytes(ofDisk: report.total)
-        let room = "\(HumanText.size(report.free)) free of \(HumanText.size(report.total)) (\(report.fileSystem))"
+        let room = Phrase("\(HumanText.size(report.free)) free of \(HumanText.size(report.total)) (\(report.fileSystem))")
         guard report.free > kept else {
             return Finding(
-                .downloadFolder, .wrong, "\(folder) has \(room), and \(HumanText.size(kept)) are to stay free, so downloads wait",
-                advice: "Make room on this disk, or lower the reserve: todoku settings disk-reserve SIZE.")
+                .downloadFolder, .wrong, Phrase("\(folder) has \(room), and \(HumanText.size(kept)) are to stay free, so downloads wait"),
+                advice: Phrase("Make room on this disk, or lower the reserve: todoku settings disk-reserve SIZE."))
         }
-        return Finding(.downloadFolder, .found, "\(folder) has \(room)\(report.note.map { "; \($0)" } ?? "")")
+        return Finding(
+            .downloadFolder, .found, report.note.map { Phrase("\(folder) has \(room); \($0)") } ?? Phrase("\(folder) has \(room)"))
     }
 
     private func silent(_ subject: Finding.Subject, _ folder: String) -> Finding {
         Finding(
-            subject, .wrong, "the disk of \(folder) has not answered for \(BusProbe.patience.components.seconds) seconds",
-            advice: "Check this disk, or the server that shares it.")
+            subject, .wrong, Phrase("the disk of \(folder) has not answered for \(BusProbe.patience.components.seconds) seconds"),
+            advice: Phrase("Check this disk, or the server that shares it."))
     }
 
     // MARK: The state
@@ -72,11 +73,12 @@ internal import EventLoop
         guard let report = found else { return silent(.stateFolder, folder) }
         if let fault = report.fault {
             return Finding(
-                .stateFolder, .wrong, "the queue cannot be kept in \(folder): \(fault)",
-                advice: "Give yourself the folder: mode 0700, and you as its owner.")
+                .stateFolder, .wrong, Phrase("the queue cannot be kept in \(folder): \(fault)"),
+                advice: Phrase("Give yourself the folder: mode 0700, and you as its owner."))
         }
         return Finding(
-            .stateFolder, .found, report.isAbsent ? "\(folder) does not exist yet; the first start makes it" : "\(folder) can be written")
+            .stateFolder, .found,
+            report.isAbsent ? Phrase("\(folder) does not exist yet; the first start makes it") : Phrase("\(folder) can be written"))
     }
 
     // MARK: The disks of unfinished downloads
@@ -84,20 +86,22 @@ internal import EventLoop
     private func disks(_ store: StoreExamination?) async -> [Finding] {
         var findings: [Finding] = []
         for (folder, count) in (store?.folders ?? [:]).sorted(by: { $0.key < $1.key }) {
-            let need = count == 1 ? "one unfinished download needs it" : "\(count) unfinished downloads need it"
+            let need = count == 1 ? Phrase("one unfinished download needs it") : Phrase("\(count) unfinished downloads need it")
             guard let report = await report(folder) else {
                 findings.append(silent(.disk, folder))
                 continue
             }
             guard let reason = report.refusal else {
-                let room = "\(HumanText.size(report.free)) free (\(report.fileSystem))"
-                findings.append(Finding(.disk, .found, "\(folder) has \(room); \(need)"))
+                let room = Phrase("\(HumanText.size(report.free)) free (\(report.fileSystem))")
+                findings.append(Finding(.disk, .found, Phrase("\(folder) has \(room); \(need)")))
                 continue
             }
             let advice =
                 report.isAbsent
-                ? "Plug the disk in, or make the folder again; the downloads resume by themselves." : "Make the folder writable again."
-            findings.append(Finding(.disk, report.isAbsent ? .missing : .wrong, "\(reason); \(need)", advice: advice))
+                ? Phrase("Plug the disk in, or make the folder again; the downloads resume by themselves.")
+                : Phrase("Make the folder writable again.")
+            findings.append(
+                Finding(.disk, report.isAbsent ? .missing : .wrong, Phrase("\(Phrase(foreign: reason)); \(need)"), advice: advice))
         }
         return findings
     }
@@ -106,13 +110,13 @@ internal import EventLoop
 
     private func database(_ store: StoreExamination?) -> [Finding] {
         guard let store else {
-            let text = "the database has not answered for \(Self.databasePatience.components.seconds) seconds"
-            return [Finding(.database, .wrong, text, advice: "Check the disk of your home folder.")]
+            let text = Phrase("the database has not answered for \(Self.databasePatience.components.seconds) seconds")
+            return [Finding(.database, .wrong, text, advice: Phrase("Check the disk of your home folder."))]
         }
         var findings = [finding(of: store)]
         for path in store.setAside {
-            let text = "a damaged database was set aside as \(path), so downloads may be missing"
-            let advice = "Copy the file if you want to examine it: it is deleted after a day."
+            let text = Phrase("a damaged database was set aside as \(path), so downloads may be missing")
+            let advice = Phrase("Copy the file if you want to examine it: it is deleted after a day.")
             findings.append(Finding(.database, .missing, text, advice: advice))
         }
         return findings
@@ -120,22 +124,24 @@ internal import EventLoop
 
     private func finding(of store: StoreExamination) -> Finding {
         switch store.condition {
-        case .absent: return Finding(.database, .found, "there is no database yet; the first download makes \(store.path)")
+        case .absent: return Finding(.database, .found, Phrase("there is no database yet; the first download makes \(store.path)"))
         case .good:
-            let size = "\(HumanText.size(store.size)) and a log of \(HumanText.size(store.logSize))"
-            let counts = "\(store.downloads) downloads, \(store.unfinished) of them unfinished"
-            let older = store.version < store.ownVersion ? "; the next start brings it to version \(store.ownVersion)" : ""
-            return Finding(.database, .found, "\(store.path), version \(store.version), has \(size), and \(counts)\(older)")
+            let size = Phrase("\(HumanText.size(store.size)) and a log of \(HumanText.size(store.logSize))")
+            let counts = Phrase("\(store.downloads) downloads, \(store.unfinished) of them unfinished")
+            let found = Phrase("\(store.path), version \(store.version), has \(size), and \(counts)")
+            guard store.version < store.ownVersion else { return Finding(.database, .found, found) }
+            return Finding(.database, .found, Phrase("\(found); the next start brings it to version \(store.ownVersion)"))
         case .damaged(let reason):
-            let advice = "Start Todoku: it sets the file aside, and saves all downloads that can be read."
-            return Finding(.database, .wrong, "\(store.path) is damaged: \(reason)", advice: advice)
+            let advice = Phrase("Start Todoku: it sets the file aside, and saves all downloads that can be read.")
+            return Finding(.database, .wrong, Phrase("\(store.path) is damaged: \(Phrase(foreign: reason))"), advice: advice)
         case .newer:
             return Finding(
-                .database, .wrong, "\(store.path) is of a newer Todoku: version \(store.version), and this one reads \(store.ownVersion)",
-                advice: "Update Todoku, or start with an empty queue: todoku reset.")
+                .database, .wrong,
+                Phrase("\(store.path) is of a newer Todoku: version \(store.version), and this one reads \(store.ownVersion)"),
+                advice: Phrase("Update Todoku, or start with an empty queue: todoku reset."))
         case .unreadable(let reason):
-            let advice = "Check who owns the file, and whether its disk is in order."
-            return Finding(.database, .wrong, "\(store.path) cannot be read: \(reason)", advice: advice)
+            let advice = Phrase("Check who owns the file, and whether its disk is in order.")
+            return Finding(.database, .wrong, Phrase("\(store.path) cannot be read: \(Phrase(foreign: reason))"), advice: advice)
         }
     }
 }

@@ -14,9 +14,9 @@ struct FolderReport: Sendable {
     let free: ByteCount
     let total: ByteCount
     /// Such as "ext4"; "unknown".
-    let fileSystem: String
+    let fileSystem: Phrase
     /// What the file system cannot do; nil: nothing of note.
-    let note: String?
+    let note: Phrase?
 
     /// Blocks until the disk answers.
     init(_ folder: String, allowsHidden: Bool) {
@@ -33,13 +33,14 @@ struct FolderReport: Sendable {
         free = isKnown ? ByteCount(clamping: status.f_bavail) *| unit : 0
         total = isKnown ? ByteCount(clamping: status.f_blocks) *| unit : 0
         let type = FileSystems.type(of: Paths.real(nearest) ?? nearest)
-        fileSystem = type ?? "unknown"
+        fileSystem = type.map { Phrase(foreign: $0) } ?? Phrase("unknown")
         note = type.flatMap { Self.notes[$0] }
     }
 
     private static let notes = [
-        "vfat": "no file may have 4 GiB or more on it", "msdos": "no file may have 4 GiB or more on it",
-        "tmpfs": "its files are gone after a restart of the machine", "ramfs": "its files are gone after a restart of the machine",
+        "vfat": Phrase("no file may have 4 GiB or more on it"), "msdos": Phrase("no file may have 4 GiB or more on it"),
+        "tmpfs": Phrase("its files are gone after a restart of the machine"),
+        "ramfs": Phrase("its files are gone after a restart of the machine"),
     ]
 
     /// A refusal's sentence without the name of the option and the final stop.
@@ -64,7 +65,7 @@ struct FolderReport: Sendable {
 struct StateReport: Sendable {
     let isAbsent: Bool
     /// nil: the service can keep its database there.
-    let fault: String?
+    let fault: Phrase?
 
     /// Blocks until the disk answers.
     init(_ folder: String) {
@@ -73,20 +74,22 @@ struct StateReport: Sendable {
             let code = errno
             isAbsent = true
             let above = FolderReport(folder, allowsHidden: true)
-            fault = code == ENOENT && above.canBeMade ? nil : String(cString: strerror(code == ENOENT ? EACCES : code))
+            fault = code == ENOENT && above.canBeMade ? nil : Self.text(of: code == ENOENT ? EACCES : code)
             return
         }
         isAbsent = false
         if status.st_mode & S_IFMT != S_IFDIR {
-            fault = "it is not a folder"
+            fault = Phrase("it is not a folder")
         } else if status.st_uid != geteuid() {
-            fault = "it belongs to another user"
+            fault = Phrase("it belongs to another user")
         } else if access(folder, R_OK | W_OK | X_OK) != 0 {
-            fault = String(cString: strerror(errno))
+            fault = Self.text(of: errno)
         } else {
             fault = nil
         }
     }
+
+    private static func text(of code: Int32) -> Phrase { Phrase(foreign: String(cString: strerror(code))) }
 }
 
 /// The types of file systems, from `/proc/self/mountinfo` (proc_pid_mountinfo(5)), which never hangs.

@@ -10,7 +10,7 @@ struct Library: Sendable {
     /// How the library tells its version; nil: it does not.
     let version: Version?
     /// What does not work without the library, as the end of "without …, ".
-    let loss: String
+    let loss: Phrase
     /// Whether hardly anything works without the library.
     var isNeeded = false
     /// The Debian package that has it.
@@ -59,37 +59,39 @@ struct Library: Sendable {
 extension Library {
     /// libcurl is examined by itself (`LibraryExamination`).
     static let curl = Library(
-        file: "libcurl.so.4", name: "libcurl", version: .text("curl_version"), loss: "nothing is downloaded", isNeeded: true,
+        file: "libcurl.so.4", name: "libcurl", version: .text("curl_version"), loss: Phrase("nothing is downloaded"), isNeeded: true,
         package: "libcurl4")
 
     static let others = [
         Library(
-            file: "libsqlite3.so.0", name: "SQLite", version: .text("sqlite3_libversion"), loss: "the service does not start",
+            file: "libsqlite3.so.0", name: "SQLite", version: .text("sqlite3_libversion"), loss: Phrase("the service does not start"),
             isNeeded: true, package: "libsqlite3-0"),
         Library(
-            file: "libcrypto.so.3", name: "OpenSSL", version: .textOfZero("OpenSSL_version"), loss: "no checksum is verified",
+            file: "libcrypto.so.3", name: "OpenSSL", version: .textOfZero("OpenSSL_version"), loss: Phrase("no checksum is verified"),
             isNeeded: true, package: "libssl3"),
-        Library(file: "libnotify.so.4", name: "libnotify", version: nil, loss: "no toast is shown", package: "libnotify4"),
+        Library(file: "libnotify.so.4", name: "libnotify", version: nil, loss: Phrase("no toast is shown"), package: "libnotify4"),
         Library(
-            file: "libarchive.so.13", name: "libarchive", version: .text("archive_version_string"), loss: "no archive is unpacked",
+            file: "libarchive.so.13", name: "libarchive", version: .text("archive_version_string"), loss: Phrase("no archive is unpacked"),
             package: "libarchive13"),
         Library(
-            file: "libjansson.so.4", name: "jansson", version: .text("jansson_version_str"), loss: "no asset is kept current",
+            file: "libjansson.so.4", name: "jansson", version: .text("jansson_version_str"), loss: Phrase("no asset is kept current"),
             package: "libjansson4"),
         Library(
-            file: "libexpat.so.1", name: "expat", version: .text("XML_ExpatVersion"), loss: "no Metalink file is read",
+            file: "libexpat.so.1", name: "expat", version: .text("XML_ExpatVersion"), loss: Phrase("no Metalink file is read"),
             package: "libexpat1"),
         Library(
-            file: "libz.so.1", name: "zlib", version: .text("zlibVersion"), loss: "no gzip or zip file is decoded", package: "zlib1g"),
+            file: "libz.so.1", name: "zlib", version: .text("zlibVersion"), loss: Phrase("no gzip or zip file is decoded"),
+            package: "zlib1g"),
         Library(
-            file: "libbrotlidec.so.1", name: "brotli", version: .packed("BrotliDecoderVersion"), loss: "brotli is not decoded",
+            file: "libbrotlidec.so.1", name: "brotli", version: .packed("BrotliDecoderVersion"), loss: Phrase("brotli is not decoded"),
             package: "libbrotli1"),
         Library(
-            file: "libzstd.so.1", name: "zstd", version: .text("ZSTD_versionString"), loss: "zstd is not decoded", package: "libzstd1"),
+            file: "libzstd.so.1", name: "zstd", version: .text("ZSTD_versionString"), loss: Phrase("zstd is not decoded"),
+            package: "libzstd1"),
         Library(
-            file: "liblzma.so.5", name: "xz", version: .text("lzma_version_string"), loss: "xz is not decoded", package: "liblzma5"),
+            file: "liblzma.so.5", name: "xz", version: .text("lzma_version_string"), loss: Phrase("xz is not decoded"), package: "liblzma5"),
         Library(
             file: "libbz2.so.1.0", otherFile: "libbz2.so.1", name: "bzip2", version: .text("BZ2_bzlibVersion"),
-            loss: "bzip2 is not decoded", package: "libbz2-1.0"),
+            loss: Phrase("bzip2 is not decoded"), package: "libbz2-1.0"),
     ]
 }

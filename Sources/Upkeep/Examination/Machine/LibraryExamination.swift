@@ -6,7 +6,9 @@ enum LibraryExamination {
         // On a thread of their own: loading reads files, whose disk may hang.
         let found = await Pool.programs.value(within: BusProbe.patience) { all() }
         return found
-            ?? [Finding(.library, .wrong, "the libraries cannot be loaded in time", advice: "Check the disk with /usr/lib.")]
+            ?? [
+                Finding(.library, .wrong, Phrase("the libraries cannot be loaded in time"), advice: Phrase("Check the disk with /usr/lib."))
+            ]
     }
 
     /// One line for libcurl, one for all others that are there, and one for each that is not. Blocks.
@@ -20,14 +22,14 @@ enum LibraryExamination {
                 findings.append(absent(library))
             }
         }
-        findings.append(Finding(.library, .found, present.joined(separator: ", ")))
+        findings.append(Finding(.library, .found, Phrase(foreign: present.joined(separator: ", "))))
         return findings
     }
 
     private static func absent(_ library: Library) -> Finding {
         Finding(
-            .library, library.isNeeded ? .wrong : .missing, "without \(library.file), \(library.loss)",
-            advice: "Install \(library.package), or the package of your system with this file.")
+            .library, library.isNeeded ? .wrong : .missing, Phrase("without \(library.file), \(library.loss)"),
+            advice: Phrase("Install \(library.package), or the package of your system with this file."))
     }
 
     /// The oldest libcurl that the service accepts, because older ones ignore options that keep a download safe.
@@ -40,16 +42,19 @@ enum LibraryExamination {
         let words = text.split(separator: " ")
         let numbers = words.first?.split(separator: "/").last?.split(separator: ".").map { Int($0.prefix { $0.isNumber }) ?? 0 } ?? []
         if numbers.lexicographicallyPrecedes(oldestCurl) {
-            return Finding(.library, .wrong, "\(text) is older than 7.85.0, so nothing is downloaded", advice: "Update libcurl.")
+            return Finding(
+                .library, .wrong, Phrase("\(text) is older than 7.85.0, so nothing is downloaded"), advice: Phrase("Update libcurl."))
         }
         func has(_ names: String...) -> Bool { names.contains { name in words.contains { $0.drop { $0 == "(" }.hasPrefix(name) } } }
         guard has("OpenSSL", "GnuTLS", "LibreSSL", "BoringSSL", "mbedTLS", "wolfSSL", "NSS", "quictls", "AWS-LC", "rustls") else {
-            return Finding(.library, .wrong, "\(text) has no TLS, so no https is downloaded", advice: "Install a libcurl with TLS.")
+            return Finding(
+                .library, .wrong, Phrase("\(text) has no TLS, so no https is downloaded"), advice: Phrase("Install a libcurl with TLS."))
         }
         guard has("nghttp2") else {
-            let loss = "so small files of one server do not share a connection"
-            return Finding(.library, .missing, "\(text) has no HTTP/2, \(loss)", advice: "Install a libcurl with nghttp2.")
+            return Finding(
+                .library, .missing, Phrase("\(text) has no HTTP/2, so small files of one server do not share a connection"),
+                advice: Phrase("Install a libcurl with nghttp2."))
         }
-        return Finding(.library, .found, text)
+        return Finding(.library, .found, Phrase(foreign: text))
     }
 }

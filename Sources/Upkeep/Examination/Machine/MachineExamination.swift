@@ -10,7 +10,7 @@ internal import EventLoop
     private static let portal = "org.freedesktop.portal.Desktop"
     private static let status = MethodOf("org.freedesktop.portal.NetworkMonitor", "GetStatus", out: [String: Variant].self)
 
-    private static let networkAdvice = "Start NetworkManager, or a desktop portal with org.freedesktop.portal.NetworkMonitor."
+    private static let networkAdvice = Phrase("Start NetworkManager, or a desktop portal with org.freedesktop.portal.NetworkMonitor.")
 
     /// - Parameter session: nil: there is no session bus.
     static func findings(_ session: BusProbe?) async -> [Finding] {
@@ -20,50 +20,51 @@ internal import EventLoop
             return [await sleep(system, keeper), await network(system, session)]
         } catch {
             let sleep = without(
-                "the system bus cannot be reached: \(error.message)", keeper, advice: "Start the system bus, dbus.service, with logind.")
+                Phrase("the system bus cannot be reached: \(error)"), keeper,
+                advice: Phrase("Start the system bus, dbus.service, with logind."))
             return [sleep, await network(nil, session)]
         }
     }
 
     /// What can keep the session from putting the machine to sleep, in the order in which the service asks (`Awake`); nil: nothing.
-    private static func sessionKeeper(_ session: BusProbe?) async -> String? {
+    private static func sessionKeeper(_ session: BusProbe?) async -> Phrase? {
         guard let session else { return nil }
         let path = ObjectPath("/org/freedesktop/portal/desktop")
         if await session.owner(of: portal) != nil,
             await session.property("version", of: "org.freedesktop.portal.Inhibit", on: portal, at: path) != nil
         {
-            return "the desktop portal"
+            return Phrase("the desktop portal")
         }
-        if await session.owner(of: "org.freedesktop.PowerManagement") != nil { return "the power manager of the session" }
-        if await session.owner(of: "org.gnome.SessionManager") != nil { return "GNOME’s session manager" }
+        if await session.owner(of: "org.freedesktop.PowerManagement") != nil { return Phrase("the power manager of the session") }
+        if await session.owner(of: "org.gnome.SessionManager") != nil { return Phrase("GNOME’s session manager") }
         return nil
     }
 
     /// Takes a lock for a moment, as the service does while bytes move. The session's keeper is not asked for one: it may show that.
-    private static func sleep(_ system: BusProbe, _ keeper: String?) async -> Finding {
+    private static func sleep(_ system: BusProbe, _ keeper: Phrase?) async -> Finding {
         guard await system.owner(of: logind) != nil else {
-            return without("logind does not run", keeper, advice: "Start logind (systemd-logind or elogind).")
+            return without(Phrase("logind does not run"), keeper, advice: Phrase("Start logind (systemd-logind or elogind)."))
         }
         do throws(DBusError) {
             // The lock ends with its descriptor, which nothing keeps.
             _ = try await system.ask(
                 inhibit, on: logind, at: ObjectPath("/org/freedesktop/login1"), ("sleep", "Todoku", "todoku doctor", "block"))
-            let session = keeper.map { "; in the session, \($0) is asked, too" } ?? "; a desktop may nevertheless choose to sleep"
-            return Finding(.sleep, .found, "logind keeps the machine awake while files are downloaded\(session)")
+            let session =
+                keeper.map { Phrase("in the session, \($0) is asked, too") } ?? Phrase("a desktop may nevertheless choose to sleep")
+            return Finding(.sleep, .found, Phrase("logind keeps the machine awake while files are downloaded; \(session)"))
         } catch {
             return without(
-                "logind refuses to keep the machine awake: \(error.message)", keeper,
-                advice: "Run in an active local session, or allow org.freedesktop.login1.inhibit-block-sleep in polkit.")
+                Phrase("logind refuses to keep the machine awake: \(error)"), keeper,
+                advice: Phrase("Run in an active local session, or allow org.freedesktop.login1.inhibit-block-sleep in polkit."))
         }
     }
 
     /// logind does not help.
-    private static func without(_ cause: String, _ keeper: String?, advice: String) -> Finding {
-        let clause = cause.hasSuffix(".") ? String(cause.dropLast()) : cause
+    private static func without(_ cause: Phrase, _ keeper: Phrase?, advice: Phrase) -> Finding {
         guard let keeper else {
-            return Finding(.sleep, .missing, "the machine may sleep during downloads, because \(clause)", advice: advice)
+            return Finding(.sleep, .missing, Phrase("the machine may sleep during downloads, because \(cause)"), advice: advice)
         }
-        return Finding(.sleep, .found, "\(keeper) is asked to keep the machine awake while files are downloaded; \(clause)")
+        return Finding(.sleep, .found, Phrase("\(keeper) is asked to keep the machine awake while files are downloaded; \(cause)"))
     }
 
     private static func network(_ system: BusProbe?, _ session: BusProbe?) async -> Finding {
@@ -73,37 +74,40 @@ internal import EventLoop
                     Standard.getAll, on: manager, at: ObjectPath("/org/freedesktop/NetworkManager"), manager)
                 let metered = all["Metered"]?.uint32 ?? 0
                 return finding(
-                    by: "NetworkManager", isCaptive: all["Connectivity"]?.uint32 == 2, isOut: (10...40).contains(all["State"]?.uint32 ?? 0),
+                    by: Phrase(foreign: "NetworkManager"), isCaptive: all["Connectivity"]?.uint32 == 2,
+                    isOut: (10...40).contains(all["State"]?.uint32 ?? 0),
                     isMetered: metered == 1 || metered == 3)
             } catch {
                 return Finding(
-                    .network, .wrong, "NetworkManager does not answer: \(error.message)",
-                    advice: "Restart it: sudo systemctl restart NetworkManager.")
+                    .network, .wrong, Phrase("NetworkManager does not answer: \(error)"),
+                    advice: Phrase("Restart it: sudo systemctl restart NetworkManager."))
             }
         }
         if let session, await session.owner(of: portal) != nil,
             let all = try? await session.ask(status, on: portal, at: ObjectPath("/org/freedesktop/portal/desktop"), ())
         {
             return finding(
-                by: "the desktop portal", isCaptive: all["connectivity"]?.uint32 == 3, isOut: all["available"]?.bool == false,
+                by: Phrase("the desktop portal"), isCaptive: all["connectivity"]?.uint32 == 3, isOut: all["available"]?.bool == false,
                 isMetered: all["metered"]?.bool ?? false)
         }
         return Finding(
-            .network, .missing, "neither NetworkManager nor the portal tells whether there is a network, so downloads do not wait for one",
+            .network, .missing,
+            Phrase("neither NetworkManager nor the portal tells whether there is a network, so downloads do not wait for one"),
             advice: networkAdvice)
     }
 
-    private static func finding(by teller: String, isCaptive: Bool, isOut: Bool, isMetered: Bool) -> Finding {
+    private static func finding(by teller: Phrase, isCaptive: Bool, isOut: Bool, isMetered: Bool) -> Finding {
         if isCaptive {
             return Finding(
-                .network, .wrong, "\(teller) sees a captive portal, so all downloads wait",
-                advice: "Log in to the network in a browser.")
+                .network, .wrong, Phrase("\(teller) sees a captive portal, so all downloads wait"),
+                advice: Phrase("Log in to the network in a browser."))
         }
         if isOut {
             return Finding(
-                .network, .missing, "\(teller) sees no network, so downloads wait until it returns",
-                advice: "Connect to a network; the downloads resume by themselves.")
+                .network, .missing, Phrase("\(teller) sees no network, so downloads wait until it returns"),
+                advice: Phrase("Connect to a network; the downloads resume by themselves."))
         }
-        return Finding(.network, .found, "\(teller) sees a network\(isMetered ? ", which is metered" : "")")
+        let network = isMetered ? Phrase("\(teller) sees a network, which is metered") : Phrase("\(teller) sees a network")
+        return Finding(.network, .found, network)
     }
 }

@@ -8,19 +8,19 @@ enum SoundExamination {
 
     @BusActor static func finding(_ environment: [String: String]) async -> Finding {
         guard let library = await Pool.programs.value(within: BusProbe.patience, { Library.load("libcanberra.so.0") != nil }) else {
-            return Finding(.sound, .wrong, "libcanberra cannot be loaded in time", advice: "Check the disk with its file.")
+            return Finding(.sound, .wrong, Phrase("libcanberra cannot be loaded in time"), advice: Phrase("Check the disk with its file."))
         }
         guard library else {
-            return Finding(.sound, .missing, "without libcanberra no sound is played", advice: "Install libcanberra0.")
+            return Finding(.sound, .missing, Phrase("without libcanberra no sound is played"), advice: Phrase("Install libcanberra0."))
         }
         let found = await Pool.programs.value(within: BusProbe.patience) { soundFile(environment) }
         guard let file = found.flatMap({ $0 }) else {
             return Finding(
-                .sound, .missing, "the theme “freedesktop” has no sound complete-download, so nothing is heard",
-                advice: "Install sound-theme-freedesktop.")
+                .sound, .missing, Phrase("the theme “freedesktop” has no sound complete-download, so nothing is heard"),
+                advice: Phrase("Install sound-theme-freedesktop."))
         }
         // Whether it is heard is known to the user only: no sound is played here, and a server may be mute.
-        return Finding(.sound, .found, "libcanberra is there, and the sound \(file); no sound was played")
+        return Finding(.sound, .found, Phrase("libcanberra is there, and the sound \(file); no sound was played"))
     }
 
     /// Blocks.

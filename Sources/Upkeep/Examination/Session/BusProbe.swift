@@ -35,10 +35,10 @@ internal import EventLoop
     }
 
     /// "dunst (process 42)", the owner of `name`.
-    func describeOwner(of name: String) async -> String {
-        guard let number = await process(of: name) else { return "a program" }
+    func describeOwner(of name: String) async -> Phrase {
+        guard let number = await process(of: name) else { return Phrase("a program") }
         let process = await Pool.programs.value(within: Self.patience) { ObservedProcess(number) }
-        let program = process?.program?.split(separator: "/").last.map(String.init) ?? "a program"
-        return "\(program) (process \(number))"
+        let program = process?.program?.split(separator: "/").last.map { Phrase(foreign: String($0)) } ?? Phrase("a program")
+        return Phrase("\(program) (process \(number))")
     }
 }

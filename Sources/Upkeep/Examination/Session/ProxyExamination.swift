@@ -19,27 +19,29 @@ internal import Transport
         for scheme in ["https", "http"] {
             guard let url = try? DownloadURL("\(scheme)://\(host)/") else { continue }
             let named = settings.choice(for: url)
-            var (choice, source) = (named ?? .direct, "by the environment \(start.owner)")
-            if named == nil { (choice, source) = (await desktop.choice(for: url), "by the settings of the desktop") }
-            var advice: String?
+            var (choice, source) = (named ?? .direct, start.origin)
+            if named == nil { (choice, source) = (await desktop.choice(for: url), Phrase("by the settings of the desktop")) }
+            var advice: Phrase?
             if start.source != .command, let wanted = own.choice(for: url), wanted != named {
                 let names = ["\(scheme)_proxy", "\(scheme.uppercased())_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"]
-                advice =
-                    "The proxy variables of this shell are others. " + start.advice(for: names.filter { shell[$0]?.isEmpty == false })
+                let remedy = start.advice(for: names.filter { shell[$0]?.isEmpty == false })
+                advice = Phrase("The proxy variables of this shell are others. \(remedy)")
             }
             findings.append(finding(scheme, choice, source, advice))
         }
         return findings
     }
 
-    private static func finding(_ scheme: String, _ choice: ProxyChoice, _ source: String, _ advice: String?) -> Finding {
+    private static func finding(_ scheme: String, _ choice: ProxyChoice, _ source: Phrase, _ advice: Phrase?) -> Finding {
         switch choice {
-        case .direct: Finding(.proxy, .found, "\(scheme) goes without a proxy, \(source)", advice: advice)
-        case .through(let proxy): Finding(.proxy, .found, "\(scheme) goes through \(withoutCredentials(proxy)), \(source)", advice: advice)
+        case .direct: Finding(.proxy, .found, Phrase("\(scheme) goes without a proxy, \(source)"), advice: advice)
+        case .through(let proxy):
+            Finding(.proxy, .found, Phrase("\(scheme) goes through \(withoutCredentials(proxy)), \(source)"), advice: advice)
         case .unknown(let reason):
             Finding(
-                .proxy, .wrong, "the proxy for \(scheme) is not known, so nothing is sent: \(reason)",
-                advice: "Mend the proxy settings of the desktop, or set \(scheme)_proxy or no_proxy in the environment of the service.")
+                .proxy, .wrong, Phrase("the proxy for \(scheme) is not known, so nothing is sent: \(Phrase(foreign: reason))"),
+                advice: Phrase(
+                    "Mend the proxy settings of the desktop, or set \(scheme)_proxy or no_proxy in the environment of the service."))
         }
     }
 

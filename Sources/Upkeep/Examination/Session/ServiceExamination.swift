@@ -28,30 +28,30 @@ extension SessionExamination {
     private func activation(_ file: ActivationFile?, canStart: Bool) async -> Finding {
         guard canStart else {
             if let file {
-                let text = "the bus does not know \(BusName.service), although there is \(file.path)"
+                let text = Phrase("the bus does not know \(BusName.service), although there is \(file.path)")
                 let call = "busctl --user call \(BusDaemon.name) \(BusDaemon.path.value) \(BusDaemon.name) ReloadConfig"
-                return Finding(.activation, .wrong, text, advice: "Have the bus read its files: \(call).")
+                return Finding(.activation, .wrong, text, advice: Phrase("Have the bus read its files: \(call)."))
             }
             return Finding(
-                .activation, .wrong, "the bus cannot start \(BusName.service): it has no activation file",
-                advice: "Install Todoku, or add the share folder of its prefix to XDG_DATA_DIRS before the login.")
+                .activation, .wrong, Phrase("the bus cannot start \(BusName.service): it has no activation file"),
+                advice: Phrase("Install Todoku, or add the share folder of its prefix to XDG_DATA_DIRS before the login."))
         }
         guard let file else {
-            return Finding(.activation, .found, "the bus starts \(BusName.service); its file is in none of the usual folders")
+            return Finding(.activation, .found, Phrase("the bus starts \(BusName.service); its file is in none of the usual folders"))
         }
         let program = file.program
         let answer = await Pool.programs.value(within: BusProbe.patience) { access(program, X_OK) == 0 }
         guard let isThere = answer else {
             return Finding(
-                .activation, .wrong, "the disk of \(program), which \(file.path) starts, does not answer",
-                advice: "Check this disk, or the server that shares it.")
+                .activation, .wrong, Phrase("the disk of \(program), which \(file.path) starts, does not answer"),
+                advice: Phrase("Check this disk, or the server that shares it."))
         }
         guard isThere else {
             return Finding(
-                .activation, .wrong, "\(file.path) starts “\(program)”, which is no program that may be run",
-                advice: "Install todokud there, or delete the file if another installation is meant.")
+                .activation, .wrong, Phrase("\(file.path) starts “\(program)”, which is no program that may be run"),
+                advice: Phrase("Install todokud there, or delete the file if another installation is meant."))
         }
-        return Finding(.activation, .found, "\(file.path) starts \(program)")
+        return Finding(.activation, .found, Phrase("\(file.path) starts \(program)"))
     }
 
     /// nil: it runs.
@@ -62,8 +62,8 @@ extension SessionExamination {
             return nil
         } catch {
             return Finding(
-                .service, .wrong, "the service cannot be started: \(error.message)",
-                advice: "Read its messages (journalctl --user -u todokud), or run todokud in a terminal.")
+                .service, .wrong, Phrase("the service cannot be started: \(error)"),
+                advice: Phrase("Read its messages (journalctl --user -u todokud), or run todokud in a terminal."))
         }
     }
 
@@ -71,23 +71,23 @@ extension SessionExamination {
         var running = RunningService()
         guard await bus.owner(of: BusName.service) != nil else {
             return canStart
-                ? (Finding(.service, .found, "the service does not run; the first call starts it"), running)
+                ? (Finding(.service, .found, Phrase("the service does not run; the first call starts it")), running)
                 : (
                     Finding(
-                        .service, .missing, "the service does not run, and the bus cannot start it",
-                        advice: "Mend the activation; see its line above."), running
+                        .service, .missing, Phrase("the service does not run, and the bus cannot start it"),
+                        advice: Phrase("Mend the activation; see its line above.")), running
                 )
         }
         guard let number = await bus.process(of: BusName.service),
             let process = await Pool.programs.value(within: BusProbe.patience, { ObservedProcess(number) })
         else {
-            let text = "the bus does not tell which process owns \(BusName.service)"
-            return (Finding(.service, .wrong, text, advice: "Log out and in again."), running)
+            let text = Phrase("the bus does not tell which process owns \(BusName.service)")
+            return (Finding(.service, .wrong, text, advice: Phrase("Log out and in again.")), running)
         }
         let name = process.program?.split(separator: "/").last.map(String.init)
         guard name == nil || name == Self.program else {
-            let text = "\(process.text) owns \(BusName.service), but is not \(Self.program)"
-            let advice = "End that program (kill \(number)); the next call starts \(Self.program)."
+            let text = Phrase("\(process.phrase) owns \(BusName.service), but is not \(Self.program)")
+            let advice = Phrase("End that program (kill \(number)); the next call starts \(Self.program).")
             return (Finding(.service, .wrong, text, advice: advice), running)
         }
         running.environment = process.environment
@@ -96,31 +96,33 @@ extension SessionExamination {
             running.properties = try await bus.ask(
                 Standard.getAll, on: BusName.service, at: BusName.managerPath, Manager.interface)
         } catch {
-            let advice = "End it (kill \(number)); the next call starts it again, and unfinished downloads resume."
-            return (Finding(.service, .wrong, "\(process.text) does not answer: \(error.message)", advice: advice), running)
+            let advice = Phrase("End it (kill \(number)); the next call starts it again, and unfinished downloads resume.")
+            return (Finding(.service, .wrong, Phrase("\(process.phrase) does not answer: \(error)"), advice: advice), running)
         }
         return (await judge(process, file, running), running)
     }
 
     private func judge(_ process: ObservedProcess, _ file: ActivationFile?, _ running: RunningService) async -> Finding {
-        let advice = "End it (kill \(process.number)); the next call starts the new one, and unfinished downloads resume."
-        let version = running.properties[Manager.version.name]?.string ?? "of an unknown version"
+        let advice = Phrase("End it (kill \(process.number)); the next call starts the new one, and unfinished downloads resume.")
+        let version = running.properties[Manager.version.name]?.string
         guard version == self.version else {
-            let text = "\(process.text) is \(version), and this command is \(self.version)"
+            let told = version.map { Phrase(foreign: $0) } ?? Phrase("of an unknown version")
+            let text = Phrase("\(process.phrase) is \(told), and this command is \(self.version)")
             return Finding(.service, .wrong, text, advice: advice)
         }
         guard !process.isReplaced else {
-            return Finding(.service, .wrong, "the program of \(process.text) was replaced after the service had started", advice: advice)
+            return Finding(
+                .service, .wrong, Phrase("the program of \(process.phrase) was replaced after the service had started"), advice: advice)
         }
         if let own = process.program, let wanted = file?.program {
             let found = await Pool.programs.value(within: BusProbe.patience) { Paths.real(wanted) }
             let real: String? = found ?? nil
             if let real, real != own {
-                let text = "\(process.text) is running, but the bus would start \(wanted)"
-                return Finding(.service, .wrong, text, advice: "End it (kill \(process.number)) if \(wanted) is the right program.")
+                let text = Phrase("\(process.phrase) is running, but the bus would start \(wanted)")
+                return Finding(.service, .wrong, text, advice: Phrase("End it (kill \(process.number)) if \(wanted) is the right program."))
             }
         }
-        return Finding(.service, .found, "\(process.text) is version \(version)")
+        return Finding(.service, .found, Phrase("\(process.phrase) is version \(self.version)"))
     }
 
     // MARK: The unit
@@ -134,27 +136,29 @@ extension SessionExamination {
     private func unit(_ file: ActivationFile?) async -> Finding {
         guard await hasSystemd() else {
             return Finding(
-                .unit, .missing, "systemd does not run this session, so the bus itself starts the service, and nothing restricts it",
-                advice: "Nothing needs to be done. A session with systemd --user (package dbus-user-session) would restrict the service.")
+                .unit, .missing,
+                Phrase("systemd does not run this session, so the bus itself starts the service, and nothing restricts it"),
+                advice: Phrase(
+                    "Nothing needs to be done. A session with systemd --user (package dbus-user-session) would restrict the service."))
         }
         guard let unit = file?.unit else {
             return Finding(
                 .unit, .missing,
-                "the activation file names no unit of systemd, so the bus itself starts the service, and nothing restricts it",
-                advice: "Install Todoku with its unit, todokud.service, and the line SystemdService=todokud.service in this file.")
+                Phrase("the activation file names no unit of systemd, so the bus itself starts the service, and nothing restricts it"),
+                advice: Phrase("Install Todoku with its unit, todokud.service, and the line SystemdService=todokud.service in this file."))
         }
         do throws(DBusError) {
             let state = try await bus.ask(
                 Self.unitFileState, on: Self.systemd, at: ObjectPath("/org/freedesktop/systemd1"), unit)
             guard !state.hasPrefix("masked") else {
-                let advice = "Allow it: systemctl --user unmask \(unit)."
-                return Finding(.unit, .wrong, "\(unit) is masked, so the service cannot start", advice: advice)
+                let advice = Phrase("Allow it: systemctl --user unmask \(unit).")
+                return Finding(.unit, .wrong, Phrase("\(unit) is masked, so the service cannot start"), advice: advice)
             }
-            return Finding(.unit, .found, "systemd starts the service as \(unit)")
+            return Finding(.unit, .found, Phrase("systemd starts the service as \(unit)"))
         } catch {
             return Finding(
-                .unit, .wrong, "systemd does not know \(unit), which the activation file names: \(error.message)",
-                advice: "Run systemctl --user daemon-reload; if that does not help, install the unit again.")
+                .unit, .wrong, Phrase("systemd does not know \(unit), which the activation file names: \(error)"),
+                advice: Phrase("Run systemctl --user daemon-reload; if that does not help, install the unit again."))
         }
     }
 }

@@ -18,21 +18,22 @@ struct StartEnvironment: Sendable {
     var variables: [String: String]
     var source: Source
 
-    /// The end of "by the environment …".
-    var owner: String {
+    /// Behind what the variables say.
+    var origin: Phrase {
         switch source {
-        case .service: "of the service"
-        case .systemd: "that systemd starts the service with"
-        case .bus: "of the session bus, which starts the service"
-        case .command: "of this command; that of the service is not known"
+        case .service: Phrase("by the environment of the service")
+        case .systemd: Phrase("by the environment that systemd starts the service with")
+        case .bus: Phrase("by the environment of the session bus, which starts the service")
+        case .command: Phrase("by the environment of this command; that of the service is not known")
         }
     }
 
     /// How to give the service variables of this shell.
-    func advice(for names: [String]) -> String {
-        let list = names.joined(separator: " ")
-        let end = source == .service ? ", and end the service; the next call starts it" : ""
-        return "Give the session the variables of this shell: dbus-update-activation-environment --systemd \(list)\(end)."
+    func advice(for names: [String]) -> Phrase {
+        let command = "dbus-update-activation-environment --systemd \(names.joined(separator: " "))"
+        return source == .service
+            ? Phrase("Give the session the variables of this shell: \(command), and end the service; the next call starts it.")
+            : Phrase("Give the session the variables of this shell: \(command).")
     }
 }
 
