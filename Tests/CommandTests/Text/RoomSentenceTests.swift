@@ -3,6 +3,7 @@ import Localization
 import TestSupport
 import Testing
 
+@testable import Upkeep
 @testable import todoku
 
 @Suite struct `The sentences of rooms without a language` {
@@ -101,6 +102,48 @@ import Testing
             count += 1
         }
         #expect(count >= 1, "\(found)")
+    }
+
+    /// What the doctor repeats of other rooms.
+    @Test(arguments: [
+        ("PartFiles/Folders/Destination.swift", 9), ("DownloadStore/Copies/StoreExamination.swift", 3), ("Desktop/Proxies", 14),
+        ("DownloadModel/Request/ProxyChoice.swift", 4), ("DBus/SystemBus.swift", 2), ("DBus/Connection.swift", 3),
+    ])
+    func `are all known of what the doctor repeats`(path: String, least: Int) async {
+        let starts = [
+            #"Refusal\(\.[a-zA-Z]+, "#, #"\.(unknown|unreadable|damaged|disconnected)\("#, #"NoReply", "#, #"answers\.first \?\? "#,
+        ]
+        let found = await Child.run([
+            "grep", "-rhoE", #"(\#(starts.joined(separator: "|")))"([^"\\]|\\\([^()]*(\([^()]*\)[^()]*)*\)|\\.)*""#,
+            "\(repository)/Sources/\(path)",
+        ])
+        let calls = found.output.split(separator: "\n")
+        #expect(calls.count >= least, "\(found)")
+        for call in calls {
+            // The literal is behind another one, or is the only one.
+            let rest = call.hasPrefix("NoReply") ? call.drop { $0 != "," } : call
+            guard let quote = rest.firstIndex(of: "\"") else { continue }
+            let sentence = FolderReport.clause(Self.filled(rest[quote...].dropFirst().dropLast()))
+            #expect(isTranslated(japanese.sentence(Phrase(foreign: sentence))), "\(sentence)")
+        }
+    }
+
+    @Test func `are known about what toasts can do`() async {
+        let file = "\(repository)/Sources/Desktop/Toasts/ToastServers.swift"
+        let found = await Child.run(["grep", "-ohE", #""[A-Za-z ]+ (clicked|progress|sound)""#, file])
+        let texts = found.output.split(separator: "\n").map { String($0.dropFirst().dropLast()) }
+        func ending(_ word: String) -> [String] { texts.filter { $0.hasSuffix(word) } }
+        for click in ending("clicked") {
+            for progress in ending("progress") {
+                for sound in ending("sound") {
+                    let summary = japanese.sentence(Phrase(foreign: "\(click), \(progress), \(sound)"))
+                    #expect(
+                        summary.split(separator: "。").count == 3 && !summary.contains(" sound") && !summary.contains("progress"),
+                        "\(summary)")
+                }
+            }
+        }
+        #expect(texts.count == 6, "\(found)")
     }
 
     @Test func `are shown in a Japanese session about the lines of files`() async throws {
