@@ -31,7 +31,9 @@ private func englishWords(_ text: String) -> [Substring] {
     /// The lines that the doctor writes at a terminal, which is wide enough for each of them.
     private func atTerminal(_ environment: [String: String], before: String = "", _ arguments: String = "") async -> [String] {
         let command = "stty cols 1000; \(before) '\(Desk.command)' doctor \(arguments)"
-        let exit = await Child(["script", "-qec", command, "/dev/null"], environment: environment.merging(["NO_COLOR": "1"]) { $1 }).wait()
+        // bash warns of a locale that is not generated.
+        let variables = environment.merging(["NO_COLOR": "1", "SHELL": "/bin/sh"]) { $1 }
+        let exit = await Child(["script", "-qec", command, "/dev/null"], environment: variables).wait()
         return exit.output.split(separator: "\r\n").map(String.init)
     }
 

@@ -184,8 +184,8 @@ internal import Testing
         #expect(await watcher.has(.open))
     }
 
-    /// Each restart takes its question back, so no question is unanswered for 25 seconds. On a busy machine, the second question may come too
-    /// late, and the test begins again.
+    /// Each restart takes its question back, so no question is unanswered for 25 seconds. On a busy machine, the second question may come
+    /// too late, and the test begins again.
     @Test @BusActor func `counts as open just as soon if NetworkManager restarts before its first answer`() async throws {
         var restarts: [Int] = []
         while restarts.count < 5, restarts.last ?? 0 < 2 {
