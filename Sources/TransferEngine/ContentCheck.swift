@@ -57,7 +57,8 @@ extension Transfer {
         // The digests of the pieces decide.
         guard pieces == nil, let stated = attempt.head.contentDigests.preferred else { return nil }
         // Some servers state the digest of the whole file in each response.
-        return stated == part?.digest || stated == attempt.head.statedDigests.preferred ? nil : stated
+        let ofFile = [part?.digest, attempt.head.statedDigests.preferred, request.checksum]
+        return ofFile.contains(stated) ? nil : stated
     }
 
     /// The response to `segment` has other bytes than it states, or their digest cannot be computed: they are missing again.
@@ -81,7 +82,7 @@ extension Transfer {
             return .left(.wrongDigest)
         }
         source.wrongRanges.append(range)
-        if request.mixesSources, sources.contains(where: { $0 !== source && $0.left == nil }) {
+        if request.mixesSources, hasAlternative(to: source) {
             return isDivided(besides: segment) ? .declined(failure, .wrongDigest) : .left(.wrongDigest)
         }
         isFurtherPiece = true

@@ -4,7 +4,7 @@ public enum SourceFault: String, CaseIterable, Sendable {
     case wrongBytes = "wrong-bytes"
     /// The source has a file of another size, or of one that no file here can have.
     case wrongSize = "wrong-size"
-    /// The source states another digest, or one that its own bytes do not have.
+    /// The source states another digest, or its bytes do not match the digest that it states.
     case wrongDigest = "wrong-digest"
     /// The source has changed its file, or sent bytes that nobody asked for.
     case changed

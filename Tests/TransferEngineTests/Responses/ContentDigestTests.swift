@@ -243,16 +243,21 @@ extension EventLog {
         #expect(firsts(server) == [nil, 1_200_000])
     }
 
-    /// As a fixed field of a static file. Empty: only the second response has fields.
-    @Test(arguments: ["Content-Digest", "Repr-Digest", ""]) func `is ignored if it is that of the whole file`(name: String) async throws {
+    /// As a fixed field of a static file. Empty: only the second response has fields. `checksum`: only the option tells the digest.
+    @Test(arguments: ["Content-Digest", "Repr-Digest", "", "checksum"])
+    func `is ignored if it is that of the whole file`(name: String) async throws {
         let whole = await field(Self.file[...])
+        let checksum = name == "checksum" ? Checksum(.sha256, digest: await digest(of: Self.file)) : nil
         let fixture = await EngineFixture()
-        let (server, resume) = try await interrupted(fixture, Self.file, name.isEmpty ? "" : "\(name): \(whole)\r\n") { request, reply in
+        let first = ["", "checksum"].contains(name) ? "" : "\(name): \(whole)\r\n"
+        let (server, resume) = try await interrupted(fixture, Self.file, first) { request, reply in
             reply.serve(
                 Self.file, for: request, entityTag: "\"v1\"",
                 fields: ["Content-Digest": whole, name.isEmpty ? "Repr-Digest" : "X-None": whole])
         }
-        let end = try await fixture.run(server.url("/file.bin")) { $0.resume = resume }
+        let end = try await fixture.run(server.url("/file.bin")) {
+            ($0.resume, $0.checksum, $0.hasChecksum) = (resume, checksum, checksum != nil)
+        }
         #expect(end.complete?.size == 3_000_000 && fixture.part == Self.file)
         #expect(firsts(server) == [nil, 1_200_000])
     }
