@@ -1,6 +1,6 @@
 internal import DBus
 
-/// English words, and what is filled into them. So the command can translate the words, and this room knows no language.
+/// English words, and what is filled into them. The command translates the words; this room knows no language.
 ///
 /// `meson-helpers/translations` finds the words in the calls of the initializer, so write them as literals there.
 public struct Phrase: Equatable, Sendable {
@@ -14,13 +14,15 @@ public struct Phrase: Equatable, Sendable {
     /// The words, with `%1$s`, `%2$s` … for the arguments.
     public private(set) var template: String
     public private(set) var arguments: [Argument] = []
+    /// Whether the words come from the system or from another room, so that they are none of the words of this room.
+    public private(set) var isForeign = false
 
     init(_ words: Words) {
         (english, template, arguments) = (words.parts.english, words.parts.template, words.parts.arguments)
     }
 
     /// A text of the system, or an English sentence of another room, such as PartFiles. The command knows the sentences of rooms.
-    init(foreign text: String) { (english, template) = (text, text) }
+    init(foreign text: String) { (english, template, isForeign) = (text, text, true) }
 
     /// This phrase without the full stop of a text at its end: a message of another program may be a sentence. The words themselves must
     /// not end with a stop.
@@ -28,10 +30,10 @@ public struct Phrase: Equatable, Sendable {
         guard english.hasSuffix(".") else { return self }
         var phrase = self
         phrase.english.removeLast()
-        if let last = phrase.arguments.popLast() {
-            phrase.arguments.append(last.withoutStop)
-        } else {
+        if phrase.template.hasSuffix(".") {
             phrase.template.removeLast()
+        } else if let last = phrase.arguments.popLast() {
+            phrase.arguments.append(last.withoutStop)
         }
         return phrase
     }

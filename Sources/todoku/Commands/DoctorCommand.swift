@@ -9,8 +9,8 @@ struct DoctorCommand: ParsableCommand {
         commandName: "doctor", abstract: "Examine what Todoku finds on this machine.",
         discussion: """
             Each line begins with “found”, “missing” (Todoku does less without it) or “wrong” (mend it), and the line below says what to do. \
-            Nothing is changed, and the service is not started unless you give --start. In a Japanese session, a terminal shows Japanese, and \
-            the last line says how to get the report in English, to send it to others. The exit status is 1 if anything is wrong.
+            Nothing is changed, and the service is not started unless you give --start. In a Japanese session, the report is Japanese at a \
+            terminal. Its last line says how to get the report in English, for others. The exit status is 1 if anything is wrong.
 
             EXAMPLES:
               todoku doctor

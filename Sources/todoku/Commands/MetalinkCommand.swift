@@ -17,7 +17,8 @@ struct MetalinkCommand: ParsableCommand {
             The options apply to every file. --title, --body, --icon, --sound and --notify set the one toast at the end of the batch. Headers, \
             referrer and credentials are for a document in a file, and go to the first URL of each of its files.
 
-            Ctrl-C ends the command at once, and leaves the batch to the service. “todoku cancel” with the batch's number cancels it.
+            While a document is fetched from its URL, Ctrl-C cancels this download, and nothing is queued. After that, Ctrl-C ends the command \
+            at once, and leaves the batch to the service. “todoku cancel” with the batch's number cancels it.
 
             EXAMPLES:
               todoku metalink --wait --directory ~/Downloads https://example.org/release.meta4

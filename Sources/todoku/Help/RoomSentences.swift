@@ -31,7 +31,7 @@ extension Catalog {
     }
 
     private static func sentence(_ phrase: Phrase, _ texts: HelpCatalog) -> String {
-        guard texts[phrase.template] != nil else { return sentence(phrase.english, texts, HelpTemplate.examined) }
+        guard !phrase.isForeign, texts[phrase.template] != nil else { return sentence(phrase.english, texts, HelpTemplate.examined) }
         return texts.text(
             phrase.template,
             phrase.arguments.map { argument in
@@ -228,7 +228,8 @@ extension HelpTemplate {
         HelpTemplate("With those of the backup there would be more than %1$s registrations for pushes; end some of them first."),
     ]
 
-    /// What Upkeep repeats of other rooms when it examines a machine. Words that may end or begin any sentence come last.
+    /// What Upkeep repeats of other rooms when it examines a machine. The most general templates come last, because the first one that fits
+    /// counts.
     fileprivate static let examined = [
         // PartFiles: why a folder takes no download.
         HelpTemplate("\"%1$s\" is not an absolute path"),
@@ -280,6 +281,7 @@ extension HelpTemplate {
         HelpTemplate("no answer from the bus"),
         HelpTemplate("the bus is gone"),
         HelpTemplate("%1$s did not answer within %2$s s"),
+        HelpTemplate("%1$s answered %2$s with (%3$s), not (%4$s)"),
         HelpTemplate("%1$s answered %2$s"),
         HelpTemplate("%1$s cannot be read"),
     ]

@@ -6,6 +6,7 @@ import Testing
 import Transport
 
 @testable import Upkeep
+@testable import todoku
 
 @Suite(.serialized) struct `The doctor` {
     /// One line of `todoku doctor --json`.
@@ -89,7 +90,8 @@ import Transport
         #expect(status == 0)
         let process = try #require(await desk.serviceProcess())
         let service = try line("service", lines)
-        #expect(service.verdict == "found" && service.text.hasSuffix("/todokud (process \(process)) is version 0.1.0"), "\(service)")
+        let end = "/todokud (process \(process)) is version \(Program.version)"
+        #expect(service.verdict == "found" && service.text.hasSuffix(end), "\(service)")
         await desk.close()
     }
 
@@ -148,7 +150,8 @@ import Transport
             #expect(status == 1)
             let service = try line("service", lines)
             #expect(service.verdict == "wrong", "\(service)")
-            #expect(service.text.hasSuffix("/todokud (process \(standIn.pid)) is \(words), and this command is 0.1.0"), "\(service)")
+            let end = "/todokud (process \(standIn.pid)) is \(words), and this command is \(Program.version)"
+            #expect(service.text.hasSuffix(end), "\(service)")
             #expect(service.advice?.hasPrefix("End it (kill \(standIn.pid)); the next call starts the new one") == true, "\(service)")
             await standIn.stop()
             #expect(await desk.bus.waitForOwner("org.todoku.Downloader1", present: false))

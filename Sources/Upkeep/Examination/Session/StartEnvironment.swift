@@ -18,7 +18,7 @@ struct StartEnvironment: Sendable {
     var variables: [String: String]
     var source: Source
 
-    /// Behind what the variables say.
+    /// Where the variables come from, as the end of a finding.
     var origin: Phrase {
         switch source {
         case .service: Phrase("by the environment of the service")
