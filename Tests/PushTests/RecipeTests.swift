@@ -10,7 +10,7 @@ import Testing
     private let app = "org.example.App"
 
     /// The page's commands register, and so does its program, which the bus then starts. The message is the page's, too.
-    @Test func `brings the file, starts the app, and tells it of a file that is another one`() async throws {
+    @Test func `brings the file, starts the app, and reports a file with another checksum`() async throws {
         let (guide, folder) = (try Guide(), TemporaryFolder())
         let before = """
             import json
@@ -35,7 +35,7 @@ import Testing
             if sys.argv[1] == "register":
                 print(json.dumps(register()))
             else:
-                app.set_inactivity_timeout(10_000)
+                app.set_inactivity_timeout(3_600_000)
                 app.run()
             """
         let rehearsal = #""hosts": GLib.Variant("as", ["127.0.0.1"]), "allow-private": GLib.Variant("b", True)"#

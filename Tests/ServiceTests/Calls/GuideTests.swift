@@ -178,6 +178,7 @@ internal import Testing
             #expect(exit.status == status && exit.output == "\(downloads)/feed.xml\n", "\(exit)")
         }
     }
+
     /// A publisher's folder, whose archives and manifest are made by the recipe's command, and a server that serves them.
     private struct Levels {
         let folder = TemporaryFolder()
@@ -378,7 +379,7 @@ internal import Testing
             "gdbus", "call", "-e", "-d", "org.todoku.Push1", "-o", "/org/todoku/Push1", "-m", "\(Standard.peer).Ping",
         ])
         #expect(ping.output == "()\n", "\(ping)")
-        _ = push
+        withExtendedLifetime(push) {}
         #expect(try await running.client.list(["app": .string("org.example.App")]).count == 1)
     }
 }
