@@ -68,8 +68,8 @@ struct `The costs of the service` {
         #expect(all.count >= requests && ranges == all.count - 1, "\(ranges) ranges in \(all.count) requests")
     }
 
-    /// docs/performance.md has 24 MiB, of which 3.3 MiB are anonymous. The rest is code of libraries, which differ between machines, so the
-    /// bound of the whole is half as much again. A buffer for the whole file would take 64 MiB.
+    /// The measured peak is 24 MiB (docs/performance.md): 3.3 MiB of anonymous memory, and code of libraries. The libraries differ between
+    /// machines, so the bound is 36 MiB. With a buffer for the whole file, the peak would be above 64 MiB.
     @Test func `a download has a small peak of memory, however large its file is`() async throws {
         let desk = try await CostDesk()
         let (running, pid) = (desk.running, desk.running.daemon.pid)

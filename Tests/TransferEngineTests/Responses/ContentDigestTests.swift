@@ -76,7 +76,7 @@ extension EventLog {
         (program == "sha256sum" ? "sha-256" : "sha-512") + "=:\(base64(await digest(of: Array(bytes), by: program))):"
     }
 
-    /// Under a speed limit, libcurl delivers bytes again of which the transfer took only some before.
+    /// Under a speed limit, the transfer may take only the first bytes of a buffer. libcurl then delivers the whole buffer again.
     @Test(arguments: [("sha256sum", nil), ("sha512sum", nil), ("sha256sum", 6_000_000)] as [(String, Speed?)])
     func `is compared, and nothing is fetched again if it is right`(program: String, limit: Speed?) async throws {
         let stated = await field(Self.file[1_200_000...], program)
