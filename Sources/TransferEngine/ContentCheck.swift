@@ -89,9 +89,30 @@ extension Transfer {
         return .again
     }
 
-    /// Whether a response with bytes of `range` must not be cut, because only a response that comes to its end is compared. Its source has
-    /// sent wrong bytes there, and no checksum would find them.
-    func mustStayWhole(_ range: Range<ByteCount>) -> Bool {
-        !request.hasChecksum && sources.contains { $0.hasSentWrong(range) }
+    /// Whether the response to `segment`, with bytes of `range`, must not be cut, because only a response that comes to its end is compared.
+    /// Its source has sent wrong bytes there, and no checksum would find them.
+    func mustStayWhole(_ range: Range<ByteCount>, of segment: Segment) -> Bool {
+        !request.hasChecksum && (segment.attempt?.check != nil || !segment.isReceiving)
+            && segment.source.hasSentWrong(range)
     }
+}
+
+extension Engine {
+    /// Call before a transfer may end with a whole file. Responses that repeat a wrong part, and whose rest other segments have brought, are
+    /// never compared. Their bytes are missing again.
+    ///
+    /// - Parameter ended: the segment whose response has ended.
+    func forgetUncompared(of transfer: Transfer, ended: Segment) {
+        staging?.flush()
+        guard transfer.isWhole else { return }
+        for segment in transfer.segments where segment.repeatsWrongPart {
+            if segment === ended { segment.forgetBody() } else { drop(segment) }
+        }
+    }
+}
+
+extension Segment {
+    /// Whether the response brings bytes that were wrong before, and is not compared yet. No checksum would find wrong bytes of it. If the
+    /// response is cut, its bytes are missing again.
+    var repeatsWrongPart: Bool { attempt?.check != nil && !transfer.request.hasChecksum && source.hasSentWrong(bodyRange) }
 }

@@ -410,6 +410,7 @@ public actor Engine {
         case .whole,
             .body where error == nil || segment.isFilled:
             if case .body = attempt.verdict, let failure = attempt.codingFailure { return failWhole(segment, failure) }
+            forgetUncompared(of: transfer, ended: segment)
             switch transfer.complete(attempt) {
             case .success(let end): endWhole(transfer, end, by: segment)
             case .failure where segment.gotPiece(attempt): goOn(segment)

@@ -88,7 +88,7 @@ extension Transfer {
         let now = SuspendingClock.now
         let others = segments.filter { $0 !== segment }
         let stretches = others.map { ($0, $0.remaining.clamped(to: 0..<total)) }.filter { !$0.1.isEmpty }
-        let rests = stretches.filter { !mustStayWhole($0.1) || $0.0.isSilent(now) }.compactMap { other, stretch in
+        let rests = stretches.filter { !mustStayWhole($0.1, of: $0.0) || $0.0.isSilent(now) }.compactMap { other, stretch in
             // Exclude the bytes that a later segment has requested.
             let later = stretches.filter { ($0.1.lowerBound, $0.0.id) > (stretch.lowerBound, other.id) }
             let next = max(stretch.lowerBound, later.map(\.1.lowerBound).min() ?? .max)

@@ -133,6 +133,7 @@ final class Segment {
     /// URL of that exchange.
     func endExchange() {
         if let attempt { transfer.noteCookies(bytes: attempt.head.cookieBytes) }
+        if repeatsWrongPart { forgetBody() }
         (exchange, lookup) = (nil, nil)
         pace.endHold()
         release()
@@ -333,7 +334,8 @@ final class Segment {
     /// The bytes of the file that the response has brought.
     var bodyRange: Range<ByteCount> { bodyStart..<max(bodyStart, taken) }
 
-    /// The response has turned out to lie: the bytes that it has brought are missing again, also if the disk has not taken all of them.
+    /// The bytes that the response has brought are missing again, also if the disk has not taken all of them. They are wrong, or nothing
+    /// will show whether they are.
     func forgetBody() {
         transfer.staging.flush()
         guard began != nil, place > bodyStart else { return }

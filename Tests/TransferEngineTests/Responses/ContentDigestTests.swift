@@ -450,6 +450,65 @@ extension EventLog {
         #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file)
         #expect(firsts(server) == [nil, 1_200_000, 1_200_000])
     }
+
+    /// Why a response ends before its last byte.
+    enum Cut: CaseIterable {
+        /// The host needs its place.
+        case withdrawn
+        /// It sends nothing more, so another connection takes the rest.
+        case silent
+        /// The download is paused.
+        case stopped
+    }
+
+    /// Another connection waits for its permit from the first response on. The second response repeats a wrong byte, and is cut behind it.
+    @Test(arguments: Cut.allCases) func `leaves no bytes of a response that repeats a wrong part, and is cut`(cut: Cut) async throws {
+        let (asked, gate) = (Gate(), Gate())
+        defer { for gate in [asked, gate] { gate.open() } }
+        let wrong = damaged(Self.file, at: 1_250_000)
+        let fixture = await EngineFixture()
+        let (server, resume) = try await interrupted(fixture, Self.file) { request, reply in
+            guard request.number < 3 else { return serve(Self.file, stating: Self.file, request, reply) }
+            reply.head(
+                206,
+                [
+                    "ETag": "\"v1\"", "Content-Range": "bytes 1200000-7999999/8000000",
+                    "Content-Digest": contentDigest(Self.file[1_200_000...]),
+                ], length: 6_800_000)
+            reply.send(wrong[1_200_000..<1_300_000])
+            if request.number == 2 { return gate.wait() }
+            asked.wait()
+            reply.send(wrong[1_300_000...])
+        }
+        let further = Mutex<(RequestID, UInt64)?>(nil)
+        await fixture.log.permit { [weak engine = fixture.engine] id, question in
+            if id.ordinal == 0 || further.withLock({ $0 != nil }) {
+                engine?.permit(id, question: question, tellsSent: false)
+            } else {
+                further.withLock { $0 = (id, question) }
+                asked.open()
+            }
+        }
+        let request = try fixture.request(server.url("/file.bin")) { ($0.resume, $0.connections) = (resume, 2) }
+        let ends = await fixture.log.ends(of: request.number)
+        fixture.engine.start(request)
+        #expect(await server.waitForRequests(3))
+        let seen = await fixture.log.events.count
+        await fixture.log.wait { events in
+            events[seen...].contains { if case .progress(let all) = $0 { all.contains { $0.received >= 1_300_000 } } else { false } }
+        }
+        let (id, question) = try #require(further.withLock { $0 })
+        if cut == .withdrawn { fixture.engine.withdraw(RequestID(request.number, 0)) }
+        if cut == .stopped { fixture.engine.stop(request.number) } else { fixture.engine.permit(id, question: question, tellsSent: false) }
+        let end = await fixture.log.end(of: request.number, after: ends)
+        gate.open()
+        guard cut != .stopped else {
+            #expect(end.resume?.ranges == ByteRanges(prefix: 1_200_000), "\(end)")
+            return
+        }
+        #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file, "\(end)")
+        #expect(firsts(server).count { $0 == 1_200_000 } == 3, "\(firsts(server))")
+    }
 }
 
 @Suite(.timeLimit(.minutes(5))) struct `The digest that a mirror states of a part` {
