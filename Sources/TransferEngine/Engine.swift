@@ -458,7 +458,8 @@ public actor Engine {
             return sync(transfer)
         }
         if !transfer.mayFlush { transfer.part?.loseMap() }
-        tellEnd(transfer, transfer.checkpoint)
+        // The checkpoint of a part file that cannot be resumed says only that no bytes are held (`Transfer.reportStart`).
+        tellEnd(transfer, transfer.part?.isResumable == false ? nil : transfer.checkpoint)
     }
 
     private func tellEnd(_ transfer: Transfer, _ resume: ResumeData?) {

@@ -106,15 +106,14 @@ extension Transfer {
 
     /// How a request to `source` asks for the missing bytes.
     func ask(of source: Source) -> Ask {
-        if isDistrusted { return .whole }
+        // A later response can replace such bytes, and never continue them.
+        if isDistrusted || part?.isResumable == false { return .whole }
         guard source.ask != .whole, let part, part.mirror != source.mirror else { return source.ask }
         return mayFollow(part, source) ? .bare : .whole
     }
 
     /// Whether a request to `source` may ask for the bytes that follow the held bytes, which come from another source.
     private func mayFollow(_ part: PartFile, _ source: Source) -> Bool {
-        // No range continues a decoded body.
-        if !part.isResumable { return false }
         if request.mixesSources { return mixesNow }
         // The response must have the same strong validator, and come from the server of the held bytes (`mayContinue`).
         guard !request.keepsSourcesApart, part.validator != nil, let server = part.origin else { return false }

@@ -58,7 +58,10 @@ final class Transfer {
     /// The bytes that the flush under way brings to disk, without those that turned out to be wrong since it began.
     private var covered = ByteRanges()
 
+    /// The facts of the last accepted response.
     var facts: TransferFacts?
+    /// The name and the media type of the file of `part`, from the responses of this transfer; nil: from earlier ones.
+    var partFacts: TransferFacts?
     /// Whether the next body continues the previous one (a further 206): its beginning is not announced again.
     var isFurtherPiece = false
     private var heldAtStart: ByteCount = 0
@@ -331,7 +334,7 @@ final class Transfer {
     private func replace(_ old: PartFile, by new: PartFile) throws(DiskError) {
         try new.takePlace(of: old)
         (pieces, candidatePieces) = (candidatePieces ?? ledger(of: new), nil)
-        (part, candidate, checkpoint) = (new, nil, nil)
+        (part, candidate, checkpoint, partFacts) = (new, nil, nil, facts)
         reportStart()
     }
 

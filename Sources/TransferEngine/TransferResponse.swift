@@ -25,7 +25,7 @@ extension Transfer {
         case 416 where attempt.rangeStart != nil:
             guard isWhole(attempt), let part else { return askAgain(attempt, .whole, distrusting: true) }
             begin(
-                attempt, continuedName(attempt), mediaType: request.knownType, total: part.ranges.prefixEnd, offset: part.written)
+                attempt, continuedName(attempt), mediaType: knownType, total: part.ranges.prefixEnd, offset: part.written)
             return .whole
         default: return .failed(FailureMapping.status(head, host: attempt.url.host, now: wallTime()))
         }
@@ -108,10 +108,15 @@ extension Transfer {
 
     /// The file name for a response that continues held bytes.
     private func continuedName(_ attempt: Attempt) -> String {
-        if joins(attempt.segment.source), let name = request.fileName ?? facts?.fileName ?? request.knownName { return name }
+        if joins(attempt.segment.source), let name = request.fileName ?? knownName { return name }
         guard attempt.head.bytes("content-disposition") == nil, request.ifExists != .replace else { return fileName(attempt) }
-        return request.fileName ?? request.knownName ?? fileName(attempt)
+        return request.fileName ?? knownName ?? fileName(attempt)
     }
+
+    /// The name and the media type that earlier responses told of the file of `part`. A response that continues it may omit them (RFC 9110
+    /// §15.3.7).
+    private var knownName: String? { partFacts?.fileName ?? request.knownName }
+    private var knownType: String? { partFacts?.mediaType ?? request.knownType }
 
     /// The final path, if it is taken and the policy therefore ends the transfer.
     ///
@@ -320,7 +325,7 @@ extension Transfer {
         } else {
             attempt.segment.bodyBegins(at: attempt.rangeStart ?? 0, end: end)
         }
-        begin(attempt, name, mediaType: attempt.head.mediaType ?? request.knownType, total: total, offset: part.written)
+        begin(attempt, name, mediaType: attempt.head.mediaType ?? knownType, total: total, offset: part.written)
         return .body
     }
 
@@ -341,8 +346,11 @@ extension Transfer {
         if attempt.segment.hops > 0 || attempt.segment.source.mirror != nil { facts.source = attempt.url.redacted }
         let isTold = isFurtherPiece && self.facts?.fileName.isSameBytes(as: name) == true && self.facts?.total == total && offset > 0
         isFurtherPiece = false
-        if !isTold { self.facts = facts }
-        if !isTold { events.append(.began(attempt.segment.id, facts)) }
+        if !isTold {
+            self.facts = facts
+            events.append(.began(attempt.segment.id, facts))
+        }
+        if candidate == nil { partFacts = facts }
         // The validators of the held bytes come from another URL.
         if offset > 0, joins(attempt.segment.source) { return }
         // For held bytes, only the validator that ties the pieces together is proved.

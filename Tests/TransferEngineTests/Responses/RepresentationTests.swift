@@ -152,6 +152,19 @@ import TransferEngine
         #expect(server.requests.last?.field("Range") == "bytes=1800000-")
     }
 
+    /// With resume data, though of no bytes, the scheduler would keep a part file that nothing can continue.
+    @Test func `of another representation without a validator leaves no resume data`() async throws {
+        let fixture = await EngineFixture()
+        let (server, resume) = try await held(fixture) { _, reply in
+            reply.head(200, length: Self.new.count)
+            reply.send(Self.new[..<1_800_000])
+            reply.close()
+        }
+        let end = try await fixture.run(server.url("/file.bin")) { $0.resume = resume }
+        #expect(end.failure?.name == .truncated && end.resume == nil, "\(end)")
+        #expect(fixture.part.map { $0[...] == Self.new[..<1_800_000] } == true, "the new bytes have replaced the held ones")
+    }
+
     @Test func `that is short and complete is the file, as far as HTTP says`() async throws {
         let fixture = await EngineFixture()
         let page = Array("<html>Log in</html>".utf8)

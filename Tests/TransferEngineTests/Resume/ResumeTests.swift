@@ -213,6 +213,28 @@ import TransferEngine
         #expect(server.requests.count == 2)
     }
 
+    /// The file of that other name must not end the transfer either.
+    @Test func `keeps the name that an earlier response of the same transfer has told`() async throws {
+        let gate = Gate()
+        let server = server(cut: 1_200_000, gate: gate) { request, reply in
+            guard request.number == 1 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+            reply.head(
+                206,
+                [
+                    "ETag": "\"v1\"", "Content-Type": "a/b", "Content-Disposition": "filename=told",
+                    "Content-Range": "bytes 1200000-1999999/3000000",
+                ], length: 800_000)
+            reply.send(Self.file[1_200_000..<2_000_000])
+        }
+        let fixture = await EngineFixture()
+        let resume = try await begin(fixture, server, cut: 1_200_000, gate: gate).resume
+        writeFile(fixture.folder("file.bin"), "another’s".utf8)
+        let end = try await fixture.run(server.url("/file.bin")) { ($0.resume, $0.ifExists) = (resume, .skip) }
+        let facts = try #require(end.complete?.facts, "\(end)")
+        #expect(facts.fileName == "told" && fixture.part == Self.file)
+        #expect(server.requests.map { $0.range?.first } == [nil, 1_200_000, 2_000_000])
+    }
+
     @Test func `starts from 0 without a validator, unless a checksum will prove the whole`() async throws {
         for hasChecksum in [false, true] {
             let gate = Gate()

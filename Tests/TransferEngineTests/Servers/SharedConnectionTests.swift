@@ -78,6 +78,31 @@ import Testing
         #expect(sent() ?? .max < 15_000_000, "nginx has not sent the file to its end")
     }
 
+    /// Without a validator, nothing shows that later bytes are of the same file. This server has another file of the same size by then.
+    @Test func `gives no bytes to join if a limit ends a response without a validator`() async throws {
+        let goOn = Gate()
+        defer { goOn.open() }
+        let other = patternBytes(Self.large.count, seed: 3)
+        let server = ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.serve(other, for: request) }
+            reply.head(200, ["Accept-Ranges": "bytes"], length: Self.large.count)
+            reply.send(Self.large[..<100_000])
+            goOn.wait()
+            reply.send(Self.large[100_000...])
+        }
+        let nginx = await nginxInFront(of: server)
+        let fixture = await EngineFixture(certificateFile: nginx.authority)
+        fixture.engine.start(try fixture.request(nginx.secureURL("/large")))
+        await fixture.log.received(100_000)
+        fixture.engine.setSpeedLimit(DownloadNumber(1), 50_000)
+        goOn.open()
+        #expect(await server.waitForRequests(2))
+        fixture.engine.setSpeedLimit(DownloadNumber(1), nil)
+        #expect(await fixture.log.end(of: DownloadNumber(1)).complete?.size == 30_000_000)
+        #expect(fileHolds(fixture.folder(".todoku-1.part"), other))
+        #expect(server.requests.map { $0.field("Range") } == [nil, nil])
+    }
+
     @Test(arguments: [false, true]) func `is not used by a transfer that begins with a limit`(isTotal: Bool) async throws {
         let nginx = await Nginx()
         nginx.put("file.bin", Self.small)
