@@ -76,22 +76,51 @@ import Testing
         #expect(text("a") == "new" && mode("a") == mode_t(new))
     }
 
+    /// Gives `path` an access list, or a default one, with an entry for the user 12345 (acl(5)).
+    ///
+    /// - Returns: false if the file system has no access lists.
+    private func setList(_ kind: String, _ path: String, user: Int, group: Int, others: Int) async -> Bool {
+        let program = """
+            import os,struct,sys
+            u,g,o=map(int,sys.argv[3:])
+            entries=[(1,u,0xffffffff),(2,u,12345),(4,g,0xffffffff),(16,u,0xffffffff),(32,o,0xffffffff)]
+            os.setxattr(sys.argv[1],'system.posix_acl_'+sys.argv[2],struct.pack('<I',2)+b''.join(struct.pack('<HHI',*e) for e in entries))
+            """
+        return await Child.run(["python3", "-c", program, path, kind, "\(user)", "\(group)", "\(others)"]).status == 0
+    }
+
+    /// The access list of `path`; empty if it has none.
+    private func list(_ path: String) async -> String {
+        await Child.run(["python3", "-c", "import os,sys;print(os.getxattr(sys.argv[1],'system.posix_acl_access').hex())", path]).output
+    }
+
+    /// In such a folder, the list stands in place of the umask. Where the file system has no lists, both files have the umask's mode.
+    @Test(arguments: [0, 4]) func `has the rights of a new file in a folder with a default access list`(others: Int) async {
+        _ = await setList("default", folder.path, user: 7, group: 5, others: others)
+        close(open(folder("ordinary"), O_CREAT | O_WRONLY | O_CLOEXEC, 0o666))
+        #expect(commit("a", .rename, "new") == .committed(path: folder("a")))
+        #expect(mode("a") == mode("ordinary"))
+        #expect(await list(folder("a")) == list(folder("ordinary")))
+    }
+
+    @Test func `does not keep the access list of its folder if what it replaces has none`() async {
+        writeFile(folder("a"), "old".utf8, mode: 0o640)
+        #expect(chmod(folder("a"), 0o640) == 0)
+        _ = await setList("default", folder.path, user: 6, group: 4, others: 0)
+        #expect(commit("a", .replace, "new") == .committed(path: folder("a")))
+        #expect(text("a") == "new" && mode("a") == 0o640)
+        #expect(await list(folder("a")).isEmpty)
+    }
+
     @Test func `keeps the access list of what it replaces, and does not take its mask for the group's rights`() async throws {
         writeFile(folder("a"), "old".utf8)
-        // user::rw-, user:12345:rw-, group::---, mask::rw-, other::---
-        let set = """
-            import os,struct,sys
-            entries=[(1,6,0xffffffff),(2,6,12345),(4,0,0xffffffff),(16,6,0xffffffff),(32,0,0xffffffff)]
-            os.setxattr(sys.argv[1],'system.posix_acl_access',struct.pack('<I',2)+b''.join(struct.pack('<HHI',*e) for e in entries))
-            """
-        let get = "import os,sys;print(os.getxattr(sys.argv[1],'system.posix_acl_access').hex())"
-        let hasLists = await Child.run(["python3", "-c", set, folder("a")]).status == 0
-        let list = await Child.run(["python3", "-c", get, folder("a")]).output
+        let hasLists = await setList("access", folder("a"), user: 6, group: 0, others: 0)
+        let list = await list(folder("a"))
         #expect(commit("a", .replace, "new") == .committed(path: folder("a")))
         #expect(text("a") == "new")
         if hasLists {
             #expect(mode("a") == 0o660)
-            #expect(await Child.run(["python3", "-c", get, folder("a")]).output == list)
+            #expect(await self.list(folder("a")) == list)
         } else {
             #expect(list.isEmpty)
         }
