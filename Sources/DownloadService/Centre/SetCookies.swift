@@ -6,22 +6,31 @@ internal import Scheduling
 struct SetCookies {
     /// All cookies of a download, its caller's too, as lines of the Netscape cookie file format.
     private var lines: [DownloadNumber: [String]] = [:]
+    /// Downloads that got a fresh link or fresh cookies while a transfer was under way. Its cookies do not count.
+    private var renewed: Set<DownloadNumber> = []
 
     /// nil: no server has set a cookie for the download.
     subscript(number: DownloadNumber) -> [String]? { lines[number] }
 
     /// - Parameter cookies: at most `Limits.keptCookieBytes`.
     mutating func keep(_ cookies: [String], for number: DownloadNumber) {
-        guard lines[number] != nil || lines.count < Limits.keptCookies else { return }
+        guard !renewed.contains(number), lines[number] != nil || lines.count < Limits.keptCookies else { return }
         lines[number] = cookies
     }
 
-    mutating func forget(_ number: DownloadNumber) { lines[number] = nil }
+    mutating func forget(_ number: DownloadNumber) {
+        lines[number] = nil
+        renewed.remove(number)
+    }
+
+    /// A transfer begins with the present link and cookies of the download.
+    mutating func transferBegins(_ number: DownloadNumber) { renewed.remove(number) }
 
     /// Forgets the cookies after a fresh link or fresh cookies.
     mutating func changed(_ change: Scheduler.Change) {
-        guard !lines.isEmpty else { return }
-        let (before, after) = (change.before, change.entry.record)
-        if before.url != after.url || before.options.cookies != after.options.cookies { forget(change.entry.number) }
+        let (before, entry) = (change.before, change.entry)
+        guard before.url != entry.record.url || before.options.cookies != entry.record.options.cookies else { return }
+        forget(entry.number)
+        if entry.work != .idle { renewed.insert(entry.number) }
     }
 }

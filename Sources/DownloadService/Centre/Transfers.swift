@@ -70,6 +70,7 @@ extension Downloader {
         (request.sources, request.mixesSources) = (sources(of: record, url), record.mixesSources)
         request.firstSource = request.sources.firstIndex { $0.url.text == record.firstURL } ?? 0
         request.headers = options.headers
+        setCookies.transferBegins(record.number)
         request.cookies = setCookies[record.number] ?? options.cookies.map(\.line)
         request.userAgent = options.userAgent
         request.referrer = options.referrer

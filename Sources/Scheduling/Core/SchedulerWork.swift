@@ -61,9 +61,10 @@ extension Scheduler {
         save(entry)
     }
 
-    /// The transfer has learned something about its sources.
+    /// The transfer has learned something about its sources. The transfer of the former URL, which is stopping after `replaceUrl`, does not
+    /// count.
     func keep(_ sources: [SourceRecord], of entry: ScheduledDownload) {
-        guard entry.work != .idle, !entry.isRemoved else { return }
+        guard entry.work != .idle, !entry.isRemoved, sources.first?.url == entry.record.url else { return }
         let known = entry.record.sources
         change(entry) { $0.sources = sources }
         // After a kill, no source with wrong bytes is asked again. Held bytes name their mirror by its index.

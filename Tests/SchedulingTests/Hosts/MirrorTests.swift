@@ -140,6 +140,15 @@ import Testing
         #expect([SourceRecord](storedText: learned.storedText) == learned)
     }
 
+    @Test func `does not get its former URL as a mirror from the transfer that stops after ReplaceUrl`() throws {
+        let desk = desk()
+        let learned = [SourceRecord(url: Self.url, received: 5, left: .network), SourceRecord(url: Self.mirrors[0], received: 3)]
+        try desk.turn([.sources(desk[1], learned)])
+        try desk.replaceUrl(desk[1], DownloadURL("http://fresh.example.org/a"))
+        try desk.turn([.sources(desk[1], learned)])
+        #expect(!desk[1].record.sources.contains { $0.url == Self.url } && !desk[1].record.mirrors.contains(Self.url))
+    }
+
     @Test func `whose URL becomes one of its mirrors asks that one once`() throws {
         let desk = desk()
         try desk.replaceUrl(desk[1], DownloadURL(Self.mirrors[0]))

@@ -86,6 +86,25 @@ internal import Testing
         }
     }
 
+    /// The transfer of the old link tells the cookies of its server when it ends, after the fresh link has come.
+    @Test func `are replaced by those of a fresh link, too, while the old link sends its file`() async throws {
+        let running = try await Running.start()
+        let gate = Gate()
+        defer { gate.open() }
+        let server = ScriptedServer { request, reply in
+            if request.path == "/fresh" { return reply.respond(200, text: "here") }
+            reply.head(200, ["Set-Cookie": "set=1; Path=/"], length: 10)
+            reply.send("12345".utf8)
+            gate.wait()
+        }
+        let path = try await running.download(server.url("/old"), ["cookies": .strings([line("127.0.0.1", "own")])])
+        #expect(await eventually { (try? await running.client.all(path))?["Received"]?.uint64 == 5 })
+        let new: [String: Variant] = ["cookies": .strings([line("127.0.0.1", "new")])]
+        try await running.client.call(Download.replaceUrl, at: path, (server.url("/fresh"), new))
+        #expect(readFile(try await running.client.wait(path)) == Array("here".utf8))
+        #expect(cookies(server.requests.last) == ["new=1"])
+    }
+
     @Test func `header fields may repeat, and are sent in their order`() async throws {
         let running = try await Running.start()
         let server = ScriptedServer { _, reply in reply.respond(200, text: "here") }
