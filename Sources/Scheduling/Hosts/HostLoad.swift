@@ -124,6 +124,9 @@ final class HostLoad {
     /// Whether requests use a connection that others can share.
     var hasSharedConnections: Bool { !shared.isEmpty }
 
+    /// Whether requests use a connection to `origin` that others can share.
+    func usesSharedConnection(to origin: String) -> Bool { origins[origin]?.connections ?? 0 > 0 }
+
     /// Whether a request to `origin` probably shares a connection.
     func hasSharedConnection(to origin: String) -> Bool {
         guard !owesPlace, let known = origins[origin] else { return false }

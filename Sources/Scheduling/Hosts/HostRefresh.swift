@@ -244,7 +244,8 @@ extension HostGate {
             guard let next, let id = waiting[next].hops.popFirst(), let request = requests[id] else { break }
             let claim = waiting[next].claim
             let hasPlace = hasPlace(at: host, limit) || mayShare(request, of: id, at: host) && !isBehind(owed, claim, at: host)
-            if !hasPlace, !request.canShare(slots[id.download]?.size), opens(host, request, now: now).map({ $0 <= now }) ?? false {
+            let canShare = request.canShare(slots[id.download]?.size) && host.usesSharedConnection(to: request.origin)
+            if !hasPlace, !canShare, opens(host, request, now: now).map({ $0 <= now }) ?? false {
                 if hasSlotForHop(of: id.download) { host.owesPlace = true } else { awaitSlot(of: id.download, at: host) }
             }
             guard hasPlace || givesWay(host, limit), let opens = opens(host, request, now: now) else { continue }

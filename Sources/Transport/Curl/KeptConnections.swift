@@ -25,7 +25,8 @@ extension Exchange {
             return false
         }
         let found = multi.sockets.find(localPort: localPort, remote: remote, remotePort: remotePort)
-        let isSame = hasAsked && found != nil && found == socket  // the next request of a login
+        // The next request of a login. A new connection may have got the number of a closed one, but hardly its port, too.
+        let isSame = hasAsked && found != nil && found == socket && self.localPort == UInt32(exactly: localPort)
         if let socket, socket != found { multi.sockets.leave(socket, self) }
         (socket, self.localPort, isFirstLine) = (found, UInt32(exactly: localPort), true)
         if mustShare, !isSame, !(socket.map { multi.sockets.isInUse($0, besides: self) } ?? false) {

@@ -218,6 +218,19 @@ import Testing
         #expect(desk.permitted == [2] && desk.started == [1, 2, 3])
     }
 
+    /// The rule is for both origins. The queue of small files at the other one never ends.
+    @Test func `lets none share while a redirect waits whose origin has no shared connection`() {
+        let desk = desk(connections: 1, isRule: true)
+        desk.add(1, "http://b.h/1") { $0.options.size = 1000 }
+        desk.began(desk[1], total: 1000, connection: 5)
+        desk.add(2, "http://front/2") { $0.options.size = 1000 }
+        desk.hop(desk[2], to: "a.h", origin: "http://a.h:80")
+        for number in 3...6 { desk.add(UInt64(number), "http://b.h/\(number)") { $0.options.size = 1000 } }
+        #expect(desk.started == [1, 2] && desk.permitted.isEmpty)
+        complete(desk, 1, 1000)
+        #expect(desk.started == [1, 2] && desk.permitted == [2])
+    }
+
     @Test(arguments: [true, false])
     func `keeps the order of the queue where small files share and a large one needs a place`(isRule: Bool) {
         let desk = desk(connections: 1, isRule: isRule)
