@@ -120,7 +120,8 @@ private let reader = """
     let half = try await lane.download(halfURL, options.merging(try await servers.options(place)) { $1 })
     queued[half.value] = halfURL
     let early = test.way == .one ? 400_000 : UInt64(servers.early)
-    _ = await eventually { (lane.received[half.value] ?? 0) >= early }
+    let isHalf = await eventually { (lane.received[half.value] ?? 0) >= early }
+    verdict.expect(isHalf, "the first \(early) bytes did not come")
     servers.expectSeveral(&verdict)
     for number in 0..<58 {
         let url = server.url("/kept-\(number).bin")
