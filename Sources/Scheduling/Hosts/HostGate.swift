@@ -40,7 +40,7 @@ struct HostGate {
     var awaitingSlot: Set<String> = []
     /// The sizes of the files of these transfers.
     var awaitingSizes: Set<FileSize> = []
-    /// Hosts whose places further requests and others want, and the sizes of files for which there was a slot at the last refresh.
+    /// Hosts where free slots decide which request comes next, and the sizes of files for which there was a slot at the last refresh.
     var contested: [String: [FileSize]] = [:]
     /// The host looked up last: among 100,000 queued downloads, most have the host of the previous one.
     private var recent: (host: String, load: HostLoad)?

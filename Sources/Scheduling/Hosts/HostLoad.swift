@@ -15,8 +15,8 @@ final class HostLoad {
     private var shared: [SharedConnection: Int] = [:]
     /// What is known of the shared connections to each origin.
     private var origins: [String: SharedOrigin] = [:]
-    /// Whether a request, or the queued download whose turn it is, lacks only a place to start now. Until it has its place, no queued
-    /// download begins that would share a connection.
+    /// Whether a request, or the queued download whose turn it is, lacks only a place to start now. Then no request begins to share a
+    /// connection. Each refresh decides it anew, after the redirects that go first.
     var owesPlace = false
     /// The number of these transfers whose server sends nothing.
     var silent = 0

@@ -67,15 +67,15 @@ extension HostGate {
         return wake
     }
 
-    /// Notes whether slots decide between the requests of `host`: between further requests and others, or whether a place is owed. At the
-    /// end of the turn, the slots may be others'.
+    /// Notes whether free slots decide which request of `host` comes next: a further request or another one, or a download to which a place
+    /// is owed. Later in the turn, other hosts may take these slots.
     private mutating func noteContest(at host: HostLoad) {
         let hasFurther = host.further > 0 || !host.waitingFurther.isEmpty
         let isContested = host.rule.connections ?? 0 > 0 && hasFurther && !(host.lanes.isEmpty && host.hops.isEmpty)
         contested[host.name] = isContested || host.owesPlace ? startable : nil
     }
 
-    /// Marks hosts as changed if slots that decide there between requests have been taken or released.
+    /// Marks the hosts of `contested` as changed if slots have been taken or released since their last refresh.
     ///
     /// - Returns: whether there are such hosts.
     @discardableResult mutating func touchContested() -> Bool {
@@ -140,7 +140,7 @@ extension HostGate {
     }
 
     /// The queued download whose turn it is at `host`, if it lacks nothing but a place; nil: there is a place, or the download may share a
-    /// connection. Otherwise, downloads behind it would keep the shared connections busy.
+    /// connection. The place is owed to this download, because downloads behind it would keep the shared connections busy.
     private func frontWithoutPlace(of host: HostLoad, _ limit: Int, now: WallTime) -> Front? {
         guard host.hasSharedConnections, !hasPlace(at: host, limit) else { return nil }
         let fronts = fronts(of: host, limit, givingWay: true, now: now).filter { hasSlot(for: $0.lane.size) }

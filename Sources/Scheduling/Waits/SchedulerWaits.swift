@@ -100,6 +100,6 @@ struct Unannounced {
     var entered: [ScheduledDownload] = []
     /// Their next request goes to another host, and may have to wait there.
     var redirected: [ScheduledDownload] = []
-    /// Hosts that owe a place, by name. The first download of a lane may wait for one now, though it waited for nothing before.
+    /// Hosts that owe a place, by name. The first download of a lane there may now wait for its host, though it did not before.
     var owing: [String: HostLoad] = [:]
 }

@@ -67,7 +67,7 @@ package final class Exchange {
     /// Whether an earlier exchange, or an earlier answer of this one, used the connection.
     var isOnKept = false
     var isFirstLine = true
-    /// Whether the answer is a stream of HTTP/2, so that other exchanges can share its connection.
+    /// Whether the answer is a stream of HTTP/2, so that other exchanges can share its connection. False before its first line.
     package var isStream = false
     /// Whether the connection held, or may have held, bytes that belong to no answer.
     var isSpoilt = false
