@@ -74,7 +74,7 @@ package struct RehearsalOptions: Sendable {
 
     /// Makes the disk, and starts the server and the bus.
     ///
-    /// - Throws: after `interrupt`, maybe only because the same signal has ended the bus, too.
+    /// - Throws: if `interrupt` is set, perhaps only because the same signal has ended the bus, too.
     package func begin() async throws(RehearsalError) {
         signals = SignalSource(Self.endSignals) { [weak self] in self?.received($0) }
         try makeDisk()

@@ -61,7 +61,7 @@ extension Transfer {
         return ofFile.contains(stated) ? nil : stated
     }
 
-    /// The response to `segment` has other bytes than it states, or their digest cannot be computed: they are missing again.
+    /// The bytes of the response to `segment` have another digest than it states, or no digest can be computed. They are missing again.
     ///
     /// The first time, the bytes are requested once more. If they differ again, the source may state wrong digests, such as that of the
     /// whole file in each 206. Then a checksum decides about the file. Without one, the whole file is requested, and compared with its own

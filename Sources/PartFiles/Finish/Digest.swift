@@ -36,7 +36,8 @@ package enum Digest {
     }
 }
 
-/// The digest of bytes that come one after another. A class, because `Digest.compute` has a list of them.
+/// The digest of bytes that come one after another. A class, because `Digest.compute` keeps several in an array, which takes no noncopyable
+/// values.
 package final class RunningDigest {
     private let algorithm: Checksum.Algorithm
     private let context: OpaquePointer

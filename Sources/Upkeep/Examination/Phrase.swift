@@ -14,7 +14,7 @@ public struct Phrase: Equatable, Sendable {
     /// The words, with `%1$s`, `%2$s` … for the arguments.
     public private(set) var template: String
     public private(set) var arguments: [Argument] = []
-    /// Whether the words come from the system or from another room, so that they are none of the words of this room.
+    /// Whether the text comes from the system or from another room, so that it is no template.
     public private(set) var isForeign = false
 
     init(_ words: Words) {

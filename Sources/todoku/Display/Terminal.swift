@@ -40,7 +40,7 @@ struct Terminal {
 
     private static var isDumb: Bool { getenv("TERM").map({ String(cString: $0) }) ?? "dumb" == "dumb" }
 
-    /// Whether standard output is a terminal, be it one that cannot move its cursor.
+    /// Whether standard output is a terminal, even one that cannot move its cursor.
     static var outputIsSeen: Bool { isatty(STDOUT_FILENO) != 0 }
 
     static var errorsAreSeen: Bool { isatty(STDERR_FILENO) != 0 }

@@ -8,7 +8,8 @@ import Testing
 @testable internal import PartFiles
 @testable internal import TransferEngine
 
-/// `Content-Digest` by sha-256. Servers need it at once, so no program computes it; `sha256sum` does in the tests of one connection.
+/// `Content-Digest` by sha-256, computed by the code under test, because the thread of a server cannot await a program. The tests of one
+/// connection also compare with `sha256sum`.
 private func contentDigest(_ bytes: ArraySlice<UInt8>) -> String {
     guard let digest = try? RunningDigest(.sha256) else { return "" }
     bytes.withUnsafeBytes { digest.add($0) }
