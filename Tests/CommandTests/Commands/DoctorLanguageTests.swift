@@ -95,14 +95,7 @@ private func isTranslated(_ line: String) -> Bool {
         let desk = await Desk(
             tools: ["xdg-open": "#!/bin/sh\n"],
             extra: ["LC_ALL": "ja_JP.UTF-8", "https_proxy": "http://proxy.example:3128", "http_proxy": ""])
-        let machine = await PrivateBus()
-        let environment = desk.environment.merging(["DBUS_SYSTEM_BUS_ADDRESS": machine.address]) { $1 }
-        let server = try OddServer(name: "dunst", at: desk.bus.address)
-        let dock = try await StandInDock(on: desk.bus.address)
-        let tray = try TrayPanel(on: desk.bus.address)
-        let jobs = try StandInJobServer(on: desk.bus.address)
-        let logind = try StandInLogind(on: machine.address)
-        let manager = try StandInNetworkManager(on: machine.address, metered: 1)
+        let programs = try await DesktopPrograms(in: desk)
         let folder = desk.bus.folder.makeFolder("elsewhere")
         _ = await desk.run("add", "--paused", "-d", folder, "http://127.0.0.1:1/a", "http://127.0.0.1:1/b")
         func expect(_ expected: [String], in lines: [String]) {
@@ -119,13 +112,9 @@ private func isTranslated(_ line: String) -> Bool {
                 "ダウンロード2件（うち終わっていないもの2件）", "注意     ファイルを開く   ",
                 "がファイルを開くためのディスプレイがありません（サービスの環境変数による）",
                 "→ 「dbus-update-activation-environment --systemd DISPLAY WAYLAND_DISPLAY」で、",
-            ], in: await atTerminal(environment))
+            ], in: await atTerminal(programs.environment))
 
-        manager.set("Connectivity", 2)
-        logind.refused = ["block"]
-        server.vanish()
-        tray.hasHost = false
-        try jobs.vanish()
+        try programs.fail()
         removeTree(folder)
         #expect(await desk.bus.end("org.todoku.Downloader1", by: SIGTERM))
         let stranger = try Connection.open(address: desk.bus.address)
@@ -137,11 +126,11 @@ private func isTranslated(_ line: String) -> Bool {
                 "がトレイを管理していますが、トレイを表示するパネルがありません", "org.todoku.Downloader1 を所有しているのは、todokud ではなく /",
                 " (プロセス \(getpid())) です", "→ そのプログラムを終了してください（kill \(getpid())）。",
                 "注意     ディスク         \(folder) はありません。終わっていないダウンロード2件がこのフォルダを使います",
-            ], in: await atTerminal(environment))
-        withExtendedLifetime(dock) {}
+            ], in: await atTerminal(programs.environment))
+        withExtendedLifetime(programs) {}
         try stranger.releaseName("org.todoku.Downloader1")
         await desk.close()
-        await machine.stop()
+        await programs.machine.stop()
     }
 
     @Test func `is Japanese without a session bus, and about a damaged database and an unusable folder`() async throws {

@@ -8,6 +8,39 @@ import Transport
 @testable import Upkeep
 @testable import todoku
 
+/// Stand-ins for the programs of a desktop that the doctor looks for, on the session bus and on a system bus of their own.
+@BusActor struct DesktopPrograms {
+    let machine: PrivateBus
+    /// The desk's environment, with that system bus.
+    let environment: [String: String]
+    let logind: StandInLogind
+    let tray: TrayPanel
+    private let server: OddServer
+    private let dock: StandInDock
+    private let jobs: StandInJobServer
+    private let manager: StandInNetworkManager
+
+    init(in desk: Desk) async throws {
+        machine = await PrivateBus()
+        environment = desk.environment.merging(["DBUS_SYSTEM_BUS_ADDRESS": machine.address]) { $1 }
+        server = try OddServer(name: "dunst", at: desk.bus.address)
+        dock = try await StandInDock(on: desk.bus.address)
+        tray = try TrayPanel(on: desk.bus.address)
+        jobs = try StandInJobServer(on: desk.bus.address)
+        logind = try StandInLogind(on: machine.address)
+        manager = try StandInNetworkManager(on: machine.address, metered: 1)
+    }
+
+    /// From now on there is no notification server, no server of jobs and no panel. logind refuses, and the network wants a login.
+    func fail() throws {
+        manager.set("Connectivity", 2)
+        logind.refused = ["block"]
+        server.vanish()
+        tray.hasHost = false
+        try jobs.vanish()
+    }
+}
+
 @Suite(.serialized) struct `The doctor` {
     /// One line of `todoku doctor --json`.
     private struct Line {
@@ -217,15 +250,8 @@ import Transport
 
     @Test @BusActor func `knows a notification server, a tray, a dock, KDE's jobs, logind and NetworkManager`() async throws {
         let desk = await Desk()
-        let machine = await PrivateBus()
-        var environment = desk.environment
-        environment["DBUS_SYSTEM_BUS_ADDRESS"] = machine.address
-        let server = try OddServer(name: "dunst", at: desk.bus.address)
-        let dock = try await StandInDock(on: desk.bus.address)
-        let tray = try TrayPanel(on: desk.bus.address)
-        let jobs = try StandInJobServer(on: desk.bus.address)
-        let logind = try StandInLogind(on: machine.address)
-        let manager = try StandInNetworkManager(on: machine.address, metered: 1)
+        let programs = try await DesktopPrograms(in: desk)
+        let environment = programs.environment
         let exit = await ask(environment)
         #expect(
             exit.output.contains("\nfound    notifications    dunst 1 (test): toasts can be clicked, a toast shows progress"), "\(exit)")
@@ -234,19 +260,15 @@ import Transport
         #expect(exit.output.contains("\nfound    jobs ") && exit.output.contains(" shows downloads as jobs\n"), "\(exit)")
         #expect(exit.output.contains("\nfound    sleep            logind keeps the machine awake"))
         #expect(exit.output.contains("\nfound    network          NetworkManager sees a network, which is metered\n"))
-        #expect(Set(logind.asked) == ["sleep Todoku block"])
-        manager.set("Connectivity", 2)
-        logind.refused = ["block"]
-        server.vanish()
-        tray.hasHost = false
-        try jobs.vanish()
+        #expect(Set(programs.logind.asked) == ["sleep Todoku block"])
+        try programs.fail()
         let later = await ask(environment)
         #expect(later.status == 1 && later.output.contains("NetworkManager sees a captive portal, so all downloads wait"), "\(later)")
         #expect(later.output.contains("because logind refuses to keep the machine awake: Permission denied\n"))
         #expect(later.output.contains("\nmissing  tray ") && later.output.contains(" but no panel shows one\n"), "\(later)")
         #expect(later.output.contains("\nmissing  jobs "), "\(later)")
         // Now a program has the watcher's name, and nothing else of a watcher.
-        try tray.vanish()
+        try programs.tray.vanish()
         let watcher = try Connection.open(address: desk.bus.address)
         #expect(try watcher.requestName(TrayPanel.name))
         // The session may keep it awake all the same.
@@ -255,9 +277,9 @@ import Transport
         let kept = await Child.run([Desk.command, "doctor"], environment: environment)
         #expect(kept.output.contains("\nfound    sleep            the power manager of the session is asked to keep"), "\(kept)")
         #expect(kept.output.contains("\nwrong    tray ") && kept.output.contains(" does not answer\n"), "\(kept)")
-        withExtendedLifetime((dock, watcher)) {}
+        withExtendedLifetime((programs, watcher)) {}
         await desk.close()
-        await machine.stop()
+        await programs.machine.stop()
     }
 
     @Test @BusActor func `ends although the notification server hangs and the system bus is mute`() async throws {

@@ -250,6 +250,16 @@ import Testing
         }
     }
 
+    /// A server that sends a file of known length, and of /held only the beginning until the gate opens.
+    private func server(holding goOn: Gate) async -> FrameServer {
+        await server { request, reply in
+            reply.send("HTTP/2 200 OK\r\nContent-Length: \(Self.file.count)\r\n\r\n")
+            reply.send(Self.file[..<1000])
+            if request.path == "/held" { goOn.wait() }
+            reply.send(Self.file[1000...])
+        }
+    }
+
     @Test(arguments: [nil, 1_000_000]) func `is asked once for a file without a length`(limit: Speed?) async throws {
         let server = await server { _, reply in
             reply.send("HTTP/2 200 OK\r\n\r\n")
@@ -266,12 +276,7 @@ import Testing
 
     @Test func `gets each request on a connection of its own, and the files arrive whole`() async throws {
         let goOn = Gate()
-        let server = await server { request, reply in
-            reply.send("HTTP/2 200 OK\r\nContent-Length: \(Self.file.count)\r\n\r\n")
-            reply.send(Self.file[..<1000])
-            if request.path == "/held" { goOn.wait() }
-            reply.send(Self.file[1000...])
-        }
+        let server = await server(holding: goOn)
         defer { goOn.open() }
         let fixture = await EngineFixture(certificateFile: server.authority)
         fixture.engine.start(try fixture.request(server.url("/held")))
@@ -290,12 +295,7 @@ import Testing
     /// The connection that it would have to share is one of HTTP/1.1.
     @Test func `gets no request that must share a connection`() async throws {
         let goOn = Gate()
-        let server = await server { request, reply in
-            reply.send("HTTP/2 200 OK\r\nContent-Length: \(Self.file.count)\r\n\r\n")
-            reply.send(Self.file[..<1000])
-            if request.path == "/held" { goOn.wait() }
-            reply.send(Self.file[1000...])
-        }
+        let server = await server(holding: goOn)
         defer { goOn.open() }
         let fixture = await EngineFixture(certificateFile: server.authority)
         await fixture.log.permit { _, _ in }
