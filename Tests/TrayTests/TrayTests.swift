@@ -558,7 +558,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
     }
 
     @Test(arguments: [
-        (["--version"], Int32(0), "todoku-tray 0.1.0\n"), (["--help"], 0, "Usage: todoku-tray"), (["--colour"], 64, ""),
+        (["--version"], Int32(0), "todoku-tray \(projectVersion)\n"), (["--help"], 0, "Usage: todoku-tray"), (["--colour"], 64, ""),
         (["a", "b"], 64, ""),
     ])
     func `accepts its few options, and names a wrong one`(arguments: [String], status: Int32, output: String) async {

@@ -107,7 +107,7 @@ private func python(_ script: String, _ arguments: String...) async -> Child.Exi
         #expect(help.status == 0 && words.contains("--help"))
         for option in Set(words).subtracting(["--help"]) { #expect(page.contains(option), "\(option)") }
         // --version is an option of this subcommand, and the program's own by itself only.
-        #expect((await Child.run([Desk.command, "--version"])).output == "todoku 0.1.0\n")
+        #expect((await Child.run([Desk.command, "--version"])).output == "todoku \(projectVersion)\n")
     }
 
     @Test func `fails with a sentence that names the file, and leaves nothing`() async throws {
