@@ -10,16 +10,21 @@ internal import TodokuClient
     private let failed: UserCommand?
     private let json: Bool
     private let display: (any ProgressDisplay)?
+    private let complain: (CommandFailure) -> ExitStatus
     private var ended: [DownloadDescription] = []
     private var isRunning = false
     private var waiting: CheckedContinuation<Void, Never>?
     private var status = ExitStatus.success
 
-    /// - Parameter display: leaves the terminal to a command while it runs.
-    init(_ arguments: ExecArguments, json: Bool, display: (any ProgressDisplay)? = nil) {
+    /// - Parameters:
+    ///   - display: leaves the terminal to a command while it runs.
+    ///   - complain: reports the failure of a command; nil: `Program.report`.
+    init(
+        _ arguments: ExecArguments, json: Bool, display: (any ProgressDisplay)? = nil, complain: ((CommandFailure) -> ExitStatus)? = nil
+    ) {
         finished = arguments.exec.map { UserCommand($0, takesPath: true) }
         failed = arguments.execFailed.map { UserCommand($0, takesPath: false) }
-        (self.json, self.display) = (json, display)
+        (self.json, self.display, self.complain) = (json, display, complain ?? { Program.report($0, json: json) })
     }
 
     /// Queues the command for a download that has ended, if there is one.
@@ -86,7 +91,7 @@ internal import TodokuClient
     private func report(_ download: DownloadDescription, _ fault: String?) {
         if let fault {
             let text = catalog.text("the command for download %1$s failed: %2$s", "\(download.reference)", fault)
-            status = status.and(Program.report(CommandFailure(.commandFailed, text), json: json))
+            status = status.and(complain(CommandFailure(.commandFailed, text)))
         }
         display?.resume()
     }
