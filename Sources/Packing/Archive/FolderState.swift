@@ -51,9 +51,28 @@ package enum PackedFolder {
         return String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)
     }
 
-    /// Deletes the archives in `folder` except those in `kept`; with nil, all files, and the folder.
-    package static func clean(_ folder: String, keeping kept: [String]?) {
-        guard let stream = opendir(folder) else { return }
+    /// Deletes the archives in `folder` except those in `kept`.
+    package static func clean(_ folder: String, keeping kept: [String]) {
+        // By name, because the path of an archive has no symbolic links.
+        for name in names(in: folder) where name.contains(".tar") && !kept.contains(where: { $0.hasSuffix("/\(name)") }) {
+            unlink("\(folder)/\(name)")
+        }
+    }
+
+    /// Deletes `folder` and its files, also while `Packer` writes there.
+    package static func delete(_ folder: String) {
+        // A file may get its name after the others have been listed. Once the folder is gone, no further file can.
+        for _ in 0..<mostFiles {
+            for name in names(in: folder) { unlink("\(folder)/\(name)") }
+            guard rmdir(folder) != 0, errno == ENOTEMPTY || errno == EEXIST else { return }
+        }
+    }
+
+    /// More names than `Packer` gives to files at one call.
+    private static let mostFiles = 16
+
+    private static func names(in folder: String) -> [String] {
+        guard let stream = opendir(folder) else { return [] }
         defer { closedir(stream) }
         var names: [String] = []
         while let entry = readdir(stream) {
@@ -61,11 +80,6 @@ package enum PackedFolder {
             let name = String(decoding: bytes, as: UTF8.self)
             if name != ".", name != ".." { names.append(name) }
         }
-        for name in names {
-            // By name, because the path of an archive has no symbolic links.
-            let isKept = kept.map { kept in !name.contains(".tar") || kept.contains { $0.hasSuffix("/\(name)") } } ?? false
-            if !isKept { unlink("\(folder)/\(name)") }
-        }
-        if kept == nil { rmdir(folder) }
+        return names
     }
 }

@@ -103,7 +103,7 @@ struct AssetServe: ParsableCommand {
     /// Deletes what nobody needs any more.
     func end() {
         server = nil
-        if let temporary { PackedFolder.clean(temporary, keeping: nil) }
+        if let temporary { PackedFolder.delete(temporary) }
         temporary = nil
     }
 

@@ -208,6 +208,33 @@ private func python(_ script: String, _ arguments: String...) async -> Child.Exi
         await desk.close()
     }
 
+    /// A packing that Ctrl-C interrupts may give a file its name after the program has listed the files that it deletes. A script takes
+    /// the place of that packing here. The other files keep the program busy meanwhile.
+    @Test func `serve a folder as it is, and leave no file behind, although a file gets its name during Ctrl-C`() async throws {
+        let studio = await Studio()
+        let temporary = studio.desk.bus.folder.makeFolder("temporary")
+        let server = Child(
+            [Desk.command, "asset", "serve", studio.levels], environment: studio.desk.environment.merging(["TMPDIR": temporary]) { $1 })
+        try #require(await server.says("todoku asset update"), "\(server.errors)")
+        let script = """
+            import os, sys
+            folder = sys.argv[1]
+            for number in range(10_000): open(f"{folder}/{number}", "w").close()
+            first = f"{folder}/{os.listdir(folder)[0]}"
+            print("ready", flush=True)
+            while os.path.exists(first): pass
+            open(f"{folder}/late", "w").close()
+            """
+        let packed = try #require(listFolder(temporary).first.map { "\(temporary)/\($0)" })
+        let packing = Child(["/usr/bin/python3", "-c", script, packed])
+        try #require(await packing.says("ready\n"), "\(packing.errors)")
+        server.signal(SIGINT)
+        #expect((await server.wait()).status == 0)
+        #expect(listFolder(temporary) == [])
+        await packing.stop()
+        await studio.desk.close()
+    }
+
     @Test func `show the stages as JSON`() async throws {
         let studio = await Studio()
         let (server, url) = try await studio.serve(studio.levels)
