@@ -526,6 +526,25 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         #expect(none.status == 1 && none.errors.hasPrefix("todoku-tray: "))
     }
 
+    /// The stopped bus keeps the program waiting for its answer, so nothing receives the signal before the bus ends.
+    @Test func `ends by a signal without an error, although its bus ends before it has connected`() async throws {
+        let world = try await TrayWorld(startsService: false)
+        world.bus.signal(SIGSTOP)
+        let program = await world.start()
+        #expect(await eventually { isBlocked(SIGTERM, in: program.pid) })
+        program.signal(SIGTERM)
+        world.bus.signal(SIGKILL)
+        let exit = await program.wait()
+        #expect(exit.status == 0 && exit.errors == "", "\(exit)")
+    }
+
+    /// Whether the main thread of a process blocks `signal` (proc_pid_status(5)).
+    private func isBlocked(_ signal: Int32, in process: Int32) -> Bool {
+        let field = text("/proc/\(process)/status").split(separator: "\n").first { $0.hasPrefix("SigBlk:\t") }
+        let mask = field.flatMap { UInt64($0.dropFirst("SigBlk:\t".count), radix: 16) } ?? 0
+        return mask & 1 << UInt64(signal - 1) != 0
+    }
+
     @Test func `ends by its menu or a signal, and leaves the downloads alone`() async throws {
         let world = try await TrayWorld()
         let panel = try await world.panel()
