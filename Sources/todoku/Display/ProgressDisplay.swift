@@ -102,6 +102,8 @@ final class PlainDisplay: ProgressDisplay {
         switch download.state {
         case .finished:
             guard before?.state != .finished else { return }
+            // In a line of its own, because scripts take all that follows “finished” for the path.
+            if download.isUnchanged { line(id, "unchanged: was there already") }
             line(id, "finished \(download.path ?? "")")
         case .failed:
             guard before?.state != .failed else { return }

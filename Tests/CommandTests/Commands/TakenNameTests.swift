@@ -34,6 +34,23 @@ import Testing
         await desk.close()
     }
 
+    @Test func `and skipped is told without a terminal, too, like a file that has not changed`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { request, reply in
+            if request.field("If-None-Match") == "\"v1\"" { return reply.respond(304) }
+            reply.respond(200, ["ETag": "\"v1\""], text: "1")
+        }
+        let (file, url) = ("\(desk.downloads)/a.txt", server.url("/a.txt"))
+        let first = await desk.run("get", "--only-if-changed", url)
+        #expect(first.output.hasSuffix("1 finished \(file)\n") && !first.output.contains("unchanged"), "\(first)")
+        for (number, options) in [(2, ["--only-if-changed"]), (3, ["--if-exists", "skip"])] {
+            let exit = await desk.start(["get"] + options + [url]).wait()
+            let lines = "\(number) unchanged: was there already\n\(number) finished \(file)\n"
+            #expect(exit.status == 0 && exit.errors == "" && exit.output.hasSuffix(lines), "\(exit)")
+        }
+        await desk.close()
+    }
+
     @Test func `leaves the queue as it was at Ctrl-C`() async throws {
         let desk = await Desk()
         let server = server()

@@ -158,6 +158,16 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
         display.removed(active.reference)
         #expect(output == "7 queued\n7 started データ集２０２６.bin\n7 finished \n7 removed\n")
     }
+
+    @Test @BusActor func `say that a file was there already, and leave the line of its path alone`() {
+        nonisolated(unsafe) var output = ""  // the display writes only during its calls, on this actor
+        let display = PlainDisplay { output += $0 }
+        var finished = download("finished")
+        finished.apply(["Path": .string("/d/a"), "Error": EndError(details: ["unchanged": .bool(true)]).variant])
+        display.changed(finished, before: download("queued"))
+        display.changed(finished, before: finished)
+        #expect(output == "7 unchanged: was there already\n7 finished /d/a\n")
+    }
 }
 
 extension `Lines without a terminal` {
