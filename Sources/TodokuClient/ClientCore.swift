@@ -332,8 +332,9 @@ internal import EventLoop
                 return
             } catch {
                 guard error.isNoReply, owners == state.owners else {
-                    // The download is gone already. If the service is gone, `watchOwner` reports its next owner.
-                    if state.endAsking(download), error.cause == .unknownDownload { state.remove(download) }
+                    // If the service is gone, `watchOwner` reports its next owner. If the download is gone and was never reported, the
+                    // signal of its removal reports that. The signal may come after this answer, because it waits for the disk.
+                    if state.endAsking(download), error.cause == .unknownDownload, state.knows(download) { state.remove(download) }
                     return
                 }
                 // The service runs, and has not answered in time.

@@ -71,12 +71,27 @@ import TodokuClient
 
     /// Adds a download, signals that, and answers the next call as the bus does for a program that does not answer in time.
     func addWhileSilent(_ path: ObjectPath) {
+        fail(by: DBusError("org.freedesktop.DBus.Error.NoReply", "it hangs")) {}
+        add(path)
+    }
+
+    /// Adds a download, signals that, removes it before the next call, and signals the removal behind the answer.
+    func addAndRemove(_ path: ObjectPath) {
+        fail(by: .unknownObject("it was removed")) { [self] in
+            connection.send(Manager.downloadRemoved.message(from: BusName.managerPath, path))
+        }
+        add(path)
+        paths.removeLast()
+    }
+
+    /// Answers the next call with `error`, and then calls `done`.
+    private func fail(by error: DBusError, done: @escaping () -> Void) {
         connection.observer = { [connection] message in
             guard message.kind == .call else { return }
             connection.observer = nil
-            PendingCall(message: message, connection: connection).fail(DBusError("org.freedesktop.DBus.Error.NoReply", "it hangs"))
+            PendingCall(message: message, connection: connection).fail(error)
+            done()
         }
-        add(path)
     }
 
     private func state(of path: ObjectPath) -> String { finished[path] == nil ? "queued" : "finished" }
@@ -187,6 +202,7 @@ import TodokuClient
 @BusActor private final class ToldStates {
     private(set) var states: [DownloadDescription.State] = []
     private(set) var count = 0
+    private(set) var removals: [DownloadReference] = []
     private(set) var latest: [DownloadReference: DownloadDescription] = [:]
     nonisolated init() {}
 
@@ -194,6 +210,7 @@ import TodokuClient
         { update in
             BusActor.assumeIsolated {
                 self.count += 1
+                if case .removed(let download) = update { self.removals.append(download) }
                 guard case .changed(let download) = update else { return }
                 self.latest[download.reference] = download
                 if download.reference == wanted { self.states.append(download.state) }
@@ -249,6 +266,22 @@ import TodokuClient
         let watch = try await client.watch(nil, told.receive(added))
         list.addWhileSilent(ObjectPath(added.path))
         #expect(await eventually { told.states == [.queued] })
+        watch.stop()
+    }
+
+    /// The service answers a read at once, and holds the signal of a removal until the removal is saved.
+    @Test @BusActor func `reports a removal once, although an answer tells of it before its signal`() async throws {
+        let bus = await PrivateBus()
+        let list = try StandInList(on: bus.address, [])
+        let client = try await DownloaderClient.connect(to: bus.address)
+        let (told, removed, other) = (ToldStates(), DownloadReference(number: 1), DownloadReference(number: 2))
+        let watch = try await client.watch(nil, told.receive(other))
+        list.addAndRemove(ObjectPath(removed.path))
+        #expect(await eventually { !told.removals.isEmpty })
+        // The answer about another download comes after the signal of the removal.
+        list.add(ObjectPath(other.path))
+        #expect(await eventually { told.states == [.queued] })
+        #expect(told.removals == [removed])
         watch.stop()
     }
 }
