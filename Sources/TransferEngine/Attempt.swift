@@ -4,8 +4,9 @@ internal import Transport
 
 /// One HTTP exchange of a segment: receives the response, judges it by its head, and passes the body on.
 ///
-/// The attempt is judged at the end of the head. After a 407, or a 401 to a request for which there are credentials, it is judged only at
-/// the first body byte, or at the end. Until then, libcurl may answer by sending credentials.
+/// The attempt is judged at the end of the head. After a 401 to a request for which there are credentials, it is judged only at the first
+/// body byte, or at the end. Until then, libcurl may answer by sending the credentials. A proxy gets its credentials with each request, so
+/// a 407 is a refusal.
 final class Attempt: BodySink {
     /// Most bytes that are read of an unwanted body (of an error or redirect), to keep the connection usable.
     static let unwantedLimit = 64 * 1024
@@ -142,7 +143,7 @@ final class Attempt: BodySink {
             } else if head.isComplete, head.status == 401 {
                 wasLoginRefused = true
             }
-            if head.isComplete, head.status >= 200, head.status != 401 || !segment.hasLogin, head.status != 407 { decide() }
+            if head.isComplete, head.status >= 200, head.status != 401 || !segment.hasLogin { decide() }
             return refusesBody ? .abort : .accepted
         } catch {
             verdict = .failed(DownloadFailure(.network, "\(url.host) sent more header fields than Todoku accepts.", host: url.host))

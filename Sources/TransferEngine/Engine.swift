@@ -227,9 +227,12 @@ public actor Engine {
 
     private func checkStall(_ segment: Segment, _ now: SuspendingClock.Instant, isHolding: Bool) {
         let (transfer, timeout) = (segment.transfer, segment.transfer.request.stallTimeout)
-        guard segment.exchange != nil, segment.liveness.isStalled(now, timeout: timeout, isHolding: isHolding) else { return }
-        // A failure that the head of the response has shown takes precedence over the missing end of the body.
+        guard let exchange = segment.exchange, segment.liveness.isStalled(now, timeout: timeout, isHolding: isHolding) else { return }
+        // A failure that the head of a response has shown takes precedence over the missing end of the body.
         if let attempt = segment.attempt, attempt.isRefusal() { return leaveBody(of: segment, attempt) }
+        if let status = exchange.proxyRefusal {
+            return fail(segment, FailureMapping.refusedByProxy(status, host: segment.url.host))
+        }
         let failure = FailureMapping.timeout(
             host: segment.url.host, after: timeout, madeProgress: transfer.facts != nil, trickle: segment.liveness.bytes)
         fail(segment, failure)

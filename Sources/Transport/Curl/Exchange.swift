@@ -182,6 +182,13 @@ package final class Exchange {
         return UInt32(exactly: easy.number(CURLINFO_LOCAL_PORT)).flatMap { $0 > 0 ? $0 : nil }
     }
 
+    /// The status by which a proxy has refused to connect to the server (CONNECT); nil: none has come. libcurl reads the body of a 407
+    /// before it ends the exchange.
+    package var proxyRefusal: UInt32? {
+        let status = UInt32(clamping: easy.number(CURLINFO_HTTP_CONNECTCODE))
+        return status >= 300 ? status : nil
+    }
+
     /// The bytes that the other side's kernel has confirmed on the connection of the request, since it was made; 0 if unknown.
     package var acknowledged: UInt64 { socket.map { todoku_socket_acknowledged($0) } ?? 0 }
 

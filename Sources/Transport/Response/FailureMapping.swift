@@ -18,7 +18,7 @@ package enum FailureMapping {
             return DownloadFailure(
                 .network, "\(host) cannot be reached: there is no network.", host: host, isRetryable: true, wait: .offline)
         }
-        if proxy, error.proxyStatus >= 300, [.reset, .connect].contains(error.kind) {
+        if proxy, error.proxyStatus >= 300, [.reset, .connect, .timeout].contains(error.kind) {
             return refusedByProxy(error.proxyStatus, host: host)
         }
         switch error.kind {
@@ -73,7 +73,7 @@ package enum FailureMapping {
     private static let proxyAdvice = "give its user name and password in the proxy settings or the option proxy"
 
     /// The failure of a request whose proxy did not connect to the server (RFC 9110, section 9.3.6).
-    private static func refusedByProxy(_ status: UInt32, host: String) -> DownloadFailure {
+    package static func refusedByProxy(_ status: UInt32, host: String) -> DownloadFailure {
         let phrase = phrases[status].map { " (\($0))" } ?? ""
         let advice =
             switch status {

@@ -173,6 +173,23 @@ extension EngineFixture {
         #expect(failure.httpStatus == 407 && failure.message.hasPrefix("The proxy for files.example.org answered 407"))
     }
 
+    @Test(arguments: [("http", ErrorName.httpStatus), ("https", .network)])
+    func `is named with its answer although the body never comes`(scheme: String, name: ErrorName) async throws {
+        let gate = Gate()
+        defer { gate.open() }
+        let proxy = ScriptedServer { _, reply in
+            reply.head(407, ["Proxy-Authenticate": "Basic realm=\"x\""], length: 500)
+            gate.wait()
+        }
+        let fixture = await EngineFixture(proxies: ProxySettings(environment: ["\(scheme)_proxy": proxy.url()]))
+        // The proxy has seconds for its head: without it, there would be no status.
+        let end = try await fixture.run("\(scheme)://files.example.org/x") { $0.stallTimeout = .seconds(6) }
+        let failure = try #require(end.failure, "\(end)")
+        let words = "407 (Proxy Authentication Required); give its user name and password in the proxy settings or the option proxy."
+        #expect(failure.message.hasSuffix(words) && failure.name == name && !failure.isRetryable, "\(failure)")
+        #expect(proxy.requests.count == 1)
+    }
+
     @Test func `as a SOCKS proxy is told from a server that cannot be reached`() async throws {
         let fixture = await EngineFixture(proxies: ProxySettings(environment: ["http_proxy": "socks5h://127.0.0.1:\(closedPort())"]))
         let absent = try #require(try await fixture.run("http://files.example.org/x").failure)
