@@ -67,6 +67,7 @@ extension Transfer {
             case .failure(.unproved): return .declined(nil, .changed)
             case .failure(.failed(let failure)): return .declined(nil, SourceFault(failure))
             }
+            if !statesLength(head) { return .declined(nil, .noRanges) }
             if let failure = checkContent(of: attempt) { return .declined(failure, nil) }
             guard claimStretch(of: attempt.segment) else { return .late }
             attempt.segment.bodyBegins(at: piece.range.lowerBound, end: piece.range.upperBound)
@@ -247,6 +248,7 @@ extension Transfer {
         switch piece(attempt, part) {
         case .success(let piece):
             if let failure = checkContent(of: attempt) { return .failed(failure) }
+            if !statesLength(attempt.head) { attempt.segment.source.takesRanges = false }
             return goOn(attempt, part, piece.total, isWhole: false, end: piece.range.upperBound)
         case .failure(.unproved): return askAgain(attempt, .whole)
         case .failure(.contradiction): return askAgain(attempt, .whole, distrusting: true)
@@ -373,6 +375,10 @@ extension Transfer {
             httpStatus: attempt.head.status,
             host: attempt.url.host)
     }
+
+    /// Whether the length of a 206, by which its connection divides responses, is known. Otherwise only its end shows whether it has more
+    /// bytes than its `Content-Range` says, and a response is cut before its end if another segment brings the rest.
+    private func statesLength(_ head: ResponseHead) -> Bool { if case .known = head.contentLength { true } else { false } }
 
     private func contradiction(_ attempt: Attempt) -> DownloadFailure {
         DownloadFailure(

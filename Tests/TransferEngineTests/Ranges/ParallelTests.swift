@@ -158,7 +158,8 @@ private func parallelServer(
 
     /// What a server may do wrong with a further range. The first response brings the whole file all the same.
     enum Answer: CaseIterable, Sendable {
-        case whole, changedWhole, changedPart, wrongStart, wrongTotal, tooLong, notFound, unavailable, unsatisfied, failedCondition, closed
+        case whole, changedWhole, changedPart, wrongStart, wrongTotal, tooLong, noLength, notFound, unavailable, unsatisfied
+        case failedCondition, closed
     }
 
     @Test(arguments: Answer.allCases) func `lose nothing if the server gives a wrong answer to a range`(answer: Answer) async throws {
@@ -178,6 +179,11 @@ private func parallelServer(
             case .wrongStart: part("\"v1\"", "\(first - 1)-\(last - 1)/\(file.count)", wrong)
             case .wrongTotal: part("\"v1\"", "\(first)-\(last)/\(file.count + 1)", wrong)
             case .tooLong: part("\"v1\"", "\(first)-\(last)/\(file.count)", wrong + [1])
+            // Only its end, or a digest, could show that the bytes are wrong.
+            case .noLength:
+                reply.head(206, ["ETag": "\"v1\"", "Content-Range": "bytes \(first)-\(last)/\(file.count)"])
+                reply.send(wrong)
+                reply.close()
             case .notFound: reply.respond(404)
             case .unavailable: reply.respond(503, ["Retry-After": "1"])
             case .unsatisfied: reply.respond(416, ["Content-Range": "bytes */10"])
