@@ -327,7 +327,7 @@ private func heldServer(_ file: [UInt8], until gate: Gate) -> ScriptedServer {
         #expect(end.complete?.validators?.source == main.url())
     }
 
-    /// The body has one byte more than its range.
+    /// The body has one byte more than its range. A response to one of several requests is refused at its head, because it has no length.
     @Test(arguments: [1, 3]) func `that send more than they say are left, and the bytes of the others stay`(
         connections: UInt32
     ) async throws {
@@ -357,7 +357,7 @@ private func heldServer(_ file: [UInt8], until gate: Gate) -> ScriptedServer {
         }
         #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file)
         #expect((bad.requests + good.requests).allSatisfy { $0.range != nil }, "nobody is asked for the whole file")
-        #expect(await fixture.log.sources.map(\.left)[1...] == [.changed, nil])
+        #expect(await fixture.log.sources.map(\.left)[1...] == [connections == 1 ? .changed : .noRanges, nil])
         #expect(!bad.requests.isEmpty)
     }
 
