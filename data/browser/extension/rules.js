@@ -48,9 +48,14 @@ export function isPage(contentType, contentDisposition) {
     return /^\s*(text\/html|application\/xhtml\+xml)\s*(;|$)/i.test(contentType) && !/^\s*attachment\s*(;|$)/i.test(contentDisposition);
 }
 
-/** The last component of a path or URL, without its query and fragment. */
-export function baseName(path) {
-    return path.replace(/[?#].*$/s, '').split('/').pop();
+/** The last component of a URL, without its query and fragment. */
+export function baseName(url) {
+    return url.replace(/[?#].*$/s, '').split('/').pop();
+}
+
+/** The name of a file, from its path on this machine. Such a name may have the signs that end the path of a URL. */
+export function fileName(path) {
+    return path.split('/').pop();
 }
 
 /** Whether a file has a type of the list. A type is a media type (`image/png`, `video/*`) or the end of a name (`iso`, `.iso`). */

@@ -4,7 +4,7 @@
 import { api, isFirefox } from './api.js';
 import { ask, queue } from './host.js';
 import * as requests from './requests.js';
-import { baseName, judge, referrer } from './rules.js';
+import { fileName, judge, referrer } from './rules.js';
 
 /** Firefox may learn the size a moment after the download has begun. So the extension asks so many times, with pauses between. */
 const LOOKS = 10;
@@ -28,7 +28,7 @@ async function describe(item) {
         size: Math.max(item.totalBytes ?? 0, request?.size ?? 0, 0),
         mediaType: item.mime,
         // Firefox may already have added a number, as in "name(1).ext", because the name is taken.
-        name: isFirefox ? '' : baseName(item.filename ?? ''),
+        name: isFirefox ? '' : fileName(item.filename ?? ''),
         // Firefox gives the whole URL of the page, also to another site.
         referrer: referrer(item.referrer, url),
         isExtension: Boolean(item.byExtensionId),
@@ -52,7 +52,7 @@ async function storeOf(item) {
 
 /** Whether Todoku takes over the download. Waits for a size that the browser does not know yet. */
 async function isWanted(item, download, settings) {
-    const named = { ...download, name: download.name || baseName(item.filename ?? '') };
+    const named = { ...download, name: download.name || fileName(item.filename ?? '') };
     let verdict = judge(named, settings);
     for (let look = 0; isFirefox && verdict.reason === 'unknown-size' && look < LOOKS; look++) {
         await wait(LOOK_DELAY);
