@@ -91,7 +91,7 @@ struct CommandFailure: Error, Equatable, CustomStringConvertible {
     private static func namingParents(_ message: String) -> String { catalog.text("%1$s --parents makes it.", message) }
 
     /// `url` with the scheme that it lacks; nil: it has one, or would not be a URL with it. “mailto:a@b.c” would have a user name.
-    private static func suggestion(for url: String) -> String? {
+    static func suggestion(for url: String) -> String? {
         guard !url.contains("://"), let url = try? DownloadURL("https://\(url)"), url.username == nil,
             url.host.contains(".") || url.host == "localhost"
         else { return nil }

@@ -9,7 +9,7 @@ internal import Glibc
             exit(ExitStatus.success.rawValue)
         }
         do {
-            var command = try TodokuCommand.parseAsRoot(ExtractArgument.completed(Array(CommandLine.arguments.dropFirst())))
+            var command = try TodokuCommand.parseAsRoot(ExtractArguments.separated(Array(CommandLine.arguments.dropFirst())))
             try command.run()
             exit(ExitStatus.success.rawValue)
         } catch {

@@ -60,31 +60,6 @@ extension [TargetList] {
     var targets: [Target] { flatMap(\.targets) }
 }
 
-/// `--extract`, `--extract=NAME` or `--extract=PATH`.
-struct ExtractArgument: ExpressibleByArgument {
-    /// nil: the folder is named after the archive.
-    let text: String?
-
-    /// No folder can be called "/": it stands for a bare `--extract`.
-    private static let none = "/"
-
-    init?(argument: String) { text = argument == Self.none ? nil : argument }
-
-    /// Whether the text is more than a name.
-    var isPath: Bool { text?.contains("/") ?? false }
-
-    func folder() throws(CommandFailure) -> ExtractionFolder {
-        guard let text else { return .namedAfterArchive }
-        return .named(isPath ? try LocalPath.absolute(text) : text)
-    }
-
-    /// Gives a bare `--extract` a value, because ArgumentParser would take the next argument, a URL, for the folder.
-    static func completed(_ arguments: [String]) -> [String] {
-        let end = arguments.firstIndex(of: "--") ?? arguments.endIndex
-        return arguments[..<end].map { $0 == "--extract" ? "--extract=\(none)" : $0 } + arguments[end...]
-    }
-}
-
 /// A position in the queue, counted from 1: `first`, 1 (the same), 2 …, `last`.
 struct Place {
     /// Counted from 0, the next download to start.

@@ -23,8 +23,7 @@ struct RequestArguments: ParsableArguments {
     @Option(help: "What to do if the name is taken (default: rename, to “name (1)”); ask asks at the terminal.")
     var ifExists: ExistingFileChoice?
 
-    @Option(help: .option(\.extract, "folder"), completion: .directory)
-    var extract: ExtractArgument?
+    @OptionGroup var extract: ExtractArguments
 
     @Option(help: .option(\.mirrors, "url"))
     var mirror: [String] = []
@@ -184,6 +183,7 @@ struct RequestArguments: ParsableArguments {
     ///
     /// - Parameter mayAsk: the command asks for `--if-exists ask`.
     func check(urls: [String], mayAsk: Bool = false) throws {
+        try extract.check(urls: urls)
         if let option = urls.count > 1 ? optionsOfOne.first : nil {
             throw ValidationError(catalog.text("%1$s is for one URL, but %2$s are given.", "--\(option)", String(urls.count)))
         }
@@ -203,11 +203,11 @@ struct RequestArguments: ParsableArguments {
             throw ValidationError(
                 catalog.text("--output already gives the folder and the name; leave --directory and --filename out."))
         }
-        if extract?.isPath == true, output != nil || directory != nil {
+        if extract.isPath, output != nil || directory != nil {
             throw ValidationError(
                 catalog.text("--extract with a path already gives the folder; leave --output and --directory out."))
         }
-        if parents, output == nil, directory == nil, extract?.isPath != true, !mayNameFolders {
+        if parents, output == nil, directory == nil, !extract.isPath, !mayNameFolders {
             throw ValidationError(catalog.text("%1$s needs %2$s or %3$s.", "--parents", "--output, --directory", "--extract=PATH"))
         }
         try Self.check(header)
@@ -244,7 +244,7 @@ struct RequestArguments: ParsableArguments {
             throw ValidationError(
                 catalog.text("--if-exists ask is for todoku get and todoku add; use rename, replace, skip or fail."))
         }
-        guard extract == nil else {
+        guard !extract.isGiven else {
             throw ValidationError(catalog.text("--if-exists ask does not go with --extract; use rename, skip or fail."))
         }
         guard Terminal.canAsk, !CommandLine.arguments.contains("--json") else {
@@ -255,7 +255,7 @@ struct RequestArguments: ParsableArguments {
 
     /// The given options that `Fetch` of the service refuses.
     var optionsOfDownload: [String] {
-        [("extract", extract != nil), ("private", isPrivate), ("post-data", postData != nil), ("post-file", postFile != nil)]
+        [("extract", extract.isGiven), ("private", isPrivate), ("post-data", postData != nil), ("post-file", postFile != nil)]
             .filter(\.1).map(\.0)
     }
 
@@ -263,7 +263,7 @@ struct RequestArguments: ParsableArguments {
         [
             ("output", output != nil), ("filename", filename != nil), ("checksum", checksum != nil), ("size", size != nil),
             ("post-data", postData != nil), ("post-file", postFile != nil), ("mirror", !mirror.isEmpty),
-            ("piece-hashes", pieceHashes != nil), ("token", token != nil), ("extract=FOLDER", extract?.text != nil),
+            ("piece-hashes", pieceHashes != nil), ("token", token != nil), ("extract=FOLDER", extract.text != nil),
         ]
         .filter(\.1).map(\.0)
     }
@@ -278,9 +278,9 @@ struct RequestArguments: ParsableArguments {
         let folder = try directory.map { text throws(CommandFailure) in try LocalPath.absolute(text) }
         request.set(\.directory, to: path?.folder ?? folder)
         request.set(\.fileName, to: path?.name ?? filename)
-        let extraction = try extract?.folder()
+        let extraction = try extract.folder()
         request.set(\.extract, to: extraction)
-        let above = extract?.isPath == true ? extraction?.name.map { LocalPath.folder(of: $0) } : nil
+        let above = extract.isPath ? extraction?.name.map { LocalPath.folder(of: $0) } : nil
         if parents, let folder = path?.folder ?? folder ?? above { try LocalPath.makeFolder(folder) }
         let (username, password) = try login.read()
         request.set(\.username, to: username)

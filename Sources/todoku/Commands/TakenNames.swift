@@ -23,7 +23,7 @@ internal import TodokuClient
         self.client = client
         asks = arguments.ifExists == .ask
         tells =
-            arguments.ifExists == nil && !arguments.onlyIfChanged && arguments.extract == nil && arguments.token == nil && !isQuiet
+            arguments.ifExists == nil && !arguments.onlyIfChanged && !arguments.extract.isGiven && arguments.token == nil && !isQuiet
             && Terminal.errorsAreSeen
     }
 

@@ -108,6 +108,17 @@ enum Shell: String, CaseIterable {
         await desk.close()
     }
 
+    /// The word after a bare `--extract` is a URL.
+    @Test(arguments: Shell.allCases)
+    func `have no folder after the option --extract`(shell: Shell) async {
+        let start = String(folder.dropLast(4))
+        let folders = await offers(["get", "--directory", start], in: shell)
+        #expect(!folders.isEmpty && folders.allSatisfy { $0.contains("completions") }, "\(folders)")
+        #expect(await offers(["get", "--extract", start], in: shell) == [])
+        #expect(await offers(["get", "--extract", "--find-m"], in: shell) == ["--find-mirrors"])
+        await desk.close()
+    }
+
     @Test(arguments: Shell.allCases)
     func `have what the running service lists: downloads, ended ones too, and batches`(shell: Shell) async {
         let server = ScriptedServer { _, reply in reply.respond(404) }

@@ -256,6 +256,22 @@ private let subcommands = TodokuCommand.configuration.subcommands.map { $0.confi
         await desk.close()
     }
 
+    @Test(arguments: [
+        ["levels", "http://h/a.tar.gz"], ["levels"], ["/srv/levels", "http://h/a.tar.gz"], ["v1.2", "http://h/a.tar.gz"],
+    ])
+    func `says how a folder is given to --extract, if it stands among the URLs`(urls: [String]) async {
+        let sentence = "“\(urls[0])” is no URL. Write the folder of --extract after “=”: --extract=\(urls[0])"
+        for command in ["get", "add"] {
+            let exit = await Desk.runAlone([command, "--extract"] + urls)
+            #expect(exit.status == 2 && exit.output == "" && exit.errors.hasPrefix("todoku: \(sentence)\n"), "\(exit)")
+        }
+        let arguments = ["get", "--extract", "h/a?key=SECRET", "http://h/b"]
+        let secret = await Desk.runAlone(arguments, ["DBUS_SESSION_BUS_ADDRESS": "unix:path=/no-bus"])
+        #expect(secret.status == 3 && !secret.errors.contains("SECRET"), "\(secret)")
+        let other = await Desk.runAlone(["list", "--extract=levels"])
+        #expect(other.status == 2 && other.errors.hasPrefix("todoku: Unknown option '--extract'"), "\(other)")
+    }
+
     /// script(1) gives the command a terminal.
     @Test func `lists on a narrow terminal, with the reasons`() async throws {
         let desk = await Desk()

@@ -109,6 +109,17 @@ private func commands(
     }
 }
 
+@Suite struct `The option --extract` {
+    @Test func `is known with a folder to each command that has the option, and to no other one`() {
+        for (names, type) in commands() {
+            let arguments = names + ["--extract=maps"]
+            let hasOption = TodokuCommand.helpMessage(for: type, columns: 1000).contains("  --extract ")
+            #expect((ExtractArguments.separated(arguments) != arguments) == hasOption, "\(names)")
+        }
+        #expect(TodokuCommand.helpMessage(for: GetCommand.self, columns: 1000).contains("  --extract "))
+    }
+}
+
 @Suite struct `The manual page` {
     @Test(arguments: ["", "ja/man1/"])
     func `has each short option beside the long one`(folder: String) throws {

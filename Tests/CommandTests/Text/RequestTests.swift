@@ -10,7 +10,8 @@ import Testing
 
 @Suite struct `The options of get and add` {
     private func options(_ arguments: [String]) throws -> [String: Variant] {
-        let command = try #require(try TodokuCommand.parseAsRoot(["add"] + arguments + ["http://h/f"]) as? AddCommand)
+        let arguments = ExtractArguments.separated(["add"] + arguments + ["http://h/f"])
+        let command = try #require(try TodokuCommand.parseAsRoot(arguments) as? AddCommand)
         return try command.request.request().options
     }
 
@@ -65,12 +66,16 @@ import Testing
     }
 
     @Test func `take the folder of an archive only after an equals sign`() throws {
-        func extract(_ arguments: String...) throws -> [String: Variant] { try options(ExtractArgument.completed(arguments)) }
+        func extract(_ arguments: String...) throws -> [String: Variant] { try options(arguments) }
         #expect(try extract("--extract") == ["extract": .bool(true)])
         #expect(try extract("--extract=maps", "-d", "/tmp") == ["extract": .string("maps"), "directory": .string("/tmp")])
         #expect(try extract("--extract=/tmp/x/../maps") == ["extract": .string("/tmp/maps")])
         #expect(try extract("--extract=./maps")["extract"]?.string?.hasSuffix("/maps") == true)
-        #expect(ExtractArgument.completed(["get", "--extract", "u", "--", "--extract"]) == ["get", "--extract=/", "u", "--", "--extract"])
+        #expect(try extract("--extract", "--extract=maps") == ["extract": .string("maps")])
+        #expect(ExtractArguments.separated(["get", "--", "--extract=maps"]) == ["get", "--", "--extract=maps"])
+        #expect(throws: Never.self, "the service suggests the scheme") {
+            try TodokuCommand.parseAsRoot(["add", "--extract", "example.org/a.zip"])
+        }
     }
 
     @Test func `send a text or a file as the body of the request`() throws {
@@ -116,7 +121,8 @@ import Testing
         ["--extract=a/b", "-d", "/tmp"], ["--extract=a/b", "-o", "c"], ["--size", "1", "http://h/2"],
     ])
     func `are refused if they make no sense`(arguments: [String]) {
-        #expect(throws: (any Error).self) { try TodokuCommand.parseAsRoot(["get"] + arguments + ["http://h/f"]) }
+        let arguments = ExtractArguments.separated(["get"] + arguments + ["http://h/f"])
+        #expect(throws: (any Error).self) { try TodokuCommand.parseAsRoot(arguments) }
     }
 }
 

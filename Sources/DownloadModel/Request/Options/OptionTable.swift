@@ -93,7 +93,7 @@ extension OptionRow {
                 $0.directory = nil
                 return nil
             },
-            help: "Unpack the archive into a folder named after it, or into FOLDER; for one URL with FOLDER."),
+            help: "Unpack the archive into a folder named after it. --extract=FOLDER names the folder, for one URL."),
         OptionRow(
             "checksum", \.checksum, .checksum, sandbox: .free,
             help: "sha256:<hex>, or sha512, sha384, sha224, sha1, md5; any other file fails. For one URL."),
