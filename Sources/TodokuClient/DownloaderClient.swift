@@ -225,7 +225,8 @@ public final class DownloaderClient: Sendable {
         }
     }
 
-    /// Sets the limits for requests to a host and its subdomains, over all applications. An empty rule removes them.
+    /// Sets the limits for requests to a host and its subdomains, over all applications. The host's former rule is replaced: a value that
+    /// is nil is no longer set, and an empty rule removes the host's rule.
     public func setHostRule(_ rule: HostRule, of host: String) async throws(ClientError) {
         try await core.call(Manager.setHostRule, (host, rule.dictionary), repeatable: true)
     }

@@ -11,6 +11,8 @@ struct HostCommand: ParsableCommand {
             host without a rule of its own. If several rules match, the one with the longest name counts. There is a built-in rule for \
             musicbrainz.org: one request per second.
 
+            --interval and --connections change only their own part of a rule. With --remove, a part that is not given is removed.
+
             The service sends fewer requests to a server that refused some (429, 503). Below the rules, the command lists such servers, since \
             when and until when. --reset ends that.
 
@@ -18,6 +20,7 @@ struct HostCommand: ParsableCommand {
               todoku host
               todoku host musicbrainz.org
               todoku host example.org --interval 500ms --connections 2
+              todoku host example.org --remove --connections 4
               todoku host example.org --remove
               todoku host example.org --reset
             """)
@@ -44,14 +47,15 @@ struct HostCommand: ParsableCommand {
         let sets = interval != nil || connections != nil
         if host == nil, reset { throw ValidationError(catalog.text("--reset needs a host.")) }
         if host == nil, sets || remove { throw ValidationError(catalog.text("--interval, --connections and --remove need a host.")) }
-        if sets, remove { throw ValidationError(catalog.text("--remove cannot be combined with --interval or --connections.")) }
         if let host { try Self.check(host) }
     }
 
     func run() throws {
         Program.run(json: output.json) { client in
             if let host, interval != nil || connections != nil || remove {
-                try await client.setHostRule(HostRule(connections: connections, requestInterval: interval), of: host)
+                let former = try await remove ? nil : client.status().hostRules[Self.name(of: host)]
+                let rule = HostRule(connections: connections, requestInterval: interval)
+                try await client.setHostRule(Self.completed(rule, by: former, of: host), of: host)
                 if !reset { return .success }
             }
             let (rules, slowed) = Self.concerning(host, try await client.status().hostRules, try await client.slowedHosts())
@@ -95,6 +99,18 @@ struct HostCommand: ParsableCommand {
         let name = inEffect.governing(Self.name(of: host)).name
         let key = rules[name] == nil ? HostRules.others : name
         return (rules.filter { $0.key == key }, slowed.filter { inEffect.governing(DownloadURL.host(of: $0.key)).name == name })
+    }
+
+    /// `rule`, with the values of the host's former rule that it lacks: the call replaces the whole rule. A built-in value stays without
+    /// being set.
+    private static func completed(_ rule: HostRule, by former: HostRule?, of host: String) -> HostRule {
+        let builtIn = HostRules.builtIn[name(of: host)]
+        var rule = rule
+        if rule.connections == nil, former?.connections != builtIn?.connections { rule.connections = former?.connections }
+        if rule.requestInterval == nil, former?.requestInterval != builtIn?.requestInterval {
+            rule.requestInterval = former?.requestInterval
+        }
+        return rule
     }
 
     /// The host as the service knows it: in lower case, without the dot of the DNS root.

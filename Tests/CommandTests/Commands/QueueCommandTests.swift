@@ -139,6 +139,31 @@ extension Reply {
         #expect(await desk.run("host", "--interval", "1s").status == 2)
         #expect(await desk.run("host", "example.org", "--interval", "soon").status == 2)
     }
+
+    @Test func `keep the value that is not given, unless the rule is removed, too`() async throws {
+        let desk = await Desk()
+        func set(_ arguments: String...) async -> String {
+            let exit = await desk.start(["host"] + arguments).wait()
+            #expect(exit.succeeded(saying: ""), "\(exit)")
+            return await desk.run("host", arguments[0], "--json").output
+        }
+        #expect(await set("Example.org.", "--interval", "500ms") == #"{"example.org":{"request-interval":500}}"# + "\n")
+        let both = await set("example.org", "--connections", "2")
+        #expect(both == #"{"example.org":{"connections":2,"request-interval":500}}"# + "\n")
+        let none = await set("example.org", "--interval", "0")
+        #expect(none == #"{"example.org":{"connections":2,"request-interval":0}}"# + "\n")
+        // A subdomain does not copy the rule of its domain.
+        #expect(await set("www.example.org", "--connections", "1") == #"{"www.example.org":{"connections":1}}"# + "\n")
+        #expect(await set("example.org", "--remove", "--interval", "1s") == #"{"example.org":{"request-interval":1000}}"# + "\n")
+        #expect(await set("example.org", "--remove", "--connections", "3") == #"{"example.org":{"connections":3}}"# + "\n")
+        // A built-in value is not set.
+        let added = await set("musicbrainz.org", "--connections", "1")
+        #expect(added == #"{"musicbrainz.org":{"connections":1,"request-interval":1000}}"# + "\n")
+        let slower = await set("musicbrainz.org", "--interval", "2s")
+        #expect(slower == #"{"musicbrainz.org":{"connections":1,"request-interval":2000}}"# + "\n")
+        #expect(await set("musicbrainz.org", "--remove", "--connections", "2").contains(#""request-interval":1000"#))
+        await desk.close()
+    }
 }
 
 @Suite struct `The speed limit` {
