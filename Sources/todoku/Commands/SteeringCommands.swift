@@ -243,21 +243,38 @@ struct RemoveCommand: ParsableCommand {
                 } else {
                     targets.named
                 }
-            return await Program.each(named, json: json) { download throws(ClientError) in
+            var ofMembers = ExitStatus.success
+            let status = await Program.each(named, json: json) { download throws(ClientError) in
                 if trash { try await client.trash(download) } else { try await client.remove(download, deleteFile: deleteFile) }
             } batch: { batch throws(ClientError) in
-                if trash {
-                    let finished = try await client.list(DownloadQuery(states: [.finished], batch: batch))
-                    for download in finished { try await client.trash(download) }
-                    // A batch is removed with its last member.
-                    do throws(ClientError) { try await client.remove(batch) } catch
-                        where error.cause == .unknownDownload && !finished.isEmpty
-                    {}
-                } else {
-                    try await client.remove(batch, deleteFiles: deleteFile)
-                }
+                guard trash else { return try await client.remove(batch, deleteFiles: deleteFile) }
+                _ = try await client.describe(batch)  // about a missing batch, the list's error names the key of the filter
+                let finished = try await client.list(DownloadQuery(states: [.finished], batch: batch))
+                let trashed = try await Self.trash(finished, json: json, client)
+                ofMembers = ofMembers.and(trashed)
+                guard trashed == .success else { return }
+                // A batch is removed with its last member.
+                do throws(ClientError) { try await client.remove(batch) } catch
+                    where error.cause == .unknownDownload && !finished.isEmpty
+                {}
+            }
+            return status.and(ofMembers)
+        }
+    }
+
+    /// Moves the files of a batch to the trash. A file that cannot be moved is reported, and does not keep the others from the trash.
+    @BusActor private static func trash(
+        _ finished: [DownloadReference], json: Bool, _ client: DownloaderClient
+    ) async throws(ClientError) -> ExitStatus {
+        var status = ExitStatus.success
+        for download in finished {
+            do throws(ClientError) { try await client.trash(download) } catch {
+                if error.cause == .unknownDownload { continue }  // removed since the batch was read
+                guard error.cause == .refused else { throw error }
+                status = status.and(Program.report(CommandFailure(TargetError(error, about: download)), json: json))
             }
         }
+        return status
     }
 }
 

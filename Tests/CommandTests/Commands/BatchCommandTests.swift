@@ -261,6 +261,34 @@ import Testing
         await desk.close()
     }
 
+    @Test func `moves its other files to the trash if one cannot be moved, and stays until that one is gone, too`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { request, reply in
+            if request.path == "/gone" { reply.respond(404) } else { reply.respond(200, text: request.path) }
+        }
+        writeFile(desk.bus.folder("list"), ["/a", "/gone", "/b"].map { "\(server.url($0))\n" }.joined().utf8)
+        #expect(await desk.run("batch", "--wait", "--notify", "never", "list").status == 1)
+        // Another file has the name now, so the service leaves that file alone.
+        let other = desk.bus.folder("other")
+        writeFile(other, "another".utf8)
+        try #require(rename(other, "\(desk.downloads)/a") == 0)
+        let exit = await desk.run("remove", "--trash", "1")
+        let reason = "todoku: \(desk.downloads)/a is another file by now and was left alone."
+        #expect(exit.status == 3 && exit.output == "" && exit.errors == reason + "\n", "\(exit)")
+        #expect(listFolder(desk.downloads) == ["a"] && listFolder(desk.bus.folder("data/Trash/files")) == ["b"])
+        let left = JSON(await desk.run("list", "--all", "--json", "--batch", "1").output)?.array ?? []
+        #expect(Set(left.compactMap { $0["download"]?.string }) == ["2", "3"], "\(left)")
+        let json = await desk.run("remove", "--trash", "--json", "1")
+        #expect(json.status == 3 && JSON(json.output)?["download"]?.string == "2" && json.errors == "", "\(json)")
+        // No batch, and no file, is in the way of another one.
+        let both = await desk.run("remove", "--trash", "99", "1")
+        #expect(both.status == 3 && both.errors == "todoku: \(Desk.noDownload(99))\n\(reason)\n", "\(both)")
+        unlink("\(desk.downloads)/a")
+        #expect(await desk.run("remove", "--trash", "1").succeeded(saying: ""))
+        #expect(await desk.run("list", "--all", "--json").output == "[]\n")
+        await desk.close()
+    }
+
     @Test func `leaves the batch to the service at Ctrl-C`() async throws {
         let desk = await Desk()
         let gate = Gate()
