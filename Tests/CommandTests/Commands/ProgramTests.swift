@@ -248,6 +248,20 @@ private let subcommands = TodokuCommand.configuration.subcommands.map { $0.confi
         await desk.close()
     }
 
+    /// The commands differ in whether libdbus has been used before the output.
+    @Test(arguments: [["list", "--json"], ["doctor"], ["get", "--help"]])
+    func `ends by SIGPIPE, and without an error, if the reader of its output is gone`(arguments: [String]) async throws {
+        let desk = await Desk()
+        // A pipe that is open for both directions has a reader until its descriptor is closed.
+        let script = #"mkfifo pipe && exec 4<>pipe 5>pipe && exec 4<&- && exec "$0" "$@" >&5"#
+        let exit = await Child.run(
+            ["sh", "-c", script, Desk.command] + arguments, environment: desk.environment, folder: desk.bus.folder.path)
+        #expect(exit.status == 128 + SIGPIPE && exit.errors == "", "\(exit)")
+        let line = await Child.run(["sh", "-c", #""$0" "$@" | head -n 1"#, Desk.command] + arguments, environment: desk.environment)
+        #expect(line.status == 0 && line.output.split(separator: "\n").count == 1 && line.errors == "", "\(line)")
+        await desk.close()
+    }
+
     @Test func `refuses to write to standard output`() async throws {
         let desk = await Desk()
         let exit = await desk.run("get", "-o", "-", "http://127.0.0.1:1/a")
