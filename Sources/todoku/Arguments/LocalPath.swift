@@ -1,3 +1,4 @@
+internal import ArgumentParser
 internal import Glibc
 internal import Localization
 
@@ -35,6 +36,14 @@ enum LocalPath {
         let name = slash.map { String(path[path.index(after: $0)...]) } ?? path
         guard !name.isEmpty, name != ".", name != ".." else { return nil }
         return (try absolute(slash.map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."), name)
+    }
+
+    /// For `validate`: refuses “-” as the path of a new file or folder, because “-” usually means standard output.
+    ///
+    /// - Parameter writer: the command or the option whose argument `path` is.
+    static func refuseStandardOutput(_ path: String?, for writer: String) throws {
+        guard path == "-" else { return }
+        throw ValidationError(catalog.text("%1$s cannot write to standard output (“-”); give a path.", writer))
     }
 
     /// The folder of an absolute path.

@@ -86,7 +86,10 @@ struct AssetPack: ParsableCommand {
     @Flag(name: .shortAndLong, help: "Print errors only.") var quiet = false
     @OptionGroup var json: OutputArguments
 
-    func validate() throws { _ = try instant() }
+    func validate() throws {
+        _ = try instant()
+        try LocalPath.refuseStandardOutput(output, for: "todoku asset pack")
+    }
 
     private func instant() throws -> WallTime? {
         if let timestamp {
@@ -169,6 +172,8 @@ struct AssetKeyCommand: ParsableCommand {
 
     @Argument(help: ArgumentHelp("The private key's file.", valueName: "file")) var file: String
     @OptionGroup var output: OutputArguments
+
+    func validate() throws { try LocalPath.refuseStandardOutput(file, for: "todoku asset key") }
 
     func run() throws {
         let key = Program.require(json: output.json) { () throws(CommandFailure) in

@@ -33,7 +33,8 @@ struct RehearseCommand: ParsableCommand {
     @Flag(help: "Print the scenarios and their parameters.") var list = false
     @Flag(help: "Exit with 3 if the command succeeds but nothing went wrong, because it has tested nothing.") var strict = false
     @Flag(name: .shortAndLong, help: "Print no summary.") var quiet = false
-    @Option(help: ArgumentHelp("Write the summary to this file, not to standard error.", valueName: "file")) var summary: String?
+    @Option(help: ArgumentHelp("Write the summary to this file, not to standard error; - is standard output.", valueName: "file"))
+    var summary: String?
     @Option(help: ArgumentHelp("Write the messages of the bus and the service to this file.", valueName: "file")) var log: String?
     @Option(help: ArgumentHelp("A further folder with activation files (*.service) for the private bus.", valueName: "folder"))
     var serviceDir: [String] = []
@@ -47,6 +48,7 @@ struct RehearseCommand: ParsableCommand {
         guard !command.isEmpty else {
             throw ValidationError(catalog.text("a command is missing: todoku rehearse %1$s -- COMMAND", scenario))
         }
+        try LocalPath.refuseStandardOutput(log, for: "--log")
     }
 
     func run() throws {
@@ -120,6 +122,7 @@ struct RehearseCommand: ParsableCommand {
 
     /// Opens the file for the summary now, because later would be too late to complain.
     private static func file(_ path: String) throws(CommandFailure) -> Int32 {
+        if path == "-" { return STDOUT_FILENO }
         let file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o666)
         guard file >= 0 else {
             throw CommandFailure(.usage, catalog.text("“%1$s” cannot be written: %2$s", path, String(cString: strerror(errno))))

@@ -23,6 +23,8 @@ struct BackupCommand: ParsableCommand {
     @Flag(help: "Also copy passwords, user names, request headers, cookies and bodies of requests.") var secrets = false
     @OptionGroup var output: OutputArguments
 
+    func validate() throws { try LocalPath.refuseStandardOutput(file, for: "todoku backup") }
+
     func run() throws {
         let (withSecrets, isJSON) = (secrets, output.json)
         let path = Program.require(json: isJSON) { () throws(CommandFailure) in try LocalPath.absolute(file) }

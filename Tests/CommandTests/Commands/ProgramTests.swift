@@ -248,6 +248,22 @@ private let subcommands = TodokuCommand.configuration.subcommands.map { $0.confi
         await desk.close()
     }
 
+    @Test(arguments: [
+        (["backup", "-"], "todoku backup"), (["asset", "key", "-"], "todoku asset key"),
+        (["asset", "pack", "levels", "--parents", "--output", "-"], "todoku asset pack"),
+        (["rehearse", "--log", "-", "none", "--", "true"], "--log"),
+    ])
+    func `makes no file that is called “-”`(arguments: [String], writer: String) async throws {
+        let desk = await Desk()
+        #expect(await desk.run("add", "--paused", "http://127.0.0.1:1/a").status == 0)  // something to back up
+        writeFile("\(desk.bus.folder.makeFolder("levels"))/1.txt", "x".utf8)
+        let exit = await desk.start(arguments).wait()
+        let sentence = "todoku: \(writer) cannot write to standard output (“-”); give a path.\n"
+        #expect(exit.status == 2 && exit.output == "" && exit.errors.hasPrefix(sentence), "\(exit)")
+        #expect(!fileExists(desk.bus.folder("-")))
+        await desk.close()
+    }
+
     /// The commands differ in whether libdbus has been used before the output.
     @Test(arguments: [["list", "--json"], ["doctor"], ["get", "--help"]])
     func `ends by SIGPIPE, and without an error, if the reader of its output is gone`(arguments: [String]) async throws {

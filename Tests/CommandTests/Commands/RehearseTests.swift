@@ -120,6 +120,15 @@ private let plays: [RehearsalPlay] = [
         #expect(exit.status == 1 && exit.errors.contains(line), "\(exit)")
     }
 
+    @Test func `writes the summary to standard output for the file “-”, after what the command wrote`() async throws {
+        let stage = Stage()
+        let exit = await stage.play("none", "echo written", "--json", "--summary", "-")
+        let lines = exit.output.split(separator: "\n")
+        try #require(exit.status == 0 && exit.errors == "" && lines.count == 2, "\(exit)")
+        #expect(lines[0] == "written" && JSON(String(lines[1]))?["scenario"] != nil, "\(exit)")
+        #expect(!fileExists(stage.folder("-")) && stage.isClean)
+    }
+
     @Test func `gives a digest that tells the file from another`() async {
         let stage = Stage()
         let script = #"""
