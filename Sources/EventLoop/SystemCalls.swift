@@ -34,6 +34,12 @@ public func readToEnd(_ descriptor: Int32, atMost limit: Int) throws(SystemCallE
     }
 }
 
+/// The folder for temporary files that the variable `TMPDIR` names; nil: the variable is missing or empty.
+public func temporaryFolder() -> String? {
+    guard let path = getenv("TMPDIR"), path[0] != 0 else { return nil }
+    return String(cString: path)
+}
+
 /// Writes all bytes to a descriptor that blocks.
 ///
 /// - Returns: 0, or errno. Then some of the bytes may be written.

@@ -45,7 +45,7 @@ package enum PackedFolder {
 
     /// Makes a folder that only this user can read, for packed files that nobody keeps.
     package static func makeTemporary() throws(PackingError) -> String {
-        let base = getenv("TMPDIR").map { String(cString: $0) } ?? "/var/tmp"  // /tmp is often in memory
+        let base = temporaryFolder() ?? "/var/tmp"  // /tmp is often in memory
         var template = Array("\(base)/todoku-serve.XXXXXX".utf8CString)
         guard mkdtemp(&template) != nil else { throw .of(base, "cannot have a folder made in it", errno) }
         return String(decoding: template.dropLast().map { UInt8(bitPattern: $0) }, as: UTF8.self)

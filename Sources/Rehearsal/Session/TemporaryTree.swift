@@ -1,12 +1,12 @@
 internal import CSystem
+internal import EventLoop
 internal import Glibc
 
 /// Folders that a rehearsal makes.
 enum TemporaryTree {
     /// A new folder that only this user can read, in `$TMPDIR` or `/tmp`.
     static func make() throws(RehearsalError) -> String {
-        let base = getenv("TMPDIR").map { String(cString: $0) } ?? ""
-        guard !base.isEmpty else { return try make(in: "/tmp") }
+        guard let base = temporaryFolder() else { return try make(in: "/tmp") }
         guard base.hasPrefix("/") else { throw RehearsalError("TMPDIR must be an absolute path, not “\(base)”") }
         return try make(in: base)
     }

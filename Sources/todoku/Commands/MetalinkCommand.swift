@@ -148,7 +148,7 @@ struct DocumentFile {
 
     /// An open file without a name.
     private static func temporary(for name: String) throws(CommandFailure) -> Int32 {
-        var path = Array("\(getenv("TMPDIR").map { String(cString: $0) } ?? "/tmp")/todoku-XXXXXX".utf8CString)
+        var path = Array("\(temporaryFolder() ?? "/tmp")/todoku-XXXXXX".utf8CString)
         let descriptor = mkstemp(&path)
         guard descriptor >= 0 else { throw unreadable(name) }
         unlink(path)

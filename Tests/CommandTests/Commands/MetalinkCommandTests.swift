@@ -13,6 +13,15 @@ private func document(_ files: (name: String, inside: String)...) -> String {
     return "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">\n\(elements)\n</metalink>"
 }
 
+/// The names of the files that a process has open.
+private func openFiles(of process: Int32) -> [String] {
+    listFolder("/proc/\(process)/fd").compactMap { descriptor in
+        var buffer = [CChar](repeating: 0, count: 4096)
+        let count = readlink("/proc/\(process)/fd/\(descriptor)", &buffer, buffer.count)
+        return count < 0 ? nil : String(decoding: buffer.prefix(count).map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+}
+
 /// A service whose calls end in an order that no test can force on the real one. It has one download, which never ends by itself.
 @BusActor private final class StandInService: ObjectTree {
     /// What the first removal of the download does.
@@ -113,6 +122,30 @@ private func document(_ files: (name: String, inside: String)...) -> String {
         #expect(publisher.requests.first?.field("Cookie") == "n=v")
         #expect(await downloads() == before + 2)
         #expect(listFolder(desk.downloads) == ["a (1).bin", "a.bin", "b (1).bin", "b.bin"])
+        await desk.close()
+    }
+
+    /// As root, a file in `/` would be made, too. So the name of the open file counts.
+    @Test func `puts the document into /tmp if TMPDIR is empty`() async throws {
+        let desk = await Desk()
+        let gate = Gate()
+        defer { gate.open() }
+        let text = document(("a.bin", "<url>http://127.0.0.1:1/a</url>"))
+        let publisher = ScriptedServer { _, reply in
+            gate.wait()
+            reply.respond(200, text: text)
+        }
+        let environment = desk.environment.merging(["TMPDIR": ""]) { $1 }
+        let child = Child([Desk.command, "metalink", "--paused", publisher.url("/release.meta4")], environment: environment)
+        #expect(await eventually { !publisher.requests.isEmpty || !child.isRunning })
+        let files = openFiles(of: child.pid)
+        #expect(files.contains { $0.hasPrefix("/tmp/todoku-") }, "\(files)")
+        gate.open()
+        let url = await child.wait()
+        #expect(url.status == 0 && url.errors == "", "\(url)")
+        let script = "printf %s \"$0\" | \"$1\" metalink --paused -"
+        let piped = await Child.run(["sh", "-c", script, text, Desk.command], environment: environment)
+        #expect(piped.status == 0 && piped.errors == "", "\(piped)")
         await desk.close()
     }
 
