@@ -46,12 +46,26 @@ struct Aria2Proxies: Equatable {
         return try Self.address("\(parts[0])//\(Self.encoded(user))\(password)@\(parts[2])")
     }
 
-    /// aria2 takes a proxy without a scheme for one of http. nil: `value` is empty.
+    /// aria2 takes a proxy without a scheme for one of http, and a proxy without a port for one at the default port of its scheme. nil:
+    /// `value` is empty.
     private static func address(_ value: String) throws(Aria2Options.Fault) -> ProxyAddress? {
         guard !value.isEmpty else { return nil }
-        do throws(Refusal) { return try ProxyAddress(value.contains("://") ? value : "http://\(value)") } catch {
+        do throws(Refusal) {
+            let address = try ProxyAddress(value.contains("://") ? value : "http://\(value)")
+            guard let port = missingPort(of: address) else { return address }
+            return try ProxyAddress("\(address.text):\(port)")
+        } catch {
             throw Aria2Options.Fault(catalog.explanation(error))
         }
+    }
+
+    /// The port that aria2 takes for a proxy of http or https without one; nil: the address has a port, or another scheme. libcurl would
+    /// take 1080 for a proxy of http.
+    private static func missingPort(of address: ProxyAddress) -> Int? {
+        let parts = address.withoutCredentials.text.split(separator: "/")
+        // "[::1]" has colons, and no port.
+        guard parts.count == 2, let port = ["http:": 80, "https:": 443][String(parts[0])] else { return nil }
+        return parts[1].hasSuffix("]") || !parts[1].contains(":") ? port : nil
     }
 
     /// Percent-encodes all bytes but letters and digits of ASCII.

@@ -90,6 +90,20 @@ import Testing
         }
     }
 
+    @Test(arguments: [
+        ("proxy.example", "http://proxy.example:80"), ("http://p", "http://p:80"), ("HTTPS://p/", "https://p:443"),
+        ("[2001:db8::1]", "http://[2001:db8::1]:80"), ("[2001:db8::1]:3128", "http://[2001:db8::1]:3128"),
+        ("http://me:a%3ab@p", "http://me:a%3ab@p:80"), ("p:", "http://p:80"), ("https://p:80", "https://p:80"),
+        ("socks5h://p", "socks5h://p"),
+    ])
+    func `names a proxy with the port that aria2 takes`(value: String, proxy: String) throws {
+        #expect(try options("all-proxy=\(value)")["proxy"]?.string == proxy)
+    }
+
+    @Test func `adds the login of another option to a proxy without a port`() throws {
+        #expect(try options("all-proxy=p", "all-proxy-user=me")["proxy"]?.string == "http://me@p:80")
+    }
+
     @Test func `puts a file where out and dir say`() throws {
         let home = try #require(currentEnvironment()["HOME"])
         #expect(try options("dir=${HOME}/iso")["directory"]?.string == LocalPath.absolute("\(home)/iso"))
