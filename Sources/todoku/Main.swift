@@ -8,6 +8,9 @@ internal import Glibc
             Output.write("todoku \(Program.version)\n")
             exit(ExitStatus.success.rawValue)
         }
+        do throws(CommandFailure) { try ArgumentText.check() } catch {
+            exit(Program.report(error, json: asksForJSON).rawValue)
+        }
         do {
             var command = try TodokuCommand.parseAsRoot(ExtractArguments.separated(Array(CommandLine.arguments.dropFirst())))
             try command.run()
@@ -22,8 +25,7 @@ internal import Glibc
                 exit(ExitStatus.success.rawValue)
             }
             let sentence = UnknownCommand.sentence(for: Array(CommandLine.arguments.dropFirst()))
-            // After “--”, the arguments may belong to another command (`todoku rehearse`).
-            if CommandLine.arguments.prefix(while: { $0 != "--" }).contains("--json") {
+            if asksForJSON {
                 Program.report(CommandFailure(.usage, sentence ?? TodokuCommand.message(for: error)), json: true)
             } else if let translation {
                 Output.writeError(translation.complaint(for: error, saying: sentence) + "\n")
@@ -33,6 +35,9 @@ internal import Glibc
             exit(ExitStatus.usage.rawValue)
         }
     }
+
+    /// Whether the command line asks for JSON. After “--”, the arguments may belong to another command (`todoku rehearse`).
+    private static var asksForJSON: Bool { CommandLine.arguments.prefix { $0 != "--" }.contains("--json") }
 
     /// What is wrong with the command line, and its usage.
     ///

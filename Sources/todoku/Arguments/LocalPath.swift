@@ -7,17 +7,17 @@ enum LocalPath {
     /// An absolute path without ".", ".." and doubled slashes. If the path exists, ".." is resolved on the disk, because a symbolic link's
     /// target has another parent than the link. Otherwise ".." is resolved by name.
     ///
-    /// - Throws: for a relative path if the current folder has been deleted.
+    /// - Throws: for a relative path if the current folder has been deleted, and for a folder whose path is not UTF-8.
     static func absolute(_ path: String) throws(CommandFailure) -> String {
-        path.hasPrefix("/") ? absolute(path, in: "/") : absolute(path, in: try currentFolder(for: path))
+        try absolute(path, in: path.hasPrefix("/") ? "/" : try currentFolder(for: path))
     }
 
-    static func absolute(_ path: String, in folder: String) -> String {
+    static func absolute(_ path: String, in folder: String) throws(CommandFailure) -> String {
         let full = path.hasPrefix("/") ? path : "\(folder)/\(path)"
         let parts = full.split(separator: "/")
         if parts.contains(".."), let real = realpath(full, nil) {
             defer { free(real) }
-            return String(cString: real)
+            return try ArgumentText.path(real)
         }
         var kept: [Substring] = []
         for part in parts {
@@ -77,7 +77,7 @@ enum LocalPath {
         // Linux says "(unreachable)…" for a folder outside the root of the process (getcwd(3)).
         guard let folder = getcwd(nil, 0) else { throw isLost(path, errno) }
         defer { free(folder) }
-        let text = String(cString: folder)
+        let text = try ArgumentText.path(folder)
         guard text.hasPrefix("/") else { throw isLost(path, ENOENT) }
         return text
     }

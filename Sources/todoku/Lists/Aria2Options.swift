@@ -161,7 +161,7 @@ struct Aria2Options: Equatable {
     private func setPlace(of request: inout DownloadRequest, in batchDirectory: String?) throws(Fault) {
         var folder: String?
         if let directory {
-            do throws(CommandFailure) { folder = try LocalPath.absolute(directory) } catch { throw Fault(error.message) }
+            folder = try Self.path { () throws(CommandFailure) in try LocalPath.absolute(directory) }
         }
         if let out {
             let parts = out.split(separator: "/")
@@ -170,7 +170,8 @@ struct Aria2Options: Equatable {
                 guard let base = folder ?? batchDirectory else {
                     throw Fault(catalog.text("“out” has a folder in it, so “dir” or --directory must be given"))
                 }
-                folder = LocalPath.absolute(parts.dropLast().joined(separator: "/"), in: base)
+                let above = parts.dropLast().joined(separator: "/")
+                folder = try Self.path { () throws(CommandFailure) in try LocalPath.absolute(above, in: base) }
             }
         }
         request.set(\.directory, to: folder)
@@ -214,7 +215,11 @@ struct Aria2Options: Equatable {
         guard !value.isEmpty else { throw Fault(catalog.text("“dir” is empty")) }
         // As aria2 does, which knows no other variable.
         guard value.contains("${HOME}"), let home = getenv("HOME") else { return value }
-        return value.replacing("${HOME}", with: String(cString: home))
+        return value.replacing("${HOME}", with: try path { () throws(CommandFailure) in try ArgumentText.path(home) })
+    }
+
+    private static func path(_ make: () throws(CommandFailure) -> String) throws(Fault) -> String {
+        do throws(CommandFailure) { return try make() } catch { throw Fault(error.message) }
     }
 
     private static func name(_ value: String) throws(Fault) -> String {

@@ -130,7 +130,7 @@ import Testing
     @Test(arguments: [
         ("a", "/w/a"), ("./a//b/", "/w/a/b"), ("/x/./y", "/x/y"), ("nowhere/../b", "/w/b"), ("/", "/"), (".", "/w"), ("../../../q", "/q"),
     ])
-    func `are made absolute`(given: String, absolute: String) { #expect(LocalPath.absolute(given, in: "/w") == absolute) }
+    func `are made absolute`(given: String, absolute: String) throws { #expect(try LocalPath.absolute(given, in: "/w") == absolute) }
 
     @Test func `are split into folder and name`() throws {
         let split = try #require(try LocalPath.split("/tmp/a b.bin"))
@@ -139,6 +139,36 @@ import Testing
         #expect(try #require(try LocalPath.split("a")).name == "a")
         #expect(try LocalPath.split("dir/") == nil)
         #expect(try LocalPath.split("x/..") == nil)
+    }
+
+    /// Swift replaces other bytes by U+FFFD, so another file or folder would be made.
+    @Test(arguments: [
+        (#""$0" get -o "$odd" "$1""#, 2), (#""$0" get --json -o "$odd" "$1""#, 2), (#""$0" get -- "$1?$odd""#, 2),
+        (#""$0" rehearse --log "$odd" none -- true"#, 2), (#"mkdir "$odd" && cd "$odd" && "$0" get -p -d sub "$1""#, 2),
+        (#"mkdir "$odd" "$odd/sub" && ln -s "$odd/sub" link && "$0" get -d link/.. "$1""#, 2),
+        (#"printf '%s\n dir=${HOME}/sub\n' "$1" | HOME="/$odd" "$0" batch -"#, 3),
+    ])
+    func `are refused if they are not UTF-8`(script: String, status: Int32) async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let exit = await Child.run(
+            ["sh", "-c", #"odd=$(printf 'caf\351'); \#(script)"#, Desk.command, server.url("/a")], environment: desk.environment,
+            folder: desk.bus.folder.path)
+        #expect(exit.status == status && (exit.output + exit.errors).contains("is not UTF-8: D-Bus carries only text in UTF-8"), "\(exit)")
+        #expect(server.requests.isEmpty && listFolder(desk.downloads) == [])
+        #expect(await desk.run("list", "--all", "--json").output == "[]\n")
+        // What the script itself has made, and nothing beside it.
+        let clean = #"rm -rf link "$(printf 'caf\351')"; ls -d caf* 2>/dev/null || true"#
+        #expect(await Child.run(["sh", "-c", clean], folder: desk.bus.folder.path).output == "")
+        await desk.close()
+    }
+
+    @Test func `may have the letter that stands for other bytes`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        #expect(await desk.run("get", "-q", "-o", "a\u{FFFD}", server.url("/a")).status == 0)
+        #expect(fileExists(desk.bus.folder("a\u{FFFD}")))
+        await desk.close()
     }
 
     /// In the place of a folder that is gone, "/" would be used, where root can write.
