@@ -27,6 +27,7 @@ public enum Download {
 
     public static let url = PropertyOf(interface, "Url", String.self)
     public static let app = PropertyOf(interface, "App", String.self, change: .constant)
+    public static let token = PropertyOf(interface, "Token", String.self, change: .constant)
     public static let tag = PropertyOf(interface, "Tag", String.self, change: .constant)
     public static let state = PropertyOf(interface, "State", String.self)
     public static let waitReason = PropertyOf(interface, "WaitReason", String.self)

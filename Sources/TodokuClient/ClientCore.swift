@@ -275,11 +275,12 @@ internal import EventLoop
             },
             connection.subscribe(properties) { [weak self, weak state] message in
                 guard let self, let state, let (_, changed, _) = Standard.propertiesChanged.read(message) else { return }
-                let download = DownloadReference(ObjectPath(message.path))
-                if state.knows(download) {
-                    state.change(message.path) { $0.apply(changed) }
-                } else if state.wantsNew, let name = changed[Download.state.name]?.string, !DownloadDescription.State(name).hasEnded {
+                let paths = state.knownPaths(ofSignalFrom: message.path)
+                for path in paths { state.change(path) { $0.apply(changed) } }
+                guard paths.isEmpty, state.wantsNew, let name = changed[Download.state.name]?.string else { return }
+                if !DownloadDescription.State(name).hasEnded {
                     // An ended download has started again.
+                    let download = DownloadReference(ObjectPath(message.path))
                     BusActor.spawn { await self.tell(download, to: state) }
                 }
             },

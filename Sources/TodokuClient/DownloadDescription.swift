@@ -8,6 +8,8 @@ public struct DownloadDescription: Equatable, Sendable {
     /// Without credentials and query; `DownloaderClient.url(of:)` returns the whole URL.
     public internal(set) var url = ""
     public internal(set) var app = ""
+    /// The caller's name for the download; nil: none.
+    public internal(set) var token: String?
     public internal(set) var tag = ""
     public internal(set) var state = State.queued
     /// The contract's reason while the state is `waiting`.
@@ -95,6 +97,7 @@ public struct DownloadDescription: Equatable, Sendable {
 
         url = value(Download.url) ?? url
         app = value(Download.app) ?? app
+        token = text(Download.token) ?? token
         tag = value(Download.tag) ?? tag
         state = value(Download.state).map(State.init) ?? state
         waitReason = text(Download.waitReason) ?? waitReason

@@ -9,6 +9,8 @@ internal import EventLoop
     let wanted: Set<DownloadReference>?
     private let receive: @Sendable (DownloadUpdate) -> Void
     private var known: [String: (description: DownloadDescription, meter: ClientSpeedMeter)] = [:]
+    /// The paths of downloads with a token that are watched by their number, by the path that their signals come from.
+    private var numbered: [String: String] = [:]
     /// The ends that were reported last, while everything is watched, and those before them.
     private var (ends, formerEnds) = ([String: WallTime](), [String: WallTime]())
     /// More than a page of `Describe` has.
@@ -39,6 +41,11 @@ internal import EventLoop
 
     func knows(_ download: DownloadReference) -> Bool { known[download.path] != nil }
 
+    /// The paths under which the download is known whose signal came from `path`.
+    func knownPaths(ofSignalFrom path: String) -> [String] {
+        [path, numbered[path]].compactMap { $0 }.filter { known[$0] != nil }
+    }
+
     /// Whether to ask for the description of a download. false while an answer is awaited: that answer contains all earlier changes.
     func beginAsking(_ download: DownloadReference) -> Bool { asked.insert(download.path).inserted }
 
@@ -50,6 +57,10 @@ internal import EventLoop
         guard !isStopped, wanted?.contains(description.reference) ?? true, !hasTold(description) else { return }
         let meter = known[description.reference.path]?.meter ?? ClientSpeedMeter(description.speed, at: .now)
         keep(description, meter)
+        if let token = description.token {
+            let path = BusName.path(app: description.app, token: token).value
+            if path != description.reference.path { numbered[path] = description.reference.path }
+        }
         receive(.changed(description))
     }
 
@@ -87,7 +98,11 @@ internal import EventLoop
 
     /// Applies a signal of a download.
     func take(_ message: Message) {
-        let path = message.path
+        for path in knownPaths(ofSignalFrom: message.path) { apply(message, at: path) }
+    }
+
+    /// Applies a signal of the download that is known under `path`.
+    private func apply(_ message: Message, at path: String) {
         guard !isStopped, known[path] != nil else { return }
         if let (written, received, total) = Download.progress.read(message) {
             let speed = known[path]?.meter.add(written, at: .now) ?? 0
@@ -104,7 +119,10 @@ internal import EventLoop
         }
     }
 
+    /// - Parameter download: as a signal, or the watch itself, names it.
     func remove(_ download: DownloadReference) {
+        if let path = numbered.removeValue(forKey: download.path) { remove(DownloadReference(ObjectPath(path))) }
+        numbered = numbered.filter { $0.value != download.path }
         guard !isStopped, wanted?.contains(download) ?? true else { return }
         known[download.path] = nil
         asked.remove(download.path)

@@ -35,6 +35,26 @@ internal import TodokuClient
         await desk.close()
     }
 
+    /// The signals of a download with a token come from the path with the token only.
+    @Test func `of a download with a token follows its number, too`() async throws {
+        let desk = await Desk()
+        let server = server()
+        let client = try await DownloaderClient.connect(to: desk.bus.address)
+        var request = DownloadRequest()
+        (request.start, request.app, request.token) = (false, "org.example.App", "t")
+        let download = try await client.download(server.url("/a.bin"), request)
+        #expect(download == DownloadReference(app: "org.example.App", token: "t"))
+        var states = client.watch(DownloadReference(number: 1)).makeAsyncIterator()
+        let first = try await states.next()
+        #expect(first?.state == .paused && first?.token == "t")
+        try await client.resume(download)
+        var last: DownloadDescription?
+        while let now = try await states.next() { last = now }
+        #expect(last?.outcome == .finished(path: "\(desk.downloads)/a.bin"))
+        #expect(last?.reference == DownloadReference(number: 1))
+        await desk.close()
+    }
+
     @Test func `has the error of a failed download, also after its end`() async throws {
         let desk = await Desk()
         let server = server()

@@ -133,6 +133,7 @@ enum DownloadFace {
     private static let properties: [PropertyRow<ManagedDownload>] = [
         PropertyRow(Download.url) { $0.redactedUrl },
         PropertyRow(Download.app) { $0.record.options.app },
+        PropertyRow(Download.token) { $0.record.options.token ?? "" },
         PropertyRow(Download.tag) { $0.record.options.tag },
         PropertyRow(Download.state) { $0.shownState.name },
         PropertyRow(Download.waitReason) { download in

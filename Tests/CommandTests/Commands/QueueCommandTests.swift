@@ -199,6 +199,24 @@ extension Reply {
     }
 }
 
+@Suite struct `The command watch` {
+    @Test func `follows a download with a token by its number and by its name`() async throws {
+        let desk = await Desk()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let name = "org.example.App/t"
+        let words = ["--app", "org.example.App", "--token", "t", server.url("/a")]
+        #expect(await desk.start(["add", "--paused"] + words).wait().output == "\(name)\n")
+        let watch = desk.start(["watch", "1", name])
+        let beginning = [await watch.says("1 paused"), await watch.says("\(name) paused")]
+        #expect(beginning == [true, true], "\(watch.output)\(watch.errors)")
+        #expect(await desk.run("resume", "1").status == 0)
+        for known in ["1", name] { #expect(await watch.says("\(known) finished \(desk.downloads)/a\n"), "\(watch.output)") }
+        #expect(await eventually { !watch.isRunning })
+        #expect(await watch.stop().status == 0)
+        await desk.close()
+    }
+}
+
 @Suite struct `The command change` {
     @Test func `sets the folder before the first byte, and what connections may be used`() async throws {
         let desk = await Desk()

@@ -36,7 +36,7 @@ internal import Testing
         #expect(batch.filter { $0.value == "false" }.keys.sorted() == ["Fraction", "Received", "Total"])
         #expect(manager.filter { $0.value == "const" }.keys.sorted() == ["SupportedOptions", "Version"])
         #expect(manager.filter { $0.value == "false" }.keys.sorted() == ["Fraction", "Received", "Speed", "Total"])
-        #expect(download.filter { $0.value == "const" }.keys.sorted() == ["App", "Batch", "QueuedAt", "Tag"])
+        #expect(download.filter { $0.value == "const" }.keys.sorted() == ["App", "Batch", "QueuedAt", "Tag", "Token"])
         #expect(download.filter { $0.value == "false" }.keys.sorted() == ["Ahead", "Fraction", "Received", "Speed", "Total"])
         func wire(_ change: PropertyOf<String>.Change) -> String { change == .constant ? "const" : change == .untold ? "false" : "true" }
         #expect(download["Url"] == wire(Download.url.change) && download["Path"] == wire(Download.path.change))

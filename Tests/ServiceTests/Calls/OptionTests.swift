@@ -61,6 +61,7 @@ internal import Testing
         let before = try await client.all(path)
         #expect(before["App"] == .string("org.example.App"))
         #expect(before["Tag"] == .string("group"))
+        #expect(before["Token"] == .string("t1"))
         #expect(before["Priority"] == .int32(-3))
         #expect(before["SpeedLimit"] == .uint64(1000))
         #expect(before["State"] == .string("paused"))

@@ -161,7 +161,7 @@ internal import Testing
         _ = try await client.wait(path)
         #expect(await client.signals.has("AllEnded"))
         let untold: Set = [
-            "Received", "Total", "Speed", "Fraction", "App", "Tag", "QueuedAt", "Batch", "Version", "SupportedOptions",
+            "Received", "Total", "Speed", "Fraction", "App", "Token", "Tag", "QueuedAt", "Batch", "Version", "SupportedOptions",
         ]
         for one in await client.signals.seen {
             if let changed = one.changed { #expect(untold.isDisjoint(with: changed.keys), "\(changed.keys)") }
