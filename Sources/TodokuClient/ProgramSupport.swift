@@ -8,7 +8,20 @@ extension DownloaderClient {
     package func first(of query: DownloadQuery) async throws(ClientError) -> DownloadDescription? {
         var filter = query.filter
         filter.limit = 1
-        return try await core.call(Manager.describe, (filter.dictionary, []), repeatable: true).first.map { structure in
+        return try await page(filter).first
+    }
+
+    /// The downloads of a query that ended last, the latest first.
+    ///
+    /// - Parameter count: how many at most, 1 to 1,000.
+    package func latest(_ count: Int, of query: DownloadQuery) async throws(ClientError) -> [DownloadDescription] {
+        var filter = query.filter
+        (filter.limit, filter.isNewestFirst) = (count, true)
+        return try await page(filter)
+    }
+
+    private func page(_ filter: DownloadFilter) async throws(ClientError) -> [DownloadDescription] {
+        try await core.call(Manager.describe, (filter.dictionary, []), repeatable: true).map { structure in
             DownloadDescription(DownloadReference(structure.fields.0), structure.fields.1)
         }
     }

@@ -116,20 +116,20 @@ struct WaitCommand: ParsableCommand {
                 if !quiet { Output.write(Self.text(counts, json: output.json)) }
                 return counts.allFinished ? .success : .ended
             }
-            var status = ExitStatus.success
             let commands = exec.isGiven ? EndCommands(exec, json: output.json) : nil
             let notice = quiet ? nil : PauseNotice(client)
-            for target in named {
-                do throws(TargetError) {
-                    status = status.and(
-                        try await target.reach { download throws(ClientError) in
-                            try await wait(for: download, client, notice)
-                        } batch: { batch throws(ClientError) in
-                            try await wait(for: batch, client, notice)
-                        })
-                } catch { status = status.and(Program.report(await Self.failure(error, client), json: output.json)) }
+            let waits = named.map { TargetWait(for: $0, client, notice: notice, collects: exec.isGiven) }
+            // The service refuses more waiting calls of one connection.
+            let most = Limits.waitingCallsPerConnection
+            for wait in waits.prefix(most) { wait.begin() }
+            var status = ExitStatus.success
+            for (index, wait) in waits.enumerated() {
+                do throws(CommandFailure) { status = status.and(tell(try await wait.answer())) } catch {
+                    status = status.and(Program.report(error, json: output.json))
+                }
+                if let next = waits.dropFirst(index).dropFirst(most).first { next.begin() }
                 if let commands {
-                    for download in await ended(target, client) { commands.add(download) }
+                    for download in wait.ended { commands.add(download) }
                     status = status.and(await commands.finish())
                 }
             }
@@ -137,55 +137,16 @@ struct WaitCommand: ParsableCommand {
         }
     }
 
-    /// A missing download and too many waiting calls are refusals. Any other error is the download's own, told as `get` tells it.
-    @BusActor private static func failure(_ error: TargetError, _ client: DownloaderClient) async -> CommandFailure {
-        let reason = error.error
-        guard reason.cause == .refused, reason.errorName != .limitExceeded, case .download(let download) = error.subject else {
-            return CommandFailure(error)
-        }
-        // Somebody may have removed the download meanwhile, or started it again.
-        let ended = (try? await client.describe(download)).flatMap { [.failed, .cancelled].contains($0.state) ? $0 : nil }
-        let text = ended?.complaint ?? catalog.explanation(reason.naming(download))
-        return CommandFailure(.ended, text, name: reason.name, about: error.subject)
-    }
-
-    /// The downloads of a target that have ended; none if they are no longer on the list.
-    @BusActor private func ended(_ target: Target, _ client: DownloaderClient) async -> [DownloadDescription] {
-        var downloads: [DownloadDescription] = []
-        do throws(TargetError) {
-            try await target.reach { download throws(ClientError) in
-                let description = try await client.describe(download)
-                downloads = [description]
-            } batch: { batch throws(ClientError) in
-                downloads = try await client.describe(DownloadQuery(batch: batch))
-            }
-        } catch {
-            return []  // `wait` has reported the error, or the download was removed meanwhile
-        }
-        return downloads.filter { $0.state.hasEnded }
-    }
-
-    private func wait(
-        for download: DownloadReference, _ client: DownloaderClient, _ notice: PauseNotice?
-    ) async throws(ClientError) -> ExitStatus {
-        await notice?.tell(about: download)
-        let path: String
-        do { path = try await client.wait(for: download) } catch { throw ClientError(ofWait: error) }
-        if !quiet {
+    private func tell(_ answer: TargetWait.Answer) -> ExitStatus {
+        switch answer {
+        case .path(let path, let download):
             let members: [(String, JSON)] = [("download", .string(download.description)), ("path", .string(path))]
-            Output.write((output.json ? JSON.object(members).text : path) + "\n")
+            if !quiet { Output.write((output.json ? JSON.object(members).text : path) + "\n") }
+            return .success
+        case .counts(let counts, let batch):
+            if !quiet { Output.write(Self.text(counts, of: batch, json: output.json)) }
+            return counts.allFinished ? .success : .ended
         }
-        return .success
-    }
-
-    private func wait(
-        for batch: BatchReference, _ client: DownloaderClient, _ notice: PauseNotice?
-    ) async throws(ClientError) -> ExitStatus {
-        await notice?.tell(about: DownloadQuery(batch: batch))
-        let counts: OutcomeCounts
-        do { counts = try await client.wait(for: batch) } catch { throw ClientError(ofWait: error) }
-        if !quiet { Output.write(Self.text(counts, of: batch, json: output.json)) }
-        return counts.allFinished ? .success : .ended
     }
 
     private static func text(_ counts: OutcomeCounts, of batch: BatchReference? = nil, json: Bool) -> String {

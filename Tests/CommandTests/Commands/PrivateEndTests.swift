@@ -1,0 +1,97 @@
+import TestSupport
+import Testing
+
+@testable import TodokuClient
+@testable import todoku
+
+/// Ten seconds after its end, a private download leaves the list. Each test waits for that, so they run beside each other.
+@Suite(.timeLimit(.minutes(5))) struct `The end of a private download that has left the list` {
+    /// A session with the script `noting`, and a server that answers /slow… once the gate is open, and /gone with 404.
+    private struct Stage {
+        let desk: Desk
+        let gate = Gate()
+        let server: ScriptedServer
+        let client: DownloaderClient
+        private let folder = TemporaryFolder("todoku-notes")
+
+        init() async throws {
+            let noting = "#!/bin/sh\necho \"$TODOKU_OUTCOME $TODOKU_SIZE $1\" >>\"$NOTES\"\n"
+            desk = await Desk(tools: ["noting": noting], extra: ["NOTES": folder("notes"), "TODOKU": Desk.command])
+            server = ScriptedServer { [gate] request, reply in
+                if request.path.hasPrefix("/slow") { gate.wait() }
+                if request.path == "/gone" { reply.respond(404) } else { reply.respond(200, text: "text") }
+            }
+            client = try await DownloaderClient.connect(to: desk.bus.address)
+        }
+
+        func urls(_ paths: [String]) -> [String] { paths.map { server.url($0) } }
+
+        /// Waits until these downloads have left the list.
+        func haveLeft(_ numbers: UInt64...) async -> Bool {
+            await eventually {
+                for number in numbers where (try? await client.describe(DownloadReference(number: number))) != nil { return false }
+                return true
+            }
+        }
+
+        var notes: [String] { String(decoding: readFile(folder("notes")) ?? [], as: UTF8.self).split(separator: "\n").map(String.init) }
+
+        func close() async {
+            gate.open()
+            await desk.close()
+        }
+    }
+
+    @Test func `is told by wait in the order of the arguments`() async throws {
+        let stage = try await Stage()
+        let desk = stage.desk
+        let add = ["add", "--private", "--paused"] + stage.urls(["/slow", "/fast", "/gone"])
+        #expect(await desk.start(add).wait().output == "1\n2\n3\n")
+        let wait = desk.start(["wait", "1", "2", "3"])
+        // The command says so just before it waits for the third download.
+        #expect(await wait.complains("download 3 is paused"), "\(wait.errors)")
+        #expect(await desk.run("resume", "1", "2", "3").status == 0)
+        #expect(await stage.haveLeft(2, 3))
+        #expect(wait.output == "", "the first file is still missing")
+        stage.gate.open()
+        let exit = await wait.wait()
+        #expect(exit.status == 1 && exit.output == "\(desk.downloads)/slow\n\(desk.downloads)/fast\n", "\(exit)")
+        #expect(exit.errors.contains("todoku: gone (download 3) failed: ") && !exit.errors.contains("there is no download"), "\(exit)")
+        await stage.close()
+    }
+
+    @Test func `runs the command of wait for each download of a batch`() async throws {
+        let stage = try await Stage()
+        let desk = stage.desk
+        writeFile(desk.bus.folder("list"), stage.urls(["/slow", "/fast", "/gone"]).joined(separator: "\n").utf8)
+        #expect(await desk.run("pause", "--all").status == 0)
+        #expect(await desk.run("batch", "--private", "--quiet", "list").status == 0)
+        let wait = desk.start(["wait", "--exec", "noting", "--exec-failed", "noting", "1"])
+        #expect(await wait.complains("everything is paused"), "\(wait.errors)")
+        #expect(await desk.run("resume", "--all").status == 0)
+        #expect(await stage.haveLeft(3, 4))
+        #expect(stage.notes == [])
+        stage.gate.open()
+        let exit = await wait.wait()
+        #expect(exit.status == 1 && exit.output == "2 finished, 1 failed, 0 cancelled\n", "\(exit)")
+        #expect(stage.notes.count == 3 && stage.notes.last == "finished 4 \(desk.downloads)/slow", "\(stage.notes)")
+        #expect(Set(stage.notes.dropLast()) == ["finished 4 \(desk.downloads)/fast", "failed 0 "], "\(stage.notes)")
+        await stage.close()
+    }
+
+    /// The command of the first download ends once the second one has left the list.
+    @Test func `runs the command of wait also after a long command`() async throws {
+        let stage = try await Stage()
+        let desk = stage.desk
+        let add = ["add", "--private", "--paused"] + stage.urls(["/first", "/second"])
+        #expect(await desk.start(add).wait().output == "1\n2\n")
+        let command = #"noting "$1"; [ "$TODOKU_DOWNLOAD" = 2 ] || while "$TODOKU" show 2 >/dev/null 2>&1; do sleep 0.2; done"#
+        let wait = desk.start(["wait", "--exec", command, "1", "2"])
+        #expect(await wait.complains("download 2 is paused"), "\(wait.errors)")
+        #expect(await desk.run("resume", "1", "2").status == 0)
+        let exit = await wait.wait()
+        #expect(exit.status == 0 && exit.output == "\(desk.downloads)/first\n\(desk.downloads)/second\n", "\(exit)")
+        #expect(stage.notes == ["first", "second"].map { "finished 4 \(desk.downloads)/\($0)" }, "\(stage.notes)")
+        await stage.close()
+    }
+}
