@@ -17,11 +17,14 @@ internal import TodokuClient
     private var isOver = false
     private var shown: BatchDescription?
     private var told = ToldWaits()
+    /// The members that have failed, which are named at the end.
+    private let failures: EndedMembers
     /// The line that is on the terminal now; empty: none.
     private var line = ""
 
     init(_ client: DownloaderClient, _ batch: BatchReference, json: Bool, isQuiet: Bool) {
         (self.client, self.batch, self.json, self.isQuiet) = (client, batch, json, isQuiet)
+        failures = EndedMembers(client, of: batch, in: [.failed])
     }
 
     /// Queues a batch, prints its number and, if `waits`, follows it to its end. SIGINT must be blocked: Ctrl-C ends the program at any
@@ -73,13 +76,7 @@ internal import TodokuClient
     }
 
     private func tell(_ outcomes: OutcomeCounts) async throws(ClientError) {
-        var failed: [DownloadDescription] = []
-        do throws(ClientError) {
-            if outcomes.failed > 0 { failed = try await client.describe(DownloadQuery(states: [.failed], batch: batch)) }
-        } catch {
-            // The batch may have been removed meanwhile.
-            guard error.errorName == .noSuchObject else { throw error }
-        }
+        let failed = try await outcomes.failed > 0 ? failures.all() : []
         if json {
             for download in failed { Output.write(JSON.object([("event", .string("failed"))] + download.json).text + "\n") }
             if !isQuiet {
@@ -114,12 +111,13 @@ internal import TodokuClient
     // MARK: Showing
 
     private func look() async {
-        guard !isOver, !isQuiet else { return }
+        guard !isOver else { return }
         // If the service went away, the call that waits for the batch starts it again.
         if let now = try? await client.describe(batch), !isOver {
+            await failures.look(now.outcomes.failed)
             // A batch that has moved since the last look does not wait.
             let idle = now == shown ? await idleMember() : nil
-            if !isOver { show(now, idle) }
+            if !isOver, !isQuiet { show(now, idle) }
         }
         guard !isOver else { return }
         timer = Poller.shared.schedule(after: Self.interval) { [weak self] in

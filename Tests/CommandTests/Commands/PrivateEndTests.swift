@@ -94,4 +94,33 @@ import Testing
         #expect(stage.notes == ["first", "second"].map { "finished 4 \(desk.downloads)/\($0)" }, "\(stage.notes)")
         await stage.close()
     }
+
+    @Test(arguments: [[], ["--quiet"], ["--json"]])
+    func `is named by batch --wait, if the download failed`(options: [String]) async throws {
+        let stage = try await Stage()
+        let desk = stage.desk
+        writeFile(desk.bus.folder("list"), stage.urls(["/slow", "/gone"]).joined(separator: "\n").utf8)
+        let batch = desk.start(["batch", "--wait", "--private", "--notify", "never"] + options + ["list"])
+        #expect(await stage.server.waitForRequests(2))
+        #expect(await stage.haveLeft(3))
+        stage.gate.open()
+        let exit = await batch.wait()
+        let text = options == ["--json"] ? exit.output : exit.errors
+        let name = options == ["--json"] ? "\"event\":\"failed\"" : "todoku: gone (download 3) failed: "
+        #expect(exit.status == 1 && text.ranges(of: name).count == 1 && text.contains("404"), "\(exit)")
+        await stage.close()
+    }
+
+    @Test func `is no failure of a member that was started again`() async throws {
+        let stage = try await Stage()
+        let desk = stage.desk
+        writeFile(desk.bus.folder("list"), stage.urls(["/slow", "/gone"]).joined(separator: "\n").utf8)
+        let batch = desk.start(["batch", "--wait", "--notify", "never", "list"])
+        #expect(await batch.says("1 progress 0 of 2 finished, 1 failed"), "\(batch.output)")
+        #expect(await desk.run("renew", "3", stage.server.url("/slow-again")).status == 0)
+        stage.gate.open()
+        let exit = await batch.wait()
+        #expect(exit.status == 0 && exit.errors == "" && exit.output.hasSuffix("1 ended 2 finished\n"), "\(exit)")
+        await stage.close()
+    }
 }
