@@ -213,6 +213,16 @@ internal import EventLoop
         return number
     }
 
+    /// Adds a download to a watch. A missing download is reported as removed.
+    func add(_ download: DownloadReference, toWatch number: UInt64) async throws(ClientError) {
+        guard let state = watches[number] else { return }
+        state.want(download)
+        do throws(ClientError) { state.tell(try await describe(download)) } catch {
+            guard error.cause == .unknownDownload else { throw error }
+            state.remove(download)
+        }
+    }
+
     func watchService(_ receive: @escaping @Sendable (ServiceNews) -> Void) -> UInt64 {
         nextWatch += 1
         presences[nextWatch] = Presence(on: connection, receive)

@@ -336,6 +336,9 @@ public final class Watch: Sendable {
 
     deinit { stop() }
 
+    /// Watches a download, too. A missing one is reported as removed: it may have left the list since it was named.
+    package func add(_ download: DownloadReference) async throws(ClientError) { try await core.add(download, toWatch: number) }
+
     /// Ends the watch. Updates that are already queued on the client's thread may still arrive.
     public func stop() {
         let (core, number) = (core, number)

@@ -6,7 +6,7 @@ internal import EventLoop
 /// The known downloads of one watch, and its receiver.
 @BusActor final class WatchState {
     /// The watched downloads; nil: all.
-    let wanted: Set<DownloadReference>?
+    private(set) var wanted: Set<DownloadReference>?
     private let receive: @Sendable (DownloadUpdate) -> Void
     private var known: [String: (description: DownloadDescription, meter: ClientSpeedMeter)] = [:]
     /// The paths of downloads with a token that are watched by their number, by the path that their signals come from.
@@ -33,6 +33,9 @@ internal import EventLoop
     }
 
     var wantsNew: Bool { wanted == nil }
+
+    /// Adds a download to the watched ones.
+    func want(_ download: DownloadReference) { wanted?.insert(download) }
 
     /// Whether a known download would continue by itself.
     var goesOn: Bool { known.values.contains { !$0.description.state.hasEnded && $0.description.state != .paused } }
@@ -124,6 +127,7 @@ internal import EventLoop
         if let path = numbered.removeValue(forKey: download.path) { remove(DownloadReference(ObjectPath(path))) }
         numbered = numbered.filter { $0.value != download.path }
         guard !isStopped, wanted?.contains(download) ?? true else { return }
+        wanted?.remove(download)
         known[download.path] = nil
         asked.remove(download.path)
         receive(.removed(download))

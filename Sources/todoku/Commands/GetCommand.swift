@@ -53,16 +53,19 @@ struct GetCommand: ParsableCommand {
         }
     }
 
-    /// Queues each URL. A refused URL does not stop the others; an unreachable service does.
+    /// Asks all questions, and then queues each URL. A refused URL does not stop the others; an unreachable service does.
     @BusActor private func queue(
         _ client: DownloaderClient, _ request: DownloadRequest, _ follower: Follower
     ) async throws -> ([DownloadReference], ExitStatus) {
         var queued: [DownloadReference] = []
         var status = ExitStatus.success
         let names = TakenNames(client, self.request, isQuiet: quiet || output.json)
-        for (index, url) in urls.enumerated() {
+        // A private download may end and leave the list while a later question is open.
+        var requests: [DownloadRequest] = []
+        for url in urls { requests.append(try await names.withAnswer(request, for: url)) }
+        for (index, (url, request)) in zip(urls, requests).enumerated() {
             do throws(ClientError) {
-                let download = try await client.download(url, try await names.withAnswer(request, for: url))
+                let download = try await client.download(url, request)
                 if !queued.contains(download) { queued.append(download) }
                 follower.queued(download)
             } catch {

@@ -45,7 +45,8 @@ internal import TodokuClient
         display.queued(download)
     }
 
-    /// Follows `downloads` until all have ended; nil: follows all downloads without an end.
+    /// Follows `downloads` until all have ended; nil: follows all downloads without an end. A download that has left the list counts as
+    /// removed.
     ///
     /// - Returns: the exit status for their outcomes.
     /// - Throws: `ClientError` if they can no longer be followed.
@@ -53,13 +54,17 @@ internal import TodokuClient
         isEndless = downloads == nil
         for download in downloads ?? [] where pending.insert(download).inserted { order.append(download) }
         // The client calls on its own thread, which is this program's loop.
-        watch = try await client.watch(downloads) { [weak self] update in BusActor.assumeIsolated { self?.receive(update) } }
+        let watch = try await client.watch(downloads.map { _ in [] }) { [weak self] update in
+            BusActor.assumeIsolated { self?.receive(update) }
+        }
+        self.watch = watch
+        for download in order { try await watch.add(download) }
         display.begin(isEndless: isEndless)
         await withCheckedContinuation { continuation in
             // Check inside this body: the last download may end between a check before it and this point.
             if failure == nil, isEndless || !pending.isEmpty { waiting = continuation } else { continuation.resume() }
         }
-        watch?.stop()
+        watch.stop()
         if let commands { status = status.and(await commands.finish()) }
         display.end()
         if let failure { throw failure }

@@ -1,3 +1,5 @@
+import ArgumentParser
+import EventLoop
 import TestSupport
 import Testing
 
@@ -121,6 +123,19 @@ import Testing
         stage.gate.open()
         let exit = await batch.wait()
         #expect(exit.status == 0 && exit.errors == "" && exit.output.hasSuffix("1 ended 2 finished\n"), "\(exit)")
+        await stage.close()
+    }
+
+    /// As if the download had ended more than ten seconds before `todoku get` has queued its last URL.
+    @Test @BusActor func `is told as a removal by get, which follows the others`() async throws {
+        let stage = try await Stage()
+        let download = try await stage.client.download(stage.server.url("/fast"))
+        var lines: [String] = []
+        let display = PlainDisplay { lines.append($0) }
+        let follower = Follower(stage.client, display: display, exec: try ExecArguments.parse([]), json: false)
+        let status = try await follower.follow([DownloadReference(number: 99), download])
+        #expect(status == .ended)
+        #expect(lines.first == "99 removed\n" && lines.last == "1 finished \(stage.desk.downloads)/fast\n", "\(lines)")
         await stage.close()
     }
 }

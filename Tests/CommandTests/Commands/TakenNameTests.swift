@@ -51,6 +51,22 @@ import Testing
         await desk.close()
     }
 
+    /// A private download that ends while a later question is open would be gone before the answer.
+    @Test func `is asked about before todoku get queues any URL`() async throws {
+        let desk = await Desk()
+        let server = server()
+        writeFile(desk.bus.folder("b"), "old".utf8)
+        let line = "'\(Desk.command)' get --private --if-exists ask -d . '\(server.url("/a"))' '\(server.url("/b"))'"
+        var queued = ""
+        let exit = await Child.converse(
+            line, question: "[s]kip?", ["p\n"], environment: desk.environment, folder: desk.bus.folder
+        ) { queued = await desk.run("list", "--all", "--json").output }
+        #expect(queued == "[]\n")
+        #expect(exit.status == 0 && text(desk.bus.folder("a")) != nil, "\(exit)")
+        #expect(text(desk.bus.folder("b")).map { ["0", "1"].contains($0) } == true, "\(exit)")
+        await desk.close()
+    }
+
     @Test func `leaves the queue as it was at Ctrl-C`() async throws {
         let desk = await Desk()
         let server = server()
