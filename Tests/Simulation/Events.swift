@@ -126,6 +126,7 @@ extension World {
     }
 
     private func add(_ a: Int, _ b: Int) {
+        if b % 16 == 7, addAgain(a) { return }
         guard b % 8 == 0 else {
             return executor.add(makeRecord(a, b)) { [self] entry in
                 checkSaved(entry)
@@ -157,6 +158,24 @@ extension World {
         } undone: { _, _ in
             nil
         }
+    }
+
+    /// A caller has got no answer yet, and repeats its call with the same token.
+    ///
+    /// - Returns: false if no call waits for an answer.
+    private func addAgain(_ a: Int) -> Bool {
+        let unsaved = scheduler.entries.values.filter { !$0.isEntered }.sorted { $0.number < $1.number }
+        guard !unsaved.isEmpty else { return false }
+        let entry = unsaved[a % unsaved.count]
+        tell("add \(entry.number) again")
+        executor.answer(repeating: entry) { [self] in
+            // By the time of the answer, another call may have removed the download.
+            if !removals.contains(entry.number) { checkSaved(entry) }
+            return .added(entry.number)
+        } failure: { _ in
+            nil
+        }
+        return true
     }
 
     func checkSaved(_ entry: ScheduledDownload) {

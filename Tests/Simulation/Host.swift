@@ -248,6 +248,14 @@ final class FaultyExecutor: TurnExecutor<World> {
         }
     }
 
+    override func answer(repeating addition: any Addition, success: @escaping () -> Message?, failure: @escaping (Refusal) -> Message?) {
+        if host.plant == .hopeful {
+            gate.post(success: success, failure: failure)
+        } else {
+            super.answer(repeating: addition, success: success, failure: failure)
+        }
+    }
+
     override func afterCommit(_ effect: @escaping () -> Void) {
         if host.plant == .early || host.plant == .eager { effect() } else { super.afterCommit(effect) }
     }

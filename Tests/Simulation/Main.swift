@@ -107,6 +107,8 @@ enum Plant: String, CaseIterable {
     case eager
     /// The executor loses the rows of a turn that is nested in another.
     case nested
+    /// The executor acknowledges a repeated call although its download was undone meanwhile.
+    case hopeful
     /// The loop forgets the slices that the executor asked for.
     case sliceless
     /// The loop forgets to continue with messages and with members of a batch.
@@ -170,7 +172,7 @@ enum Plant: String, CaseIterable {
     /// The engine does not report that the response to a further request brings a part of the file.
     case taciturn
 
-    var isOfExecutor: Bool { [.early, .backwards, .eager, .nested, .mute].contains(self) }
+    var isOfExecutor: Bool { [.early, .backwards, .eager, .nested, .hopeful, .mute].contains(self) }
 }
 
 /// The history of a seed: its steps, in order.

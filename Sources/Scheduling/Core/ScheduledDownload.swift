@@ -86,6 +86,20 @@ public final class ScheduledDownload {
     public var state: DownloadState { record.state }
 }
 
+/// A download or a batch that a call has added.
+public protocol Addition: AnyObject {
+    var isEntered: Bool { get }
+    var isRemoved: Bool { get }
+}
+
+extension Addition {
+    /// The row could not be saved, so the addition was undone. An addition that was saved has been entered before it is removed.
+    public var isUndone: Bool { isRemoved && !isEntered }
+}
+
+extension ScheduledDownload: Addition {}
+extension ScheduledBatch: Addition {}
+
 extension DownloadRecord {
     /// The longest delay of a retry. A later instant cannot be a retry that this service has scheduled.
     static let longestRetry = RetryAfter.longest + Backoff.longest

@@ -6,7 +6,7 @@ public import DownloadModel
 /// The service and the simulation use the same executor. They differ in the host: engine, store, pool, clock, loop and bus. Use from one
 /// thread only.
 ///
-/// The class, `enqueue` and `afterCommit` are open for the simulation only: it plants mistakes there, and must detect them.
+/// The class, `answer`, `enqueue` and `afterCommit` are open for the simulation only: it plants mistakes there, and must detect them.
 open class TurnExecutor<Host: TurnHost> {
     public typealias Gate = CommitGate<Host.GateHost>
     public typealias Message = Host.GateHost.Message
@@ -114,6 +114,19 @@ open class TurnExecutor<Host: TurnHost> {
             decide(.unsavedBatch(batch, entries))
             return answer
         }
+    }
+
+    /// Answers a call that repeats the call which has added `addition`. The answer waits for all changes so far.
+    ///
+    /// The commit in flight may contain the row of `addition`, while the answer waits for the next commit. If the first commit fails, and
+    /// the next one succeeds, the addition is undone. So `success` is called only if the addition still counts when the answer is due.
+    ///
+    /// - Parameters:
+    ///   - success: returns the answer if the addition is on disk.
+    ///   - failure: returns the answer if the addition, or a change so far, could not be saved.
+    open func answer(repeating addition: any Addition, success: @escaping () -> Message?, failure: @escaping (Refusal) -> Message?) {
+        let refusal = Refusal(.storage, "The earlier call with the same token could not be saved, so it has added nothing; call again.")
+        gate.post(success: { addition.isUndone ? failure(refusal) : success() }, failure: failure)
     }
 
     /// Whether the owner of `entry` must be called now. If so, the scheduler records that the call is made.

@@ -141,6 +141,42 @@ internal import Testing
         }
         #expect(isDone == true)
     }
+
+    /// A caller that gets no answer repeats its call. Another program holds the database until the first commit has failed; the next commit
+    /// succeeds.
+    @Test(arguments: [false, true])
+    func `a repeated call with a token gets no path of a download that could not be saved`(isBatch: Bool) async throws {
+        let running = try await Running.start()
+        let (world, client) = (running.world, running.client)
+        let options = running.options(["app": .string("org.example.App"), "start": .bool(false)])
+        @Sendable func queue() async -> ObjectPath? {
+            let (url, token): (String, [String: Variant]) = ("http://127.0.0.1:1/a", ["token": .string("t")])
+            if isBatch { return try? await client.batch([(url, token)], options).1[0] }
+            return try? await client.download(url, options.merging(token) { $1 })
+        }
+        let code = """
+            import sqlite3, sys, time
+            db = sqlite3.connect(sys.argv[1])
+            db.execute("BEGIN IMMEDIATE")
+            print("held", flush=True)
+            time.sleep(600)
+            """
+        let holder = Child(["python3", "-c", code, "\(world.state)/todoku.db"])
+        try #require(await eventually { holder.output == "held\n" || !holder.isRunning } && holder.isRunning, "\(holder.errors)")
+        async let first = queue()
+        #expect(try await eventually { try await client.get(Manager.remaining) == 1 })
+        // The first commit is in flight, so this change waits for the next one. So does the answer to the repeated call.
+        try await client.connection.tell(
+            Standard.set, on: BusName.service, at: BusName.managerPath, (Manager.interface, Manager.maxActive.name, .uint32(9)))
+        async let second = queue()
+        #expect(await first == nil)
+        await holder.stop()
+        let path = await second
+        let listed = try await client.list()
+        #expect(path.map(listed.contains) ?? true, "\(path as Any) was answered, and \(listed) is listed")
+        #expect(await queue() != nil)
+        #expect(await world.stop(running.daemon).status == 0)
+    }
 }
 
 extension Recorder {

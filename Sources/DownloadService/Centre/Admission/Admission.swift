@@ -457,9 +457,16 @@ internal import TransferEngine
 
     private func answer(_ ask: Ask, by entry: ScheduledDownload) {
         switch ask.answer {
-        case .path(let reply): journal.answer(reply, BusName.path(of: entry.record))
+        case .path(let reply): answer(reply, BusName.path(of: entry.record), repeating: entry)
         case .fetch(let reply): if let download = list.peek(entry.number) { answerFetch(reply, by: download) }
         }
+    }
+
+    /// Answers a call that repeats the call which has added `addition`; with `Storage` if the addition could not be saved.
+    func answer<Out>(_ reply: Reply<Out>, _ out: Out, repeating addition: any Addition) {
+        guard !addition.isEntered else { return journal.answer(reply, out) }
+        if journal.isFull { return reply.fail(journal.refusal) }
+        executor.answer(repeating: addition) { reply.message(out) } failure: { reply.message(failing: $0) }
     }
 
     /// Whether a repeated call passes a descriptor of the file into which `entry` writes, or wrote. True also if neither has a descriptor.

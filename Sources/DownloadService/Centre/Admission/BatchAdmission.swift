@@ -309,7 +309,7 @@ extension Admission {
         guard let first = prepared.entries.first else { return }
         defer { BusActor.spawn { members.drop() } }
         if let batch = try members.batchHeld() {
-            return journal.answer(reply, (batch.path, members.paths))
+            return answer(reply, (batch.path, members.paths), repeating: batch.entry)
         }
         let record = BatchRecord(
             number: members.number, count: UInt32(prepared.entries.count), app: members.apps.count == 1 ? members.apps.first ?? "" : "",
