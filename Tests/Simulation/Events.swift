@@ -65,6 +65,7 @@ extension World {
         case .publish: assets?.publish(step.a, step.b)
         case .spoil: assets?.spoil(step.a, step.b)
         case .flow: flow(2 + step.a % 40)
+        case .kill where step.b % 4 == 0: leave()
         case .kill: restart(power: false)
         case .powerCut: restart(power: true)
         }

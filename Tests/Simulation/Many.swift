@@ -83,6 +83,19 @@ extension World {
         }
     }
 
+    /// The service is told to end. It completes and answers the calls that change many downloads, then its process ends.
+    func leave() {
+        tell("the service is told to end")
+        isBehind = false
+        decide(.ends)
+        for _ in 0..<3000 where many.values.contains(where: { !$0.mustEnd }) {
+            slice()
+            if inFlight != nil || isCommitDue { commit(3) }
+        }
+        for (call, done) in many where !done.mustEnd { fail("the service ends, and has not answered the call \(call) on many downloads") }
+        restart(power: false)
+    }
+
     /// The process ends. Of the unanswered calls, only a CancelAll that is partly on disk must continue.
     func forgetUnsaved() {
         spareSome()

@@ -239,9 +239,15 @@ public struct ServiceOptions: Sendable {
         }
     }
 
-    /// Calls `done` once no call waits until its caller is identified, or until its folders are checked; at the latest at `deadline`.
+    /// Whether a received call is in progress: the service identifies its caller, checks its folders, changes many downloads for it, or
+    /// writes its long answer.
+    private var isTakingCalls: Bool {
+        gate.isAsking || admission.hold.isHeld || downloader.scheduler.hasBulkChanges || journal.gate.writingCount > 0
+    }
+
+    /// Calls `done` once no call is in progress, at the latest at `deadline`.
     private func whenCallsAreTaken(by deadline: ContinuousClock.Instant, _ done: @escaping @BusActor () -> Void) {
-        guard gate.isAsking || admission.hold.isHeld, .now < deadline else { return done() }
+        guard isTakingCalls, .now < deadline else { return done() }
         Poller.shared.schedule(after: .milliseconds(2)) { [self] in whenCallsAreTaken(by: deadline, done) }
     }
 
@@ -257,7 +263,7 @@ public struct ServiceOptions: Sendable {
     /// Closes once the calls that were sent to us before the release are answered, at the latest after `deadline`.
     private func takeLastCalls(by deadline: ContinuousClock.Instant, _ status: Int32) {
         connection.dispatchArrived()  // also answers the calls of callers that have been identified meanwhile
-        guard gate.isAsking || admission.hold.isHeld, .now < deadline else { return journal.afterCommit { [self] in close(status) } }
+        guard isTakingCalls, .now < deadline else { return journal.afterCommit { [self] in close(status) } }
         Poller.shared.schedule(after: .milliseconds(2)) { [self] in takeLastCalls(by: deadline, status) }
     }
 

@@ -43,7 +43,10 @@ extension Scheduler {
     public typealias CallNumber = UInt64
 
     /// Whether the caller must send the event `slice`.
-    public var hasSlices: Bool { hasPass || !bulkChanges.isEmpty || isCut }
+    public var hasSlices: Bool { hasPass || hasBulkChanges || isCut }
+
+    /// Whether the work of a call on many downloads is not complete yet.
+    public var hasBulkChanges: Bool { !bulkChanges.isEmpty }
 
     /// Performs one slice. Bulk changes come before the pass.
     func continueSlices(now: WallTime) {

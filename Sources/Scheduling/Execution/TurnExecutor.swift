@@ -149,7 +149,7 @@ open class TurnExecutor<Host: TurnHost> {
         isPerforming = true
         while !todo.isEmpty { for action in todo.removeFirst() { perform(action) } }
         isPerforming = false
-        if scheduler.hasSlices { continueSoon() }
+        if needsSlices { continueSoon() }
         host.setAlarm(scheduler.nextWake)
         host.carriedOut()
     }
@@ -201,10 +201,14 @@ open class TurnExecutor<Host: TurnHost> {
     /// the answers to other callers would queue behind them.
     public func continueSlices() {
         let step = gate.host.beginStep()
-        while !scheduler.conditions.isEnding, scheduler.hasSlices, !gate.host.isBehind, !step.isOver { decide(.slice) }
+        while needsSlices, !gate.host.isBehind, !step.isOver { decide(.slice) }
         isContinuing = false
-        if !scheduler.conditions.isEnding, scheduler.hasSlices { continueSoon() }
+        if needsSlices { continueSoon() }
     }
+
+    /// Whether to perform slices. While the service exits, only the calls on many downloads are completed, because they wait for answers.
+    /// The next process does all other work anew.
+    private var needsSlices: Bool { scheduler.conditions.isEnding ? scheduler.hasBulkChanges : scheduler.hasSlices }
 }
 
 /// The surroundings of a `TurnExecutor`: the engine, the pool, the clock, the loop and the observers of changes; or their simulation.

@@ -5,7 +5,8 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-/// The service gets SIGTERM while calls wait until their callers are identified, or until their downloads are admitted.
+/// The service gets SIGTERM while calls are in progress: it identifies their callers, admits their downloads, changes many downloads, or
+/// writes long answers.
 @Suite(.timeLimit(.minutes(10))) struct `A service that is told to end` {
     private static let options: [String: Variant] = ["start": .bool(false), "notify": .string("never")]
 
@@ -73,5 +74,55 @@ internal import Testing
         let again = await world.start()
         #expect(try await world.client().get(Manager.remaining) == UInt32(count))
         #expect(await world.stop(again).isClean)
+    }
+
+    @Test func `completes the Cancel of a batch`() async throws {
+        let running = try await Running.start()
+        let (world, daemon) = (running.world, running.daemon)
+        let (batch, members) = try await running.batch((1...4000).map { "http://127.0.0.1:1/\($0)" }, Self.options)
+        let error = await onThread { [bus = world.bus, process = daemon.pid] () -> String? in
+            let caller = RawCaller(bus)
+            let cancel = caller.call(batch.value, Batch.interface, Batch.cancel.name)
+            // The service has cancelled the first members once it answers the next call.
+            let next = caller.callLast()
+            caller.flush()
+            while let answer = caller.readAnswer() {
+                if answer.replySerial == next { kill(process, SIGTERM) }
+                if answer.replySerial == cancel { return answer.errorName }
+            }
+            return nil
+        }
+        #expect(error == "")
+        #expect(await daemon.wait().isClean)
+        #expect(await world.bus.waitForOwner(BusName.service, present: false))
+        let again = await world.start()
+        #expect(try await running.client.counts(batch) == [0, 0, 0, UInt32(members.count)])
+        #expect(await world.stop(again).isClean)
+    }
+
+    /// While one of these answers is written, the others wait.
+    @Test func `writes all long answers`() async throws {
+        let running = try await Running.start()
+        let (world, daemon) = (running.world, running.daemon)
+        _ = try await running.batch((1...1000).map { "http://127.0.0.1:1/\($0)" }, Self.options)
+        let (answered, errors) = await onThread { [bus = world.bus, process = daemon.pid] () -> (Int, [String]) in
+            let caller = RawCaller(bus)
+            let arguments: [Variant] = [.dictionary([:]), .strings([])]  // all properties
+            let calls = Set(
+                (1...20).map { _ in
+                    caller.call(BusName.managerPath.value, Manager.interface, Manager.describe.name, arguments)
+                })
+            caller.flush()
+            var (answered, errors): (Int, [String]) = (0, [])
+            while answered < calls.count, let answer = caller.readAnswer() {
+                guard calls.contains(answer.replySerial) else { continue }
+                if answered == 0 { kill(process, SIGTERM) }
+                answered += 1
+                if !answer.errorName.isEmpty { errors.append(answer.errorName) }
+            }
+            return (answered, errors)
+        }
+        #expect(answered == 20 && errors == [])
+        #expect(await daemon.wait().isClean)
     }
 }
