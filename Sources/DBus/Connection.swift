@@ -151,7 +151,7 @@ internal import Glibc
     ///   - timeout: `NoReply` is thrown after this time, in which the sleep of the machine does not count; nil: never.
     ///   - starts: whether the bus may start a program for the call. If false and the name has no owner, `NameHasNoOwner` is thrown.
     /// - Throws: the other program's error; `NoReply`; `Disconnected` when the bus goes away meanwhile; `InvalidArgs` for an invalid name
-    ///   or path, and for an answer of other types than declared.
+    ///   or path, and for an answer of other types than declared; `LimitsExceeded` for arguments of more than 64 MiB.
     public func call<In, Out>(
         _ method: MethodOf<In, Out>, on destination: String, at path: ObjectPath, _ arguments: In, timeout: Duration? = .seconds(25),
         starts: Bool = true
@@ -162,6 +162,7 @@ internal import Glibc
         if !starts { message.startsNothing() }
         var writer = Writer(appendingTo: message.raw)
         method.writeIn(arguments, &writer)
+        if writer.isTooLong { throw .tooLong("the call of \(method.name)", advice: "send less in one call") }
         let reply = try await exchange(message, timeout: timeout).get()
         if let error = reply.error { throw error }
         guard reply.signature == method.outSignature else {
@@ -172,7 +173,7 @@ internal import Glibc
 
     /// Calls a method of another program without asking for an answer.
     ///
-    /// - Throws: `InvalidArgs` for an invalid name or path.
+    /// - Throws: `InvalidArgs` for an invalid name or path; `LimitsExceeded` for arguments of more than 64 MiB.
     public func tell<In, Out>(_ method: MethodOf<In, Out>, on destination: String, at path: ObjectPath, _ arguments: In) throws(DBusError) {
         try check(destination)
         guard ObjectPath.isValid(path.value) else { throw .invalidArgs("\"\(path)\" is not an object path") }
@@ -180,6 +181,7 @@ internal import Glibc
         dbus_message_set_no_reply(message.raw, 1)
         var writer = Writer(appendingTo: message.raw)
         method.writeIn(arguments, &writer)
+        if writer.isTooLong { throw .tooLong("the call of \(method.name)", advice: "send less in one call") }
         send(message)
     }
 

@@ -15,6 +15,9 @@ public struct DBusError: Error, Equatable, Sendable {
         DBusError("org.freedesktop.DBus.Error.PropertyReadOnly", message)
     }
     public static func limitsExceeded(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.LimitsExceeded", message) }
+    static func tooLong(_ values: String, advice: String) -> DBusError {
+        limitsExceeded("\(values) would be longer than \(Writer.mostBytes >> 20) MiB; \(advice)")
+    }
     public static func failed(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.Failed", message) }
     public static func disconnected(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.Disconnected", message) }
 }

@@ -87,6 +87,10 @@ extension Reply where Out == Void {
     private let message: Message
     private var whole: Writer
     private var array: Writer
+    private var isOpen = true
+
+    /// The bytes so far; at least as many as on the wire. The bus disconnects a sender of more than 64 MiB.
+    public var bytes: Int { array.bytes }
 
     private init(_ call: PendingCall, _ signature: String) {
         self.call = call
@@ -116,7 +120,7 @@ extension Reply where Out == Void {
 
     /// - Precondition: called once, at the end.
     public func send() {
-        whole.close(&array)
+        close()
         call.send(message)
     }
 
@@ -124,11 +128,16 @@ extension Reply where Out == Void {
     ///
     /// - Precondition: called once, at the end.
     public func finished() -> Message? {
-        whole.close(&array)
+        close()
         return call.take { _ in message }
     }
 
-    isolated deinit { if !call.isAnswered { whole.close(&array) } }
+    private func close() {
+        isOpen = false
+        whole.close(&array)
+    }
+
+    isolated deinit { if isOpen { whole.close(&array) } }
 }
 
 /// A method of an interface, and its handler.

@@ -16,17 +16,29 @@ extension DBusValue {
 
 /// Appends values to a message.
 public struct Writer: ~Copyable {
+    /// Most bytes of one message. The bus disconnects the sender of an array of more than 64 MiB (D-Bus specification, "Container types"),
+    /// and libdbus does not check what it sends.
+    static let mostBytes = 64 << 20
+
     private var iterator = DBusMessageIter()
+    /// The bytes of the values on the wire, with the most padding that each value, except a byte, may need. So they may be too many.
+    private(set) var bytes = 0
+
+    var isTooLong: Bool { bytes > Self.mostBytes }
 
     init(appendingTo message: OpaquePointer) { dbus_message_iter_init_append(message, &iterator) }
     private init() {}
 
     mutating func basic<T: BitwiseCopyable>(_ type: Int, _ value: T) {
+        bytes += type == Int(kByte) ? 1 : 8
         withUnsafePointer(to: value) { _ = dbus_message_iter_append_basic(&iterator, Int32(type), $0) }
     }
 
     /// A string ends at its first NUL, which the wire format cannot hold.
-    mutating func string(_ type: Int, _ value: String) { value.withCString { basic(type, $0) } }
+    mutating func string(_ type: Int, _ value: String) {
+        bytes += value.utf8.count
+        value.withCString { basic(type, $0) }
+    }
 
     mutating func container(_ type: Int, _ signature: String?, _ body: (inout Writer) -> Void) {
         var inner = opened(type, signature)
@@ -37,6 +49,7 @@ public struct Writer: ~Copyable {
     /// A writer into a new container. Until `close`, nothing else may be written here.
     mutating func opened(_ type: Int, _ signature: String?) -> Writer {
         var inner = Writer()
+        bytes += 8 + (signature?.utf8.count ?? 0)
         if let signature {
             // `withCString` lends the text; passed as it is, it would be copied.
             _ = signature.withCString { dbus_message_iter_open_container(&iterator, Int32(type), $0, &inner.iterator) }
@@ -46,7 +59,10 @@ public struct Writer: ~Copyable {
         return inner
     }
 
-    mutating func close(_ inner: inout Writer) { dbus_message_iter_close_container(&iterator, &inner.iterator) }
+    mutating func close(_ inner: inout Writer) {
+        bytes += inner.bytes
+        dbus_message_iter_close_container(&iterator, &inner.iterator)
+    }
 }
 
 /// Reads values from a message. Its limits keep the memory in proportion to the message, and keep the values small enough to be sent again.

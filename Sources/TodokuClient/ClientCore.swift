@@ -155,15 +155,21 @@ internal import EventLoop
         }
     }
 
-    /// One page of `Describe`, without starting the service.
+    /// One page of `Describe`, without starting the service. It has fewer downloads than `limit` if the answer would be too long.
     private func page(
         _ states: Set<DownloadDescription.State>, limit: Int, isNewestFirst: Bool = false
     ) async throws(ClientError) -> [DownloadDescription] {
         guard limit > 0 else { return [] }
         var filter = DownloadQuery(states: states).filter
         (filter.limit, filter.isNewestFirst) = (limit, isNewestFirst)
-        return try await ask(Manager.describe, (filter.dictionary, [])).map { structure in
-            DownloadDescription(DownloadReference(structure.fields.0), structure.fields.1)
+        while true {
+            do throws(ClientError) {
+                return try await ask(Manager.describe, (filter.dictionary, [])).map { structure in
+                    DownloadDescription(DownloadReference(structure.fields.0), structure.fields.1)
+                }
+            } catch {
+                guard error.errorName == .limitExceeded, filter.shrink() else { throw error }
+            }
         }
     }
 

@@ -243,7 +243,8 @@ public final class DownloaderClient: Sendable {
 
     // MARK: Watching the service
 
-    /// The data for a tray: the state of the service and two lists, each of at most 1,000 downloads; 0: an empty list.
+    /// The data for a tray: the state of the service and two lists, each of at most 1,000 downloads; 0: an empty list. A list with more
+    /// than 48 MiB of properties is cut.
     ///
     /// - Parameters:
     ///   - current: most unended downloads; active ones come first, then the others in queue order.

@@ -36,7 +36,7 @@ extension ClientCore {
         var result: [DownloadDescription] = []
         while true {
             let (before, asked) = (result.last, WallTime(microseconds: wallClock()))
-            let page = try await call(Manager.describe, (filter.dictionary, properties), repeatable: true)
+            let page = try await nextPage(&filter, properties: properties)
             let descriptions = page.map { DownloadDescription(DownloadReference($0.fields.0), $0.fields.1) }
             arrives(descriptions)
             result += descriptions
@@ -47,6 +47,19 @@ extension ClientCore {
             // The page is in the order of its call, but the states may be newer.
             if last.state.hasEnded, let ended = last.endedAt, ended >= asked { return (result, false) }
             filter.after = last.reference.objectPath
+        }
+    }
+
+    /// The next page of `Describe`. While the answer would be too long, the limit of `filter` is reduced.
+    private func nextPage(
+        _ filter: inout DownloadFilter, properties: [String]
+    ) async throws(ClientError) -> [Structure<ObjectPath, [String: Variant]>] {
+        while true {
+            do throws(ClientError) {
+                return try await call(Manager.describe, (filter.dictionary, properties), repeatable: true)
+            } catch {
+                guard error.errorName == .limitExceeded, filter.shrink() else { throw error }
+            }
         }
     }
 
@@ -96,5 +109,16 @@ extension ClientCore {
                 guard error.errorName == .noSuchObject, beginnings <= 3 else { throw error }
             }
         }
+    }
+}
+
+extension DownloadFilter {
+    /// Reduces the limit to an eighth: so few of the longest descriptions fit into one answer.
+    ///
+    /// - Returns: false if the limit is 1 already.
+    mutating func shrink() -> Bool {
+        guard limit > 1 else { return false }
+        limit = max(1, limit / 8)
+        return true
     }
 }

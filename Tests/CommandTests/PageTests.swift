@@ -42,6 +42,8 @@ import TodokuClient
     var isOrdered: (() -> Void)?
     /// Called once, before the answer to the second page.
     var isContinued: (() -> Void)?
+    /// A longer page would be too long an answer.
+    var most = 1000
 
     init(on address: String, _ paths: [String]) throws {
         self.paths = paths.map { ObjectPath($0) }
@@ -97,12 +99,14 @@ import TodokuClient
     private func state(of path: ObjectPath) -> String { finished[path] == nil ? "queued" : "finished" }
 
     private func page(_ filter: [String: Variant]) throws -> [ObjectPath] {
-        guard let after = filter["after"]?.objectPath else { return Array(paths.prefix(1000)) }
+        let limit = Int(filter["limit"]?.uint32 ?? 1000)
+        guard limit <= most else { throw DBusError("org.todoku.Error.LimitExceeded", "ask for fewer downloads") }
+        guard let after = filter["after"]?.objectPath else { return Array(paths.prefix(limit)) }
         let continued = isContinued
         isContinued = nil
         continued?()
         guard let place = paths.firstIndex(of: after) else { throw DBusError("org.todoku.Error.NoSuchObject", "there is no \(after)") }
-        return Array(paths[(place + 1)...].prefix(1000))
+        return Array(paths[(place + 1)...].prefix(limit))
     }
 
     func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? {
@@ -154,6 +158,26 @@ import TodokuClient
         let all = try await client.describe()
         #expect(Set(all.map(\.reference)).count == all.count)
         #expect(Set(all.map(\.reference)).isSuperset(of: (1...1000).map { DownloadReference(number: $0) }))
+    }
+
+    @Test(arguments: [125, 1]) @BusActor func `is read in smaller pages if the answer would be too long`(most: Int) async throws {
+        let bus = await PrivateBus()
+        let downloads = (1...300).map { DownloadReference(number: $0) }
+        let list = try StandInList(on: bus.address, downloads.map(\.path))
+        list.most = most
+        let client = try await DownloaderClient.connect(to: bus.address)
+        #expect(try await client.describe().map(\.reference) == downloads)
+    }
+
+    @Test @BusActor func `fails if a single description would be too long`() async throws {
+        let bus = await PrivateBus()
+        let list = try StandInList(on: bus.address, [DownloadReference(number: 1).path])
+        list.most = 0
+        let client = try await DownloaderClient.connect(to: bus.address)
+        do {
+            let all = try await client.describe()
+            Issue.record("\(all.count) downloads are described")
+        } catch { #expect(error.name == "org.todoku.Error.LimitExceeded") }
     }
 
     @Test @BusActor func `is read again if the last batch of a page leaves it`() async throws {

@@ -70,6 +70,8 @@ public enum Limits {
     public static let endedAge: Duration = .seconds(30 * 24 * 3600)
     /// Most downloads in one `List` or `Describe` answer, and its default.
     public static let listed = 1000
+    /// Most bytes of a `Describe` answer. A full answer with all properties may have more, because each download has up to 33 URLs.
+    public static let answerBytes = 48 << 20
     /// After a failure or a cancellation, password, request headers, cookies and body are kept this long for a retry.
     public static let secretsAge: Duration = .seconds(24 * 3600)
     /// A private download leaves the list so long after its end. Until then, callers who were told of it late learn its outcome.

@@ -79,7 +79,7 @@ extension Commands {
         }
     }
 
-    /// Answers with the downloads that `filter` matches, each with the properties in `rows`.
+    /// Answers with the downloads that `filter` matches, each with the properties in `rows`; with `LimitExceeded` if they are too long.
     func describe(
         _ filter: DownloadFilter, _ rows: [PropertyRow<ManagedDownload>], _ reply: Reply<[Structure<ObjectPath, [String: Variant]>]>
     ) throws(Refusal) {
@@ -93,11 +93,19 @@ extension Commands {
                 if step.isOver { return false }
                 DownloadFace.readable.describe(search.found[described], at: search.found[described].path, rows, in: answer)
                 described += 1
+                if answer.bytes > Limits.answerBytes {
+                    reply.fail(Self.tooLong)
+                    return true
+                }
             }
             journal.answerRead(answer.finished(), holdingEnd: search.holdsEnd(journal))
             return true
         }
     }
+
+    private static let tooLong = Refusal(
+        .limitExceeded,
+        "The answer would be longer than \(Limits.answerBytes >> 20) MiB; ask for fewer downloads (key limit), or for fewer properties.")
 
     /// Answers with the object paths of the batches that match and that the caller may see. The oldest comes first, or the newest if the
     /// filter says so. Works in steps.

@@ -228,6 +228,22 @@ internal import Testing
         #expect(running.daemon.isRunning)
     }
 
+    /// The bus disconnects the sender of an array of more than 64 MiB, and a service without a bus exits.
+    @Test @BusActor func `who asks for a longer answer than the bus takes does not stop the service`() async throws {
+        let running = try await Running.start()
+        let client = running.client
+        let text = String(repeating: "x", count: 8100)
+        let mirrors = (1...Limits.mirrors).map { "http://127.0.0.1:1/\($0)/\(text)" }
+        let (_, members) = try await running.batch(
+            (1...300).map { "http://127.0.0.1:1/\($0)" }, ["start": .bool(false), "mirrors": .strings(mirrors)])
+        let error = await thrown { try await client.call(Manager.describe, ([:], [])) }
+        #expect(error?.name == todokuError("LimitExceeded"), "\(error as Any)")
+        // Fewer downloads, or fewer properties, are answered.
+        #expect(try await client.call(Manager.describe, (["limit": .uint32(100)], [])).count == 100)
+        #expect(try await client.call(Manager.describe, ([:], ["State"])).count == members.count)
+        #expect(running.daemon.isRunning)
+    }
+
     @Test @BusActor func `may queue 100,000 downloads that have not ended, and not one more`() async throws {
         let world = await ServiceWorld()
         let store = Store(folder: world.state)
