@@ -20,6 +20,10 @@ internal import TransferEngine
     private let engine: Engines
     private let unwantedFolders: UnwantedFolders
     private let allowsHiddenFolders: Bool
+    /// The number of removals that answer once the files are deleted.
+    private var deletions = 0
+    /// Whether a call of `Remove` waits until its files are deleted.
+    var isDeleting: Bool { deletions > 0 }
 
     init(
         list: DownloadList, executor: ServiceExecutor, journal: Journal, callers: Callers, admission: Admission, foreground: Foreground,
@@ -173,24 +177,25 @@ internal import TransferEngine
         guard deletingFile, record.state == .finished, let path = record.path else { return journal.answer(reply, ()) }
         journal.failIfUnsaved(reply)
         let identity = record.resume?.identity
+        deletions += 1
         guard record.folderName == nil else {
             let folder = UnwantedFolder(path: path, identity: identity)
-            return unwantedFolders.delete(folder, of: entry.number, in: record.directory, events) { result in
-                switch result {
-                case .success: reply()
-                case .failure(let refusal): reply.fail(refusal)
-                }
-            }
+            return unwantedFolders.delete(folder, of: entry.number, in: record.directory, events) { [self] in endDeletion($0, reply) }
         }
-        journal.afterCommit {
+        journal.afterCommit { [self] in
             DiskPool.shared.perform(at: .path(path), within: DiskPatience.file) {
                 Commit.deleteFinished(path, identity: identity)
-            } then: { result in
-                switch result ?? .failure(.silentDisk(of: path)) {
-                case .success: reply()
-                case .failure(let refusal): reply.fail(refusal)
-                }
+            } then: { [self] in
+                endDeletion($0 ?? .failure(.silentDisk(of: path)), reply)
             }
+        }
+    }
+
+    private func endDeletion(_ result: Result<Void, Refusal>, _ reply: Reply<Void>) {
+        deletions -= 1
+        switch result {
+        case .success: reply()
+        case .failure(let refusal): reply.fail(refusal)
         }
     }
 
@@ -294,6 +299,7 @@ internal import TransferEngine
             return
         }
         for reply in replies { journal.failIfUnsaved(reply) }
+        deletions += 1
         journal.afterCommit { [self] in
             // One disk job for each folder: most files of a batch lie in one folder, and each folder may be on another disk.
             BusActor.spawn { [self] in
@@ -307,6 +313,7 @@ internal import TransferEngine
                     refusals += failed ?? group.map { .silentDisk(of: $0.path) }
                 }
                 for end in await delete(folders) { if case .failure(let refusal) = end { refusals.append(refusal) } }
+                deletions -= 1
                 Self.answer(replies, refusals, of: files.count +| folders.count)
             }
         }

@@ -40,6 +40,7 @@ public struct ServiceOptions: Sendable {
     private let connection: Connection
     private let gate: CallerGate
     private let admission: Admission
+    private let commands: Commands
     private let store: Store
     private let journal: Journal
     private let engine: Engines
@@ -159,7 +160,7 @@ public struct ServiceOptions: Sendable {
             updater, list: list, journal: journal, admission: admission, executor: executor, connection: connection,
             ownerCalls: ownerCalls, folders: assetFolders, allowsHiddenFolders: hidden, isLogin: options.ifPending,
             hold: idleExit.makeHold(), log: log)
-        let commands = Commands(
+        commands = Commands(
             list: list, executor: executor, journal: journal, callers: callers, admission: admission, foreground: foreground,
             assets: assets, desktopWork: desktopWork, engine: engine, unwantedFolders: downloader.unwantedFolders,
             allowsHiddenFolders: hidden)
@@ -239,10 +240,11 @@ public struct ServiceOptions: Sendable {
         }
     }
 
-    /// Whether a received call is in progress: the service identifies its caller, checks its folders, changes many downloads for it, or
-    /// writes its long answer.
+    /// Whether a received call is in progress: the service identifies its caller, checks its folders, changes many downloads, deletes
+    /// files, or writes a long answer.
     private var isTakingCalls: Bool {
-        gate.isAsking || admission.hold.isHeld || downloader.scheduler.hasBulkChanges || journal.gate.writingCount > 0
+        gate.isAsking || admission.hold.isHeld || downloader.scheduler.hasBulkChanges || commands.isDeleting
+            || journal.gate.writingCount > 0
     }
 
     /// Calls `done` once no call is in progress, at the latest at `deadline`.

@@ -40,6 +40,31 @@ extension `The fault campaign` {
     }
 }
 
+extension `The fault campaign` {
+    @Suite struct `A file that is deleted slowly` {
+        @Test func `is deleted, and Remove answers, before a service that is told to end has gone`() async throws {
+            let place = Place()
+            let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+            let lane = try await Lane(try await Shim.compiled())
+            let ending = await lane.start(place, more: ["FAULTSHIM_HOLD_DELETION": "slow.bin"])
+            try #require(ending == nil, "\(ending?.errors ?? "")")
+            let options: [String: Variant] = ["directory": .string(place.files), "notify": .string("never")]
+            let path = try await lane.download(server.url("/slow.bin"), options)
+            #expect(try await lane.settle([path])[path.value]?.state == "finished")
+            place.hold(true)
+            async let removed: Void = lane.connection.call(
+                Download.remove, on: BusName.service, at: path, true, timeout: .seconds(60))
+            #expect(await eventually { place.held == 1 })
+            // The service waits at most 5 s.
+            #expect(await !lane.leaves(within: .seconds(1)), "it left before the deletion")
+            place.hold(false)
+            try await removed
+            #expect(listFolder(place.files).isEmpty, "\(listFolder(place.files))")
+            #expect(await lane.end(SIGTERM).status == 0)
+        }
+    }
+}
+
 @BusActor private final class SlowFolder {
     let lane: Lane
     let place = Place()
