@@ -53,7 +53,8 @@ public enum Limits {
     public static let waitedByStatePerConnection = 100_000
     /// Most applications that one connection may report as being in front.
     public static let foregroundAppsPerConnection = 64
-    /// Most owners that are called at a time (option `activate`), each for one of its downloads.
+    /// Most owners that are called at a time (option `activate`), each for one of its downloads. An app in a sandbox is one owner,
+    /// whichever of its names is called.
     public static let ownerCalls = 8
     /// How often in an hour an app in a sandbox is started because one of its downloads has ended.
     public static let ownerStarts = 6

@@ -28,7 +28,10 @@ internal import Scheduling
 /// that does not run.
 ///
 /// The scheduler, or the updater of assets, decides whether and when to call. At most `Limits.ownerCalls` calls are in flight, and at most
-/// one for each owner. So the owner of 10,000 downloads is called for one end after the other, and a hanging owner delays no other owner.
+/// one for each owner. So the owner of 10,000 downloads is called for one end after the other. A hanging owner delays no other owner while
+/// fewer than `Limits.ownerCalls` owners hang.
+///
+/// A sandboxed app counts as one owner, whichever of its names is called. Otherwise it could hang under many names, and take all calls.
 ///
 /// A sandboxed app must not be able to start itself at will, by a dead URL or at a chosen time (`not-before`). Only a download that brought
 /// a file starts the app, as often as `OwnerStarts` allows. Every other call reaches the app only while it runs.
@@ -40,24 +43,31 @@ internal import Scheduling
     /// How many owners that did not answer are remembered, so that each is logged once.
     private static let mostFailing = 1000
 
-    /// The calls to make to one owner, in order.
+    /// The calls to make to one owner, or to one app in a sandbox, in order.
     private struct Queue {
-        var asks: [any OwnerCall] = []
+        var asks: [Ask] = []
         var head = 0
 
-        mutating func next() -> (any OwnerCall)? {
-            guard head < asks.count else { return nil }
+        /// - Parameter owner: nil: any owner; otherwise the next call is taken only if it is a call to this owner.
+        mutating func next(to owner: String?) -> Ask? {
+            guard head < asks.count, owner.map({ $0 == asks[head].owner }) ?? true else { return nil }
             head += 1
             return asks[head - 1]
         }
     }
 
+    private struct Ask {
+        let owner: String
+        let call: any OwnerCall
+    }
+
     private let connection: Connection
     private let log: Logger
     private let starts: OwnerStarts
+    /// By the name of the owner, or by the id of the app in a sandbox (`key`).
     private var queues: [String: Queue] = [:] { didSet { hold.isHeld = !queues.isEmpty } }
     private let hold: IdleExit.Hold
-    /// Owners whose next call may begin, in order.
+    /// The keys of queues whose next call may begin, in order.
     private var turns: [String] = []
     private var underWay = 0
     private var failing: Set<String> = []
@@ -70,39 +80,43 @@ internal import Scheduling
     /// Makes the call when its turn comes.
     func ask(_ call: any OwnerCall) {
         guard let owner = call.owner else { return }
-        if queues[owner] == nil { turns.append(owner) }
-        queues[owner, default: Queue()].asks.append(call)
+        let key = key(of: call, owner)
+        if queues[key] == nil { turns.append(key) }
+        queues[key, default: Queue()].asks.append(Ask(owner: owner, call: call))
         takeTurns()
     }
 
+    private func key(of call: any OwnerCall, _ owner: String) -> String { call.options.isSandboxed ? call.options.app : owner }
+
     private func takeTurns() {
         while underWay < Limits.ownerCalls, !turns.isEmpty {
-            let owner = turns.removeFirst()
-            guard let next = nextWanted(of: owner) else {
-                queues[owner] = nil
+            let key = turns.removeFirst()
+            guard let next = nextWanted(of: key) else {
+                queues[key] = nil
                 continue
             }
             underWay += 1
             BusActor.spawn { [self] in
-                let failure = await call(owner, next)
+                let (owner, call) = (next.owner, next.call)
+                let failure = await self.call(owner, call)
                 underWay -= 1
-                next.ended(isAnswered: failure == nil)
+                call.ended(isAnswered: failure == nil)
                 if let failure { recordFailure(owner, failure) } else { failing.remove(owner) }
                 // An owner that could not be started is not tried again for each of its downloads: their calls are repeated at later times.
-                if failure?.isNotThere == true, !next.options.isSandboxed {
+                if failure?.isNotThere == true, !call.options.isSandboxed {
                     for _ in 0..<Self.mostLetGo {
-                        guard let dropped = nextWanted(of: owner) else { break }
-                        dropped.ended(isAnswered: false)
+                        guard let dropped = nextWanted(of: key, to: owner) else { break }
+                        dropped.call.ended(isAnswered: false)
                     }
                 }
-                turns.append(owner)
+                turns.append(key)
                 takeTurns()
             }
         }
     }
 
-    private func nextWanted(of owner: String) -> (any OwnerCall)? {
-        while let call = queues[owner]?.next() { if call.isWanted() { return call } }
+    private func nextWanted(of key: String, to owner: String? = nil) -> Ask? {
+        while let ask = queues[key]?.next(to: owner) { if ask.call.isWanted() { return ask } }
         return nil
     }
 

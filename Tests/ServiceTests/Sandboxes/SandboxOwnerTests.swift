@@ -2,6 +2,7 @@ internal import DBus
 internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
+internal import Glibc
 internal import TestSupport
 internal import Testing
 
@@ -96,6 +97,40 @@ private let app = "org.example.App"
         try await client.cancel(cancelled)
         #expect(await eventually { await owner.told == ["\(failed) failed", "\(cancelled) cancelled"] })
         #expect(starts(log) == 0)
+        await sandbox.stop()
+    }
+
+    /// Calls that get no answer last 25 s. If each name had a turn of its own, the other owner would be called after 100 s.
+    @Test func `delays no other owner, however many of its names do not answer`() async throws {
+        let (running, sandbox, client, _) = try await stage()
+        let names = (0..<4 * Limits.ownerCalls).map { "\(app).Name\($0)" }
+        let silent = try await StandInOwner(on: running.world.bus.address, names)
+        await silent.hold()
+        let other = try await StandInOwner(on: running.world.bus.address, "org.example.Other")
+        let items = names.enumerated().map { (server.url("/\($0.offset)"), ["activate": Variant.string($0.element)]) }
+        let (batch, _) = try await client.batch(items, ["notify": .string("never")])
+        #expect(try await client.wait(batch: batch) == [UInt32(names.count), 0, 0])
+        #expect(await eventually { await !silent.told.isEmpty })
+        let path = try await running.download(server.url("/other"), ["activate": .string("org.example.Other")])
+        _ = try await running.client.wait(path)
+        #expect(await eventually { await other.told == ["\(path) finished"] })
+        await sandbox.stop()
+    }
+
+    /// Both calls are in one queue, because the user's download calls the app by its id. A call that fails drops the next calls to the same
+    /// name only. A dropped call is repeated a minute after the end.
+    @Test func `is called by another of its names at once where its own name cannot be started`() async throws {
+        let (running, sandbox, client, log) = try await stage()
+        let (program, go) = ("\(running.world.folder)/app.sh", "\(running.world.folder)/go")
+        #expect(mkfifo(go, 0o600) == 0)
+        writeFile(program, "#!/bin/sh\necho started >>\(log)\nread line <\(go)\nexit 1\n".utf8)
+        let helper = try await StandInOwner(on: running.world.bus.address, "\(app).Helper")
+        try await running.fetch(server.url("/theirs"), ["activate": .string(app)])
+        #expect(await eventually { starts(log) == 1 })
+        let path = try await client.download(server.url("/own"), calling("Helper"))
+        _ = try await client.wait(path)
+        #expect(await running.world.run("sh", "-c", "echo >\(go)").status == 0)
+        #expect(await eventually(within: .seconds(45)) { await helper.told == ["\(path) finished"] })
         await sandbox.stop()
     }
 
