@@ -206,6 +206,36 @@ internal import Testing
         let terms: [Variant] = [.objectPath(asset), .string("1"), .string(path)]
         #expect(await eventually { await standIn.told == ["\([Variant.structure(terms)])"] })
     }
+
+    /// The call about version 1 waits until the owner has answered another call. By then the asset is registered without `activate`, and
+    /// version 2 is ready.
+    @Test func `is called for after a call that was no longer wanted`() async throws {
+        let desk = try await Desk.start()
+        let owner = "org.example.Owner"
+        let activate: [String: Variant] = ["activate": .string(owner)]
+        let standIn = try await StandInOwner(on: desk.running.world.bus.address, owner)
+        await standIn.hold()
+        await desk.publisher.publish("1")
+        let other = try await desk.register("voices", activate)
+        let asset = try await desk.register("maps", activate)
+        try await desk.update(other)
+        #expect(await eventually { await standIn.told.count == 1 })
+        try await desk.update(asset)
+        _ = try await desk.register("maps")
+        await desk.publisher.publish("2")
+        try await desk.update(asset)
+        // Calls are made in order: when the owner hears of this download, the turn of the call about version 1 is over.
+        let path = try await desk.running.download(desk.publisher.url, activate)
+        _ = try await desk.client.wait(path)
+        await standIn.release()
+        #expect(await eventually { await standIn.told.contains("\(path) finished") })
+
+        _ = try await desk.register("maps", activate)
+        await desk.publisher.publish("3")
+        let (_, folder) = try await desk.update(asset)
+        let terms: [Variant] = [.objectPath(asset), .string("3"), .string(folder)]
+        #expect(await eventually { await standIn.told.contains("\([Variant.structure(terms)])") })
+    }
 }
 
 @Suite(.timeLimit(.minutes(10))) struct `An update that cannot succeed` {

@@ -20,7 +20,7 @@ internal import Scheduling
     var subject: String { get }
     /// Whether the call must still be made. Evaluated once, at its turn.
     func isWanted() -> Bool
-    /// The owner has answered, or not.
+    /// The call is over, because the owner has answered or not. A call that was no longer wanted at its turn counts as answered.
     func ended(isAnswered: Bool)
 }
 
@@ -115,8 +115,12 @@ internal import Scheduling
         }
     }
 
+    /// The next call that is still wanted. Ends the calls before it.
     private func nextWanted(of key: String, to owner: String? = nil) -> Ask? {
-        while let ask = queues[key]?.next(to: owner) { if ask.call.isWanted() { return ask } }
+        while let ask = queues[key]?.next(to: owner) {
+            if ask.call.isWanted() { return ask }
+            ask.call.ended(isAnswered: true)
+        }
         return nil
     }
 
