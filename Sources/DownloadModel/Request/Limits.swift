@@ -62,8 +62,9 @@ public enum Limits {
     public static let desktopWork = 64
     /// Most files that one call of `Open` opens.
     public static let openedFiles = 16
-    /// Most dock icons that show count and progress at a time.
+    /// Most dock icons that show count and progress at a time, beside our own: in total, and of an app in a sandbox.
     public static let dockIcons = 16
+    public static let dockIconsOfSandboxedApp = 4
     /// Most jobs that a desktop shows at a time.
     public static let desktopJobs = 8
     /// Ended downloads are kept for 30 days, at most this many. Beyond that, the application with the most loses its own first.

@@ -12,6 +12,8 @@ internal import Scheduling
     private static let interval: Duration = .milliseconds(500)
     /// How long downloads must be unfinished before an icon shows them: short downloads mark no icon.
     private static let patience: Duration = .milliseconds(500)
+    /// Our own icon. Downloads may name it, or no icon.
+    private static let own: Set<DesktopID?> = [nil, DesktopID(BusName.service)]
 
     private let list: DownloadList
     private lazy var entries = LauncherEntries(session: session) { [weak self] in self?.dockChanged() }
@@ -62,19 +64,34 @@ internal import Scheduling
         guard entries.hasDock else { return }
         looked = .now
         let icons = list.scheduler.icons
-        // Marked icons keep their marks. Other icons get a mark if there is room.
-        shown = shown.filter { icons[$0] != nil }
-        if shown.count < Limits.dockIcons {
-            shown.formUnion(icons.keys.lazy.filter { [shown] icon in !shown.contains(icon) }.prefix(Limits.dockIcons - shown.count))
-        }
+        choose(from: icons)
         var tallies = icons.filter { shown.contains($0.key) }
         for download in list.lively where download.received != download.record.received && download.showsProgress {
             tallies[download.record.options.desktopID]?.take(received: download.received, of: download.record)
         }
-        // Downloads may name our own icon, or no icon.
         let named = Dictionary(tallies.map { ($0.key?.name ?? BusName.service, $0.value) }) { $0 + $1 }
         countedByDownloads.formIntersection(named.keys)
         entries.show(named.reduce(into: [:]) { $0[$1.key] = mark(of: $1.key, $1.value) })
+    }
+
+    /// Marked icons keep their marks. Other icons get a mark if there is room. Our own icon always has a mark.
+    ///
+    /// A paused download keeps its mark for ever, and an app in a sandbox may name any number of icons below its id. So such an app gets a
+    /// few marks only.
+    private func choose(from icons: [DesktopID?: ProgressTally]) {
+        shown = shown.filter { icons[$0] != nil }
+        guard shown.count < icons.count else { return }
+        var marked = Set(shown.subtracting(Self.own).compactMap { $0 })
+        var markedOfApp = Dictionary(grouping: marked) { list.scheduler.sandboxedApp(naming: $0) }
+        for icon in Self.own where icons[icon] != nil { shown.insert(icon) }
+        for case let icon? in icons.keys where !shown.contains(icon) {
+            guard marked.count < Limits.dockIcons else { break }
+            let app = list.scheduler.sandboxedApp(naming: icon)
+            guard app == nil || markedOfApp[app, default: []].count < Limits.dockIconsOfSandboxedApp else { continue }
+            markedOfApp[app, default: []].append(icon)
+            marked.insert(icon)
+            shown.insert(icon)
+        }
     }
 
     private func mark(of icon: String, _ tally: ProgressTally) -> IconMark {

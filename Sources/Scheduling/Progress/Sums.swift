@@ -9,6 +9,8 @@ final class Sums {
     /// progress.
     private var ours = ProgressTally()
     private var others: [DesktopID: ProgressTally] = [:]
+    /// The app in a sandbox that has named an icon of `others`.
+    private var sandboxedApps: [DesktopID: String] = [:]
 
     /// `entry` counts from now on, with the values of its record.
     func add(_ entry: ScheduledDownload) {
@@ -63,7 +65,8 @@ final class Sums {
         guard entry.record.options.showProgress else { return }
         if let id = entry.record.options.desktopID {
             change(&others[id, default: ProgressTally()])
-            if others[id]?.remaining == 0 { others[id] = nil }
+            if entry.record.options.isSandboxed { sandboxedApps[id] = entry.record.options.app }
+            if others[id]?.remaining == 0 { (others[id], sandboxedApps[id]) = (nil, nil) }
         } else {
             change(&ours)
             if ours.remaining == 0 { ours = ProgressTally() }
@@ -81,6 +84,8 @@ final class Sums {
         return icons
     }
 
+    func sandboxedApp(naming icon: DesktopID) -> String? { sandboxedApps[icon] }
+
     static func summand(of record: DownloadRecord) -> Summand {
         Summand(received: record.received, total: record.total ?? record.options.size)
     }
@@ -96,4 +101,6 @@ extension Scheduler {
     /// The progress for each icon (nil: ours). Includes the downloads that ended while the icon had an unfinished download.
     public var icons: [DesktopID?: ProgressTally] { sums.icons }
     public var hasIcons: Bool { sums.hasIcons }
+    /// The app in a sandbox that has named one of `icons`; nil: only programs outside of sandboxes have.
+    public func sandboxedApp(naming icon: DesktopID) -> String? { sums.sandboxedApp(naming: icon) }
 }

@@ -49,6 +49,23 @@ extension Desk {
         #expect(desk.scheduler.icons.count == 1)
     }
 
+    @Test func `say which app in a sandbox has named the icon, until the last one has ended`() throws {
+        let desk = makeDesk()
+        let icon = try #require(DesktopID("org.example.App.Tool"))
+        let first = desk.add(id: icon.name)
+        #expect(desk.scheduler.sandboxedApp(naming: icon) == nil)
+        let sandboxed = desk.add(2) {
+            ($0.options.app, $0.options.isSandboxed) = ("org.example.App", true)
+            $0.options.desktopID = icon
+        }
+        #expect(desk.scheduler.sandboxedApp(naming: icon) == "org.example.App")
+        try desk.steer(sandboxed, .cancel)
+        try desk.steer(first, .cancel)
+        #expect(desk.scheduler.sandboxedApp(naming: icon) == nil)
+        desk.add(id: icon.name)
+        #expect(desk.scheduler.sandboxedApp(naming: icon) == nil)
+    }
+
     @Test func `are measured by bytes if all sizes are known, and progress stays when one ends`() throws {
         let desk = makeDesk()
         let (a, b) = (desk.add(size: 300), desk.add(size: 100))

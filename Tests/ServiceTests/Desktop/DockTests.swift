@@ -202,10 +202,31 @@ private let bare: [String: Variant] = [
         }
         #expect(await eventually { await Set(dock.marks.map(\.uri)).count == Limits.dockIcons })
         let first = Set(await dock.marks.map(\.uri))
+        // Our own icon has its mark beside these.
+        _ = try await running.download("http://127.0.0.1:9/own", ["start": .bool(false)])
+        #expect(await eventually { await dock.mark()?.count == 1 })
         for (number, path) in paths.enumerated() where first.contains("application://org.example.A\(number).desktop") {
             try await running.client.cancel(path)
         }
-        #expect(await eventually { await Set(dock.marks.map(\.uri)).count == Limits.dockIcons + 3 })
+        #expect(await eventually { await Set(dock.marks.map(\.uri)).count == Limits.dockIcons + 3 + 1 })
+    }
+
+    /// Paused downloads keep their marks for ever. One commit adds all downloads of the app, so all its icons are there at the first look.
+    @Test func `is marked, and so are those of other applications, while an app in a sandbox names many icons`() async throws {
+        let running = try await Running.start()
+        let dock = try await StandInDock(on: running.world.bus.address)
+        let sandbox = await Sandbox(running.world)
+        let items = (0..<Limits.dockIcons).map { number -> (String, [String: Variant]) in
+            ("http://example.org/\(number)", ["desktop-id": .string("org.example.App.A\(number)")])
+        }
+        _ = try await sandbox.client().batch(items, ["start": .bool(false)])
+        #expect(await eventually { await Set(dock.marks.map(\.uri)).count >= Limits.dockIconsOfSandboxedApp })
+        _ = try await running.download("http://127.0.0.1:9/own", ["start": .bool(false)])
+        _ = try await running.download("http://127.0.0.1:9/other", ["desktop-id": .string("org.example.Other"), "start": .bool(false)])
+        #expect(await eventually { await dock.mark()?.count == 1 })
+        #expect(await eventually { await dock.mark(of: "org.example.Other")?.count == 1 })
+        #expect(await Set(dock.marks.map(\.uri)).count == Limits.dockIconsOfSandboxedApp + 2)
+        await sandbox.stop()
     }
 }
 
