@@ -43,7 +43,7 @@ extension World {
     func describe(_ steps: Int) {
         tell("a long answer")
         var left = steps
-        gate.write { [self] in
+        gate.write(for: "caller \(steps % 2)") { [self] in
             isAnswering = left > 0
             left -= 1
             return !isAnswering

@@ -38,6 +38,10 @@ public enum Limits {
     /// Bounded, because a toast that waits for its time keeps the service running.
     public static let longestNotifyDelay: Duration = .seconds(3600)
     public static let waitingCallsPerConnection = 256
+    /// Most long answers, such as those of `List`, that wait to be written: of one connection (in a sandbox, of one app), and in total. One
+    /// connection may have as many calls of `WaitAll`, and the downloads of each are gathered like a long answer.
+    public static let longAnswersPerCaller = waitingCallsPerConnection
+    public static let longAnswers = 1000
     public static let hostRules = 1000
     /// Most cached copies that we keep validators of, for conditional requests; the oldest are forgotten.
     public static let copiesHeld = 10_000

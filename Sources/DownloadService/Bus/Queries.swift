@@ -21,11 +21,11 @@ extension Commands {
             group.gather(open: list.scheduler.order.count)
             walk = list.scheduler.walkOfEnded()
         } else {
-            (app, tag) = (filter.app ?? reply.call.caller.app, filter.tag)
+            (app, tag) = (reply.call.caller.app ?? filter.app, filter.tag)
             walk = list.scheduler.walk(app: app, tag: tag)
         }
         do throws(Refusal) {
-            try journal.write { [self] in
+            try journal.write(for: reply.call) { [self] in
                 let step = StepTime()
                 repeat {
                     for _ in 0..<filter.portion {
@@ -56,7 +56,7 @@ extension Commands {
     /// Answers with the downloads that `filter` matches.
     func list(_ filter: DownloadFilter, _ reply: Reply<[ObjectPath]>) throws(Refusal) {
         let search = try DownloadSearch(filter, in: list, for: reply.call.caller)
-        try journal.write { [self] in
+        try journal.write(for: reply.call) { [self] in
             guard search.goOn(StepTime()) else { return false }
             journal.answerRead(reply.message(search.found.map(\.path)), holdingEnd: search.holdsEnd(journal))
             return true
@@ -68,7 +68,7 @@ extension Commands {
         let paces = list.scheduler.slowedOrigins(now: .now)
         var rest = paces.keys.sorted(by: >)
         let answer = LongAnswer(reply)
-        try journal.write {
+        try journal.write(for: reply.call) {
             let step = StepTime()
             while let origin = rest.popLast() {
                 if let pace = paces[origin] { answer.append(origin, SlowedHost(pace).dictionary) }
@@ -86,7 +86,7 @@ extension Commands {
         let search = try DownloadSearch(filter, in: list, for: reply.call.caller)
         var described = 0
         let answer = LongAnswer(reply)
-        try journal.write { [self] in
+        try journal.write(for: reply.call) { [self] in
             let step = StepTime()
             guard search.goOn(step) else { return false }
             while described < search.found.count {
@@ -122,7 +122,7 @@ extension Commands {
         }
         var walk = list.batches.walk(isReversed: filter.isNewestFirst)
         var found: [ManagedBatch] = []
-        try journal.write { [self] in
+        try journal.write(for: reply.call) { [self] in
             let step = StepTime()
             while found.count < filter.limit, let number = walk.next() {
                 if let batch = list.batch(number), caller.owns(batch), (filter.app ?? batch.record.app) == batch.record.app,
@@ -185,7 +185,9 @@ extension DownloadList {
             (app, tag) = (nil, nil)
             walk = list.scheduler.walk(batch, isReversed: filter.isNewestFirst)
         } else {
-            app = filter.app == after?.options.app ?? filter.app ? filter.app : nil
+            // An app in a sandbox sees its own downloads only, whichever app the filter names.
+            let wanted = caller.app ?? filter.app
+            app = wanted == after?.options.app ?? wanted ? wanted : nil
             tag = filter.tag == after?.options.tag ?? filter.tag ? filter.tag : nil
             walk = list.scheduler.walk(app: app, tag: tag, isReversed: filter.isNewestFirst)
         }

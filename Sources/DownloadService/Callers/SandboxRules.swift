@@ -16,6 +16,11 @@ extension CallerIdentity {
     @BusActor func owns(_ download: ManagedDownload) -> Bool { app.map { $0 == download.record.options.app } ?? true }
 }
 
+extension PendingCall {
+    /// Whose limits the call counts towards: the connection, or the sandboxed app, which may have many connections.
+    var holder: String { caller.app.map { "app \($0)" } ?? sender }
+}
+
 extension Reply {
     /// - Throws: `NotAllowed` if the caller is in a sandbox; `what` completes "An app in a sandbox may not …".
     func refuseSandboxed(_ what: String) throws(Refusal) {

@@ -174,18 +174,22 @@ internal import Scheduling
     /// Runs `effect` after all changes appended so far are on disk.
     func afterCommit(_ effect: @escaping () -> Void) { gate.afterCommit(effect) }
 
-    /// Most answers that wait to be written.
-    private static let mostWritings = 1000
-
     /// Writes a long answer in steps, so that other calls are handled in between. Until the answer is sent, all other messages wait. They
-    /// may report changes since an earlier step, and clients take an answer to include every signal sent before it.
+    /// may report changes since an earlier step, and clients take an answer to include every signal sent before it. Callers take turns.
     ///
     /// - Parameter step: writes for a few milliseconds. Returns true when it has sent the answer.
-    func write(_ step: @escaping () -> Bool) throws(Refusal) {
-        guard gate.writingCount < Self.mostWritings else {
-            throw Refusal(.limitExceeded, "\(Self.mostWritings) long answers wait already; wait for one before you ask for another.")
+    /// - Throws: `LimitExceeded` if too many long answers wait for the caller, or for all callers together.
+    func write(for call: PendingCall, _ step: @escaping () -> Bool) throws(Refusal) {
+        let holder = call.holder
+        guard gate.waitingAnswers(of: holder) < Limits.longAnswersPerCaller else {
+            throw Refusal(
+                .limitExceeded,
+                "\(Limits.longAnswersPerCaller) long answers of this caller wait already; wait for one before you ask for another.")
         }
-        gate.write(step)
+        guard gate.waitingAnswers < Limits.longAnswers else {
+            throw Refusal(.limitExceeded, "\(Limits.longAnswers) long answers wait already; wait for one before you ask for another.")
+        }
+        gate.write(for: holder, step)
     }
 
     /// Stops saving. If work ends after this call, such as the deletion of a part file, the next start finds that the work is done.

@@ -48,11 +48,13 @@ public final class CommitGate<Host: CommitGateHost> {
     /// The commits that have failed since the last success.
     public private(set) var failures = 0
     private var isReleasing = false
-    /// The steps of long answers that are not sent yet (`write`).
-    private var writings: [() -> Bool] = []
-    /// Whether the first of `writings` has begun, or the members of a batch are taking their places. No other message is sent meanwhile.
+    /// The long answers that wait to be written (`write`).
+    private var longAnswers = WaitingAnswers()
+    /// The steps of the long answer that has begun, or of the batch whose members are taking their places.
+    private var writing: (() -> Bool)?
+    /// Whether a long answer has begun, or the members of a batch are taking their places. No other message is sent meanwhile.
     private var isWriting = false
-    /// Whether the host has been asked for the next step of the first of `writings`.
+    /// Whether the host has been asked for the next step of `writing`, or of the next long answer.
     private var isStepDue = false
     /// The value of `isBusy` that the host was last told.
     private var isToldBusy = false
@@ -62,11 +64,14 @@ public final class CommitGate<Host: CommitGateHost> {
     public var isCommitting: Bool { queue.isCommitting }
     /// The number of waiting items. It grows while no commit succeeds.
     public var waitingCount: Int { queue.waitingCount }
-    /// The number of long answers that are being written, or wait to be written.
-    public var writingCount: Int { writings.count }
+    /// The number of long answers that wait to be written.
+    public var waitingAnswers: Int { longAnswers.count }
+    public func waitingAnswers(of caller: String) -> Int { longAnswers.count(of: caller) }
 
     /// Whether a change is not on disk yet, or anything waits for it.
-    public var isBusy: Bool { queue.isBusy || owesEverything || !writings.isEmpty || isSendingSeries }
+    public var isBusy: Bool { queue.isBusy || owesEverything || hasSteps || isSendingSeries }
+
+    private var hasSteps: Bool { writing != nil || !longAnswers.isEmpty }
 
     /// Whether a message posted now would be sent at once.
     public var isClear: Bool { queue.isClear && !isWriting && !isSendingSeries }
@@ -159,11 +164,14 @@ public final class CommitGate<Host: CommitGateHost> {
     /// Writes a long answer in steps, so that other calls are handled in between. Until the answer is sent, all other messages wait. They
     /// may report changes since an earlier step, and clients take an answer to include every signal sent before it.
     ///
-    /// - Parameter step: writes for a few milliseconds. Returns true when it has sent the answer.
-    public func write(_ step: @escaping () -> Bool) {
-        writings.append(step)
+    /// - Parameters:
+    ///   - caller: callers take turns. The answers of one caller are written in the order of its calls.
+    ///   - step: writes for a few milliseconds. Returns true when it has sent the answer.
+    public func write(for caller: String, _ step: @escaping () -> Bool) {
+        let isFirst = !hasSteps
+        longAnswers.append(step, of: caller)
         tellHostOfMore()
-        if writings.count == 1 { writeSome() }
+        if isFirst { writeSome() }
     }
 
     // MARK: Commits
@@ -237,7 +245,7 @@ public final class CommitGate<Host: CommitGateHost> {
 
     /// Drops all waiting items, because the process has ended. Such items may hold references to the host.
     public func abandon() {
-        (queue, writings, series, isSendingSeries, readCount) = (JournalQueue(), [], [], false, 0)
+        (queue, longAnswers, writing, series, isSendingSeries, readCount) = (JournalQueue(), WaitingAnswers(), nil, [], false, 0)
         tellHost()
     }
 
@@ -310,7 +318,7 @@ public final class CommitGate<Host: CommitGateHost> {
     ///
     /// - Precondition: a message is being released, so no answer is being written.
     private func holdBack(until step: @escaping () -> Bool) {
-        writings.insert(step, at: 0)
+        writing = step
         tellHostOfMore()
         writeSoon()
     }
@@ -323,14 +331,14 @@ public final class CommitGate<Host: CommitGateHost> {
     }
 
     private func writeSome() {
-        isWriting = true
-        if writings[0]() {
-            isWriting = false
-            writings.removeFirst()
+        guard let step = writing ?? longAnswers.next() else { return }
+        (writing, isWriting) = (step, true)
+        if step() {
+            (writing, isWriting) = (nil, false)
             // Messages that have waited for this answer go before the next one.
             release()
         }
-        if !writings.isEmpty { writeSoon() }
+        if hasSteps { writeSoon() }
     }
 }
 

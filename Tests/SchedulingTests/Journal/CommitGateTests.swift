@@ -88,7 +88,7 @@ private final class Bench: CommitGateHost {
         let bench = Bench()
         bench.add("A", steps: 3)
         var left = 3
-        bench.gate.write {
+        bench.gate.write(for: "caller") {
             left -= 1
             if left == 0 { bench.send("answer") }
             return left == 0
@@ -96,6 +96,26 @@ private final class Bench: CommitGateHost {
         bench.run()
         #expect(bench.sent == ["answer"] + Array(repeating: "a step of A", count: 3) + ["A is added"])
         #expect(!bench.gate.isBusy)
+    }
+
+    @Test func `writes long answers in turns of their callers, and those of one caller in the order of its calls`() {
+        let bench = Bench()
+        func ask(_ answer: String, for caller: String) {
+            var left = 2
+            bench.gate.write(for: caller) {
+                left -= 1
+                if left == 0 { bench.send(answer) }
+                return left == 0
+            }
+        }
+        for answer in ["a1", "a2", "a3"] { ask(answer, for: "a") }
+        for answer in ["b1", "b2"] { ask(answer, for: "b") }
+        ask("c1", for: "c")
+        // The first step of a1 is done.
+        #expect(bench.gate.waitingAnswers == 5 && bench.gate.waitingAnswers(of: "a") == 2 && bench.gate.waitingAnswers(of: "d") == 0)
+        bench.run()
+        #expect(bench.sent == ["a1", "a2", "b1", "c1", "a3", "b2"])
+        #expect(bench.gate.waitingAnswers == 0 && !bench.gate.isBusy && bench.gate.isClear)
     }
 
     @Test func `sends nothing of a change before its commit, and at once what follows no change`() {

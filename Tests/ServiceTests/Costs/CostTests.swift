@@ -19,6 +19,24 @@ struct `The costs of the service` {
         #expect(get.allocations <= 45 && all.allocations <= 45 && get.calls <= 6 && all.calls <= 6, "Get: \(get); GetAll: \(all)")
     }
 
+    /// The service makes an object for each download that it looks at.
+    @Test func `a search by an app in a sandbox looks at no download of another app`() async throws {
+        let desk = try await CostDesk()
+        let sandbox = await Sandbox(desk.running.world)
+        let client = try await sandbox.client()
+        #expect(try await client.list() == [])
+        let (count, other) = (2000, "org.example.Other")
+        try await desk.queue(count, app: other)
+        #expect(await desk.running.client.signals.has("DownloadAdded", count: count))
+        for filter in [[:], ["app": .string(other)]] as [[String: Variant]] {
+            let list = try await desk.costs(of: 10) { _ = try await client.list(filter) }
+            let wait = try await desk.costs(of: 10) { _ = try await client.call(Manager.waitAll, filter) }
+            print("costs: in a sandbox, List \(list); WaitAll \(wait)")
+            #expect(max(list.allocations, wait.allocations) < Double(count) / 4, "\(filter): List: \(list); WaitAll: \(wait)")
+        }
+        await sandbox.stop()
+    }
+
     @Test func `a small file needs few system calls, flushes, allocations and signals`() async throws {
         let desk = try await CostDesk()
         try await desk.batch(of: 100)
@@ -241,9 +259,10 @@ private final class CostDesk: Sendable {
     }
 
     /// Queues so many downloads, which do not start.
-    func queue(_ count: Int) async throws {
+    func queue(_ count: Int, app: String? = nil) async throws {
         let items = (0..<count).map { Structure(server.url("/queued/\($0)"), [String: Variant]()) }
-        let options: [String: Variant] = ["directory": .string(running.world.folder), "notify": .string("never"), "start": .bool(false)]
+        var options: [String: Variant] = ["directory": .string(running.world.folder), "notify": .string("never"), "start": .bool(false)]
+        if let app { options["app"] = .string(app) }
         let (_, paths) = try await running.client.call(Manager.downloadBatch, (items, options), timeout: .seconds(180))
         #expect(paths.count == count)
     }

@@ -1,4 +1,5 @@
 internal import DBus
+internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
 internal import Glibc
@@ -86,28 +87,51 @@ internal import Testing
         #expect(await eventually { await tally.held.count == Self.count }, "not all were told")
     }
 
-    @Test func `is refused where a thousand long answers wait already, and those are answered`() async throws {
+    @Test func `is refused where 256 long answers of its caller wait already, and no other caller is refused`() async throws {
+        let running = try await manyPaused()
+        let (bus, daemon) = (running.world.bus, running.daemon)
+        let (errors, others) = await onThread { () -> ([String], [String]) in
+            let (caller, other) = (RawCaller(bus), RawCaller(bus))
+            for one in [caller, other] { one.identify() }
+            // The service sees none of the calls before all are on their way: it would answer the first ones where we are slow.
+            daemon.signal(SIGSTOP)
+            let count = caller.askMuch(descriptions: 20, lists: 2000)
+            for _ in 0..<20 { other.call(BusName.managerPath.value, Manager.interface, "List", [.dictionary(["limit": .uint32(1)])]) }
+            other.pass()
+            daemon.signal(SIGCONT)
+            let others = (0..<20).compactMap { _ in other.readAnswer()?.errorName }
+            return ((0..<count).compactMap { _ in caller.readAnswer()?.errorName }, others)
+        }
+        #expect(errors.count == 2020 && Set(errors) == ["", todokuError("LimitExceeded")], "\(Set(errors))")
+        #expect(errors.count { $0.isEmpty } >= Limits.longAnswersPerCaller)
+        #expect(others == Array(repeating: "", count: 20))
+        #expect(running.daemon.isRunning)
+    }
+
+    @Test func `is refused where a thousand long answers of all callers wait already, and those are answered`() async throws {
+        let running = try await manyPaused()
+        let (bus, daemon) = (running.world.bus, running.daemon)
+        let answers = await onThread { () -> [RawCaller.Incoming] in
+            let callers = (0..<6).map { _ in RawCaller(bus) }
+            for one in callers { one.identify() }
+            daemon.signal(SIGSTOP)
+            let counts = callers.map { $0.askMuch(descriptions: 4, lists: 250) }
+            daemon.signal(SIGCONT)
+            return zip(callers, counts).flatMap { caller, count in (0..<count).compactMap { _ in caller.readAnswer() } }
+        }
+        #expect(answers.count == 6 * 254)
+        let refusals = answers.filter { !$0.errorName.isEmpty }
+        #expect(refusals.allSatisfy { $0.errorName == todokuError("LimitExceeded") })
+        #expect(refusals.contains { $0.text.hasPrefix("\(Limits.longAnswers) long answers") })
+        #expect(answers.count - refusals.count >= Limits.longAnswers)
+        #expect(running.daemon.isRunning)
+    }
+
+    private func manyPaused() async throws -> Running {
         let running = try await Running.start()
         let items = (0..<Self.count).map { ("http://127.0.0.1:1/\($0)", [:] as [String: Variant]) }
         _ = try await running.client.batch(items, ["directory": .string(running.world.folder), "start": .bool(false)])
-        let (bus, daemon) = (running.world.bus, running.daemon)
-        let errors = await onThread { () -> [String] in
-            let caller = RawCaller(bus)
-            let manager = BusName.managerPath.value
-            // The service sees none of the calls before all are on their way: it would answer the first ones where we are slow.
-            daemon.signal(SIGSTOP)
-            for _ in 0..<20 { caller.call(manager, Manager.interface, "Describe", [.dictionary([:]), .strings([])]) }
-            for _ in 0..<1000 {
-                caller.call(manager, Manager.interface, "List", [.dictionary(["limit": .uint32(1)])])
-                caller.call(manager, Manager.interface, "ListBatches", [.dictionary([:])])
-            }
-            caller.pass()
-            daemon.signal(SIGCONT)
-            return (0..<2020).compactMap { _ in caller.readAnswer()?.errorName }
-        }
-        #expect(errors.count == 2020 && Set(errors) == ["", todokuError("LimitExceeded")], "\(Set(errors))")
-        #expect(errors.count { $0.isEmpty } >= 1000)
-        #expect(running.daemon.isRunning)
+        return running
     }
 
     @Test func `by CancelAll and ClearEnded delays no other call, and is completed by the next start`() async throws {
@@ -294,6 +318,23 @@ internal import Testing
 }
 
 extension RawCaller {
+    /// Returns once the service knows the caller. Until then, it holds the caller's calls.
+    fileprivate func identify() { _ = answer(to: callLast()) }
+
+    /// Sends calls with long answers, those that take longest first.
+    ///
+    /// - Returns: the number of calls.
+    fileprivate func askMuch(descriptions: Int, lists: Int) -> Int {
+        let manager = BusName.managerPath.value
+        for _ in 0..<descriptions { call(manager, Manager.interface, "Describe", [.dictionary([:]), .strings([])]) }
+        for _ in 0..<(lists / 2) {
+            call(manager, Manager.interface, "List", [.dictionary(["limit": .uint32(1)])])
+            call(manager, Manager.interface, "ListBatches", [.dictionary([:])])
+        }
+        pass()
+        return descriptions + lists
+    }
+
     /// Sends all calls, and returns once the bus has passed them on: it takes the messages of a connection in order.
     fileprivate func pass() {
         _ = answer(to: call("/org/freedesktop/DBus", "org.freedesktop.DBus", "GetId", to: "org.freedesktop.DBus"))

@@ -220,7 +220,7 @@ internal import TransferEngine
         let load = Load(of: wanted, from: call.caller)
         try checkRoom(for: load)
         if case .fetch = answer { try callers.arrives(call.sender) }
-        if descriptor != nil { try descriptors.reserve(for: Descriptors.holder(of: call)) }
+        if descriptor != nil { try descriptors.reserve(for: call.holder) }
         let ask = Ask(wanted: wanted, descriptor: descriptor, answer: answer)
         let folders: [ByteText: Bool] = descriptor == nil ? [folder: options.directory == nil] : [:]
         lookAt(folders, load, for: call.sender, descriptor, reading: options.provesFile) { [self] verdicts in
@@ -240,7 +240,7 @@ internal import TransferEngine
     }
 
     private func releaseDescriptor(of ask: Ask) {
-        if ask.descriptor != nil { descriptors.release(for: Descriptors.holder(of: ask.answer.call)) }
+        if ask.descriptor != nil { descriptors.release(for: ask.answer.call.holder) }
     }
 
     /// - Throws: `InvalidOption` for an option that says where a file goes.
@@ -440,7 +440,7 @@ internal import TransferEngine
         }
         if let descriptor = ask.descriptor {
             do throws(Refusal) {
-                try descriptors.checkMemory(descriptor, for: Descriptors.holder(of: ask.answer.call))
+                try descriptors.checkMemory(descriptor, for: ask.answer.call.holder)
             } catch {
                 ask.answer.fail(error)
                 return false
@@ -450,7 +450,7 @@ internal import TransferEngine
         (record.isFetch, record.isToDescriptor) = (isFetch, ask.descriptor != nil)
         add(record, answer: ask.answer)
         if let descriptor = ask.descriptor {
-            descriptors.hold(descriptor, for: record.number, holder: Descriptors.holder(of: ask.answer.call))
+            descriptors.hold(descriptor, for: record.number, holder: ask.answer.call.holder)
         }
         return true
     }

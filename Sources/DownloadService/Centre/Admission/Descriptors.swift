@@ -27,9 +27,6 @@ internal import TransferEngine
 
     subscript(_ number: DownloadNumber) -> HeldDescriptor? { held[number]?.descriptor }
 
-    /// The holder of a call's descriptor: the connection, or the sandboxed app, which may have many connections.
-    static func holder(of call: PendingCall) -> String { call.caller.app.map { "app \($0)" } ?? call.sender }
-
     /// Counts one more descriptor of `holder`.
     ///
     /// - Throws: `LimitExceeded` if `holder`, or all holders together, have as many as they may.

@@ -17,7 +17,7 @@ extension Admission {
         for key in OptionRow.ofDocument where dictionary[key] != nil {
             throw Refusal(.invalidOption, "Option \(key) is not for DownloadMetalink, whose document gives it for each file.")
         }
-        let (call, holder) = (reply.call, Descriptors.holder(of: reply.call))
+        let (call, holder) = (reply.call, reply.call.holder)
         let defaults = try batchDefaults(dictionary, from: call.caller)
         try checkRoom(for: Load(1, bytes: 0, from: call.caller))
         let held = documents[holder, default: 0]
