@@ -125,11 +125,17 @@ internal import PushModel
     }
 
     /// - Throws: `InvalidOption` for a name that no distributor can have.
-    func choose(_ name: String) throws(Refusal) {
-        guard name.isEmpty || Self.isName(name) else {
+    static func check(_ name: String) throws(Refusal) {
+        guard name.isEmpty || isName(name) else {
             throw Refusal(
                 .invalidOption, "Distributor must be a name such as \(UnifiedPush.distributorPrefix)ntfy, or empty, not “\(shown(name))”.")
         }
+    }
+
+    /// Moves all registrations to another distributor. The choice is on disk already.
+    ///
+    /// - Parameter name: one that `check` accepts.
+    func choose(_ name: String) {
         setting = name
         registerAll()
     }

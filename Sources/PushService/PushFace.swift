@@ -21,6 +21,8 @@ internal import WebPush
     private let hold: IdleExit.Hold
     /// Calls of `Register` that wait for the endpoint of a registration.
     private var asking: [String: [Reply<[String: Variant]>]] = [:] { didSet { hold.isHeld = !asking.isEmpty } }
+    /// The number of calls so far that chose a distributor, with the refused ones.
+    private var choices: UInt64 = 0
 
     init(
         registry: Registry, link: DistributorLink, deliveries: Deliveries, store: PushStore, connection: Connection,
@@ -154,14 +156,17 @@ internal import WebPush
 
     private func choose(_ name: String, _ reply: Reply<Void>) throws(Refusal) {
         if reply.call.caller != .user { throw Refusal(.notAllowed, "An app in a sandbox may not choose the distributor.") }
-        let former = link.setting
-        try link.choose(name)
+        try DistributorLink.check(name)
         store.put(.settings, ["distributor": .string(name)])
-        BusActor.spawn { [self] in
+        choices +|= 1
+        BusActor.spawn { [self, number = choices] in
             do throws(Refusal) { try await store.commit() } catch {
-                try? link.choose(former)
+                // A later call has replaced this choice in the store. If that call is refused, too, it notes the former choice.
+                if number == choices { store.put(.settings, ["distributor": .string(link.setting)]) }
                 return reply.fail(error)
             }
+            let former = link.setting
+            link.choose(name)
             if name != former {
                 connection.send(
                     Standard.propertiesChanged.message(

@@ -171,6 +171,31 @@ import Testing
         }
     }
 
+    @Test func `whose choice cannot be saved gets no registration, not even after a restart`() async throws {
+        let world = try await PushWorld()
+        let (one, other) = ("org.unifiedpush.Distributor.one", "org.unifiedpush.Distributor.other")
+        let (present, refused) = (await world.distributor("one"), await world.distributor("other"))
+        #expect(await world.setError(one) == nil)
+        let registration = try await world.registered()
+        // A folder in the way of the file, as a full disk.
+        let obstacle = "\(world.state)/.new-settings"
+        #expect(mkdir(obstacle, 0o700) == 0)
+        // The second choice may come while the first is being saved.
+        async let first = world.setError(other)
+        async let second = world.setError("org.unifiedpush.Distributor.third")
+        let errors = await [first, second]
+        #expect(errors.map { $0?.name } == ["org.todoku.Error.Storage", "org.todoku.Error.Storage"])
+        #expect(rmdir(obstacle) == 0)
+        // What could not be saved before is saved with this registration.
+        _ = try await world.registered("second")
+        await world.kill()
+        let chosen = try await world.connection.call(
+            Standard.get, on: Push.busName, at: Push.path, (Push.interface, Push.distributor.name), timeout: .seconds(60))
+        #expect(chosen == .string(one))
+        #expect(try await world.registered() == registration)
+        #expect(refused.lines("register").isEmpty && present.lines("unregister").isEmpty)
+    }
+
     @Test func `gets the key of the app's server`() async throws {
         let world = try await PushWorld()
         let distributor = await world.distributor(versions: [2])
