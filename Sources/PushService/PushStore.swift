@@ -6,8 +6,9 @@ internal import PushInterface
 
 /// The folder of registrations and messages: one small file for each, replaced atomically and flushed.
 ///
-/// A change is noted by `put`; `commit` waits until all noted changes are on disk. One thread writes, in the order of the changes. Changes
-/// that are noted meanwhile are written together.
+/// A change is noted by `put`; `commit` waits until all noted changes are on disk. One write runs at a time, in the order of the changes.
+/// Changes that are noted meanwhile are written together afterwards. The next write waits for the end of a write that hangs, because a
+/// late rename would bring back a file that the next write has deleted.
 @BusActor final class PushStore {
     enum Item: Hashable, Sendable {
         case settings
@@ -49,6 +50,7 @@ internal import PushInterface
         var damaged: [String] = []
     }
 
+    /// How long `commit` waits. The time in which the machine sleeps does not count.
     private static let patience: Duration = .seconds(15)
     /// How long a start waits for a process that is about to end, or for ‘todoku reset’.
     private static let longestWait: Duration = .seconds(15)
@@ -57,8 +59,11 @@ internal import PushInterface
     private let folder: PushFolder
     private var lock: PushFolderLock?
     private var noted: [Item: [UInt8]?] = [:]
-    /// Wait for the changes that are being written, and for those in `noted`.
-    private var waiting: (forWritten: [CheckedContinuation<Bool, Never>], forNoted: [CheckedContinuation<Bool, Never>]) = ([], [])
+    /// Calls of `commit`, oldest first.
+    private var waits: [(until: SuspendingClock.Instant, continuation: CheckedContinuation<Bool, Never>)] = []
+    /// How many of these calls, the first ones, wait for the changes that are being written. The others wait for those in `noted`.
+    private var waitsForWrite = 0
+    private var timer: Poller.Token?
     private var isWriting = false { didSet { hold?.isHeld = isWriting } }
     private let hold: IdleExit.Hold?
 
@@ -134,14 +139,17 @@ internal import PushInterface
         writeNext()
     }
 
-    /// Waits until everything that was noted before is on disk.
+    /// Waits until everything that was noted before is on disk. The calls are answered in their order.
     ///
-    /// - Throws: `Storage` if some of it could not be written. The caller notes the former record again. Else it is written later.
+    /// - Throws: `Storage` if some of it could not be written, or the disk has not answered in time. The caller notes the former record
+    ///   again. Else it is written later.
     func commit() async throws(Refusal) {
-        let isOnDisk = await withCheckedContinuation { continuation in
+        let isOnDisk: Bool = await withCheckedContinuation { continuation in
             // Look here, and not before the call: the call may suspend, so that the last write ends in between.
             guard isWriting || !noted.isEmpty else { return continuation.resume(returning: true) }
-            if noted.isEmpty { waiting.forWritten.append(continuation) } else { waiting.forNoted.append(continuation) }
+            waits.append((SuspendingClock.now + Self.patience, continuation))
+            if noted.isEmpty { waitsForWrite = waits.count }
+            setTimer()
             writeNext()
         }
         if !isOnDisk { throw Self.failed("The registrations cannot be saved in \(folder.path): the disk is full, or does not answer.") }
@@ -149,24 +157,47 @@ internal import PushInterface
 
     private static func failed(_ text: String) -> Refusal { Refusal(.storage, text) }
 
+    private func setTimer() {
+        guard timer == nil, let first = waits.first else { return }
+        timer = Poller.shared.scheduleAwake(after: first.until - SuspendingClock.now) { [self] in
+            timer = nil
+            let now = SuspendingClock.now
+            endWaits(waits.prefix { $0.until <= now }.count, isOnDisk: false)
+        }
+    }
+
+    /// Answers the first `count` calls of `commit`.
+    private func endWaits(_ count: Int, isOnDisk: Bool) {
+        let ended = waits.prefix(count)
+        waits.removeFirst(count)
+        waitsForWrite = max(0, waitsForWrite -| count)
+        if waits.isEmpty, let timer {
+            Poller.shared.cancel(timer)
+            self.timer = nil
+        }
+        for wait in ended { wait.continuation.resume(returning: isOnDisk) }
+        setTimer()
+    }
+
     private func writeNext() {
         guard !isWriting, !noted.isEmpty else { return }
         isWriting = true
-        BusActor.spawn { [self] in await write() }
+        BusActor.spawn { [self] in write() }
     }
 
-    private func write() async {
+    private func write() {
         let (changes, folder) = (noted, folder)
-        (noted, waiting) = ([:], (waiting.forNoted, []))
-        let isOnDisk = await Self.pool.value(within: Self.patience) { Self.write(changes, to: folder) } ?? false
-        let waiters = waiting.forWritten
-        waiting.forWritten = []
-        let hasMore = !noted.isEmpty
-        // What could not be written is written with the next change, unless that replaces it.
-        if !isOnDisk { noted.merge(changes) { newer, _ in newer } }
-        isWriting = false
-        for waiter in waiters { waiter.resume(returning: isOnDisk) }
-        if hasMore { writeNext() }
+        (noted, waitsForWrite) = ([:], waits.count)
+        Self.pool.perform {
+            Self.write(changes, to: folder)
+        } then: { [self] isOnDisk in
+            let hasMore = !noted.isEmpty
+            // What could not be written is written with the next change, unless that replaces it.
+            if !isOnDisk { noted.merge(changes) { newer, _ in newer } }
+            isWriting = false
+            endWaits(waitsForWrite, isOnDisk: isOnDisk)
+            if hasMore { writeNext() }
+        }
     }
 
     /// Blocks. Messages come first: a registration remembers the files that were fetched, and must not do so before the message about the

@@ -24,7 +24,7 @@ final class PushWorld: Sendable {
     init(idleExit: Int = 3600, hasService: Bool = true, names: [String: String] = [:]) async throws {
         let proxies = ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"]
         var names = names
-        names[Push.busName] = "\(Self.program) --idle-exit \(idleExit) --log-level info"
+        names[Push.busName] = Self.command(idleExit: idleExit)
         if hasService { names[BusName.service] = Self.serviceCommand }
         let bus = await PrivateBus(activatable: names, extra: Dictionary(uniqueKeysWithValues: proxies.map { ($0, "") }))
         self.bus = bus
@@ -33,6 +33,14 @@ final class PushWorld: Sendable {
     }
 
     static let serviceCommand = "\(todokud) --idle-exit 3600"
+
+    private static func command(idleExit: Int) -> String { "\(program) --idle-exit \(idleExit) --log-level info" }
+
+    /// Has the bus start todoku-push with more variables in its environment, from its next start on.
+    func setEnvironment(_ variables: [String: String]) async {
+        let words = variables.map { "\($0.key)=\($0.value)" }.sorted().joined(separator: " ")
+        await bus.makeActivatable(Push.busName, "/usr/bin/env \(words) \(Self.command(idleExit: 3600))")
+    }
 
     @BusActor private static func connect(_ address: String) throws -> Connection { try Connection.open(address: address) }
 

@@ -1,0 +1,31 @@
+import DBus
+import EventLoop
+import Glibc
+import PushInterface
+import TestSupport
+import Testing
+
+@Suite(.timeLimit(.minutes(10)), .disabled(if: underSanitizer() != nil, "the shim and a sanitizer intercept the same calls"))
+struct `A registration on a disk that hangs` {
+    @Test func `is what it was before a refused call, also after a restart`() async throws {
+        let (world, shim, place) = (try await PushWorld(hasService: false), try await Shim.compiled(), Place())
+        // Every write to a file of the folder waits while `place` is held. Deletions do not wait.
+        let variables = ["XDG_STATE_HOME": world.bus.folder("state"), "FAULTSHIM_ROOTS": world.state, "FAULTSHIM_HOLD": ""]
+        await world.setEnvironment(place.environment(shim, nil, more: variables))
+        _ = try await world.register("old")
+        place.hold(true)
+        async let registered = world.error(Push.register, (PushWorld.app, "new", world.options()))
+        #expect(await eventually { place.held == 1 })
+        #expect(await registered?.name == "org.todoku.Error.Storage")
+        // A second thread would delete the file of the refused registration now, before the late write makes it.
+        let unregistered = await world.error(Push.unregister, (PushWorld.app, "old"))
+        #expect(unregistered?.name == "org.todoku.Error.Storage")
+        place.hold(false)
+        // The answer comes when the store has written all changes before. The late write would end later on a thread of its own.
+        _ = try await world.register("later")
+        #expect(await eventually { listFolder("\(world.state)/registrations").allSatisfy { !$0.hasPrefix(".") } })
+        await world.kill()
+        let names = try await world.call(Push.list, PushWorld.app).map { $0["name"] }
+        #expect(names == [.string("old"), .string("later")])
+    }
+}
