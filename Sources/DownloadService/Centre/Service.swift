@@ -244,7 +244,7 @@ public struct ServiceOptions: Sendable {
     /// files, or writes a long answer.
     private var isTakingCalls: Bool {
         gate.isAsking || admission.hold.isHeld || downloader.scheduler.hasBulkChanges || commands.isDeleting
-            || journal.gate.writingCount > 0
+            || journal.gate.hasLongAnswers
     }
 
     /// Calls `done` once no call is in progress, at the latest at `deadline`.

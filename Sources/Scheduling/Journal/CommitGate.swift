@@ -69,9 +69,10 @@ public final class CommitGate<Host: CommitGateHost> {
     public func waitingAnswers(of caller: String) -> Int { longAnswers.count(of: caller) }
 
     /// Whether a change is not on disk yet, or anything waits for it.
-    public var isBusy: Bool { queue.isBusy || owesEverything || hasSteps || isSendingSeries }
+    public var isBusy: Bool { queue.isBusy || owesEverything || hasLongAnswers || isSendingSeries }
 
-    private var hasSteps: Bool { writing != nil || !longAnswers.isEmpty }
+    /// Whether a long answer is being written or waits.
+    public var hasLongAnswers: Bool { writing != nil || !longAnswers.isEmpty }
 
     /// Whether a message posted now would be sent at once.
     public var isClear: Bool { queue.isClear && !isWriting && !isSendingSeries }
@@ -168,7 +169,7 @@ public final class CommitGate<Host: CommitGateHost> {
     ///   - caller: callers take turns. The answers of one caller are written in the order of its calls.
     ///   - step: writes for a few milliseconds. Returns true when it has sent the answer.
     public func write(for caller: String, _ step: @escaping () -> Bool) {
-        let isFirst = !hasSteps
+        let isFirst = !hasLongAnswers
         longAnswers.append(step, of: caller)
         tellHostOfMore()
         if isFirst { writeSome() }
@@ -338,7 +339,7 @@ public final class CommitGate<Host: CommitGateHost> {
             // Messages that have waited for this answer go before the next one.
             release()
         }
-        if hasSteps { writeSoon() }
+        if hasLongAnswers { writeSoon() }
     }
 }
 
