@@ -89,8 +89,8 @@ extension Transfer {
         return .again
     }
 
-    /// Whether the response to `segment`, with bytes of `range`, must not be cut, because only a response that comes to its end is compared.
-    /// Its source has sent wrong bytes there, and no checksum would find them.
+    /// Whether the response to `segment`, with bytes of `range`, must not be cut, because only a response that comes to its end is
+    /// compared. Its source has sent wrong bytes there, and no checksum would find them.
     func mustStayWhole(_ range: Range<ByteCount>, of segment: Segment) -> Bool {
         !request.hasChecksum && (segment.attempt?.check != nil || !segment.isReceiving)
             && segment.source.hasSentWrong(range)
@@ -98,8 +98,8 @@ extension Transfer {
 }
 
 extension Engine {
-    /// Call before a transfer may end with a whole file. Responses that repeat a wrong part, and whose rest other segments have brought, are
-    /// never compared. Their bytes are missing again.
+    /// Call before a transfer may end with a whole file. Responses that repeat a wrong part, and whose rest other segments have brought,
+    /// are never compared. Their bytes are missing again.
     ///
     /// - Parameter ended: the segment whose response has ended.
     func forgetUncompared(of transfer: Transfer, ended: Segment) {

@@ -35,8 +35,8 @@ enum FileMode {
         return true
     }
 
-    /// The mode that open(2) with 0666 gives a new file in `folder`: 0666 & ~umask, or what the folder's default access list says in place of
-    /// the umask (acl(5)). A part file, made with 0600, has inherited the list, but with the mask and the rights of others cleared.
+    /// The mode that open(2) with 0666 gives a new file in `folder`: 0666 & ~umask, or what the folder's default access list says instead
+    /// (acl(5)). A part file, made with 0600, has inherited that list, but with the mask and the rights of others cleared.
     private static func newMode(in folder: OpenFolder) -> mode_t {
         let size = fgetxattr(folder.descriptor, defaultAttribute, nil, 0)
         var list = [UInt8](repeating: 0, count: max(0, size))

@@ -466,7 +466,11 @@ internal import TransferEngine
     func answer<Out>(_ reply: Reply<Out>, _ out: Out, repeating addition: any Addition) {
         guard !addition.isEntered else { return journal.answer(reply, out) }
         if journal.isFull { return reply.fail(journal.refusal) }
-        executor.answer(repeating: addition) { reply.message(out) } failure: { reply.message(failing: $0) }
+        executor.answer(repeating: addition) {
+            reply.message(out)
+        } failure: {
+            reply.message(failing: $0)
+        }
     }
 
     /// Whether a repeated call passes a descriptor of the file into which `entry` writes, or wrote. True also if neither has a descriptor.
