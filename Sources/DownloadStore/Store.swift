@@ -306,16 +306,6 @@ public actor Store {
         var status = stat()
         let hasLog = stat(folder.database + "-wal", &status) == 0 && status.st_size > 0
         let option = hasLog ? "readonly_shm=1" : "immutable=1"
-        return try Database("file:\(uriPath(folder.database))?mode=ro&\(option)", flags: SQLITE_OPEN_READONLY | SQLITE_OPEN_URI)
-    }
-
-    /// A path for a `file:` URI (sqlite.org/uri.html).
-    nonisolated static func uriPath(_ path: String) -> String {
-        path.utf8.reduce(into: "") { uri, byte in
-            switch byte {
-            case UInt8(ascii: "%"), UInt8(ascii: "?"), UInt8(ascii: "#"): uri += "%" + String(byte, radix: 16)
-            default: uri.unicodeScalars.append(Unicode.Scalar(byte))
-            }
-        }
+        return try Database("\(fileURI(of: folder.database))?mode=ro&\(option)", flags: SQLITE_OPEN_READONLY | SQLITE_OPEN_URI)
     }
 }

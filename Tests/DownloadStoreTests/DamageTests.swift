@@ -650,6 +650,23 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
     }
 }
 
+@Suite struct `A database that is only read` {
+    private let folder = TemporaryFolder()
+
+    /// SQLite gets the path as a URI. A home that is `/` gives a path with two slashes at its beginning.
+    @Test(arguments: ["ダウンロード", "控え é", "100% of it? #1", "a\u{1}\n&b=c"], ["", "/"])
+    func `is found by any path, and so is a backup`(name: String, start: String) async throws {
+        let path = start + folder.makeFolder(name)
+        try await withStore(path) { store, _ in try await store.commit([.put(plainRecord(1, .finished))], nextNumber: DownloadNumber(2)) }
+        #expect(Store.examine(folder: path).condition == .good)
+        #expect(!Store.hasPending(folder: path) && !Store.hasDueChecks(folder: path, session: ""))
+        let backup = "\(start)\(folder(name)).db"
+        _ = try Store.backUp(folder: path, to: backup, withSecrets: false)
+        #expect(try Store.inspect(backup: backup).downloads == 1)
+        #expect(try Store.restore(folder: path, from: backup).restored.downloads == 1)
+    }
+}
+
 @Suite struct `Whether work is pending` {
     private let folder = TemporaryFolder()
 

@@ -51,12 +51,12 @@ struct CopyDraft: ~Copyable {
     /// The tables are made here, because those of the backup may be others: a table without its key would get another row with each save
     /// of a download, and a table with a `CHECK` could refuse every save.
     ///
-    /// - Parameter backup: its path. `Store.inspect` has accepted the file.
+    /// - Parameter backup: its absolute path. `Store.inspect` has accepted the file.
     /// - Returns: the version of the backup; 0: it is none of ours, so nothing was copied.
     func fill(fromBackup backup: String) throws(SQLiteError) -> Int64 {
         let database = try Database(file, flags: SQLITE_OPEN_READWRITE | SQLITE_OPEN_URI)
         try database.execute("PRAGMA trusted_schema = OFF; PRAGMA journal_mode = MEMORY")
-        try database.prepare("ATTACH ? AS backup").run("file:\(Store.uriPath(backup))?mode=ro&immutable=1")
+        try database.prepare("ATTACH ? AS backup").run("\(fileURI(of: backup))?mode=ro&immutable=1")
         let version = try Self.version(of: database, "backup")
         guard (1...Schema.version).contains(version) else { return version }
         try database.execute("BEGIN")

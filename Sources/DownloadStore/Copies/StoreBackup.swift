@@ -87,6 +87,7 @@ extension Store {
 
     /// Checks a backup, and counts what is in it. Blocks, and changes nothing.
     ///
+    /// - Parameter path: an absolute path.
     /// - Throws: as `restore`.
     public nonisolated static func inspect(backup path: String) throws(StoreError) -> StoreBackup {
         var status = stat()
@@ -99,7 +100,7 @@ extension Store {
         var content = CopyDraft.Content()
         var attachments: [Attachment]? = []
         do throws(SQLiteError) {
-            let backup = try Database("file:\(uriPath(path))?mode=ro&immutable=1", flags: SQLITE_OPEN_READONLY | SQLITE_OPEN_URI)
+            let backup = try Database("\(fileURI(of: path))?mode=ro&immutable=1", flags: SQLITE_OPEN_READONLY | SQLITE_OPEN_URI)
             try backup.execute("PRAGMA trusted_schema = OFF")
             version = try CopyDraft.version(of: backup)
             if StoreError(version: version, of: path) == nil {

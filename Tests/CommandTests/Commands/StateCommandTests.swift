@@ -11,23 +11,25 @@ import Testing
         }
     }
 
-    @Test func `is backed up, reset and restored`() async throws {
+    @Test(arguments: ["queue.db", "ダウンロード/控え é?#%.db"])
+    func `is backed up, reset and restored, whatever the name of the copy`(name: String) async throws {
         let desk = await Desk()
+        desk.bus.folder.makeFolder("ダウンロード")
         let server = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }
         #expect(await desk.run("get", "--quiet", server.url("/done")).status == 0)
         _ = await desk.run("add", "--paused", "-H", "X-Token: the-secret", server.url("/later"))
         _ = await desk.run("settings", "max-per-host", "3")
-        let copy = desk.bus.folder("queue.db")
-        let backup = await desk.run("backup", "queue.db")
+        let copy = desk.bus.folder(name)
+        let backup = await desk.run("backup", name)
         #expect(backup.status == 0 && backup.output.hasPrefix("\(copy) (2 downloads, "), "\(backup)")
         var status = stat()
         #expect(stat(copy, &status) == 0 && status.st_mode & 0o777 == 0o600)
         #expect(try #require(readFile(copy)).firstRange(of: Array("the-secret".utf8)) == nil)
-        let again = await desk.run("backup", "queue.db")
+        let again = await desk.run("backup", name)
         #expect(again.status == 3 && again.errors == "todoku: \(copy) exists already; choose another name.\n", "\(again)")
 
         // Nobody can be asked, so nothing is lost.
-        for command in [["reset"], ["restore", "queue.db"]] {
+        for command in [["reset"], ["restore", name]] {
             let refused = await Child.run(
                 ["setsid", "--wait", Desk.command] + command, environment: desk.environment, folder: desk.bus.folder.path)
             #expect(refused.status == 2 && refused.errors.contains("give --yes"), "\(refused)")
@@ -44,7 +46,7 @@ import Testing
         // No number is given twice.
         #expect(await desk.run("add", "--paused", server.url("/new")).output == "3\n")
 
-        let restored = await desk.run("restore", "--yes", "queue.db")
+        let restored = await desk.run("restore", "--yes", name)
         #expect(restored.status == 0 && restored.output.hasPrefix("restored \(copy) (2 downloads, "), "\(restored)")
         #expect(await downloads(desk) == ["2 paused", "1 finished"])
         #expect(await desk.run("settings", "max-per-host").output == "3\n")
