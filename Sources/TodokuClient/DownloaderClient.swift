@@ -43,6 +43,9 @@ public final class DownloaderClient: Sendable {
 
     /// Queues one download into the caller's own file, a regular one that is open for writing. The service gets a duplicate of
     /// `descriptor`; the caller still closes its own.
+    ///
+    /// Open the file without `O_TRUNC`. With a token, a repeated call finds the download of the first call, and the file may have the bytes
+    /// of that download already.
     public func download(
         _ url: String, into descriptor: Int32, _ request: DownloadRequest = DownloadRequest()
     ) async throws(ClientError) -> DownloadReference {

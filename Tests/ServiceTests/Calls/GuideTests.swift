@@ -366,6 +366,36 @@ internal import Testing
         #expect(listFolder(folder) == ["a", "a (1)"])
     }
 
+    /// The second call is that of an app that was started again.
+    @Test(arguments: [true, false])
+    func `for a file of the app keeps the bytes when the call is repeated`(hasEnded: Bool) async throws {
+        let (gate, folder, body) = (Gate(), TemporaryFolder(), patternBytes(2_000_000))
+        defer { gate.open() }
+        let server = ScriptedServer { _, reply in
+            reply.head(200, length: body.count)
+            reply.send(body[..<1_000_000])
+            reply.send(reply.trickle(body[1_000_000...], by: 50, until: gate))
+        }
+        let world = await ServiceWorld(activation: "--idle-exit 3600")
+        let client = try await world.client()
+        let (program, file) = (folder("app.py"), folder("own"))
+        writeFile(program, try guide.program(6, own: "\n\nimport sys\n\nprint(into_own_file(*sys.argv[1:]))\n").utf8)
+        let path = BusName.path(app: "org.example.App", token: "map_7")
+        let first = await python(program, [server.url("/b"), file], in: world)
+        try #require(first.status == 0 && first.output == "\(path.value)\n", "packages python3-gi: \(first)")
+        #expect(await client.signals.until { $0.contains { ($0.progress?.received ?? 0) >= 1_000_000 } })
+        if hasEnded {
+            gate.open()
+            #expect(try await client.wait(path) == "")
+        }
+        let again = await python(program, [server.url("/b"), file], in: world)
+        #expect(again.status == 0 && again.output == first.output, "\(again)")
+        gate.open()
+        #expect(try await client.wait(path) == "")
+        #expect(fileHolds(file, body))
+        #expect(server.requests.count == 1)
+    }
+
     @Test func `for a sandbox has commands that download into a file of the app`() async throws {
         let (running, permitted, server) = try await sandboxed()
         let commands = try guide.commands(6, ["https://example.org/data.bin": server.url("/data.bin")]).map { $0.command }
