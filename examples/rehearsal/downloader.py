@@ -4,12 +4,18 @@
 
 The exit status is 0 if the file is there, and 1 if not. `test_downloader.py` tests the app with downloads that go wrong.
 """
+import hashlib
 import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))  # copy todoku.py beside your program instead
 import todoku
-from gi.repository import Gio, GLib
+
+MOST_LINKS = 3  # fresh links in a row without a new byte
+
+
+class LinkRefused(Exception):
+    """The server refuses the fresh links, too. The download still waits for a link, and the next run of the app gives it one."""
 
 
 def fresh_link(url):
@@ -17,27 +23,37 @@ def fresh_link(url):
     return url + "?renewed"
 
 
-def replace_url(service, download, url):
-    arguments = GLib.Variant("(sa{sv})", (url, {}))
-    service.bus.call_sync(
-        todoku.SERVICE, download.path, todoku.DOWNLOAD, "ReplaceUrl", arguments, None, Gio.DBusCallFlags.NONE, 60_000, None
+def find_or_queue(service, url, digest):
+    """With a token, its own name for the download, the app finds the download again after its own restart."""
+    token = hashlib.sha256(f"{url} {digest}".encode()).hexdigest()
+    download = service.at(token)
+    # A fresh link changes the URL of the download. After that, another call with the first URL is refused as AlreadyExists.
+    if download.status() is not None:
+        return download
+    return service.download(
+        url, token=token, checksum=digest and f"sha256:{digest}", renewable=True, stall_timeout=2000, if_exists="replace"
     )
 
 
 def save(url, digest):
-    service = todoku.Todoku("org.example.Downloader")
-    # With a token, the call may be repeated, and the app finds the download again after its own restart.
-    download = service.download(
-        url, token="file", checksum=digest and f"sha256:{digest}", renewable=True, stall_timeout=2000, if_exists="replace"
-    )
-    told = set()
+    download = find_or_queue(todoku.Todoku("org.example.Downloader"), url, digest)
+    told, links, received = set(), 0, -1
     for status in download.watch():
-        reason = status["WaitReason"]
+        reason = status.wait_reason
         if reason and reason not in told:
             told.add(reason)
             print("waiting:", reason, flush=True)
-            if reason == "needs-url":
-                replace_url(service, download, fresh_link(url))
+        if reason != "needs-url":
+            continue
+        now = download.status()  # the status of the watch may be older than the last fresh link
+        if not now or now.wait_reason != "needs-url":
+            continue
+        if now.received > received:
+            links, received = 0, now.received
+        if links == MOST_LINKS:
+            raise LinkRefused
+        links += 1
+        download.replace_url(fresh_link(url))
     return download.wait()
 
 
@@ -45,6 +61,8 @@ def main(url, digest=None):
     try:
         print("saved", save(url, digest))
         return 0
+    except LinkRefused:
+        print("the server refuses each fresh link")
     except todoku.TodokuError as error:
         if error.name == "ChecksumMismatch":
             print("this is another file than the one that was promised")
@@ -52,7 +70,7 @@ def main(url, digest=None):
             print("the server does not have this file any more")
         else:
             print("failed:", error)
-        return 1
+    return 1
 
 
 if __name__ == "__main__":

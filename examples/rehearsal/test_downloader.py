@@ -13,18 +13,19 @@ import unittest
 
 APP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "downloader.py")
 # The shell expands the variables that the rehearsal gives to the command.
-SCRIPT = 'exec "$0" "$1" "$TODOKU_REHEARSAL_URL/file" "$TODOKU_REHEARSAL_SHA256"'
+SCRIPT = '"$0" "$1" "$TODOKU_REHEARSAL_URL/file" "$TODOKU_REHEARSAL_SHA256"'
 
 
 class Rehearsal:
-    """One run of the app: its exit status and output, and the summary of `todoku rehearse`."""
+    """Runs of the app one after the other: their exit status and output, and the summary of `todoku rehearse`."""
 
-    def __init__(self, scenario):
+    def __init__(self, scenario, runs):
         with tempfile.TemporaryDirectory() as folder:
             summary = os.path.join(folder, "summary.json")
             command = ["todoku", "rehearse", "--strict", "--json", "--summary", summary, scenario]
+            script = " && ".join([SCRIPT] * runs)
             run = subprocess.run(
-                [*command, "--", "sh", "-c", SCRIPT, sys.executable, APP], stdout=subprocess.PIPE, timeout=240, universal_newlines=True
+                [*command, "--", "sh", "-c", script, sys.executable, APP], stdout=subprocess.PIPE, timeout=240, universal_newlines=True
             )
             self.status, self.output = run.returncode, run.stdout
             with open(summary, encoding="utf-8") as file:
@@ -32,8 +33,8 @@ class Rehearsal:
 
 
 class DownloaderTest(unittest.TestCase):
-    def expect(self, scenario, status, text):
-        rehearsal = Rehearsal(scenario)
+    def expect(self, scenario, status, text, runs=1):
+        rehearsal = Rehearsal(scenario, runs)
         self.assertEqual(rehearsal.status, status, rehearsal.summary)
         self.assertIn(text, rehearsal.output)
         return rehearsal
@@ -47,6 +48,11 @@ class DownloaderTest(unittest.TestCase):
         rehearsal = self.expect("expired", 0, "waiting: needs-url\n")
         methods = [call["method"] for call in rehearsal.summary["calls"]]
         self.assertIn("ReplaceUrl", methods)
+
+    def test_a_renewed_download_is_found_again_after_a_restart_of_the_app(self):
+        rehearsal = self.expect("expired", 0, "waiting: needs-url\n", runs=2)
+        self.assertEqual(rehearsal.output.count("saved "), 2)
+        self.assertEqual(len(rehearsal.summary["downloads"]), 1)
 
     def test_another_file_is_not_taken_for_the_file(self):
         for scenario in ("changed", "damaged", "portal"):

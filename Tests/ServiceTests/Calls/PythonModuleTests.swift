@@ -264,3 +264,38 @@ internal import Testing
         #expect(exit.output.split(separator: "\n").map(String.init) == supported, "packages python3-gi: \(exit.errors)")
     }
 }
+
+/// RehearseTests runs test_downloader.py, which has more tests of this app.
+@Suite(.timeLimit(.minutes(10))) struct `The app of the rehearsals` {
+    private func run(_ url: String, in world: ServiceWorld) async throws -> Child.Exit {
+        let environment = world.environment.merging(["PYTHONDONTWRITEBYTECODE": "1"]) { $1 }
+        let app = Child([ExampleApp.python, "\(repository)/examples/rehearsal/downloader.py", url], environment: environment)
+        try #require(await eventually { !app.isRunning }, "the app waits: \(app.output)\(app.errors)")
+        return await app.wait()
+    }
+
+    @Test func `gives a fresh link each time the server refuses one, and finds its download again after a restart`() async throws {
+        let world = await ServiceWorld(activation: "--idle-exit 3600")
+        let server = ScriptedServer { request, reply in
+            if request.number < 2 { reply.respond(403) } else { reply.respond(200, text: "file") }
+        }
+        let file = world.bus.folder("home/Downloads/file")
+        let first = try await run(server.url("/file"), in: world)
+        #expect(first.status == 0 && first.output == "waiting: needs-url\nsaved \(file)\n", "packages python3-gi: \(first)")
+        #expect(server.requests.map(\.target) == ["/file", "/file?renewed", "/file?renewed"])
+        let again = try await run(server.url("/file"), in: world)
+        #expect(again.status == 0 && again.output == "saved \(file)\n", "\(again)")
+        #expect(server.requests.count == 3)
+        // Another file is another download.
+        let other = try await run(server.url("/other"), in: world)
+        #expect(other.status == 0 && other.output == "saved \(world.bus.folder("home/Downloads/other"))\n", "\(other)")
+    }
+
+    @Test func `gives up when the server refuses each fresh link`() async throws {
+        let world = await ServiceWorld(activation: "--idle-exit 3600")
+        let server = ScriptedServer { _, reply in reply.respond(403) }
+        let exit = try await run(server.url("/file"), in: world)
+        #expect(exit.status == 1 && exit.output == "waiting: needs-url\nthe server refuses each fresh link\n", "\(exit)")
+        #expect(server.requests.map(\.target) == ["/file"] + Array(repeating: "/file?renewed", count: 3))
+    }
+}
