@@ -448,6 +448,10 @@ class Download:
                 yield status
         finally:
             watch.stop()
+            # GDBus frees the callbacks of a subscription in the context of the subscription. Nobody else iterates this context.
+            with _inside(context):
+                while context.iteration(False):
+                    pass
 
     @_method
     def _do(self, method: str, arguments: Optional[GLib.Variant] = None, most_losses: int = _MOST_LOSSES) -> _Plan[Any]:

@@ -254,6 +254,38 @@ internal import Testing
         #expect(world.bytes("a.bin") == body)
     }
 
+    @Test func `frees a watch when its loop ends`() async throws {
+        let running = try await Running.start()
+        let program = """
+            import gc
+            import sys
+            import weakref
+
+            sys.path.insert(0, sys.argv[1])
+            import todoku
+
+            watches = []
+
+
+            class Watch(todoku.Watch):
+                def __init__(self, *arguments):
+                    super().__init__(*arguments)
+                    watches.append(weakref.ref(self))
+
+
+            todoku.Watch = Watch
+            download = todoku.Todoku().download("http://127.0.0.1:1/a", start=False)
+            for _ in range(5):
+                for status in download.watch():
+                    break
+            gc.collect()
+            print(status.state, len(watches), sum(watch() is not None for watch in watches))
+            """
+        let environment = running.world.environment.merging(["PYTHONDONTWRITEBYTECODE": "1"]) { $1 }
+        let exit = await Child.run([ExampleApp.python, "-c", program, "\(repository)/examples/python"], environment: environment)
+        #expect(exit.status == 0 && exit.output == "paused 5 0\n", "packages python3-gi: \(exit)")
+    }
+
     /// A new option of the service needs a new row in the module.
     @Test func `has the options of the service`() async throws {
         let running = try await Running.start()
