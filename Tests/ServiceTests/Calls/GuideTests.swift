@@ -303,6 +303,46 @@ internal import Testing
         #expect(back.status == 0 && back.output == "('\(current)',)\n" && text("\(current)/map/1.dat") == "first", "\(back)")
     }
 
+    @Test func `for links that expire gives a fresh one as often as needed, also after a restart`() async throws {
+        let gate = Gate()
+        defer { gate.open() }
+        let server = ScriptedServer { request, reply in
+            if request.target == "/game?signature=2" { gate.wait() }
+            if request.target == "/game?signature=3" { reply.respond(200, text: "game") } else { reply.respond(403) }
+        }
+        let (world, folder) = (await ServiceWorld(activation: "--idle-exit 3600"), TemporaryFolder())
+        let client = try await world.client()
+        // The app ends with its last link.
+        let own = """
+
+
+            import sys
+
+            loop, links = GLib.MainLoop(), sys.argv[2:]
+
+
+            def fresh_link():
+                if len(links) == 1:
+                    GLib.idle_add(loop.quit)
+                return links.pop(0)
+
+
+            start(sys.argv[1])
+            loop.run()
+            """
+        writeFile(folder("app.py"), try guide.program(7, own: own).utf8)
+        let links = (0...3).map { server.url("/game?signature=\($0)") }
+        for fresh in [links[1...2], links[3...]] {
+            let exit = await python(folder("app.py"), [links[0]] + fresh, in: world)
+            #expect(exit.status == 0 && exit.errors == "", "packages python3-gi: \(exit)")
+            gate.open()  // the last link of the first run is refused only after the end of that run
+        }
+        let file = try await client.wait(BusName.path(app: "org.example.App", token: "game"))
+        #expect(text(file) == "game" && file == world.bus.folder("home/Downloads/game"))
+        #expect(server.requests.map(\.target) == (0...3).map { "/game?signature=\($0)" })
+        #expect(try await client.list().count == 1)
+    }
+
     /// A sandbox with the permissions that the recipe's manifest names, as `flatpak run` gives them to the proxy and to the app.
     private struct Permitted {
         let sandbox: Sandbox
