@@ -1,6 +1,4 @@
 import DBus
-import EventLoop
-import Glibc
 import PushInterface
 import TestSupport
 import Testing
