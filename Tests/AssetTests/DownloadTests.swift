@@ -101,6 +101,68 @@ internal import Testing
         #expect(isDone == true)
     }
 
+    @Test(arguments: [true, false]) func `succeeds once its manifest names the right size and URL`(isSizeWrong: Bool) async throws {
+        let desk = try await Desk.start()
+        let asset = try await desk.register("maps", ["retries": .uint32(0)])
+        let name = await desk.publisher.archive("1")
+        let digest = await desk.publisher.digest(name)
+        let size = try #require(readFile(desk.publisher.folder(name))).count
+        // A page in place of the archive, with the status 200.
+        writeFile(desk.publisher.folder("moved.html"), "<h1>Not found</h1>".utf8)
+        func publish(_ url: String, _ size: Int) {
+            desk.publisher.manifest(#"{"version": "1", "url": "\#(url)", "sha256": "\#(digest)", "size": \#(size)}"#)
+        }
+        publish(isSizeWrong ? name : "moved.html", isSizeWrong ? size + 1 : size)
+        #expect(await thrown { try await desk.update(asset) }?.name == todokuError("SizeMismatch"))
+        publish(name, size)
+        #expect(try await desk.update(asset).0)
+        #expect(desk.version(at: "\(desk.directory())/current") == "1")
+    }
+
+    @Test func `that failed continues with its bytes, at the URL and with the header fields of now`() async throws {
+        let desk = try await Desk.start()
+        func register(_ key: String) async throws -> ObjectPath {
+            try await desk.register("maps", ["retries": .uint32(0), "headers": .dictionary([("X-Key", key)])])
+        }
+        let asset = try await register("old")
+        await desk.publisher.publish("1", size: 2_000_000)
+        let gate = desk.publisher.hold("/1.tar.gz")
+        defer { gate.open() }
+        async let failed = thrown { try await desk.update(asset) }
+        #expect(await desk.downloads(asset))
+        // The connection is lost, and the next request is refused.
+        desk.publisher.answer("/1.tar.gz", with: 404)
+        gate.open()
+        #expect(await failed?.name == todokuError("HttpStatus"))
+        let requests = desk.publisher.requests(for: "/1.tar.gz")
+        writeFile(desk.publisher.folder("moved.tar.gz"), try #require(readFile(desk.publisher.folder("1.tar.gz"))))
+        let manifest = String(decoding: try #require(readFile(desk.publisher.folder("m.json"))), as: UTF8.self)
+        desk.publisher.manifest(manifest.replacing("1.tar.gz", with: "moved.tar.gz"))
+        #expect(try await register("new") == asset)
+        #expect(try await desk.update(asset).0)
+        let moved = desk.publisher.server.requests.filter { $0.path == "/moved.tar.gz" }
+        #expect(moved.first?.range.map { $0.first > 0 } ?? false, "\(moved.map(\.range))")
+        #expect(!moved.isEmpty && moved.allSatisfy { $0.field("X-Key") == "new" })
+        #expect(desk.publisher.requests(for: "/1.tar.gz") == requests, "the former URL is not asked again")
+    }
+
+    @Test func `that failed is retried through the proxy of now`() async throws {
+        let (desk, former) = (try await Desk.start(), Publisher())
+        await desk.publisher.publish("1")
+        former.manifest(String(decoding: try #require(readFile(desk.publisher.folder("m.json"))), as: UTF8.self))
+        former.answer("/1.tar.gz", with: 500)
+        func register(_ proxy: Publisher) async throws -> ObjectPath {
+            let options: [String: Variant] = ["retries": .uint32(0), "proxy": .string("http://127.0.0.1:\(proxy.server.port)")]
+            return try await desk.register("maps", options, url: "http://maps.example/m.json")
+        }
+        let asset = try await register(former)
+        #expect(await thrown { try await desk.update(asset) }?.name == todokuError("HttpStatus"))
+        #expect(try await register(desk.publisher) == asset)
+        #expect(try await desk.update(asset).0)
+        #expect(former.requests(for: "/1.tar.gz") == 1)
+        #expect(desk.version(at: "\(desk.directory())/current") == "1")
+    }
+
     @Test func `is told up to its last byte, before the next stage, and so is the extraction`() async throws {
         let desk = try await Desk.start()
         await desk.publisher.publish("1")

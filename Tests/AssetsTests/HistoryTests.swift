@@ -140,6 +140,10 @@ private final class World {
         case .resumeDownload(let key, let number, let retries):
             guard var download = download(number) else { return happens(.downloadEnded(key, number, .lost)) }
             if download.state == .finished { return happens(.downloadEnded(key, number, .finished)) }
+            // A part of the failed downloads has options that cannot be changed.
+            if retries, download.state == .cancelled || download.state == .failed && roll(4) == 0 {
+                return happens(.downloadEnded(key, number, .lost))
+            }
             if retries, download.state != .running {
                 download.state = .running
                 setDownload(number, download)
@@ -262,7 +266,7 @@ private final class World {
         setDownload(number, download)
         let end: AssetUpdater.DownloadEnd =
             switch download.state {
-            case .failed: .failed(DownloadFailure(.network, "lost"))
+            case .failed: .failed(DownloadFailure(.network, "lost", isRetryable: roll(2) == 0))
             case .cancelled: .cancelled
             default: .finished
             }

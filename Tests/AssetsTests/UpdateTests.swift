@@ -96,6 +96,17 @@ internal import Testing
         #expect(bench.answers[call] == .failed(failure))
     }
 
+    @Test(arguments: [.storage, .diskFull, .writeFailed, .permissionDenied] as [ErrorName])
+    func `tries no mirror after a fault of this machine`(name: ErrorName) {
+        let bench = Bench(Bench.record())
+        let call = bench.update()
+        bench.fetch(Bench.manifest("1", mirrors: ["https://b/1.zip"]))
+        bench.addDownload()
+        let fault = DownloadFailure(name, "The disk failed.")
+        bench.download(.failed(fault))
+        #expect(bench.answers[call] == .failed(fault))
+    }
+
     @Test func `after a failure continues with the same download and the same folder`() {
         let bench = Bench(Bench.record())
         bench.update()
@@ -115,9 +126,14 @@ internal import Testing
         #expect(bench.stage == .extracting && bench.folder == folder)
     }
 
-    @Test(arguments: [(403, true), (404, true), (503, false), (nil, false)] as [(UInt32?, Bool)])
-    func `whose old download the server refuses begins a new one, with the URL and the credentials of now`(
-        status: UInt32?, beginsAnew: Bool
+    @Test(
+        arguments: [
+            (.httpStatus, 403, false, true), (.httpStatus, 404, false, true), (.httpStatus, 429, true, false),
+            (.httpStatus, 503, true, false), (.sizeMismatch, nil, false, true), (.network, nil, false, true), (.network, nil, true, false),
+            (.checksumMismatch, nil, false, false), (.permissionDenied, nil, false, false),
+        ] as [(ErrorName, UInt32?, Bool, Bool)])
+    func `whose old download fails begins a new one, except after a passing failure, a wrong digest or a fault of this machine`(
+        name: ErrorName, status: UInt32?, isRetryable: Bool, beginsAnew: Bool
     ) {
         let bench = Bench(Bench.record())
         bench.update()
@@ -126,13 +142,31 @@ internal import Testing
         bench.download(.failed(failure))
         let call = bench.update()
         bench.fetch(Bench.manifest("1"))
-        let refusal = DownloadFailure(.httpStatus, "The server refused.", httpStatus: status)
+        let refusal = DownloadFailure(name, "The server refused.", httpStatus: status, isRetryable: isRetryable)
         bench.download(.failed(refusal))
         #expect(bench.actions.contains { if case .checkSpace = $0 { true } else { false } } == beginsAnew)
         guard beginsAnew else { return #expect(bench.answers[call] == .failed(refusal)) }
         bench.addDownload()
         bench.download(.failed(refusal))
         #expect(bench.answers[call] == .failed(refusal), "the new one is refused, too")
+    }
+
+    @Test(
+        arguments: [(["https://a/1.zip", "https://b/1.zip"], "https://b/1.zip"), (["https://a/1.zip"], "https://h/maps-1.zip")]
+            as [([String], String)])
+    func `continues at its mirror, wherever the manifest names it now, or else at the first URL`(mirrors: [String], url: String) {
+        let bench = Bench(Bench.record())
+        bench.update()
+        bench.fetch(Bench.manifest("1", mirrors: ["https://b/1.zip"]))
+        bench.addDownload()
+        bench.download(.failed(failure))
+        bench.addDownload()
+        bench.download(.failed(failure))
+        #expect(bench.record.pending?.url == "https://b/1.zip" && bench.stage == .failed)
+        bench.update()
+        bench.fetch(Bench.manifest("1", mirrors: mirrors))
+        #expect(bench.actions.contains(.resumeDownload(Bench.key, bench.number, retries: true)))
+        #expect(bench.record.pending?.url == url)
     }
 
     @Test func `is given up if the asset is registered with another key or manifest`() {

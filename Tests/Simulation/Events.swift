@@ -275,7 +275,7 @@ extension World {
         guard let entry = pick(a) else { return }
         // As in the service, Remove is refused for the archive of an update.
         if b % 8 == 7, assets?.isArchive(entry.number) == true { return }
-        let (number, hadEnded) = (entry.number, entry.state.hasEnded)
+        let number = entry.number
         switch b % 8 {
         case 0:
             hastened.remove(number)
@@ -287,15 +287,7 @@ extension World {
         case 4, 5: retry(entry)
         case 6:
             guard let url = try? DownloadURL(entry.record.url + "?fresh") else { break }
-            let before = (urgent, revivals, batchRevivals, floors, finishedPaths, cancelledByAll, blamed)
-            urgent.insert(number)
-            floors[number] = nil
-            if hadEnded { revive(number) }
-            // Nothing is known of the fresh link. The faults of the mirrors stay.
-            blamed[number]?.remove(0)
-            if decide(.replaceUrl(entry, FreshLink(url))) != nil {
-                (urgent, revivals, batchRevivals, floors, finishedPaths, cancelledByAll, blamed) = before
-            }
+            renew(entry, FreshLink(url))
         default:
             let wasRemoved = !removals.insert(number).inserted
             if decide(.remove(entry)) != nil, !wasRemoved { removals.remove(number) }
@@ -313,6 +305,19 @@ extension World {
         if entry.record.knownSources.allSatisfy({ $0.left == .wrongBytes }) { blamed[entry.number] = nil }
         if decide(.steer(entry, .retry)) == nil { return true }
         (urgent, hastened, revivals, batchRevivals, floors, finishedPaths, cancelledByAll, blamed) = before
+        return false
+    }
+
+    /// - Returns: whether the state of the download allows a fresh link.
+    @discardableResult func renew(_ entry: ScheduledDownload, _ link: FreshLink) -> Bool {
+        let before = (urgent, revivals, batchRevivals, floors, finishedPaths, cancelledByAll, blamed)
+        urgent.insert(entry.number)
+        floors[entry.number] = nil
+        if entry.state.hasEnded { revive(entry.number) }
+        // Nothing is known of the fresh link. The faults of the mirrors stay.
+        blamed[entry.number]?.remove(0)
+        if decide(.replaceUrl(entry, link)) == nil { return true }
+        (urgent, revivals, batchRevivals, floors, finishedPaths, cancelledByAll, blamed) = before
         return false
     }
 

@@ -91,7 +91,7 @@ public struct AssetState: Sendable {
     var source = 0
     /// The places of those that have failed in this update.
     var failedSources: Set<Int> = []
-    /// Whether the download that is under way was begun by an earlier update, maybe with another URL or other credentials.
+    /// Whether the download that is under way was begun by an earlier update, maybe with other options.
     var isOldDownload = false
     /// How often the archive was downloaded again because it had vanished.
     var restarts = 0

@@ -101,7 +101,8 @@ extension AssetUpdater {
         /// Add a download of `url` to the archive's path. The download of the pending update, if it has one, goes off the list before. Both
         /// changes, and the row that `downloadAdded` saves, are in one commit.
         case startDownload(AssetKey, Ticket, url: String, PendingUpdate)
-        /// Report the end of a download that was added before. `retries`: if it has failed or was cancelled, run it again.
+        /// Report the end of a download that was added before. `retries`: if it has failed, run it again, with the URL of the pending
+        /// update and the credentials of the registration.
         case resumeDownload(AssetKey, DownloadNumber, retries: Bool)
         /// Give a download that was added without a call the options of the registration: it may use a metered connection.
         case raiseDownload(AssetKey, DownloadNumber)

@@ -49,7 +49,7 @@ extension AssetUpdater {
             (record.failure, record.isCancelled) = (nil, false)
             if record.pending != nil {
                 record.pending?.isRunning = true
-                record.pending?.manifest = manifest
+                record.pending?.renew(by: manifest)
             } else if let left = record.left, left.sha256 == manifest.sha256, left.version.isSameBytes(as: manifest.version) {
                 record.pending = PendingUpdate(manifest: manifest, folder: left.folder, step: .switching)
                 record.pending?.unpacked = left.size
@@ -121,9 +121,7 @@ extension AssetUpdater {
         }
         let ticket = newTicket()
         assets[key]?.activity = .starting(ticket)
-        let sources = pending.manifest.sources
-        let source = assets[key]?.source ?? 0
-        let url = sources.indices.contains(source) ? sources[source] : pending.manifest.url
+        let url = pending.manifest.source(at: assets[key]?.source ?? 0)
         actions.append(.startDownload(key, ticket, url: url, pending))
     }
 
@@ -154,9 +152,13 @@ extension AssetUpdater {
 
     /// Tries the next mirror, from its first byte.
     private func downloadFailed(_ key: AssetKey, _ pending: PendingUpdate, _ failure: DownloadFailure) {
-        let isOfThisMachine = failure.wait == .diskSpace || failure.wait == .destination || failure.name == .storage
-        // A server refuses the URL or the credentials of an earlier update. Those of now are tried first.
-        if assets[key]?.isOldDownload == true, let status = failure.httpStatus, (400..<500).contains(status) {
+        let isOfThisMachine =
+            failure.wait == .diskSpace || failure.wait == .destination
+            || [.storage, .diskFull, .writeFailed, .permissionDenied].contains(failure.name)
+        // The download of an earlier update may have options that are out of date, so a new one is tried first. After a retryable failure,
+        // the bytes stay. A wrong digest proves that the server has another file, which is not fetched twice.
+        let mayBeOutdated = !failure.isRetryable && failure.name != .checksumMismatch
+        if assets[key]?.isOldDownload == true, mayBeOutdated, !isOfThisMachine {
             assets[key]?.source = 0
             return checkSpace(key, pending)
         }

@@ -32,6 +32,8 @@ public struct FreshLink: Sendable {
     public var referrer: String?
     public var username: String?
     public var password: String?
+    /// nil: the download's proxy stays, whatever the origin. `ReplaceUrl` does not change it.
+    package var proxy: ProxyAddress??
 
     public init(_ url: DownloadURL) { self.url = url }
 
@@ -44,6 +46,7 @@ public struct FreshLink: Sendable {
         }
         if let headers { options.headers = headers }
         if let cookies { options.cookies = cookies }
+        if let proxy { options.proxy = proxy }
         if let referrer { options.referrer = referrer.isEmpty ? nil : Referrer.withoutSecrets(referrer) }
         if let username = username ?? url.username {
             (options.username, options.password) = (username, password ?? (self.username == nil ? url.password : nil))

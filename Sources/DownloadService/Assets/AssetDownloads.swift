@@ -163,26 +163,11 @@ extension AssetCentre {
 
     func startDownload(_ key: AssetKey, _ ticket: AssetUpdater.Ticket, _ text: String, _ pending: PendingUpdate) {
         guard let state = updater[key], state.activity == .starting(ticket) else { return }
-        var options = state.record.options
-        (options.fileName, options.directory) = (AssetRecord.archive(of: pending.folder), state.record.directory)
-        (options.ifExists, options.notify, options.activate) = (.replace, .never, nil)
-        (options.checksum, options.size) = (pending.manifest.sha256, pending.manifest.size)
-        // A call may have come since the updater decided.
-        if state.record.pending?.isBackground ?? pending.isBackground { Self.makeBackground(&options) }
         do throws(Refusal) {
-            let url = try DownloadURL(text)
-            let manifest = try DownloadURL(state.record.manifestURL)
-            // Credentials and header fields are for the manifest's server only. A cookie names its hosts. The proxy serves all requests.
-            if url.origin != manifest.origin {
-                let (cookies, proxy) = (options.cookies, options.proxy)
-                options.forgetSecrets()
-                (options.referrer, options.cookies, options.proxy) = (nil, cookies, proxy)
-            }
-            // As for redirects: a public server must not send us to the router.
-            guard manifest.isHostLiteralPrivate || !url.isHostLiteralPrivate else {
-                throw Refusal(.notAllowed, "The manifest is on a public server, and names an archive at the private address \(url.host).")
-            }
-            try options.checkAddress(of: url, list.settings)
+            // A call may have come since the updater decided.
+            var wanted = pending
+            wanted.isBackground = state.record.pending?.isBackground ?? pending.isBackground
+            let (url, options) = try archiveRequest(text, of: wanted, in: state.record)
             if let old = pending.download, archive(old, of: pending.folder, in: state.record) != nil { _ = removeDownload(old) }
             let number = try add(url, options, isFetch: false) { [self] number, refusal in
                 let failure = DownloadFailure(refusal.name, refusal.message)
@@ -194,6 +179,32 @@ extension AssetCentre {
         } catch {
             decide(.downloadRefused(key, ticket, DownloadFailure(error.name, error.message)))
         }
+    }
+
+    /// The request for the archive at `text`, with the options of the registration.
+    ///
+    /// - Throws: if the URL is invalid, or may not be asked.
+    private func archiveRequest(
+        _ text: String, of pending: PendingUpdate, in record: AssetRecord
+    ) throws(Refusal) -> (DownloadURL, DownloadOptions) {
+        var options = record.options
+        (options.fileName, options.directory) = (AssetRecord.archive(of: pending.folder), record.directory)
+        (options.ifExists, options.notify, options.activate) = (.replace, .never, nil)
+        (options.checksum, options.size) = (pending.manifest.sha256, pending.manifest.size)
+        if pending.isBackground { Self.makeBackground(&options) }
+        let (url, manifest) = (try DownloadURL(text), try DownloadURL(record.manifestURL))
+        // Credentials and header fields are for the manifest's server only. A cookie names its hosts. The proxy serves all requests.
+        if url.origin != manifest.origin {
+            let (cookies, proxy) = (options.cookies, options.proxy)
+            options.forgetSecrets()
+            (options.referrer, options.cookies, options.proxy) = (nil, cookies, proxy)
+        }
+        // As for redirects: a public server must not send us to the router.
+        guard manifest.isHostLiteralPrivate || !url.isHostLiteralPrivate else {
+            throw Refusal(.notAllowed, "The manifest is on a public server, and names an archive at the private address \(url.host).")
+        }
+        try options.checkAddress(of: url, list.settings)
+        return (url, options)
     }
 
     /// An update that nobody has asked for uses no metered connection, and comes after requested updates.
@@ -219,13 +230,27 @@ extension AssetCentre {
         if record.pending?.isBackground == false { raiseDownload(key, number) }
         switch entry.state {
         case .finished: return decide(.downloadEnded(key, number, .finished))
-        case .failed, .cancelled:
-            guard retries, executor.decide(.steer(entry, .retry)) == nil else {
-                return decide(.downloadEnded(key, number, AssetUpdater.DownloadEnd(entry.state)))
-            }
+        case .failed(let failure):
+            guard retries else { return decide(.downloadEnded(key, number, .failed(failure))) }
+            guard retry(entry, for: record) else { return decide(.downloadEnded(key, number, .lost)) }
+        case .cancelled: return decide(.downloadEnded(key, number, retries ? .lost : .cancelled))
         default: break
         }
         purposes[number] = .archive(key)
+    }
+
+    /// Retries the failed download of an archive. Its bytes stay. It gets the URL and the credentials of now, because its row may have lost
+    /// its credentials since it failed.
+    ///
+    /// - Returns: false if the download must begin anew, because its size has changed or its URL is refused.
+    private func retry(_ entry: ScheduledDownload, for record: AssetRecord) -> Bool {
+        guard let pending = record.pending, let (url, options) = try? archiveRequest(pending.url, of: pending, in: record),
+            options.size == entry.record.options.size
+        else { return false }
+        var link = FreshLink(url)
+        (link.headers, link.cookies, link.referrer) = (options.headers, options.cookies, options.referrer ?? "")
+        (link.username, link.password, link.proxy) = (options.username, options.password, options.proxy)
+        return executor.decide(.replaceUrl(entry, link)) == nil
     }
 
     /// The download of an archive; nil: the download is gone, or a damaged row names another download.

@@ -146,13 +146,20 @@ extension AssetHost {
         if record.pending?.isBackground == false { raiseDownload(key, number) }
         switch entry.state {
         case .finished: return decide(.downloadEnded(key, number, .finished))
-        case .failed, .cancelled:
-            guard retries, world.retry(entry) else {
-                return decide(.downloadEnded(key, number, entry.state.failure.map { .failed($0) } ?? .cancelled))
-            }
+        case .failed(let failure):
+            guard retries else { return decide(.downloadEnded(key, number, .failed(failure))) }
+            guard retry(entry, for: record) else { return decide(.downloadEnded(key, number, .lost)) }
+        case .cancelled: return decide(.downloadEnded(key, number, retries ? .lost : .cancelled))
         default: break
         }
         purposes[number] = .archive(key)
+    }
+
+    /// Retries the failed download of an archive, with the URL of now; false: it must begin anew.
+    private func retry(_ entry: ScheduledDownload, for record: AssetRecord) -> Bool {
+        guard let pending = record.pending, let url = try? DownloadURL(pending.url), pending.manifest.size == entry.record.options.size
+        else { return false }
+        return world.renew(entry, FreshLink(url))
     }
 
     /// The download of an archive; nil: it is gone, or a row names another download.

@@ -26,6 +26,9 @@ public struct AssetManifest: Equatable, Sendable {
     /// The URLs of the archive, in the order in which they are tried.
     public var sources: [String] { [[url], mirrors].flatMap { $0 } }
 
+    /// The URL at `place` of `sources`; the first if there is none.
+    public func source(at place: Int) -> String { sources.indices.contains(place) ? sources[place] : url }
+
     /// The room that the archive and its files take on a disk, as far as it is known.
     public var neededRoom: ByteCount { (size ?? 0) +| (unpackedSize ?? size ?? 0) }
 

@@ -32,6 +32,16 @@ public struct PendingUpdate: Equatable, Sendable {
     public init(manifest: AssetManifest, folder: String, step: Step = .downloading) {
         (self.manifest, self.folder, self.step) = (manifest, folder, step)
     }
+
+    /// The URL of the archive at the place `source`.
+    public var url: String { manifest.source(at: source) }
+
+    /// Takes another manifest of the same version. The download keeps its URL if the manifest still names it, and gets the first otherwise.
+    package mutating func renew(by manifest: AssetManifest) {
+        let former = url
+        source = manifest.sources.firstIndex { $0.isSameBytes(as: former) } ?? 0
+        self.manifest = manifest
+    }
 }
 
 /// What is still to be deleted in an asset's directory.
