@@ -54,6 +54,31 @@ extension Desk {
         #expect(try await client.get(Asset.status, at: asset) == "up-to-date")
     }
 
+    @Test func `without a call stops on a metered link, also if it continues the failed download of a call`() async throws {
+        let online = try await Online()
+        let (desk, client) = (online.desk, online.desk.client)
+        await desk.publisher.publish("1", size: 2_000_000)
+        desk.publisher.answer("/1.tar.gz", with: 500)
+        let asset = try await online.register(["retries": .uint32(0)])
+        #expect(await thrown { try await desk.update(asset) }?.name == todokuError("HttpStatus"))
+        let download = try await client.get(Asset.download, at: asset)
+        #expect(try await client.get(Download.allowMetered, at: download))
+        desk.publisher.answer("/1.tar.gz", with: nil)
+        let gate = desk.publisher.hold("/1.tar.gz")
+        defer { gate.open() }
+        // The next start is that of a login, so a check is due.
+        #expect(try await online.register(["retries": .uint32(0), "update": .string("login")]) == asset)
+        await desk.running.world.kill(desk.running.daemon)
+        _ = await desk.running.world.start(["--if-pending"])
+        #expect(await desk.downloads(asset))
+        #expect(try await client.get(Asset.download, at: asset) == download)
+        await online.manager.set("Metered", 1)
+        #expect(await desk.has("waiting-unmetered", asset))
+        await online.manager.set("Metered", 2)
+        #expect(await client.signals.has("Ready", at: asset))
+        #expect(desk.version(at: "\(desk.directory())/current") == "1")
+    }
+
     @Test func `without a call does not begin on a metered link; a call does not wait for another`() async throws {
         let online = try await Online(metered: 1)
         let desk = online.desk

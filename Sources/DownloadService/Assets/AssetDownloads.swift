@@ -217,7 +217,11 @@ extension AssetCentre {
     func raiseDownload(_ key: AssetKey, _ number: DownloadNumber) {
         guard let record = updater[key]?.record, let folder = record.pending?.folder, let entry = archive(number, of: folder, in: record)
         else { return }
-        let (options, former) = (record.options, entry.record.options)
+        setNetworkUse(of: entry, to: record.options)
+    }
+
+    private func setNetworkUse(of entry: ScheduledDownload, to options: DownloadOptions) {
+        let former = entry.record.options
         if former.allowsMetered != options.allowsMetered { executor.decide(.setAllowsMetered(entry, options.allowsMetered)) }
         if former.priority != options.priority { executor.decide(.setPriority(entry, options.priority)) }
     }
@@ -240,13 +244,15 @@ extension AssetCentre {
     }
 
     /// Retries the failed download of an archive. Its bytes stay. It gets the URL and the credentials of now, because its row may have lost
-    /// its credentials since it failed.
+    /// its credentials since it failed. Its use of metered connections also becomes that of now: a call may have begun it, and an update
+    /// without a call may continue it.
     ///
     /// - Returns: false if the download must begin anew, because its size has changed or its URL is refused.
     private func retry(_ entry: ScheduledDownload, for record: AssetRecord) -> Bool {
         guard let pending = record.pending, let (url, options) = try? archiveRequest(pending.url, of: pending, in: record),
             options.size == entry.record.options.size
         else { return false }
+        setNetworkUse(of: entry, to: options)
         var link = FreshLink(url)
         (link.headers, link.cookies, link.referrer) = (options.headers, options.cookies, options.referrer ?? "")
         (link.username, link.password, link.proxy) = (options.username, options.password, options.proxy)

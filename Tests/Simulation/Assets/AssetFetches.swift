@@ -133,7 +133,11 @@ extension AssetHost {
     func raiseDownload(_ key: AssetKey, _ number: DownloadNumber) {
         guard let record = updater[key]?.record, let folder = record.pending?.folder, let entry = archive(number, of: folder, in: record)
         else { return }
-        let (options, former) = (record.options, entry.record.options)
+        setNetworkUse(of: entry, to: record.options)
+    }
+
+    private func setNetworkUse(of entry: ScheduledDownload, to options: DownloadOptions) {
+        let former = entry.record.options
         if former.allowsMetered != options.allowsMetered { world.decide(.setAllowsMetered(entry, options.allowsMetered)) }
         if former.priority != options.priority { world.decide(.setPriority(entry, options.priority)) }
     }
@@ -159,6 +163,9 @@ extension AssetHost {
     private func retry(_ entry: ScheduledDownload, for record: AssetRecord) -> Bool {
         guard let pending = record.pending, let url = try? DownloadURL(pending.url), pending.manifest.size == entry.record.options.size
         else { return false }
+        var options = record.options
+        if pending.isBackground { makeBackground(&options) }
+        setNetworkUse(of: entry, to: options)
         return world.renew(entry, FreshLink(url))
     }
 
