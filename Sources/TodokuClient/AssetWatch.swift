@@ -28,6 +28,8 @@ public enum AssetNews: Equatable, Sendable {
     private let connection: Connection
     private let receive: @Sendable (AssetNews) -> Void
     private var known: [AssetReference: AssetDescription] = [:]
+    /// The named assets whose last report is that they are not registered.
+    private var missing: Set<AssetReference> = []
     /// What was announced of assets while they were being described: the answer may be older.
     private var early: [AssetReference: [[String: Variant]]] = [:]
     private var subscriptions: [Connection.Subscription] = []
@@ -67,7 +69,7 @@ public enum AssetNews: Equatable, Sendable {
             connection.watchOwner(of: BusName.service) { [weak self] owner in
                 guard let self, !isStopped else { return }
                 // After its return, the service may do other things than before.
-                known = [:]
+                (known, missing) = ([:], [])
                 if owner == nil { receive(.absent) } else { reads() }
             },
         ]
@@ -109,6 +111,9 @@ public enum AssetNews: Equatable, Sendable {
 
     private func readUnknown(_ list: Listing, _ describe: Describing) async throws(ClientError) {
         guard let registered = try await list() else { return }
+        // Compare now: signals that come while assets are described are newer than the list. The removal of a known asset comes as a
+        // signal, maybe after the list.
+        for asset in wanted ?? [] where known[asset] == nil && !registered.contains(asset) { remove(asset) }
         for asset in registered where isWanted(asset) && known[asset] == nil {
             early[asset] = []
             let values: [String: Variant]?
@@ -122,9 +127,9 @@ public enum AssetNews: Equatable, Sendable {
             var description = AssetDescription(asset, values)
             for changed in later { description.apply(changed) }
             known[asset] = description
+            missing.remove(asset)
             receive(.changed(description))
         }
-        for asset in wanted ?? [] where !registered.contains(asset) { remove(asset) }
     }
 
     private func change(_ asset: AssetReference, _ values: [String: Variant]) {
@@ -143,6 +148,8 @@ public enum AssetNews: Equatable, Sendable {
     private func remove(_ asset: AssetReference) {
         guard !isStopped, isWanted(asset) else { return }
         known[asset] = nil
+        // The list and the signal of the removal may both report it.
+        if wanted != nil, !missing.insert(asset).inserted { return }
         receive(.removed(asset))
     }
 }
