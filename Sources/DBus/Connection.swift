@@ -150,11 +150,13 @@ internal import Glibc
     /// - Parameters:
     ///   - timeout: `NoReply` is thrown after this time, in which the sleep of the machine does not count; nil: never.
     ///   - starts: whether the bus may start a program for the call. If false and the name has no owner, `NameHasNoOwner` is thrown.
-    /// - Throws: the other program's error; `NoReply`; `Disconnected` when the bus goes away meanwhile; `InvalidArgs` for an invalid name
-    ///   or path, and for an answer of other types than declared; `LimitsExceeded` for arguments of more than 64 MiB.
+    ///   - wait: gives the call up before its answer; for one call at a time.
+    /// - Throws: the other program's error; `NoReply`; `Disconnected` when the bus goes away meanwhile, or when `wait` is given up;
+    ///   `InvalidArgs` for an invalid name or path, and for an answer of other types than declared; `LimitsExceeded` for arguments of more
+    ///   than 64 MiB.
     public func call<In, Out>(
         _ method: MethodOf<In, Out>, on destination: String, at path: ObjectPath, _ arguments: In, timeout: Duration? = .seconds(25),
-        starts: Bool = true
+        starts: Bool = true, wait: AnswerWait? = nil
     ) async throws(DBusError) -> Out {
         try check(destination)
         guard ObjectPath.isValid(path.value) else { throw .invalidArgs("\"\(path)\" is not an object path") }
@@ -163,7 +165,7 @@ internal import Glibc
         var writer = Writer(appendingTo: message.raw)
         method.writeIn(arguments, &writer)
         if writer.isTooLong { throw .tooLong("the call of \(method.name)", advice: "send less in one call") }
-        let reply = try await exchange(message, timeout: timeout).get()
+        let reply = try await exchange(message, timeout: timeout, wait).get()
         if let error = reply.error { throw error }
         guard reply.signature == method.outSignature else {
             throw .invalidArgs("\(destination) answered \(method.name) with (\(reply.signature)), not (\(method.outSignature))")
@@ -185,8 +187,10 @@ internal import Glibc
         send(message)
     }
 
-    private func exchange(_ message: Message, timeout: Duration?) async -> Result<Message, DBusError> {
+    private func exchange(_ message: Message, timeout: Duration?, _ wait: AnswerWait?) async -> Result<Message, DBusError> {
         guard isConnected else { return .failure(.disconnected("the bus is gone")) }
+        if let wait, wait.isGivenUp { return .failure(.disconnected("the call was given up")) }
+        defer { wait?.end() }
         // libdbus aborts on a negative time; the largest time means never.
         let milliseconds = timeout.map { Int32(max(.zero, min($0, .milliseconds(Int32.max - 1))) / .milliseconds(1)) }
         return await withCheckedContinuation { continuation in
@@ -195,6 +199,7 @@ internal import Glibc
             guard let pending else { return continuation.resume(returning: .failure(.disconnected("the bus is gone"))) }
             let box = Unmanaged.passRetained(AwaitedReply(self, continuation)).toOpaque()  // libdbus calls `releaseContinuation`
             dbus_pending_call_set_notify(pending, pendingCallEnded, box, releaseContinuation)
+            wait?.begin(pending)
             dbus_pending_call_unref(pending)  // the connection holds its own reference until the reply
         }
     }

@@ -45,7 +45,8 @@ extension Connection {
     }
 }
 
-/// Waits for a reply and gets one result: the reply or, if libdbus drops the call with the connection, an error from `deinit`.
+/// Waits for a reply and gets one result: the reply or, if libdbus drops the call with the connection or the call is given up, an error
+/// from `deinit`.
 final class AwaitedReply {
     private weak let connection: Connection?
     private var continuation: CheckedContinuation<Result<Message, DBusError>, Never>?

@@ -18,7 +18,7 @@ internal import EventLoop
     private var assetWatches: [UInt64: AssetWatch] = [:]
     private var nextWatch: UInt64 = 0
     /// Calls that may take long, of the type `LongCall`, by `key`.
-    var longCalls: [[UInt8]: AnyObject] = [:]
+    var longCalls: [[UInt8]: any JoinableCall] = [:]
     /// The applications that this client reports as being in front.
     private var inFront: Set<String> = []
     private var foregroundWatch: Connection.Subscription?
@@ -37,6 +37,9 @@ internal import EventLoop
             throw .busUnavailable(error)
         }
     }
+
+    /// The client was released. Only watches, and tasks that wait, keep the connection open from now on.
+    func clientReleased() { for call in longCalls.values { call.endJoining() } }
 
     // MARK: Calls
 

@@ -6,7 +6,8 @@ internal import EventLoop
 /// The download service as an async Swift API: `Sendable` values, and functions that may be called from any thread.
 ///
 /// A client has one connection to the session bus. A thread of this library (`EventLoop`'s) serves it, or the main thread of a program that
-/// runs that loop. The bus starts the service if it does not run. A call is answered within a minute or fails, with a `ClientError`.
+/// runs that loop. The bus starts the service if it does not run. A call is answered within a minute or fails, with a `ClientError`. The
+/// connection closes when the client, its watches and the calls that are awaited are gone.
 ///
 /// `wait`, `waitAll`, `fetch`, `check` and `update` have no time limit. When their task is cancelled, they throw `CancellationError` at
 /// once, and the service continues. All other calls are made and answered also in a cancelled task, so that a task can clean up.
@@ -14,6 +15,11 @@ public final class DownloaderClient: Sendable {
     let core: ClientCore
 
     private init(_ core: ClientCore) { self.core = core }
+
+    deinit {
+        let core = core
+        BusActor.spawn { core.clientReleased() }
+    }
 
     /// Connects to the session bus, or to the bus at `address` (as in DBUS_SESSION_BUS_ADDRESS). Connecting does not start the service; the
     /// first call does.

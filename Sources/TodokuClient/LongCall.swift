@@ -5,11 +5,18 @@ internal import EventLoop
 
 /// A call that may take as long as a download, and the tasks that wait for its answer.
 ///
-/// A task that is cancelled leaves at once. D-Bus cannot take a call back, so the service still answers it later.
-@BusActor final class LongCall<Answer: Sendable> {
+/// A task that is cancelled leaves at once. D-Bus cannot take a call back, so the service still answers it later. The call waits for this
+/// answer only while another task waits for it, or may still join.
+@BusActor final class LongCall<Answer: Sendable>: JoinableCall {
+    /// The wait for the answer of the service.
+    let answerWait = AnswerWait()
     private var answer: Result<Answer, any Error>?
+    private var isJoinable: Bool
     private var waiting: [UInt64: CheckedContinuation<Result<Answer, any Error>, Never>] = [:]
     private var nextNumber: UInt64 = 0
+
+    /// - Parameter isJoinable: whether another task may join the call, until `endJoining`.
+    init(isJoinable: Bool) { self.isJoinable = isJoinable }
 
     /// Whether a task still waits. If none does, the call is not repeated.
     var isAwaited: Bool { !waiting.isEmpty }
@@ -35,7 +42,18 @@ internal import EventLoop
         }.get()
     }
 
-    private func leave(_ number: UInt64) { waiting.removeValue(forKey: number)?.resume(returning: .failure(CancellationError())) }
+    private func leave(_ number: UInt64) {
+        waiting.removeValue(forKey: number)?.resume(returning: .failure(CancellationError()))
+        giveUpIfUseless()
+    }
+
+    func endJoining() {
+        isJoinable = false
+        giveUpIfUseless()
+    }
+
+    /// While a call waits for its answer, its connection stays open.
+    private func giveUpIfUseless() { if waiting.isEmpty, !isJoinable { answerWait.giveUp() } }
 
     func end(_ answer: Result<Answer, any Error>) {
         self.answer = answer
@@ -43,6 +61,12 @@ internal import EventLoop
         waiting = [:]
         for task in tasks { task.resume(returning: answer) }
     }
+}
+
+/// A call that further tasks may join.
+@BusActor protocol JoinableCall: AnyObject {
+    /// No further task will join.
+    func endJoining()
 }
 
 extension ClientCore {
@@ -66,7 +90,7 @@ extension ClientCore {
         // The call of a cancelled task would change the service's queue.
         try Task.checkCancellation()
         if let key, let call = longCalls[key] as? LongCall<(answer: Out, wasLost: Bool)> { return try await call.wait() }
-        let call = LongCall<(answer: Out, wasLost: Bool)>()
+        let call = LongCall<(answer: Out, wasLost: Bool)>(isJoinable: key != nil)
         if let key { longCalls[key] = call }
         BusActor.spawn { [self] in
             let answer = await repeatUntilAnswered(method, at: path, arguments, for: call)
@@ -92,7 +116,8 @@ extension ClientCore {
         while true {
             let begun = ContinuousClock.now
             do throws(DBusError) {
-                let answer = try await connection.call(method, on: BusName.service, at: path, arguments, timeout: nil)
+                let answer = try await connection.call(
+                    method, on: BusName.service, at: path, arguments, timeout: nil, wait: call.answerWait)
                 return .success((answer, wasLost))
             } catch {
                 guard error.isNoReply else { return .failure(ClientError(error)) }

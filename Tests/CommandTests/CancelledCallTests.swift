@@ -1,3 +1,4 @@
+internal import DBus
 internal import EventLoop
 internal import Glibc
 internal import TestSupport
@@ -151,6 +152,38 @@ private func begin<Answer: Sendable>(_ wait: @escaping @Sendable () async throws
         gate.open()
         for wait in waits[300...] { #expect(try await wait.value == "\(desk.downloads)/a.bin") }
         await desk.close()
+    }
+
+    /// The service counts the application as in front while its client is on the bus.
+    @Test func `does not keep a released client on the bus`() async throws {
+        let gate = Gate()
+        defer { gate.open() }
+        let (desk, server, client, calls) = try await stage(gate)
+        let download = try await client.download(server.url("/a.bin"))
+        let name = try await cancelWait(for: download, by: desk, calls)
+        #expect(await desk.bus.waitForOwner(name, present: false))
+        #expect(try await client.describe(download).outcome == nil)
+        await desk.close()
+    }
+
+    /// Reports an application in front, and cancels a wait, by a client that is released then.
+    ///
+    /// - Returns: the client's name on the bus.
+    private func cancelWait(for download: DownloadReference, by desk: Desk, _ calls: Calls) async throws -> String {
+        let bus = try await Connection.open(address: desk.bus.address)
+        func names() async throws -> Set<String> {
+            Set(try await bus.call(BusDaemon.listNames, on: BusDaemon.name, at: BusDaemon.path, ()).filter { $0.hasPrefix(":") })
+        }
+        let others = try await names()
+        let client = try await DownloaderClient.connect(to: desk.bus.address)
+        try await client.setForeground("org.example.App", true)
+        let own = try await names().subtracting(others)
+        let name = try #require(own.count == 1 ? own.first : nil, "\(own)")
+        let waiting = Task { try await client.wait(for: download) }
+        #expect(await eventually { calls.count("Wait") == 1 })
+        waiting.cancel()
+        await #expect(throws: CancellationError.self) { try await waiting.value }
+        return name
     }
 
     @Test func `is not made if the task was cancelled before, but other calls are`() async throws {

@@ -238,6 +238,31 @@ internal import Testing
         #expect(try await client.call(Shelf.answerKept, on: TestService.name, at: ShelfTree.path, ()) == 2)
     }
 
+    @Test @BusActor func `ends at once if it is given up, and the late answer harms nothing`() async throws {
+        let service = try await TestService()
+        let client = try service.client()
+        let (answers, wait) = (Answers(), AnswerWait())
+        BusActor.spawn {
+            answers.add(
+                0,
+                await attempt {
+                    try await client.call(
+                        Shelf.keep, on: TestService.name, at: ShelfTree.path, .byte(1), timeout: nil, wait: wait)
+                })
+        }
+        #expect(await eventually { service.object.kept.count == 1 })
+        #expect(answers.all.isEmpty)
+        wait.giveUp()
+        wait.giveUp()
+        #expect(await eventually { answers.all.count == 1 })
+        #expect(answers.all.first?.1 == "org.freedesktop.DBus.Error.Disconnected")
+        #expect(try await client.call(Shelf.answerKept, on: TestService.name, at: ShelfTree.path, ()) == 1)
+        #expect(try await client.call(Shelf.add, on: TestService.name, at: ShelfTree.path, (1, 2)) == 3)
+        // A call that is given up before it is made is not made.
+        let never = await attempt { try await client.call(Shelf.keep, on: TestService.name, at: ShelfTree.path, .byte(1), wait: wait) }
+        #expect(never == "org.freedesktop.DBus.Error.Disconnected" && service.object.kept.isEmpty)
+    }
+
     @Test @BusActor func `any time-out is taken`() async throws {
         let service = try await TestService()
         let client = try service.client()
