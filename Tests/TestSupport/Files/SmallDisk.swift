@@ -38,11 +38,16 @@ public struct SmallDisk: Sendable {
         precondition(exit.status == 0, "\(folder): \(exit.errors)")
     }
 
-    /// Writes a file that leaves `bytes` free.
+    /// Writes a file that leaves `bytes` free. A program that writes meanwhile may leave less.
     public func fill(leaving bytes: Int) {
         var space = statvfs()
         precondition(statvfs(path, &space) == 0)
         let free = Int(space.f_bavail) * Int(space.f_frsize)
-        if free > bytes { writeFile("\(path)/filler-\(free)", [UInt8](repeating: 1, count: free - bytes)) }
+        guard free > bytes else { return }
+        let file = open("\(path)/filler-\(free)", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o644)
+        precondition(file >= 0, String(cString: strerror(errno)))
+        defer { close(file) }
+        let filler = [UInt8](repeating: 1, count: free - bytes)
+        precondition(write(file, filler, filler.count) > 0 || errno == ENOSPC, String(cString: strerror(errno)))
     }
 }
