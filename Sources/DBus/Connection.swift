@@ -188,8 +188,8 @@ internal import Glibc
     }
 
     private func exchange(_ message: Message, timeout: Duration?, _ wait: AnswerWait?) async -> Result<Message, DBusError> {
-        guard isConnected else { return .failure(.disconnected("the bus is gone")) }
-        if let wait, wait.isGivenUp { return .failure(.disconnected("the call was given up")) }
+        // A call that is given up fails as if the bus were gone for it; see `AwaitedReply`.
+        guard isConnected, !(wait?.isGivenUp ?? false) else { return .failure(.disconnected("the bus is gone")) }
         defer { wait?.end() }
         // libdbus aborts on a negative time; the largest time means never.
         let milliseconds = timeout.map { Int32(max(.zero, min($0, .milliseconds(Int32.max - 1))) / .milliseconds(1)) }
