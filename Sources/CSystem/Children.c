@@ -24,7 +24,7 @@ static int become(char *const arguments[], char *const environment[], pid_t pare
   }
   if (output >= 0 && dup2(output, STDOUT_FILENO) < 0) return errno;
   if (errors >= 0 && dup2(errors, STDERR_FILENO) < 0) return errno;
-  signal(SIGPIPE, SIG_DFL);  // libdbus has this process ignore it
+  signal(SIGPIPE, SIG_DFL);  // todokud ignores it
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, NULL);

@@ -31,7 +31,6 @@ enum Output {
                     var slot = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
                     _ = poll(&slot, 1, -1)
                 } else if errno != EINTR {
-                    if errno == EPIPE { endByBrokenPipe() }
                     if descriptor != STDERR_FILENO {
                         complain(catalog.text("cannot write the output: %1$s", String(cString: strerror(errno))))
                     }
@@ -39,15 +38,5 @@ enum Output {
                 }
             }
         }
-    }
-
-    /// Ends the program by SIGPIPE, although libdbus makes the program ignore this signal.
-    private static func endByBrokenPipe() {
-        signal(SIGPIPE, SIG_DFL)
-        var signals = sigset_t()
-        sigemptyset(&signals)
-        sigaddset(&signals, SIGPIPE)
-        pthread_sigmask(SIG_UNBLOCK, &signals, nil)
-        raise(SIGPIPE)
     }
 }

@@ -124,8 +124,8 @@ internal import TodokuClient
 
     /// Starts a child with the terminal, the input, the errors and the environment of this program.
     ///
-    /// The child blocks no signal: this program blocks Ctrl-C. SIGPIPE, which libdbus ignores, has its default again. What the parent of
-    /// this program ignores, as nohup(1) does, stays ignored.
+    /// The child blocks no signal: this program blocks Ctrl-C. SIGPIPE has its default. Any other signal that the parent of this program
+    /// ignores, as nohup(1) does, stays ignored.
     ///
     /// - Parameter variables: replace those of the environment.
     /// - Returns: the process; nil with the errno if it cannot start.
