@@ -155,11 +155,11 @@ internal import Testing
             return try? await client.download(url, options.merging(token) { $1 })
         }
         let code = """
-            import sqlite3, sys, time
+            import signal, sqlite3, sys
             db = sqlite3.connect(sys.argv[1])
             db.execute("BEGIN IMMEDIATE")
             print("held", flush=True)
-            time.sleep(600)
+            signal.pause()
             """
         let holder = Child(["python3", "-c", code, "\(world.state)/todoku.db"])
         try #require(await eventually { holder.output == "held\n" || !holder.isRunning } && holder.isRunning, "\(holder.errors)")
