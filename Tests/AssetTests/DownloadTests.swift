@@ -101,6 +101,38 @@ internal import Testing
         #expect(isDone == true)
     }
 
+    @Test func `into a hidden folder waits for room, and does not ask the server at each check of the folder`() async throws {
+        let home = TemporaryFolder()
+        let desk = Desk(running: try await Running.start(extra: ["XDG_DATA_HOME": home.makeFolder(".data")]))
+        let (client, archive) = (desk.client, "/1.tar.gz")
+        func reason(_ download: ObjectPath) async throws -> String { try await client.get(Download.waitReason, at: download) }
+        await desk.publisher.publish("1")
+        desk.publisher.answer(archive, with: 503)
+        let asset = try await desk.register()
+        async let answer = desk.update(asset)
+        #expect(await eventually { desk.publisher.requests(for: archive) > 0 })
+        let download = try await client.get(Asset.download, at: asset)
+        try await client.set(Manager.diskReserve, .max)
+        desk.publisher.answer(archive, with: nil)
+        #expect(try await eventually { try await reason(download) == "disk-space" })
+        let requests = desk.publisher.requests(for: archive)
+        // Each check looks at all folders. Once the second folder is found, at least one check of the asset's folder has ended.
+        for name in ["once", "twice"] {
+            let folder = desk.running.world.bus.folder.makeFolder(name)
+            let other = try await desk.running.download(desk.publisher.url, ["directory": .string(folder), "start": .bool(false)])
+            #expect(rmdir(folder) == 0)
+            try await client.resume(other)
+            #expect(try await eventually { try await reason(other) == "destination" })
+            #expect(mkdir(folder, 0o755) == 0)
+            #expect(try await eventually { try await reason(other) == "disk-space" })
+        }
+        #expect(try await reason(download) == "disk-space")
+        #expect(desk.publisher.requests(for: archive) == requests)
+        try await client.set(Manager.diskReserve, 0)
+        #expect(try await answer.0)
+        #expect(desk.publisher.requests(for: archive) == requests + 1)
+    }
+
     @Test(arguments: [true, false]) func `succeeds once its manifest names the right size and URL`(isSizeWrong: Bool) async throws {
         let desk = try await Desk.start()
         let asset = try await desk.register("maps", ["retries": .uint32(0)])

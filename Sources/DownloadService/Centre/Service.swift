@@ -177,7 +177,8 @@ public struct ServiceOptions: Sendable {
             SystemEvents(
                 scheduler: list.scheduler, assets: updater, events: executor, journal: journal, engine: engine, session: connection,
                 log: log),
-            FolderProbe(list: list, events: executor, allowsHiddenFolders: hidden), DockIcons(list: list, session: connection),
+            FolderProbe(list: list, events: executor, allowsHidden: downloader.allowsHidden(in:)),
+            DockIcons(list: list, session: connection),
             DesktopJobs(
                 list: list, events: executor, foreground: foreground, session: connection, hold: idleExit.makeHold(), log: log),
             culprits,

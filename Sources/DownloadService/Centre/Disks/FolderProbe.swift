@@ -15,13 +15,14 @@ internal import TransferEngine
 
     private let list: DownloadList
     private let events: any EventSink
-    private let allowsHiddenFolders: Bool
+    private let allowsHidden: @BusActor (String) -> Bool
     private var timer: Poller.Token?
     private var looks = 0
     private var looking: Set<ByteText> = []
 
-    init(list: DownloadList, events: any EventSink, allowsHiddenFolders: Bool) {
-        (self.list, self.events, self.allowsHiddenFolders) = (list, events, allowsHiddenFolders)
+    /// - Parameter allowsHidden: whether a download into the folder may go through a hidden folder.
+    init(list: DownloadList, events: any EventSink, allowsHidden: @escaping @BusActor (String) -> Bool) {
+        (self.list, self.events, self.allowsHidden) = (list, events, allowsHidden)
     }
 
     func decided() { needed(list.counts.awaitingFolder > 0) }
@@ -43,9 +44,10 @@ internal import TransferEngine
     }
 
     private func look() {
-        let (allowHidden, reserve) = (allowsHiddenFolders, list.settings.diskReserve)
+        let reserve = list.settings.diskReserve
         for directory in list.scheduler.awaitedFolders.subtracting(looking) {
             looking.insert(directory)
+            let allowHidden = allowsHidden(directory.text)
             DiskPool.shared.perform(at: .path(directory.text)) {
                 Destination.room(in: directory.text, allowHidden: allowHidden, reserve: reserve)
             } then: { [self] free in
