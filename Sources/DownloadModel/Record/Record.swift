@@ -45,7 +45,7 @@ public struct DownloadRecord: Equatable, Sendable {
         get { course?.value.attempts ?? 0 }
         set { if newValue != attempts { change { $0.attempts = newValue } } }
     }
-    /// Failed attempts in a row without progress. Compared with `options.retries`.
+    /// Failed attempts in a row without progress that count. Compared with `options.retries`.
     public var retriesUsed: UInt32 {
         get { course?.value.retriesUsed ?? 0 }
         set { if newValue != retriesUsed { change { $0.retriesUsed = newValue } } }

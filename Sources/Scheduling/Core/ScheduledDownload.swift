@@ -43,8 +43,8 @@ public final class ScheduledDownload {
     var isToldWhole = false
     /// A caller resumed the download although there was no network: try once, as long as `Scheduler.reachCount` is this.
     var defiedReach: Int32?
-    /// Attempts in a row that sent nothing, because the desktop did not name the proxy.
-    var unsentAttempts: UInt32 = 0
+    /// Failed attempts in a row without progress that do not count towards `retries`. They lengthen the back-off, until a restart.
+    var uncountedAttempts: UInt32 = 0
     /// A transfer of this process has received so much that the file is large, although no response told its size.
     public internal(set) var isKnownLarge = false
     /// When the download is due without an event.

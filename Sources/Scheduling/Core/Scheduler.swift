@@ -277,7 +277,7 @@ public final class Scheduler {
 
     /// The ended `entry` is queued again.
     private func revive(_ entry: ScheduledDownload) {
-        (entry.isRevived, entry.isCallDue) = (true, false)
+        (entry.isRevived, entry.isCallDue, entry.uncountedAttempts) = (true, false, 0)
         if let batch = entry.batch { forgiveToast(of: batch) }
         if let last = settings.cancelsThrough, entry.number <= last, settings.spared.insert(entry.number).inserted {
             output.append(.save(.set(settings)))

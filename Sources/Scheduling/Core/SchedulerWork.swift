@@ -126,6 +126,7 @@ extension Scheduler {
         switch outcome {
         case .complete(let size, let name, let resume):
             gate.finished(size)
+            entry.uncountedAttempts = 0
             change(entry) { $0.complete(size: size, fileName: name, resume) }
             applyOwn(.bodyComplete, to: entry, now: now)
         case .failed(let failure, let madeProgress, let resume): failed(entry, failure, madeProgress, resume, now: now)
@@ -150,13 +151,16 @@ extension Scheduler {
     private func failed(_ entry: ScheduledDownload, _ failure: DownloadFailure, _ madeProgress: Bool, _ resume: ResumeData?, now: WallTime)
     {
         let madeProgress = madeProgress && resume != nil
-        var (verdict, used) = RetryPolicy.verdict(
-            record: entry.record, failure: failure, madeProgress: madeProgress, unsent: entry.unsentAttempts, now: now,
+        var (verdict, used, uncounted) = RetryPolicy.verdict(
+            record: entry.record, failure: failure, madeProgress: madeProgress, uncounted: entry.uncountedAttempts, now: now,
             random: jitter.next())
-        entry.unsentAttempts = failure.wait == .retry ? entry.unsentAttempts +| 1 : 0
         // After a request with a body, a failure is final, even if the network is gone.
         let isFinal = entry.record.options.isPostSent && !failure.isRetryable && failure.wait == nil
-        if !isFinal, failure.isLostConnection || failure.wait == .offline { excuse(entry, madeProgress: madeProgress, &verdict, &used) }
+        if !isFinal, failure.isLostConnection || failure.wait == .offline, lostNetwork(entry) {
+            verdict = .wait(.offline, until: nil)
+            (used, uncounted) = madeProgress ? (0, 0) : (entry.record.retriesUsed, entry.uncountedAttempts)
+        }
+        entry.uncountedAttempts = uncounted
         change(entry) { record in
             record.keep(resume)
             (record.retriesUsed, record.lastFailure) = (used, failure)
@@ -230,10 +234,13 @@ extension Scheduler {
                 return
             }
         }
-        let (verdict, used) =
+        let (verdict, used, uncounted) =
             failure.wait != nil || failure.isShortage
-            ? RetryPolicy.verdict(record: entry.record, failure: failure, madeProgress: false, now: now, random: jitter.next())
-            : (.fail, entry.record.retriesUsed)
+            ? RetryPolicy.verdict(
+                record: entry.record, failure: failure, madeProgress: false, uncounted: entry.uncountedAttempts, now: now,
+                random: jitter.next())
+            : (.fail, entry.record.retriesUsed, entry.uncountedAttempts)
+        entry.uncountedAttempts = uncounted
         change(entry) { record in
             (record.retriesUsed, record.lastFailure) = (used, failure)
             // After a failed flush, the next flush may succeed without writing: only the checkpoint before the failure counts.

@@ -67,11 +67,10 @@ extension Scheduler {
         }
     }
 
-    /// Does not count an attempt that was lost without a network, and delays the retry until there is a network.
-    func excuse(_ entry: ScheduledDownload, madeProgress: Bool, _ verdict: inout RetryPolicy.Verdict, _ used: inout UInt32) {
+    /// Whether the failed attempt of `entry` was lost without a network. Such an attempt does not count, and the retry waits for a network.
+    func lostNetwork(_ entry: ScheduledDownload) -> Bool {
         entry.defiedReach = nil
-        guard hindrance(of: entry) == .offline else { return }
-        (verdict, used) = (.wait(.offline, until: nil), madeProgress ? 0 : entry.record.retriesUsed)
+        return hindrance(of: entry) == .offline
     }
 
     // MARK: Sleep

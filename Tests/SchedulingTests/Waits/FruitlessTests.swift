@@ -74,6 +74,20 @@ private func held(_ written: ByteCount) -> ResumeData {
         }
     }
 
+    @Test func `has all its retries left after connections that were lost with bytes held`() {
+        let desk = makeDesk { $0.options.retries = 1 }
+        desk.begin(isResumable: true)
+        desk.fail(lost, held(10))
+        desk.goOn()
+        for _ in 0..<3 {
+            desk.fail(lost, madeProgress: false, held(10))
+            desk.goOn()
+        }
+        #expect(desk.entry.state == .active && desk.entry.record.retriesUsed == 0)
+        desk.fail(DownloadFailure(.httpStatus, "…", httpStatus: 503, isRetryable: true), madeProgress: false, held(10))
+        #expect(desk.entry.state.name == "waiting" && desk.entry.record.retriesUsed == 1, "\(desk.entry.state)")
+    }
+
     @Test func `is retried ever later under a quota, which hides the needed room`() {
         let desk = makeDesk { $0.options.retries = 0 }
         var delays: [Duration] = []

@@ -43,7 +43,8 @@ import Testing
         ] as [(UInt32, Bool)])
     func `follow the statuses that ask for them`(status: UInt32, isRetried: Bool) {
         #expect(DownloadFailure.isRetryable(status: status) == isRetried)
-        let (verdict, _) = RetryPolicy.verdict(record: record(used: 0), failure: refusal(status), madeProgress: false, now: now, random: 0)
+        let (verdict, _, _) = RetryPolicy.verdict(
+            record: record(used: 0), failure: refusal(status), madeProgress: false, now: now, random: 0)
         #expect((verdict != .fail) == isRetried)
     }
 
@@ -58,7 +59,7 @@ import Testing
     func `of a server's refusal are counted, and progress resets the count`(
         used: UInt32, retries: UInt32, received: ByteCount, progress: Bool, delay: Int?, after: UInt32
     ) {
-        let (verdict, usedAfter) = RetryPolicy.verdict(
+        let (verdict, usedAfter, _) = RetryPolicy.verdict(
             record: record(used: used, received: received, retries: retries), failure: refusal(503), madeProgress: progress, now: now,
             random: 0)
         #expect(verdict == delay.map { .wait(.retry, until: now + .milliseconds($0)) } ?? .fail)
@@ -67,22 +68,41 @@ import Testing
 
     @Test(
         arguments: [
-            (0, 10, 0, false, 500, 1), (10, 10, 0, false, nil, 10), (0, 0, 0, false, nil, 0),  // never reached: counted
-            (0, 0, 0, true, 500, 1), (7, 0, 0, true, 500, 1), (0, 0, 5, false, 500, 1), (8, 0, 5, false, 128_000, 9),
-            (9, 0, 5, false, 150_000, 9),
-            (10, 10, 5, false, 150_000, 10),  // bytes received: always retried, ever later
-        ] as [(UInt32, UInt32, ByteCount, Bool, Int?, UInt32)])
+            // used, uncounted, retries, received, progress → delay in ms (random 0), used and uncounted afterwards
+            (0, 0, 10, 0, false, 500, 1, 0), (10, 0, 10, 0, false, nil, 10, 0), (0, 0, 0, 0, false, nil, 0, 0),  // never reached: counted
+            (0, 0, 0, 0, true, 500, 0, 1), (7, 7, 0, 0, true, 500, 0, 1), (0, 0, 0, 5, false, 500, 0, 1),
+            (0, 8, 0, 5, false, 128_000, 0, 9), (0, 9, 0, 5, false, 150_000, 0, 10), (3, 4, 10, 5, false, 64_000, 3, 5),
+            (10, 0, 10, 5, false, 150_000, 10, 1),  // bytes received: always retried, ever later
+        ] as [(UInt32, UInt32, UInt32, ByteCount, Bool, Int?, UInt32, UInt32)])
     func `of a lost connection are counted only until bytes are received`(
-        used: UInt32, retries: UInt32, received: ByteCount, progress: Bool, delay: Int?, after: UInt32
+        used: UInt32, uncounted: UInt32, retries: UInt32, received: ByteCount, progress: Bool, delay: Int?, after: UInt32, others: UInt32
     ) {
         for name in [ErrorName.network, .timeout, .truncated] {
             let failure = DownloadFailure(name, "…", isRetryable: true)
-            let (verdict, usedAfter) = RetryPolicy.verdict(
-                record: record(used: used, received: received, retries: retries), failure: failure, madeProgress: progress, now: now,
-                random: 0)
+            let (verdict, usedAfter, uncountedAfter) = RetryPolicy.verdict(
+                record: record(used: used, received: received, retries: retries), failure: failure, madeProgress: progress,
+                uncounted: uncounted, now: now, random: 0)
             #expect(verdict == delay.map { .wait(.retry, until: now + .milliseconds($0)) } ?? .fail)
-            #expect(usedAfter == after)
+            #expect(usedAfter == after && uncountedAfter == others)
         }
+    }
+
+    @Test(arguments: [
+        DownloadFailure(.network, "…", isRetryable: true), DownloadFailure(.network, "…", isRetryable: true, wait: .offline),
+        DownloadFailure(.diskFull, "…", wait: .diskSpace), DownloadFailure(.network, "…", isRetryable: true, wait: .retry),
+    ])
+    func `are all left for a refusal after failures that do not count`(failure: DownloadFailure) {
+        var record = record(used: 0, received: 5, retries: 3)
+        var uncounted: UInt32 = 0
+        for _ in 0..<5 {
+            let (verdict, used, others) = RetryPolicy.verdict(
+                record: record, failure: failure, madeProgress: false, uncounted: uncounted, now: now, random: 0)
+            #expect(verdict != .fail)
+            (record.retriesUsed, uncounted) = (used, others)
+        }
+        let (verdict, used, _) = RetryPolicy.verdict(
+            record: record, failure: refusal(503), madeProgress: false, uncounted: uncounted, now: now, random: 0)
+        #expect(verdict == .wait(.retry, until: now + .seconds(16)) && used == 1)
     }
 
     /// The host name does not exist: DNS answers NXDOMAIN.
@@ -95,21 +115,21 @@ import Testing
     ) {
         var failure = lost
         failure.isOfMissingHost = true
-        let (verdict, _) = RetryPolicy.verdict(
+        let (verdict, _, _) = RetryPolicy.verdict(
             record: record(used: used, received: received, retries: retries), failure: failure, madeProgress: false, now: now, random: 0)
         #expect(verdict == delay.map { .wait(.retry, until: now + .milliseconds($0)) } ?? .fail)
     }
 
     @Test func `wait as long as the server says`() {
         let failure = refusal(429, retryAfter: .seconds(3600))
-        let (verdict, _) = RetryPolicy.verdict(record: record(used: 0), failure: failure, madeProgress: false, now: now, random: 0.9)
+        let (verdict, _, _) = RetryPolicy.verdict(record: record(used: 0), failure: failure, madeProgress: false, now: now, random: 0.9)
         #expect(verdict == .wait(.retry, until: now + .seconds(3600)))
     }
 
     @Test(arguments: [ErrorName.network, .tls, .checksumMismatch, .diskFull])
     func `are not made if they cannot succeed`(name: ErrorName) {
         let failure = DownloadFailure(name, "…", isRetryable: false)
-        let (verdict, used) = RetryPolicy.verdict(
+        let (verdict, used, _) = RetryPolicy.verdict(
             record: record(used: 2, received: 9), failure: failure, madeProgress: false, now: now, random: 0)
         #expect(verdict == .fail)
         #expect(used == 2)
@@ -117,12 +137,12 @@ import Testing
 
     /// The server never heard of these attempts, so they do not use up `retries`.
     @Test(arguments: [(0, 500), (1, 1000), (4, 8000), (9, 150_000), (70, 150_000)] as [(UInt32, Int)])
-    func `are not used up by a desktop that does not name the proxy, but grow rarer`(unsent: UInt32, delay: Int) {
+    func `are not used up by a desktop that does not name the proxy, but grow rarer`(uncounted: UInt32, delay: Int) {
         let unknown = DownloadFailure(.network, "…", isRetryable: true, wait: .retry)
         for (used, retries, received) in [(0, 0, 0), (3, 10, 0), (10, 10, 0), (10, 10, 5)] as [(UInt32, UInt32, ByteCount)] {
-            let (verdict, after) = RetryPolicy.verdict(
-                record: record(used: used, received: received, retries: retries), failure: unknown, madeProgress: false, unsent: unsent,
-                now: now, random: 0)
+            let (verdict, after, _) = RetryPolicy.verdict(
+                record: record(used: used, received: received, retries: retries), failure: unknown, madeProgress: false,
+                uncounted: uncounted, now: now, random: 0)
             #expect(verdict == .wait(.retry, until: now + .milliseconds(delay)))
             #expect(after == used)
         }
@@ -132,7 +152,7 @@ import Testing
         var record = record(used: 0, retries: 3)
         var tries = 0
         while true {
-            let (verdict, used) = RetryPolicy.verdict(record: record, failure: lost, madeProgress: false, now: now, random: 0.5)
+            let (verdict, used, _) = RetryPolicy.verdict(record: record, failure: lost, madeProgress: false, now: now, random: 0.5)
             record.retriesUsed = used
             if verdict == .fail { break }
             tries += 1
@@ -202,5 +222,19 @@ import Testing
     @Test func `fails the download after its retries`() {
         let (_, entry) = fallen(.committing, retries: 0)
         #expect(entry.state == .failed(shortage))
+    }
+
+    @Test func `is waited for ever later under a quota, and uses up no retry`() {
+        let (desk, entry) = fallen(.committing, retries: 1)
+        let quota = DownloadFailure(.diskFull, "…", wait: .diskSpace)
+        var delays: [Duration] = []
+        for _ in 0..<3 {
+            desk.waitUntilDue()
+            desk.verified(entry, FileIdentity(device: 1, inode: 7, mount: 1, boot: "b"))
+            #expect(entry.state == .committing)
+            desk.endingFailed(entry, quota)
+            if case .waiting(.diskSpace, let until?) = entry.state { delays.append(until - desk.now) }
+        }
+        #expect(delays == [.seconds(1), .seconds(2), .seconds(4)] && entry.record.retriesUsed == 1, "\(delays)")
     }
 }
