@@ -16,6 +16,10 @@ public enum Remedy: Equatable, Sendable {
             .interrupted:
             if record.isToDescriptor { return nil }
             self = .retry
+        // No checksum proves the damaged archive, so the server may send another one. Or the process that unpacks was stopped.
+        case .extraction where failure.isRetryable:
+            if record.isToDescriptor { return nil }
+            self = .retry
         case .httpStatus: self.init(after: failure.httpStatus ?? 0, of: record)
         case .diskFull: self.init(forRoomOf: record)
         default: return nil

@@ -117,6 +117,13 @@ private final class Held {
         #expect(Remedy(after: failure, of: record(isToDescriptor: true)) == nil)
     }
 
+    @Test func `after an extraction is to retry if another attempt may succeed`() {
+        let failure = DownloadFailure(.extraction, "", isRetryable: true)
+        #expect(Remedy(after: failure, of: record(referrer: page)) == .retry)
+        #expect(Remedy(after: failure, of: record(isToDescriptor: true)) == nil)
+        #expect(Remedy(after: DownloadFailure(.extraction, "", isRetryable: false), of: record(referrer: page)) == nil)
+    }
+
     @Test(arguments: [nil, "", "file:///etc/passwd", "javascript:alert(1)", "-h", "https://user:secret@example.org/"])
     func `is a page only for an http URL without credentials`(referrer: String?) {
         #expect(Remedy(for: .needsUrl, of: record(referrer: referrer)) == nil)
