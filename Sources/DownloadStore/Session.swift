@@ -5,6 +5,7 @@ internal import Glibc
 /// The open database and its statements, kept from `open` to `close`.
 final class Session {
     static let nextNumberKey = "next-number"
+    private static let setAsideKey = "set-aside"
     /// Most hosts whose last request is remembered across a restart.
     private static let mostRequests = 10_000
     private static let recordsAtATime = 2048
@@ -44,6 +45,8 @@ final class Session {
     private var savedNumber = DownloadNumber(1)
     /// How many downloads `load` has read.
     private(set) var downloadsRead: UInt32 = 0
+    /// The note about a database that was set aside, as `load` has read it.
+    private(set) var setAsideNote: SetAsideNote?
     private let log = LogLength()
     /// The log is not emptied before it has so many frames, because another program has read it at the last try.
     private var leastLog: UInt32 = 0
@@ -178,9 +181,13 @@ final class Session {
             }
         } catch { throw StoreError(error, folder, isOpening: true) }
         downloadsRead = UInt32(clamping: queue.count)
+        setAsideNote = values[Session.setAsideKey].flatMap { SetAsideNote(text: $0) }
         savedNumber = values[Session.nextNumberKey].flatMap { UInt64($0) }.map(DownloadNumber.init).flatMap(Self.given) ?? DownloadNumber(1)
         return max(savedNumber, DownloadNumber(last.value + 1))
     }
+
+    /// Saves the note about a database that was set aside. If this fails, later starts do not name that database.
+    func keep(_ note: SetAsideNote) { try? set.run(Session.setAsideKey, note.text) }
 
     private func loadRecords(now: WallTime, _ take: ([DownloadRecord]) -> Void) throws(SQLiteError) {
         let downloads = try database.prepare("SELECT \(Column.names) FROM download ORDER BY number")

@@ -84,9 +84,21 @@ public actor Store {
         }
         opening.partNames = partNames ?? folder.makePartNames(next: opening.nextNumber)
         sweep(at: now)
+        noteSetAside(&opening)
         self.lock = consume lock
         (isOpen, isWhole) = (true, true)
         return opening
+    }
+
+    /// Saves which database this start has set aside, or reads which one an earlier start has, as long as that file exists.
+    private func noteSetAside(_ opening: inout StoreOpening) {
+        if let path = opening.setAside {
+            // Without a file to set aside, the path is that of the new database.
+            guard path != folder.database else { return }
+            session?.keep(SetAsideNote(path: path, salvaged: opening.salvaged ?? Salvaged(downloads: 0, mayHaveLost: true)))
+        } else if let note = session?.setAsideNote, access(note.path, F_OK) == 0 {
+            (opening.setAside, opening.salvaged, opening.isSetAsideEarlier) = (note.path, note.salvaged, true)
+        }
     }
 
     private func load(_ afterLoss: DownloadNumber, now: time_t, _ take: (StoredPart) -> Void) throws(StoreError) -> StoreOpening {
@@ -216,6 +228,7 @@ public actor Store {
         do throws(StoreError) {
             let session = try Session(folder, file, first: nextNumber, wait: wait, mostPages: mostPages)
             try session.commit(parts, nextNumber: nextNumber, isEverything: true)
+            if let aside { session.keep(SetAsideNote(path: aside, salvaged: Salvaged(downloads: 0, mayHaveLost: false))) }
             lock?.note(session.mark())
             self.session = session
         } catch {

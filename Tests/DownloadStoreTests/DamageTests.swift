@@ -197,9 +197,15 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         #expect(permissions(aside) == 0o600)
         #expect(state.records == [])
         #expect(next >= since)
-        let again = try await reopened(folder.path)
-        #expect(again.setAside == nil)
-        #expect(again.records.map(\.number) == [next])
+        // Later starts name it too, as long as the file exists.
+        for _ in 0..<2 {
+            let again = try await reopened(folder.path)
+            #expect(again.setAside == aside && again.salvaged == state.salvaged ?? Salvaged(downloads: 0, mayHaveLost: true))
+            #expect(again.records.map(\.number) == [next])
+        }
+        #expect(unlink(aside) == 0)
+        let last = try await reopened(folder.path)
+        #expect(last.setAside == nil && last.salvaged == nil && last.records.map(\.number) == [next])
     }
 
     @Test func `of garbage is set aside, and a new one started above all numbers`() async throws {
@@ -257,7 +263,8 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
             await store.close()
             let state = try await reopened(folder.path)
             #expect(state.records == [plainRecord(1), plainRecord(2), plainRecord(3)])
-            #expect(state.setAside == nil && state.nextNumber == DownloadNumber(4))
+            #expect(state.setAside == aside && state.nextNumber == DownloadNumber(4))
+            #expect(state.salvaged == (isSpoilt ? Salvaged(downloads: 0, mayHaveLost: false) : nil))
             for name in listFolder(folder.path) { unlink(folder(name)) }
         }
     }

@@ -28,9 +28,9 @@ internal import Scheduling
     var nextNumber: DownloadNumber
     private let scheduler: Scheduler
     private let assets: AssetUpdater
-    /// The path where a damaged database was set aside, at startup or later; empty: no database was damaged.
+    /// The path where a damaged database was set aside, by this process or an earlier one; empty: there is no such file.
     private(set) var setAside: String
-    /// The result of salvaging a damaged database at startup.
+    /// The result of salvaging a damaged database, at this startup or an earlier one.
     private(set) var salvaged = SalvageReport()
     private weak var observer: (any JournalObserver)?
     private var owesRecovery = false

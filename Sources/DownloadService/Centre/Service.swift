@@ -85,7 +85,7 @@ public struct ServiceOptions: Sendable {
                 return 1
             }
             let restored = await intake.finish()
-            if let aside = opening.setAside {
+            if let aside = opening.setAside, !opening.isSetAsideEarlier {
                 let salvaged = opening.salvaged
                 log.warning(
                     salvaged == nil

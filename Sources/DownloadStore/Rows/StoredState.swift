@@ -35,12 +35,32 @@ public struct StoreOpening: Equatable, Sendable {
     /// Greater than the number of every download that was ever committed. If an earlier database was lost (set aside or emptied), numbers
     /// continue from the seconds since the epoch. These are greater as long as fewer than one download a second is added.
     public var nextNumber: DownloadNumber
-    /// The path of a database that was damaged or not ours, and was set aside. A new one was started.
+    /// The path of a database that was damaged or not ours, and was set aside, as long as the file exists. A new one was started.
     public var setAside: String?
+    /// Whether an earlier start or run has set that database aside.
+    public var isSetAsideEarlier = false
     /// How part files are named.
     public var partNames = PartNames()
     /// The rows that could be read from the database that was set aside; nil: none.
     public var salvaged: Salvaged?
+}
+
+/// What the new database remembers of the one that was set aside.
+struct SetAsideNote {
+    let path: String
+    let salvaged: Salvaged
+
+    init(path: String, salvaged: Salvaged) { (self.path, self.salvaged) = (path, salvaged) }
+
+    /// The value of the setting. The path is last, because it may contain spaces.
+    var text: String { "\(salvaged.downloads) \(salvaged.mayHaveLost) \(path)" }
+
+    /// nil: the text is unreadable.
+    init?(text: String) {
+        let words = text.split(separator: " ", maxSplits: 2)
+        guard words.count == 3, let downloads = UInt32(words[0]), let mayHaveLost = Bool(String(words[1])) else { return nil }
+        self.init(path: String(words[2]), salvaged: Salvaged(downloads: downloads, mayHaveLost: mayHaveLost))
+    }
 }
 
 /// The rows read one by one from a damaged database.

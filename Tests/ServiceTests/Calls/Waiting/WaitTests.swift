@@ -385,6 +385,12 @@ extension Running {
         #expect(world.files == [".todoku-7.part"])
         let exit = await world.stop(daemon)
         #expect(exit.status == 0 && exit.errors.contains(aside), "\(exit.errors)")
+        // The next start says so on the bus only.
+        daemon = await world.start()
+        #expect(try await client.get(Manager.setAside) == aside)
+        #expect(try await client.get(Manager.salvaged) == SalvageReport(downloads: 0, mayHaveLost: true))
+        let second = await world.stop(daemon)
+        #expect(second.status == 0 && !second.errors.contains(aside), "\(second.errors)")
     }
 
     @Test func `is no longer named once the file is deleted`() async throws {
