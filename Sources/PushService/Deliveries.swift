@@ -23,7 +23,7 @@ internal import WebPush
     private static let mostRefusalsLogged: UInt64 = 20
     /// When an app that did not answer is called again while this program runs; after that, at each start.
     private static let reminders: [Duration] = [.seconds(60), .seconds(600)]
-    /// When a service that could not be reached, or had a full disk, is asked again: twice as late after each failure.
+    /// When a service that could not be reached, or refused any call for now, is asked again: twice as late after each failure.
     private static let retryPauses: [Duration] = [60, 120, 240, 480, 960, 1920, 3600].map { .seconds($0) }
     /// The longest time until a message's end is looked at again, because the wall clock may be set.
     private static let longestTimer: Duration = .seconds(3600)
@@ -42,7 +42,7 @@ internal import WebPush
     private var unsaved: [String: Int] = [:]
     /// Ids whose file is being fetched, with the token of the registration. What leaves here meanwhile has ended in another way.
     private var fetching: [String: String] = [:]
-    /// Ids that wait because the service could not be reached: until it appears, the message is repeated, or some time has passed.
+    /// Ids that wait because the service could not fetch for now: until it appears, the message is repeated, or some time has passed.
     private var resting: Set<String> = []
     /// Ids whose app is being called, or is called again after a pause.
     private var telling: Set<String> = []
@@ -74,6 +74,7 @@ internal import WebPush
             self?.wake { _ in true }
         }
         let now = WallTime(microseconds: wallClock())
+        var overdue: [String] = []
         for message in messages {
             guard registry[message.token] != nil, message.outcome.map({ now - $0.ended < Limits.remindedAge }) ?? true else {
                 store.put(.message(message.id), nil)
@@ -85,12 +86,13 @@ internal import WebPush
             if message.outcome != nil {
                 BusActor.spawn { [self] in await tell(message.id, reminders: []) }
             } else if isOver(message.id) {
-                start(message.id)
+                overdue.append(message.id)
             } else {
                 order.append(message.id)
                 setTimer(message.id)
             }
         }
+        order = overdue + order
         fetchNext()
     }
 
@@ -232,7 +234,8 @@ internal import WebPush
 
     private func nextToFetch() -> String? {
         order.first { id in
-            guard let message = waiting[id] else { return true }
+            // The file of a message that is over has come already, or is given up: it waits for no network.
+            guard let message = waiting[id], !isOver(id) else { return true }
             return fetching.values.count { $0 == message.token } < Self.mostFetchesOfRegistration
         }
     }
@@ -250,7 +253,7 @@ internal import WebPush
         }
     }
 
-    /// nil: the service cannot be reached now, or the message has ended meanwhile.
+    /// nil: the service cannot fetch now, or the message has ended meanwhile.
     private func fetch(_ message: PendingPush) async -> PendingPush.Outcome? {
         guard let registration = registry[message.token] else { return nil }
         let end = await files.fetch(message, registration) { [self] in

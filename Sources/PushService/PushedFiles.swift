@@ -21,18 +21,21 @@ internal import TodokuClient
     enum End {
         case ended(PendingPush.Outcome)
         case expired
-        /// The service cannot be reached now, or the message has ended meanwhile.
+        /// The service cannot be reached, or refuses any call for now; or the message has ended meanwhile.
         case unreachable
     }
 
     private let hold: IdleExit.Hold
     private let log: Logger
+    private let address: String?
     private var client: DownloaderClient?
     /// Downloads that are being taken from the service.
     private var removals = 0 { didSet { hold.isHeld = removals > 0 } }
 
-    /// - Parameter hold: held while downloads are being taken from the service.
-    init(hold: IdleExit.Hold, log: Logger) { (self.hold, self.log) = (hold, log) }
+    /// - Parameters:
+    ///   - hold: held while downloads are being taken from the service.
+    ///   - address: of the service's bus; nil: the session bus.
+    init(hold: IdleExit.Hold, log: Logger, address: String? = nil) { (self.hold, self.log, self.address) = (hold, log, address) }
 
     /// Fetches the file of a message, or finds that it is there.
     ///
@@ -53,16 +56,21 @@ internal import TodokuClient
             removeDownload(message.id, of: registration.key.app)
             return .expired
         } catch {
-            // A service whose disk is full refuses everything, as long as it lasts.
-            guard let error = error as? ClientError,
-                error.cause == .refused && error.errorName != .storage || error.cause == .unknownDownload
-            else {
+            guard let error = error as? ClientError, Self.isFinal(error) else {
                 if time() == .over { return .expired }
-                log.warning("the download service cannot be reached; the push is kept", metadata: ["cause": "\(error)"])
+                log.warning("the download service cannot fetch a file now; the push is kept", metadata: ["cause": "\(error)"])
                 return .unreachable
             }
             return .ended(PendingPush.Outcome(.failed, error: error.name, message: error.message, hasDownload: true))
         }
+    }
+
+    /// Whether the same call will fail again. A full disk, too many downloads or waiting calls (`LimitExceeded`), and a caller that could
+    /// not be inspected in time (the bus's `Failed` and `LimitsExceeded`) refuse any call, but only for some time.
+    private static func isFinal(_ error: ClientError) -> Bool {
+        guard error.cause == .refused else { return error.cause == .unknownDownload }
+        if let name = error.errorName { return name != .storage && name != .limitExceeded }
+        return !["Failed", "LimitsExceeded"].contains { error.name == "org.freedesktop.DBus.Error.\($0)" }
     }
 
     private func fetch(
@@ -130,7 +138,7 @@ internal import TodokuClient
 
     private func connected() async throws(ClientError) -> DownloaderClient {
         if let client { return client }
-        let new = try await DownloaderClient.connect()
+        let new = try await DownloaderClient.connect(to: address)
         client = new
         return new
     }

@@ -150,9 +150,10 @@ import Testing
                 service.removed.append(record.path)
                 if service.holdsRemovals { service.heldRemovals.append(reply) } else { reply() }
             }
-        ])
+        ],
+        properties: [PropertyRow(Download.state) { _ in "finished" }, PropertyRow(Download.endedAt) { _ in 1 }])
 
-    /// One download; any is there.
+    /// One download; any is there, and finished long ago.
     @BusActor final class RemovalRecord {
         fileprivate weak var service: ServiceStandIn?
         fileprivate let path: String

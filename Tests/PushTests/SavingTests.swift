@@ -62,27 +62,34 @@ import Testing
         #expect(app.calls.map(\.result) == ["failed"])
         #expect(await eventually { deliveries.waitingCount(of: token) == 0 })
     }
+}
 
-    /// A registration that is not saved yet.
-    @BusActor private func makeRegistration(_ folder: TemporaryFolder) throws -> (PushStore, Registry, token: String) {
-        let store = PushStore(folder: folder.path)
-        _ = try store.open()
-        let registry = Registry([], store: store)
-        let token = try registry.register(
-            app: PushWorld.app, name: "a", options: ["hosts": .strings(["example.org"])], from: .user
-        ).token
-        return (store, registry, token)
-    }
+/// A registration in this process that is not saved yet.
+@BusActor func makeRegistration(_ folder: TemporaryFolder) throws -> (PushStore, Registry, token: String) {
+    let store = PushStore(folder: folder.path)
+    _ = try store.open()
+    let registry = Registry([], store: store)
+    let token = try registry.register(
+        app: PushWorld.app, name: "a", options: ["hosts": .strings(["example.org"])], from: .user
+    ).token
+    return (store, registry, token)
+}
 
-    @BusActor private func makeDeliveries(
-        _ connection: Connection, _ registry: Registry, _ store: PushStore, _ folder: TemporaryFolder
-    ) -> Deliveries {
-        let idleExit = IdleExit(connection: connection, name: Push.busName, idle: .seconds(3600))
-        let log = PushOptions(folder: folder.path).logger
-        return Deliveries(
-            connection: connection, registry: registry, store: store, files: PushedFiles(hold: idleExit.makeHold(), log: log),
-            apps: PushedApps(connection: connection, registry: registry), hold: idleExit.makeHold(), log: log)
-    }
+/// - Parameter files: nil: those of a service on the session bus.
+@BusActor func makeDeliveries(
+    _ connection: Connection, _ registry: Registry, _ store: PushStore, _ folder: TemporaryFolder, files: PushedFiles? = nil
+) -> Deliveries {
+    let idleExit = IdleExit(connection: connection, name: Push.busName, idle: .seconds(3600))
+    let log = PushOptions(folder: folder.path).logger
+    return Deliveries(
+        connection: connection, registry: registry, store: store, files: files ?? PushedFiles(hold: idleExit.makeHold(), log: log),
+        apps: PushedApps(connection: connection, registry: registry), hold: idleExit.makeHold(), log: log)
+}
+
+/// What fetches files by the service of a test's session.
+@BusActor func makeFiles(_ world: PushWorld, _ folder: TemporaryFolder) -> PushedFiles {
+    let idleExit = IdleExit(connection: world.connection, name: Push.busName, idle: .seconds(3600))
+    return PushedFiles(hold: idleExit.makeHold(), log: PushOptions(folder: folder.path).logger, address: world.bus.address)
 }
 
 /// Calls of a distributor that bring one message.

@@ -39,6 +39,38 @@ import Testing
         #expect(listFolder(folder("messages")).count == Deliveries.mostWaiting + 1)
     }
 
+    /// The service refuses more than 256 waiting calls of one connection.
+    @Test @BusActor func `is asked for beside at most 199 others, also after its time`() async throws {
+        let world = try await PushWorld(hasService: false)
+        let service = try ServiceStandIn(world)
+        service.silence()
+        let app = try AppStandIn(world)
+        let folder = TemporaryFolder("todoku-push-store")
+        let (store, registry, token) = try makeRegistration(folder)
+        try await store.commit()
+        let files = makeFiles(world, folder)
+        let deliveries = makeDeliveries(world.connection, registry, store, folder, files: files)
+        deliveries.begin(
+            (0..<300).map { number in
+                let push = AcceptedPush(
+                    url: "https://example.org/\(number)", sha256: String(repeating: "0", count: 64), size: 1, type: nil, validUntil: 1,
+                    patience: 1)
+                return PendingPush(
+                    id: randomName(), token: token, app: PushWorld.app, push: push, arrived: WallTime(microseconds: 1), options: nil,
+                    isSandboxed: false, outcome: nil)
+            })
+        #expect(await eventually { service.fetches.count >= 200 })
+        // The calls of a connection arrive in their order: a further Fetch would come before the second of these.
+        for count in 1...2 {
+            files.removeDownload("other", of: PushWorld.app)
+            #expect(await eventually { service.removed.count == count })
+        }
+        #expect(service.fetches.count == 200)
+        service.speak(DBusError("org.todoku.Error.HttpStatus", "404"))
+        #expect(await eventually { deliveries.waitingCount(of: token) == 0 })
+        #expect(service.fetches.count == 300 && app.calls.count == 300)
+    }
+
     @Test func `leaves no download of the push before it on the list`() async throws {
         let world = try await PushWorld(hasService: false)
         let service = try await ServiceStandIn(world)

@@ -222,6 +222,28 @@ import Testing
         #expect(listFolder("\(world.state)/messages").isEmpty)
     }
 
+    @Test(
+        arguments: [
+            "org.todoku.Error.LimitExceeded", "org.freedesktop.DBus.Error.Failed", "org.freedesktop.DBus.Error.LimitsExceeded",
+        ])
+    func `is not told as failed while the service refuses any call for now, and brings its file later`(error: String) async throws {
+        let world = try await PushWorld(hasService: false)
+        let service = try await ServiceStandIn(world)
+        await service.setError(DBusError(error, "try again"))
+        let distributor = await world.distributor(versions: [1])
+        let app = try await AppStandIn(world)
+        let file = await Served()
+        _ = try await world.register()
+        await send(file.message(), await distributor.token(), to: world)
+        #expect(await eventually { await service.fetches.count == 1 })
+        _ = try await world.entry()  // the answer of Fetch was read before
+        await service.setError(nil)
+        try await service.restart()
+        #expect(await app.wasCalled())
+        #expect(await app.calls.map(\.result) == ["no-data"])
+        #expect(await service.fetches.count == 2)
+    }
+
     @Test func `for the service is tried again when it is repeated, and when the service appears`() async throws {
         let world = try await PushWorld(hasService: false)
         let service = try await ServiceStandIn(world)
