@@ -280,12 +280,15 @@ internal import PushModel
         guard let former = registry[token] else { throw Self.unknownToken }
         _ = try DownloadURL(endpoint)
         let distributor = chosen ?? former.distributor
+        var owner: String?
         if !distributor.isEmpty {
-            let owner = try? await connection.call(BusDaemon.getNameOwner, on: BusDaemon.name, at: BusDaemon.path, distributor)
+            owner = try? await connection.call(BusDaemon.getNameOwner, on: BusDaemon.name, at: BusDaemon.path, distributor)
             guard owner == nil || owner == sender else { throw Self.unknownToken }
         }
         guard let registration = registry[token] else { throw Self.unknownToken }
         problems[token] = nil
+        // Its answer to `Register` may have come too late. It must hear of the registration's end all the same.
+        if owner != nil, registration.distributor.isEmpty { registry.change(token) { $0.distributor = distributor } }
         guard registration.endpoint != endpoint || registration.version != version else {
             observer?.changed(token, hasNewEndpoint: false)
             return

@@ -248,6 +248,21 @@ import Testing
         #expect(try await eventually { try await world.entry()["endpoint"] != .string("") })
     }
 
+    @Test func `that answers too late, but gives an endpoint, is told of the end of the registration`() async throws {
+        let world = try await PushWorld()
+        let distributor = await world.distributor(versions: [2])
+        distributor.signal(SIGSTOP)
+        #expect(try await world.register()["endpoint"] == .string(""))
+        // Its answer is waited for during 30 seconds.
+        #expect(
+            try await eventually(within: .seconds(120)) { try await world.entry()["problem"]?.string?.contains("refused") == true })
+        distributor.signal(SIGCONT)
+        #expect(try await eventually { try await world.entry()["endpoint"] != .string("") })
+        try await world.call(Push.unregister, (PushWorld.app, "picture"))
+        let token = await distributor.token()
+        #expect(await eventually { distributor.lines("unregister 2 \(token)").count == 1 })
+    }
+
     @Test func `that crashes is not started for ever`() async throws {
         let name = "org.unifiedpush.Distributor.test"
         let world = try await PushWorld(
