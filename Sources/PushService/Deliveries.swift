@@ -44,6 +44,8 @@ internal import WebPush
     private var fetching: [String: String] = [:]
     /// Ids that wait because the service could not fetch for now: until it appears, the message is repeated, or some time has passed.
     private var resting: Set<String> = []
+    /// Ids whose file may have come in time though nobody saw it, because an earlier process asked for it. Only the service knows.
+    private var unseen: Set<String> = []
     /// Ids whose app is being called, or is called again after a pause.
     private var telling: Set<String> = []
     /// Ids whose end is not on disk yet. After a crash, only their downloads say how they ended, so these stay on the service's list.
@@ -83,9 +85,12 @@ internal import WebPush
                 continue
             }
             waiting[message.id] = message
-            if message.outcome != nil {
+            guard message.outcome == nil else {
                 BusActor.spawn { [self] in await tell(message.id, reminders: []) }
-            } else if isOver(message.id) {
+                continue
+            }
+            unseen.insert(message.id)
+            if isOver(message.id) {
                 overdue.append(message.id)
             } else {
                 order.append(message.id)
@@ -113,6 +118,7 @@ internal import WebPush
         unsaved[id] = nil
         cancelTimer(id)
         resting.remove(id)
+        unseen.remove(id)
         unanswered.remove(id)
         order.removeAll { $0 == id }
         store.put(.message(id), nil)
@@ -265,7 +271,10 @@ internal import WebPush
             failures = 0
             return outcome
         case .expired: return expired
-        case .unreachable: return nil
+        case .unreachable:
+            // A service that is gone for good must not keep the message for ever.
+            let age = WallTime(microseconds: wallClock()) - (waiting[message.id] ?? message).end
+            return age < Limits.remindedAge ? nil : expired
         }
     }
 
@@ -301,6 +310,8 @@ internal import WebPush
     private func setTimer(_ id: String) {
         cancelTimer(id)
         guard let message = waiting[id], message.outcome == nil else { return }
+        // The service is asked first whether the file came in time.
+        if unseen.contains(id), fetching[id] == nil, isOver(id) { return }
         let left = message.end - WallTime(microseconds: wallClock())
         ends[id] = Poller.shared.schedule(after: max(.zero, min(left, Self.longestTimer))) { [weak self] in self?.timeHasCome(id) }
     }
@@ -335,6 +346,8 @@ internal import WebPush
         guard isOver(id) else { return setTimer(id) }
         ends[id] = nil
         guard let message = waiting[id], message.outcome == nil else { return }
+        // It still waits to be asked for. A file that came in time is there, and no other one is taken.
+        if unseen.contains(id), fetching[id] == nil { return fetchNext() }
         if let app = registry[message.token]?.key.app { files.removeDownload(id, of: app) }
         fetching[id] = nil
         resting.remove(id)

@@ -57,7 +57,6 @@ internal import TodokuClient
             return .expired
         } catch {
             guard let error = error as? ClientError, Self.isFinal(error) else {
-                if time() == .over { return .expired }
                 log.warning("the download service cannot fetch a file now; the push is kept", metadata: ["cause": "\(error)"])
                 return .unreachable
             }

@@ -123,6 +123,47 @@ import Testing
         return true
     }
 
+    @Test func `brings a file that came in time, though the service cannot be reached when its time is over`() async throws {
+        try await inTime { try await bringsLater(within: $0) }
+    }
+
+    /// - Returns: whether the file came while the message was valid.
+    private func bringsLater(within seconds: UInt64) async throws -> Bool {
+        let world = try await PushWorld(hasService: false)
+        let service = Child([PushWorld.todokud, "--idle-exit", "3600"], environment: world.bus.environment)
+        #expect(await world.bus.waitForOwner(BusName.service))
+        let distributor = await world.distributor(versions: [1])
+        let app = try await AppStandIn(world)
+        let gate = Gate()
+        let file = await Served(gate: gate)
+        _ = try await world.register()
+        let token = await distributor.token()
+        defer { gate.open() }
+        let end = wallClock() / 1_000_000 + seconds
+        await send(file.message(["valid-until": "\(end)"]), token, to: world)
+        guard await file.server.waitForRequests(1) else { return false }
+        await world.kill()
+        gate.open()
+        let id = try #require(world.messageFiles.first)
+        let download = BusName.path(app: PushWorld.app, token: "push_\(id)")
+        let isFinished = await eventually {
+            let state = try? await world.connection.call(
+                Standard.get, on: BusName.service, at: download, (Download.interface, Download.state.name), timeout: .seconds(60))
+            return state == .string("finished")
+        }
+        guard isFinished, wallClock() / 1_000_000 < end else { return false }
+        await service.stop()
+        #expect(await eventually { wallClock() / 1_000_000 >= end })
+        // The program asks for the file now, and nobody answers.
+        _ = try await world.entry()
+        let again = Child([PushWorld.todokud, "--idle-exit", "3600"], environment: world.bus.environment)
+        // If the service appears before the program has heard that it is not there, the program asks again after a minute.
+        #expect(await eventually(within: .seconds(120)) { await !app.calls.isEmpty })
+        #expect(await app.calls.map(\.result) == ["new-data"])
+        await again.stop()
+        return true
+    }
+
     /// A registration with a service that never answers a fetch.
     private func makeSilentWorld() async throws -> (PushWorld, ServiceStandIn, Child, Served) {
         let world = try await PushWorld(hasService: false)
