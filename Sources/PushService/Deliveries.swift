@@ -44,7 +44,8 @@ internal import WebPush
     private var fetching: [String: String] = [:]
     /// Ids that wait because the service could not fetch for now: until it appears, the message is repeated, or some time has passed.
     private var resting: Set<String> = []
-    /// Ids whose file may have come in time though nobody saw it, because an earlier process asked for it. Only the service knows.
+    /// Ids whose file may have come in time though nobody saw it: an earlier process asked for it, or the answer came while the
+    /// registration was being ended. Only the service knows.
     private var unseen: Set<String> = []
     /// Ids whose app is being called, or is called again after a pause.
     private var telling: Set<String> = []
@@ -282,7 +283,10 @@ internal import WebPush
     func resume(_ token: String) {
         let ids = waiting.values.filter { $0.token == token && $0.outcome == nil && fetching[$0.id] == nil && !order.contains($0.id) }
             .map(\.id)
+        // A fetch that ended meanwhile has lost its answer and its timer.
+        unseen.formUnion(Set(ids).subtracting(resting))
         resting.formUnion(ids)
+        for id in ids { setTimer(id) }
         wake { ids.contains($0) }
         for message in waiting.values where message.token == token && message.outcome != nil && !unanswered.contains(message.id) {
             BusActor.spawn { [self] in await tell(message.id, reminders: Self.reminders) }

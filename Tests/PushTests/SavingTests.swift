@@ -62,6 +62,53 @@ import Testing
         #expect(app.calls.map(\.result) == ["failed"])
         #expect(await eventually { deliveries.waitingCount(of: token) == 0 })
     }
+
+    /// On a busy machine, half a minute may pass between two steps.
+    @Test func `ends when it is no longer valid, though its fetch ended while its registration could not be ended`() async throws {
+        for seconds in [20, 50] as [UInt64] {
+            if try await ends(after: seconds) { return }
+        }
+        Issue.record("the steps before the end of the message took longer than 50 seconds")
+    }
+
+    /// - Returns: whether the file was asked for again while the message was valid.
+    @BusActor private func ends(after seconds: UInt64) async throws -> Bool {
+        let world = try await PushWorld(hasService: false)
+        let service = try ServiceStandIn(world)
+        service.silence()
+        let app = try AppStandIn(world)
+        let folder = TemporaryFolder("todoku-push-store")
+        let (store, registry, token) = try makeRegistration(folder)
+        try await store.commit()
+        let hold = IdleExit(connection: world.connection, name: Push.busName, idle: .seconds(3600)).makeHold()
+        let files = PushedFiles(hold: hold, log: PushOptions(folder: folder.path).logger, address: world.bus.address)
+        let deliveries = makeDeliveries(world.connection, registry, store, folder, files: files)
+        let end = wallClock() / 1_000_000 + seconds
+        let push = AcceptedPush(
+            url: "https://example.org/a", sha256: String(repeating: "0", count: 64), size: 1, type: nil, validUntil: end,
+            patience: 3_600_000)
+        deliveries.begin([
+            PendingPush(
+                id: randomName(), token: token, app: PushWorld.app, push: push, arrived: WallTime(microseconds: wallClock()), options: nil,
+                isSandboxed: false, outcome: nil)
+        ])
+        guard await eventually({ service.fetches.count == 1 }) else { return false }
+        let ended = try registry.unregister(app: PushWorld.app, name: "a", from: .user)
+        service.speak(DBusError("org.todoku.Error.HttpStatus", "404"))
+        // The answers of a connection arrive in their order: that of Fetch has been read before the second of these.
+        for _ in 0..<2 {
+            files.removeDownload("other", of: PushWorld.app)
+            #expect(await eventually { !hold.isHeld })
+        }
+        registry.restore(ended)
+        service.silence()
+        deliveries.resume(token)
+        guard await eventually({ service.fetches.count == 2 }), wallClock() / 1_000_000 < end else { return false }
+        #expect(await app.wasCalled())
+        #expect(wallClock() / 1_000_000 >= end)
+        #expect(app.calls.map(\.result) == ["failed"] && app.calls.first?.details["error"] == .string("org.todoku.Error.Expired"))
+        return true
+    }
 }
 
 /// A registration in this process that is not saved yet.
