@@ -106,6 +106,8 @@ internal import WebPush
 
     /// Forgets the messages of a registration that ended, and takes their downloads from the service.
     func forget(_ registration: Registration) {
+        // No later push will take this one off the service's list.
+        if !registration.lastDownload.isEmpty { files.removeDownload(registration.lastDownload, of: registration.key.app) }
         for message in waiting.values where message.token == registration.token {
             drop(message.id)
             if message.outcome == nil { files.removeDownload(message.id, of: registration.key.app) }

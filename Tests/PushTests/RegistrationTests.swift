@@ -11,6 +11,25 @@ import Testing
 @testable import PushService
 
 @Suite(.timeLimit(.minutes(10))) struct `A registration` {
+    @Test(arguments: [false, true])
+    func `takes the ended download of its last push off the service's list when it ends`(isRestarted: Bool) async throws {
+        let world = try await PushWorld(hasService: false)
+        let service = try await ServiceStandIn(world)
+        let distributor = await world.distributor(versions: [1])
+        let app = try await AppStandIn(world)
+        let file = await Served()
+        _ = try await world.register()
+        let arguments = (await distributor.token(), Array(file.message().utf8), "id")
+        #expect(await world.connectorError(UnifiedPush.Version1.message, arguments) == nil)
+        #expect(await app.wasCalled())
+        let download = BusName.path(app: PushWorld.app, token: try #require(await service.fetches.first?.options["token"]?.string)).value
+        if isRestarted { await world.kill() }
+        _ = try await world.entry()
+        #expect(await service.removed.isEmpty)
+        try await world.call(Push.unregister, (PushWorld.app, "picture"))
+        #expect(await eventually { await service.removed == [download] })
+    }
+
     @Test func `is refused with an error that names what is wrong`() async throws {
         let world = try await PushWorld()
         let app = PushWorld.app
