@@ -94,11 +94,17 @@ private final class BusyConnections: Sendable {
         defer { goOn.open() }
         let running = try await Running.start(extra: ["SSL_CERT_FILE": server.authority])
         let client = running.client
-        try await client.call(Manager.setHostRule, ("127.0.0.1", ["connections": .uint32(2)]))
+        func allow(_ connections: UInt32) async throws {
+            try await client.call(Manager.setHostRule, ("127.0.0.1", ["connections": .uint32(connections)]))
+        }
+        // With one place, a second download can only try to share. With two, it may be the one that gets the second place.
+        try await allow(1)
         var paths: [ObjectPath] = []
         for number in 1...12 { paths.append(try await download(number, server, running)) }
+        #expect(try await hasFoundNoRoom(Array(paths[1...]), client))
+        #expect(busy.count == 1)
+        try await allow(2)
         #expect(await eventually { busy.count == 2 })
-        #expect(try await hasFoundNoRoom(Array(paths[2...]), client))
         goOn.open()
         for (number, path) in zip(1..., paths) {
             let isRight = readFile(try await client.wait(path)) == Self.file("/\(number)")

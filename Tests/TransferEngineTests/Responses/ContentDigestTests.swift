@@ -50,6 +50,30 @@ private func interrupted(
     return (server, try #require(end.resume, "\(end)"))
 }
 
+/// The first further request of a transfer, which waits until the test permits it. All other requests go out at once.
+private final class HeldRequest: Sendable {
+    private weak let engine: Engine?
+    private let asked = Mutex<(id: RequestID, question: UInt64)?>(nil)
+
+    /// - Parameter hasAsked: opens when the request waits.
+    init(_ fixture: EngineFixture, hasAsked: Gate) async {
+        engine = fixture.engine
+        await fixture.log.permit { [self] id, question in
+            if id.ordinal == 0 || asked.withLock({ $0 != nil }) {
+                engine?.permit(id, question: question, tellsSent: false)
+            } else {
+                asked.withLock { $0 = (id, question) }
+                hasAsked.open()
+            }
+        }
+    }
+
+    func permit() throws {
+        let (id, question) = try #require(asked.withLock { $0 })
+        engine?.permit(id, question: question, tellsSent: false)
+    }
+}
+
 private func firsts(_ server: ScriptedServer) -> [Int?] { server.requests.map { $0.range?.first } }
 
 extension TransferRequest {
@@ -418,15 +442,7 @@ extension EventLog {
                 reply.send(reply.trickle(Self.file[1_300_000...], by: 1000, until: gate))
             }
         }
-        let further = Mutex<(RequestID, UInt64)?>(nil)
-        await fixture.log.permit { [weak engine = fixture.engine] id, question in
-            if id.ordinal == 0 {
-                engine?.permit(id, question: question, tellsSent: false)
-            } else {
-                further.withLock { $0 = (id, question) }
-                asked.open()
-            }
-        }
+        let further = await HeldRequest(fixture, hasAsked: asked)
         let request = try fixture.request(server.url("/file.bin")) { ($0.resume, $0.connections) = (resume, 2) }
         let ends = await fixture.log.ends(of: request.number)
         fixture.engine.start(request)
@@ -436,8 +452,7 @@ extension EventLog {
         await fixture.log.wait { events in
             events[seen...].contains { if case .progress(let all) = $0 { all.contains { $0.received >= 1_300_000 } } else { false } }
         }
-        let (id, question) = try #require(further.withLock { $0 })
-        fixture.engine.permit(id, question: question, tellsSent: false)
+        try further.permit()
         await fixture.log.wait {
             $0.contains {
                 switch $0 {
@@ -481,15 +496,7 @@ extension EventLog {
             asked.wait()
             reply.send(wrong[1_300_000...])
         }
-        let further = Mutex<(RequestID, UInt64)?>(nil)
-        await fixture.log.permit { [weak engine = fixture.engine] id, question in
-            if id.ordinal == 0 || further.withLock({ $0 != nil }) {
-                engine?.permit(id, question: question, tellsSent: false)
-            } else {
-                further.withLock { $0 = (id, question) }
-                asked.open()
-            }
-        }
+        let further = await HeldRequest(fixture, hasAsked: asked)
         let request = try fixture.request(server.url("/file.bin")) { ($0.resume, $0.connections) = (resume, 2) }
         let ends = await fixture.log.ends(of: request.number)
         fixture.engine.start(request)
@@ -498,9 +505,8 @@ extension EventLog {
         await fixture.log.wait { events in
             events[seen...].contains { if case .progress(let all) = $0 { all.contains { $0.received >= 1_300_000 } } else { false } }
         }
-        let (id, question) = try #require(further.withLock { $0 })
         if cut == .withdrawn { fixture.engine.withdraw(RequestID(request.number, 0)) }
-        if cut == .stopped { fixture.engine.stop(request.number) } else { fixture.engine.permit(id, question: question, tellsSent: false) }
+        if cut == .stopped { fixture.engine.stop(request.number) } else { try further.permit() }
         let end = await fixture.log.end(of: request.number, after: ends)
         gate.open()
         guard cut != .stopped else {
