@@ -102,7 +102,7 @@ final class NginxProcess: Sendable {
             """
         // Another program may take a free port before nginx binds it. Then try again.
         for _ in 0..<20 {
-            let ports = (freePort(), freePort())
+            let ports = freePorts()
             writeFile(folder("nginx.conf"), (head + configuration(folder, ports)).utf8)
             let daemon = Child(["nginx", "-p", folder.path, "-c", folder("nginx.conf"), "-e", "stderr"], environment: currentEnvironment())
             // nginx writes this file once it listens. A connection would prove nothing: if the port is taken, nginx waits, and the port's
@@ -152,6 +152,14 @@ public func freePort() -> UInt16 {
     let (descriptor, port) = boundSocket()
     close(descriptor)
     return port
+}
+
+/// Two such ports, which differ.
+private func freePorts() -> (UInt16, UInt16) {
+    let (first, second) = (boundSocket(), boundSocket())
+    close(first.descriptor)
+    close(second.descriptor)
+    return (first.port, second.port)
 }
 
 /// A port of 127.0.0.1 that refuses connections as long as this process lives. The port is bound, so that no other program gets it, and
