@@ -33,8 +33,11 @@ public struct ServiceOptions: Sendable {
     public nonisolated static let version = "0.1.0"
     /// How long the end waits for toasts, checkpoints and the last commit.
     private static let patience: Duration = .seconds(10)
-    /// How long the last calls may take once the bus may start the next process, which waits for this one (`Store.open`).
-    private static let lastCalls: Duration = .seconds(1)
+    /// How long calls may take after the signal if they need only processor time. On a busy machine, a change of many downloads takes
+    /// seconds. The manager of a session waits longer: systemd 90 s.
+    private static let longestWork: Duration = .seconds(30)
+    /// How long the last calls may take once the bus may start the next process, which waits for this one (`Store.longestEnd`).
+    private static let lastCalls: Duration = .seconds(5)
 
     private let options: ServiceOptions
     private let connection: Connection
@@ -54,6 +57,8 @@ public struct ServiceOptions: Sendable {
     private let idleExit: IdleExit
     private var signals: SignalSource?
     private var isEnding = false
+    /// When the calls that need only processor time are given up.
+    private var workEnd = SuspendingClock.now
     /// False once the name is released: the bus may have started the next process.
     private var hasName = true
     private var ended: (Int32) -> Void = { _ in }
@@ -222,12 +227,20 @@ public struct ServiceOptions: Sendable {
     private func end(status: Int32) {
         guard !isEnding else { return }
         isEnding = true
+        workEnd = .now.advanced(by: Self.longestWork)
         downloader.end()
-        Poller.shared.schedule(after: Self.patience) { [self] in
+        giveUp(status, waitingSince: .now)
+        toaster.handOn { [self] in shutDown(status) }
+    }
+
+    /// Exits once the end has waited for `patience`. Work on calls is no wait.
+    private func giveUp(_ status: Int32, waitingSince start: SuspendingClock.Instant) {
+        Poller.shared.schedule(after: .seconds(1)) { [self] in
+            let start = isWorking ? .now : start
+            guard .now - start >= Self.patience else { return giveUp(status, waitingSince: start) }
             options.logger.warning("the disk did not answer in time: exiting")
             finish(status)
         }
-        toaster.handOn { [self] in shutDown(status) }
     }
 
     private func shutDown(_ status: Int32) {
@@ -241,16 +254,19 @@ public struct ServiceOptions: Sendable {
         }
     }
 
-    /// Whether a received call is in progress: the service identifies its caller, checks its folders, changes many downloads, deletes
-    /// files, or writes a long answer.
-    private var isTakingCalls: Bool {
-        gate.isAsking || admission.hold.isHeld || downloader.scheduler.hasBulkChanges || commands.isDeleting
-            || journal.gate.hasLongAnswers
+    /// Whether a received call is in progress: besides the work of `isWorking`, the service identifies its caller, or deletes files.
+    private var isTakingCalls: Bool { isWorking || gate.isAsking || commands.isDeleting }
+
+    /// Whether the service works on a call, and still may: it admits downloads, changes many downloads, or writes a long answer. A disk
+    /// keeps it from that for at most `DiskPatience.folder`.
+    private var isWorking: Bool {
+        let isBusy = admission.hold.isHeld || downloader.scheduler.hasBulkChanges || journal.gate.hasLongAnswers
+        return isBusy && .now < workEnd
     }
 
-    /// Calls `done` once no call is in progress, at the latest at `deadline`.
+    /// Calls `done` once no call is in progress. At `deadline`, only the work of `isWorking` goes on, if later calls still come here, too.
     private func whenCallsAreTaken(by deadline: ContinuousClock.Instant, _ done: @escaping @BusActor () -> Void) {
-        guard isTakingCalls, .now < deadline else { return done() }
+        guard isTakingCalls, hasName && isWorking || .now < deadline else { return done() }
         Poller.shared.schedule(after: .milliseconds(2)) { [self] in whenCallsAreTaken(by: deadline, done) }
     }
 
@@ -279,7 +295,7 @@ public struct ServiceOptions: Sendable {
     }
 
     private func finish(_ status: Int32) {
-        alarm(5)  // ends the process even if the bus has stopped reading
+        alarm(15)  // ends the process even if the bus has stopped reading
         downloader.leave()
         idleExit.startSuccessor()
         connection.flush()
