@@ -77,15 +77,16 @@ public final class Nginx: Sendable {
 /// An nginx with a configuration of its own, and a certificate for "127.0.0.1" and "localhost". It ends with its last reference.
 final class NginxProcess: Sendable {
     let folder: TemporaryFolder
-    /// Free ports of 127.0.0.1, on which the configuration makes nginx listen.
+    /// The ports of 127.0.0.1 on which the configuration makes nginx listen.
     let ports: (UInt16, UInt16)
+    private let reserved = (ReservedPort(), ReservedPort())
     /// The certificate (PEM) of the CA that signed the server's.
     var authority: String { folder("ca.pem") }
     private let daemon: Child
 
     /// - Parameters:
     ///   - modules: the file names of the modules that the configuration needs. nginx may have some of them built in.
-    ///   - configuration: the blocks of the configuration, for a folder and two ports. Called again after a port was taken.
+    ///   - configuration: the blocks of the configuration, for a folder and two ports.
     init(modules: [String] = [], _ configuration: (TemporaryFolder, (UInt16, UInt16)) -> String) async {
         let folder = TemporaryFolder("todoku-nginx")
         chmod(folder.path, 0o755)
@@ -100,22 +101,13 @@ final class NginxProcess: Sendable {
             events { worker_connections 512; }
 
             """
-        // Another program may take a free port before nginx binds it. Then try again.
-        for _ in 0..<20 {
-            let ports = freePorts()
-            writeFile(folder("nginx.conf"), (head + configuration(folder, ports)).utf8)
-            let daemon = Child(["nginx", "-p", folder.path, "-c", folder("nginx.conf"), "-e", "stderr"], environment: currentEnvironment())
-            // nginx writes this file once it listens. A connection would prove nothing: if the port is taken, nginx waits, and the port's
-            // owner would answer.
-            let isUp = await eventually { !daemon.isRunning || fileExists(folder("nginx.pid")) }
-            if isUp, daemon.isRunning {
-                (self.folder, self.daemon, self.ports) = (folder, daemon, ports)
-                return
-            }
-            let exit = await daemon.stop()
-            precondition(exit.errors.contains("Address already in use"), "nginx did not start: \(exit.errors)")
-        }
-        preconditionFailure("nginx found no free port")
+        let ports = (reserved.0.number, reserved.1.number)
+        writeFile(folder("nginx.conf"), (head + configuration(folder, ports)).utf8)
+        let daemon = Child(["nginx", "-p", folder.path, "-c", folder("nginx.conf"), "-e", "stderr"], environment: currentEnvironment())
+        // nginx writes this file once it listens.
+        let isUp = await eventually { !daemon.isRunning || fileExists(folder("nginx.pid")) }
+        precondition(isUp && daemon.isRunning, "nginx did not start: \(daemon.errors)")
+        (self.folder, self.daemon, self.ports) = (folder, daemon, ports)
     }
 
     deinit { daemon.signal(SIGTERM) }
@@ -147,27 +139,25 @@ final class NginxProcess: Sendable {
     }
 }
 
-/// A TCP port of 127.0.0.1 on which no program listens at this moment.
-public func freePort() -> UInt16 {
-    let (descriptor, port) = boundSocket()
-    close(descriptor)
-    return port
-}
+/// A port of 127.0.0.1 for a server that a test starts. No other program gets it as long as this object lives: the port is bound here.
+/// The server can bind it, too, if it sets SO_REUSEADDR, as most servers do (ip(7)).
+public final class ReservedPort: Sendable {
+    public let number: UInt16
+    private let descriptor: Int32
 
-/// Two such ports, which differ.
-private func freePorts() -> (UInt16, UInt16) {
-    let (first, second) = (boundSocket(), boundSocket())
-    close(first.descriptor)
-    close(second.descriptor)
-    return (first.port, second.port)
+    public init() { (descriptor, number) = boundSocket(isReusable: true) }
+
+    deinit { close(descriptor) }
 }
 
 /// A port of 127.0.0.1 that refuses connections as long as this process lives. The port is bound, so that no other program gets it, and
 /// never listens.
 public func closedPort() -> UInt16 { boundSocket().port }
 
-func boundSocket() -> (descriptor: Int32, port: UInt16) {
+func boundSocket(isReusable: Bool = false) -> (descriptor: Int32, port: UInt16) {
     let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue), 0)
+    var reuse: Int32 = isReusable ? 1 : 0
+    setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &reuse, socklen_t(MemoryLayout<Int32>.size))
     var address = sockaddr_in()
     address.sin_family = sa_family_t(AF_INET)
     address.sin_addr.s_addr = in_addr_t(0x7F00_0001).bigEndian

@@ -4,11 +4,12 @@ internal import Glibc
 /// A TLS server of openssl(1) on 127.0.0.1 for one test, with a certificate for that address as the test describes it. To a request over a
 /// connection that it accepts, it answers with a page about the connection (s_server -www).
 ///
-/// It ends with its last reference. It may not listen yet when the initializer returns.
+/// It ends with its last reference.
 public final class SecureServer: Sendable {
     private let folder: TemporaryFolder
     private let daemon: Child
-    public let port: UInt16
+    private let reserved = ReservedPort()
+    public var port: UInt16 { reserved.number }
     /// The certificate (PEM) of the authority that signed the server's, unless it signed its own.
     public var authority: String { folder("ca.pem") }
 
@@ -20,7 +21,7 @@ public final class SecureServer: Sendable {
     public init(
         names: String = "IP:127.0.0.1", years: ClosedRange<Int> = 2020...2090, signsItself: Bool = false, arguments: [String] = []
     ) async {
-        let (folder, port) = (TemporaryFolder("todoku-tls"), freePort())
+        let folder = TemporaryFolder("todoku-tls")
         let key: [String] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
         func openssl(_ arguments: [String]) async {
             let exit = await Child.run(["openssl"] + arguments, folder: folder.path)
@@ -54,10 +55,13 @@ public final class SecureServer: Sendable {
         ]
         await openssl(request + signer)
         let serve: [String] = [
-            "openssl", "s_server", "-accept", "127.0.0.1:\(port)", "-cert", "server.pem", "-key", "server.key", "-www",
+            "openssl", "s_server", "-accept", "127.0.0.1:\(reserved.number)", "-cert", "server.pem", "-key", "server.key", "-www",
         ]
-        daemon = Child(serve + arguments, folder: folder.path)
-        (self.folder, self.port) = (folder, port)
+        let daemon = Child(serve + arguments, folder: folder.path)
+        // s_server writes this once it listens.
+        let isUp = await eventually { !daemon.isRunning || daemon.output.contains("ACCEPT") }
+        precondition(isUp && daemon.isRunning, "openssl did not start: \(daemon.errors)")
+        (self.folder, self.daemon) = (folder, daemon)
     }
 
     deinit { daemon.signal(SIGTERM) }

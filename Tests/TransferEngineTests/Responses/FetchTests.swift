@@ -162,7 +162,7 @@ import TransferEngine
             engine.setTotalSpeedLimit(1000)
             precondition(!names().contains("todoku-curl\n"))
             precondition(!String(decoding: readFile("/proc/self/maps") ?? [], as: UTF8.self).contains("libcurl"))
-            let port = freePort()
+            let port = closedPort()
             engine.start(
                 TransferRequest(
                     number: DownloadNumber(1), url: try! DownloadURL("http://127.0.0.1:\(port)/"), directory: "/tmp", partName: ".x"))

@@ -217,7 +217,8 @@ import TransferEngine
                 "cert.pem", "-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
             ], folder: folder.path)
         #expect(made.status == 0, "\(made.errors)")
-        let (port, pipe, log) = (freePort(), folder("answers"), folder("requests"))
+        let (reserved, pipe, log) = (ReservedPort(), folder("answers"), folder("requests"))
+        let port = reserved.number
         #expect(mkfifo(pipe, 0o600) == 0)
         let command = "exec openssl s_server -accept 127.0.0.1:\(port) -cert cert.pem -key key.pem -quiet -alpn http/1.1 <answers >requests"
         let server = Child(["sh", "-c", command], folder: folder.path)
