@@ -78,7 +78,7 @@ extension HostGate {
     /// Marks the hosts of `contested` as changed if slots have been taken or released since their last refresh.
     ///
     /// - Returns: whether there are such hosts.
-    @discardableResult mutating func touchContested() -> Bool {
+    mutating func touchContested() -> Bool {
         let startable = startable
         let names = contested.lazy.filter { $0.value != startable }.map(\.key)
         for name in names { hosts.touch(named: name) }
@@ -299,14 +299,15 @@ extension HostGate {
     ///
     /// - Returns: whether a download lost its turn, so that hosts must be refreshed again.
     mutating func loseTurns() -> Bool {
-        guard !awaited.isEmpty else { return false }
+        var isLost = false
         for one in awaited where one.lane.count > 0 && one.lane.host.turns.last(one.claim) == one.turn {
             let host = one.lane.host
             host.turns.took(one.claim)
             if one.owed != one.claim { host.turns.took(one.owed) }
             hosts.touch(host)
+            isLost = true
         }
         awaited = []
-        return true
+        return isLost
     }
 }

@@ -45,9 +45,7 @@ extension Scheduler {
                 guard applyOwn(entry.record.isWhole ? .startWhole : .start, to: entry, now: now) else { break }
                 refreshHosts(now: now)
             }
-        } while makeRoom(now: now) || makePlace(now: now) || openContested(now: now)
-        loseTurns(now: now)
-        gate.touchContested()
+        } while makeRoom(now: now) || makePlace(now: now) || openContested(now: now) || loseTurns(now: now)
         refreshHosts(now: now)
     }
 
@@ -57,11 +55,17 @@ extension Scheduler {
     private func openContested(now: WallTime) -> Bool {
         guard gate.touchContested() else { return false }
         refreshHosts(now: now)
-        return refreshesLeft > 0
+        return !isCut
     }
 
-    /// Downloads that precede a redirect but got no slot lose their turns.
-    private func loseTurns(now: WallTime) { while gate.loseTurns() { refreshHosts(now: now) } }
+    /// Downloads that precede a redirect but got no slot lose their turns. Their hosts may then offer downloads that have a slot.
+    ///
+    /// - Returns: as `openContested`.
+    private func loseTurns(now: WallTime) -> Bool {
+        guard gate.loseTurns() else { return false }
+        refreshHosts(now: now)
+        return !isCut
+    }
 
     private func nextInTurn(now: WallTime) -> ScheduledDownload? {
         let sizes = gate.startable

@@ -79,4 +79,45 @@ extension Desk {
         desk.finish(3)
         #expect(desk.started.last == 65)
     }
+
+    /// The large file 21 precedes the redirect 20 at its host. Then 23, at another host, takes the last place of large files.
+    ///
+    /// - Returns: the desk, and the downloads that it has started before places become free.
+    private func contended(connections: UInt32, hosts: Int = SliceSize().hosts) throws -> (desk: Desk, started: [UInt64]) {
+        let desk = Desk { $0.maxPerHost = connections }
+        let first = Array(1...UInt64(connections))
+        for number in first { desk.add(number, "http://h/\(number)", app: "A") { $0.options.size = 1000 } }
+        for number in UInt64(11)...14 { desk.add(number, "http://other\(number)/", app: "other") { $0.options.size = Self.mebibyte } }
+        desk.add(20, "http://front/20", app: "A") { $0.options.size = 1000 }
+        desk.hop(desk[20], to: "h", origin: "http://h:80")
+        desk.add(21, "http://h/21", app: "B") { $0.options.size = Self.mebibyte }
+        desk.add(22, "http://h/22", app: "C") { $0.options.size = 1000 }
+        desk.add(23, "http://other23/", app: "D") {
+            $0.options.size = Self.mebibyte
+            $0.options.priority = 1
+        }
+        let started = first + [11, 12, 13, 14, 20]
+        #expect(desk.started == started && desk.permitted.isEmpty)
+        desk.scheduler.sliceSize.hosts = hosts
+        let ended = first + [11]
+        try desk.turn(ended.map { Scheduler.Event.steer(desk[$0], .cancel) })
+        return (desk, started)
+    }
+
+    @Test(arguments: [1, 2] as [UInt32])
+    func `lost by a large file without a slot go to a small file at once, before a redirect`(connections: UInt32) throws {
+        let (desk, started) = try contended(connections: connections)
+        #expect(desk.started == started + [23, 22])
+        let permitted: [UInt64] = connections == 1 ? [] : [20]
+        #expect(desk.permitted == permitted, "the redirect takes the second place")
+        desk.finish(22)
+        #expect(desk.permitted == [20])
+    }
+
+    /// A slice may end with the last host that has changed.
+    @Test(arguments: 1...40) func `lost by a large file go to a small one, however few hosts a slice refreshes`(hosts: Int) throws {
+        let (desk, started) = try contended(connections: 1, hosts: hosts)
+        desk.slices()
+        #expect(desk.started == started + [23, 22] && desk.permitted.isEmpty)
+    }
 }
