@@ -249,6 +249,23 @@ private func heldServer(_ file: [UInt8], until gate: Gate) -> ScriptedServer {
         #expect(end.complete?.validators?.source == main.url("/file.bin"), "no validator is taken for one of another URL")
     }
 
+    /// The mirror sends a part of the rest, and refuses the next request. Then the first source brings the end of the file.
+    @Test func `are announced also after another one has sent only a part of the rest`() async throws {
+        let main = ScriptedServer.lost(after: 3_000_000, of: Self.file)
+        let mirror = ScriptedServer { request, reply in
+            guard request.number == 0, let first = request.range?.first else { return reply.respond(404) }
+            reply.head(206, ["Content-Range": "bytes \(first)-4999999/8000000"], length: 5_000_000 - first)
+            reply.send(Self.file[first..<5_000_000])
+        }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(main.url("/file.bin")) { $0.use([mirror.url("/copy.bin")], mixes: true) }
+        #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file)
+        #expect(mirror.requests.map { $0.range?.first } == [3_000_000, 5_000_000])
+        #expect(main.requests.map { $0.range?.first } == [nil, 5_000_000])
+        let facts = await fixture.log.facts()
+        #expect(facts.map(\.offset) == [0, 3_000_000, 5_000_000] && facts.map(\.source) == [nil, mirror.url("/copy.bin"), nil])
+    }
+
     enum Contradiction: CaseIterable, Sendable { case size, digest, ranges }
 
     @Test(arguments: Contradiction.allCases) func `are left if they contradict the bytes of others`(kind: Contradiction) async throws {
