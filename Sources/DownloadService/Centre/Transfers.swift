@@ -374,9 +374,8 @@ extension Downloader {
 
     private func discard(_ number: DownloadNumber, _ directory: String) {
         let (part, isOurs) = (partNames.name(of: number), assetFolders.contains(directory))
-        // The map is of the bytes in the folder that the download has now.
-        let isElsewhere = list.scheduler[number].map { $0.record.hasBytes && !$0.record.directory.isSameBytes(as: directory) } ?? false
-        let map = isElsewhere ? nil : mapPath(of: number)
+        // The map may be of the part file in the folder that the download has now.
+        let map = list.scheduler.mayHavePart(number, outside: directory) ? nil : mapPath(of: number)
         // A download that is off the list may have left a large folder, and no retry waits for its deletion.
         DiskPool.shared.perform(at: .path(directory), takesLong: list.scheduler[number] == nil) {
             CrashMarks.working(on: number.value) {

@@ -336,6 +336,12 @@ extension Scheduler {
         output.append(.sweep(number, directory: sweep.directory))
     }
 
+    /// Whether the download may have a part file in another folder than `directory`. Then its written map may be of that file, also if the
+    /// record has no bytes: before the first checkpoint, only the map proves bytes.
+    public func mayHavePart(_ number: DownloadNumber, outside directory: String) -> Bool {
+        entries[number].map { $0.mayHavePart && !$0.record.directory.isSameBytes(as: directory) } ?? false
+    }
+
     /// Deletes the unpacked folder of a removed download as a part file is deleted: its row stays until the folder is gone.
     func deleteFolder(_ number: DownloadNumber, in directory: String) {
         let sweep = PartFileSweeps.Sweep(folders: [directory])

@@ -96,6 +96,16 @@ import Testing
         #expect(deleted(desk) == ["/e"])
     }
 
+    /// The process is killed before the first checkpoint, so only the written map proves the bytes in the new folder.
+    @Test func `is deleted by a later process without the written map, which may be of the one in the new folder`() throws {
+        let desk = try moved()
+        #expect(!desk.scheduler.mayHavePart(Self.number, outside: "/d"), "no response has come, so the map is of the former one")
+        desk.began(desk[1])
+        desk.restart()
+        #expect(deleted(desk) == ["/d"] && !desk[1].record.hasBytes)
+        #expect(desk.scheduler.mayHavePart(Self.number, outside: "/d") && !desk.scheduler.mayHavePart(Self.number, outside: "/e"))
+    }
+
     @Test func `is still deleted if the one in the new folder is, too`() throws {
         let desk = try moved()
         desk.began(desk[1], isResumable: false)
