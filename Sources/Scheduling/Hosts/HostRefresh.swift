@@ -277,8 +277,9 @@ extension HostGate {
         front.map { $0.claim.app != claim.app && $0.turn < host.turns.last(claim) } ?? false
     }
 
-    /// The queued download that goes before a redirect of `claim`; nil: none. A redirect yields if a slot is free, and another application
-    /// that has queued a download at the host has waited longer for its turn.
+    /// The queued download that goes before a redirect of `claim`; nil: none. A redirect yields if a slot is free, and the application of
+    /// the first queued download has waited longer for its turn. It does not yield for the sake of an application whose downloads have a
+    /// lower priority, because it would then wait for all downloads of higher priority.
     private func rival(of claim: HostTurns.Claim, at host: HostLoad, _ limit: Int, now: WallTime) -> Awaited? {
         let isScarce = host.interval > .zero || limit > 0
         guard !host.lanes.isEmpty, isScarce || claim.isPaced else { return nil }
@@ -289,7 +290,8 @@ extension HostGate {
         }
         let last = host.turns.last(claim)
         guard let first = first(of: rivals) else { return nil }
-        // `first` may be of the redirect's own application, by its priority. Applications behind it must not wait for the redirects, too.
+        // `first` may be of the redirect's own application, by its priority. Applications behind it must not wait for the redirects, too:
+        // the redirects wait for their own application only.
         let others = rivals.filter { $0.claim.app != claim.app && $0.turn < last }
         let owed = first.claim.app == claim.app ? others.min { $0.turn < $1.turn } : others.first { $0.lane === first.lane }
         return owed.map { Awaited(lane: first.lane, claim: first.claim, turn: first.turn, owed: $0.claim) }

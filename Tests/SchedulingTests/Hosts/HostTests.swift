@@ -940,6 +940,18 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started.filter { $0 < 100 } == [1, 3, 2] && desk.permitted.count == 2)
     }
 
+    /// The application of 5 has waited longest, but downloads of higher priority come first. The redirects do not wait for all of these.
+    @Test func `rotate between redirects and the queued downloads of the highest priority, until these have started`() {
+        let desk = desk()
+        desk.redirect(100...120, to: "slow", app: "greedy")
+        for number in UInt64(2)...4 { desk.add(number, "http://slow/\(number)", app: "keen") { $0.options.priority = 1 } }
+        desk.add(5, "http://slow/5", app: "modest")
+        for _ in 0..<4 { desk.step() }
+        #expect(desk.started.filter { $0 < 100 } == [1, 2, 3] && desk.permitted == [100, 101])
+        for _ in 0..<3 { desk.step() }
+        #expect(desk.started.filter { $0 < 100 } == [1, 2, 3, 4, 5] && desk.permitted == [100, 101, 102])
+    }
+
     @Test func `rotate between redirects of several applications, first come first served within each`() {
         let desk = desk()
         desk.redirect(100...120, to: "slow", app: "greedy")
