@@ -121,11 +121,12 @@ struct DocumentFile {
         if !request.cookies.isEmpty { own.cookies = request.cookies }
         if request.isPrivate { own.isPrivate = true }
         if !request.app.isEmpty { own.app = request.app }
-        let download: DownloadReference
-        do throws(ClientError) { download = try await client.download(url, into: descriptor, own) } catch {
-            throw CommandFailure(error, about: url, number: 1, of: 1)
-        }
-        try await Interrupt.run {
+        let asked = own
+        try await Interrupt.run { () async throws -> DownloadReference in
+            do throws(ClientError) { return try await client.download(url, into: descriptor, asked) } catch {
+                throw CommandFailure(error, about: url, number: 1, of: 1)
+            }
+        } follow: { download in
             await notice?.tell()
             do { _ = try await client.wait(for: download) } catch {
                 try? await client.remove(download)
@@ -133,7 +134,7 @@ struct DocumentFile {
                 throw CommandFailure(.ended, catalog.text("%1$s: %2$s", name, catalog.explanation(error)), name: error.name)
             }
             try? await client.remove(download)
-        } cancel: {
+        } cancel: { download in
             try? await client.remove(download)
         }
     }

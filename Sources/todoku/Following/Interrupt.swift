@@ -40,21 +40,29 @@ internal import TodokuClient
         Program.finish(.interrupted)
     }
 
-    /// Calls `body`. If Ctrl-C is pressed meanwhile, calls `cancel`, and then ends the program as interrupted. SIGINT must be blocked.
+    /// Most time in which `run` awaits the answers of a service after Ctrl-C. A service that hangs gives none.
+    private static let patience: Duration = .seconds(1)
+
+    /// Calls `begin`, and then `follow` with what has begun. If Ctrl-C is pressed meanwhile, calls `cancel` with it, and then ends the
+    /// program as interrupted, after `patience` at the latest. SIGINT must be blocked.
     ///
-    /// After Ctrl-C, neither a result nor an error of `body` counts: `cancel` may end the very thing that `body` awaits.
+    /// After Ctrl-C, no other result and no error counts: `cancel` may end the very thing that `follow` awaits.
     ///
-    /// - Parameter cancel: called again if `body` ends before the program does. The first call to return ends the program.
-    static func run(
-        _ body: @BusActor () async throws -> Void, cancel: @escaping @BusActor @Sendable () async -> Void
+    /// - Parameter cancel: called again if `follow` ends before the program does. The first call to return ends the program.
+    static func run<Subject: Sendable>(
+        _ begin: @BusActor () async throws -> Subject, follow: @BusActor (Subject) async throws -> Void,
+        cancel: @escaping @BusActor @Sendable (Subject) async -> Void
     ) async throws {
         let cancellation = Cancellation(cancel)
-        let signals = SignalSource([SIGINT]) { _ in
-            cancellation.hasBegun = true
-            BusActor.spawn { await cancellation.end() }
-        }
+        let signals = SignalSource([SIGINT]) { _ in cancellation.begin() }
         defer { withExtendedLifetime(signals) {} }
-        do { try await body() } catch {
+        do {
+            let subject = try await begin()
+            cancellation.subject = subject
+            // Ctrl-C could not cancel what had not begun.
+            if cancellation.hasBegun { await cancellation.end() }
+            try await follow(subject)
+        } catch {
             if cancellation.hasBegun { await cancellation.end() }
             throw error
         }
@@ -62,14 +70,23 @@ internal import TodokuClient
     }
 
     /// What Ctrl-C does in `run`.
-    @BusActor private final class Cancellation {
-        var hasBegun = false
-        private let cancel: @BusActor @Sendable () async -> Void
+    @BusActor private final class Cancellation<Subject: Sendable> {
+        /// What `cancel` cancels; nil: it has not begun yet.
+        var subject: Subject?
+        private(set) var hasBegun = false
+        private let cancel: @BusActor @Sendable (Subject) async -> Void
 
-        init(_ cancel: @escaping @BusActor @Sendable () async -> Void) { self.cancel = cancel }
+        init(_ cancel: @escaping @BusActor @Sendable (Subject) async -> Void) { self.cancel = cancel }
+
+        func begin() {
+            guard !hasBegun else { return }
+            hasBegun = true
+            Poller.shared.schedule(after: Interrupt.patience) { Program.finish(.interrupted) }
+            if subject != nil { BusActor.spawn { await self.end() } }
+        }
 
         func end() async -> Never {
-            await cancel()
+            if let subject { await cancel(subject) }
             Program.finish(.interrupted)
         }
     }

@@ -32,13 +32,15 @@ private func openFiles(of process: Int32) -> [String] {
         case comesTooLate
         /// It is answered, and the end of `Wait` is still to come.
         case isAnswered
+        /// It gets no answer, and `Wait` does not end.
+        case hangs
     }
 
     private static let path = ObjectPath("\(BusName.downloadsPath)/1")
     private static let manager = Face<StandInService>(
         Manager.interface, xml: { "" },
         methods: [
-            Row(Manager.downloadToFd) { _, _, reply in reply(path) },
+            Row(Manager.downloadToFd) { service, _, reply in service.queue(reply) },
             Row(Manager.downloadMetalink) { service, _, reply in
                 service.batches += 1
                 reply((ObjectPath("\(BusName.batchesPath)/1"), [path]))
@@ -53,6 +55,11 @@ private func openFiles(of process: Int32) -> [String] {
 
     private let connection: Connection
     private let removal: Removal
+    /// Called before the document is queued.
+    var willQueue: () -> Void = {}
+    /// Whether the call that queues the document gets its answer.
+    var answersQueueing = true
+    private(set) var queueing: DBus.Reply<ObjectPath>?
     private(set) var waiting: DBus.Reply<String>?
     private var heldRemoval: DBus.Reply<Void>?
     private(set) var removals = 0
@@ -65,6 +72,12 @@ private func openFiles(of process: Int32) -> [String] {
         #expect(try connection.requestName(BusName.service))
     }
 
+    private func queue(_ reply: DBus.Reply<ObjectPath>) {
+        queueing = reply
+        willQueue()
+        if answersQueueing { reply(Self.path) }
+    }
+
     private func remove(_ reply: DBus.Reply<Void>) {
         removals += 1
         guard removals == 1 else { return reply.fail(DBusError("org.freedesktop.DBus.Error.UnknownObject", "It is gone.")) }
@@ -72,6 +85,7 @@ private func openFiles(of process: Int32) -> [String] {
         case .endsWait: waiting?.fail(DBusError("org.todoku.Error.Cancelled", "The download was cancelled."))
         case .comesTooLate: waiting?("/release.meta4")
         case .isAnswered: return reply()
+        case .hangs: break
         }
         heldRemoval = reply
     }
@@ -181,7 +195,38 @@ private func openFiles(of process: Int32) -> [String] {
         child.signal(SIGINT)
         let exit = await child.wait()
         #expect(exit.status == 130 && exit.output == "" && exit.errors == "", "\(exit)")
-        #expect(service.removals > 0 && service.batches == 0)
+        #expect(await eventually { service.removals > 0 })
+        #expect(service.batches == 0)
+        await desk.bus.stop()
+    }
+
+    /// A call of the client is given up after a minute only.
+    @Test(arguments: [false, true]) @BusActor
+    func `ends soon by Ctrl-C though the service hangs, before or after it has queued the document`(isQueued: Bool) async throws {
+        let desk = await Desk(hasService: false)
+        let service = try StandInService(on: desk.bus.address, .hangs)
+        service.answersQueueing = isQueued
+        let child = desk.start(["metalink", "--quiet", "http://127.0.0.1:1/release.meta4"])
+        #expect(await eventually { (isQueued ? service.waiting != nil : service.queueing != nil) || !child.isRunning })
+        child.signal(SIGINT)
+        #expect(await eventually(within: .seconds(30)) { !child.isRunning })
+        child.signal(SIGKILL)
+        let exit = await child.wait()
+        #expect(exit.status == 130 && exit.output == "" && exit.errors == "", "\(exit)")
+        #expect(service.batches == 0)
+        await desk.bus.stop()
+    }
+
+    /// The signal is pending when the answer arrives, so the command receives the signal first.
+    @Test @BusActor func `removes a document that the service has queued since Ctrl-C`() async throws {
+        let desk = await Desk(hasService: false)
+        let service = try StandInService(on: desk.bus.address, .isAnswered)
+        let child = desk.start(["metalink", "--quiet", "http://127.0.0.1:1/release.meta4"])
+        service.willQueue = { child.signal(SIGINT) }
+        let exit = await child.wait()
+        #expect(exit.status == 130 && exit.output == "" && exit.errors == "", "\(exit)")
+        #expect(await eventually { service.removals > 0 })
+        #expect(service.batches == 0)
         await desk.bus.stop()
     }
 
