@@ -40,8 +40,8 @@ package struct RehearsalOptions: Sendable {
     private var monitor: Connection?
     private var signals: SignalSource?
     private var command: pid_t?
-    /// The first signal that has come to end this process; nil: none.
-    package private(set) var interrupt: Int32?
+    /// The first signal of `endSignals` that the loop has received; nil: none.
+    private var received: Int32?
     /// The command has ended: nothing goes wrong any more.
     private var isOver = false
     /// Why the rehearsal itself went wrong while the command ran: one sentence; nil: it did not.
@@ -72,11 +72,15 @@ package struct RehearsalOptions: Sendable {
 
     // MARK: The course
 
+    /// The signal that has come to end this process; nil: none. The same signal may have ended the bus. A call that waits for the bus then
+    /// fails before the loop can receive the signal.
+    package var interrupt: Int32? { received ?? Self.endSignals.first(where: SignalSource.isPending) }
+
     /// Makes the disk, and starts the server and the bus.
     ///
     /// - Throws: if `interrupt` is set, perhaps only because the same signal has ended the bus, too.
     package func begin() async throws(RehearsalError) {
-        signals = SignalSource(Self.endSignals) { [weak self] in self?.received($0) }
+        signals = SignalSource(Self.endSignals) { [weak self] in self?.receive($0) }
         try makeDisk()
         session.add([
             "TODOKU_REHEARSAL_URL": server.url, "TODOKU_REHEARSAL_SCENARIO": scenario.kind.rawValue,
@@ -222,9 +226,9 @@ package struct RehearsalOptions: Sendable {
 
     // MARK: Signals
 
-    private func received(_ signal: Int32) {
-        let isFirst = interrupt == nil
-        interrupt = interrupt ?? signal
+    private func receive(_ signal: Int32) {
+        let isFirst = received == nil
+        received = received ?? signal
         guard let command else { return }
         guard isFirst else {
             kill(command, SIGKILL)

@@ -351,6 +351,40 @@ private let plays: [RehearsalPlay] = [
         #expect(stage.isClean)
     }
 
+    /// The stand-in for dbus-daemon passes the first connection on to the real one. The second connection breaks during its handshake, for
+    /// which the program waits, so nothing can receive the signal before.
+    @Test func `ends by a signal that nothing has received yet when the bus ends`() async {
+        let stage = Stage()
+        let tools = stage.folder.makeFolder("tools")
+        let script = """
+            #!/usr/bin/python3
+            import os, signal, socket, subprocess, sys, threading
+            configuration = next(word for word in sys.argv if word.startswith("--config-file=")).split("=", 1)[1]
+            folder = os.path.dirname(configuration)
+            os.environ["PATH"] = os.environ["PATH"].split(":", 1)[1]
+            with open(configuration) as given, open(f"{folder}/real.conf", "w") as own:
+                own.write(given.read().replace(f"{folder}/bus<", f"{folder}/real<"))
+            real = ["dbus-daemon", f"--config-file={folder}/real.conf", "--nofork", "--print-address"]
+            subprocess.Popen(real, stdout=subprocess.PIPE).stdout.readline()
+            listener, bus = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+            listener.bind(f"{folder}/bus")
+            listener.listen()
+            client = listener.accept()[0]
+            bus.connect(f"{folder}/real")
+            def pass_on(source, target):
+                while data := source.recv(4096): target.sendall(data)
+            for ends in (client, bus), (bus, client): threading.Thread(target=pass_on, args=ends, daemon=True).start()
+            listener.accept()
+            os.kill(os.getppid(), signal.SIGTERM)
+            os._exit(1)
+            """
+        writeFile("\(tools)/dbus-daemon", script.utf8, mode: 0o755)
+        let path = "\(tools):\(currentEnvironment()["PATH"] ?? "/usr/bin:/bin")"
+        let exit = await stage.run([Desk.command, "rehearse", "--service", Desk.service, "none", "--", "echo", "begun"], ["PATH": path])
+        #expect(exit.status == 128 + SIGTERM && exit.output == "" && exit.errors == "", "\(exit)")
+        #expect(stage.isClean)
+    }
+
     @Test func `that is killed takes the bus, the service and the command along`() async {
         let stage = Stage()
         let child = stage.start(["none", "--", "sh", "-c", "\"$TODOKU\" list; echo ready; exec sleep 1000"])
