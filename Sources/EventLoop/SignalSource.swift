@@ -8,6 +8,9 @@ internal import Glibc
     private let descriptor: Int32
     private var token: Poller.Token?
 
+    /// The signals that end a program in the background.
+    public nonisolated static let endSignals = [SIGTERM, SIGINT, SIGHUP]
+
     /// Blocks `signals` for the calling thread and all threads that it starts. Call first in `main`.
     public nonisolated static func block(_ signals: [Int32]) {
         var set = mask(signals)
@@ -20,6 +23,10 @@ internal import Glibc
         sigpending(&set)
         return sigismember(&set, signal) == 1
     }
+
+    /// Whether one of `endSignals` is pending. The end of a session ends the bus, too, and a program that waits for its bus then fails
+    /// before its loop can receive the signal. Such a program ends as by the signal, without an error.
+    public nonisolated static var isEndPending: Bool { endSignals.contains { isPending($0) } }
 
     private nonisolated static func mask(_ signals: [Int32]) -> sigset_t {
         var set = sigset_t()

@@ -2,7 +2,6 @@ internal import DBus
 internal import DownloadModel
 internal import DownloaderInterface
 public import EventLoop
-internal import Glibc
 public import Logging
 internal import PushInterface
 internal import Sandboxes
@@ -64,6 +63,7 @@ public struct PushOptions: Sendable {
             for path in content.damaged { log.warning("a file is damaged, and is left alone", metadata: ["file": "\(path)"]) }
             return await PushProgram(options, connection: connection, store: store, idleExit: idleExit, content).serve(content)
         } catch {
+            if SignalSource.isEndPending { return 0 }
             log.error("no session bus", metadata: ["cause": "\(error.message)"])
             return 1
         }
@@ -98,7 +98,7 @@ public struct PushOptions: Sendable {
     private func serve(_ content: PushStore.Content) async -> Int32 {
         await withCheckedContinuation { continuation in
             ended = { status in continuation.resume(returning: status) }
-            signals = SignalSource([SIGTERM, SIGINT, SIGHUP]) { [self] _ in end() }
+            signals = SignalSource(SignalSource.endSignals) { [self] _ in end() }
             connection.onDisconnect = { [self] in
                 log.notice("the session bus is gone: exiting")
                 end()

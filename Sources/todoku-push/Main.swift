@@ -22,7 +22,7 @@ internal import PushService
 
     static func main() {
         keepHeapSmall()
-        SignalSource.block([SIGTERM, SIGINT, SIGHUP])
+        SignalSource.block(SignalSource.endSignals)
         signal(SIGPIPE, SIG_IGN)
         var options = PushOptions(folder: "\(Folders.state())/todoku/push")
         var level = Logger.Level.notice

@@ -9,7 +9,6 @@ internal import TodokuClient
     static let version = "0.1.0"
     /// The owner of this name is the session's tray.
     static let busName = "org.todoku.Tray"
-    private static let endSignals = [SIGTERM, SIGINT, SIGHUP]
 
     private static let help = """
         Usage: todoku-tray [OPTION]
@@ -27,7 +26,7 @@ internal import TodokuClient
 
     static func main() {
         keepHeapSmall()
-        SignalSource.block(endSignals)
+        SignalSource.block(SignalSource.endSignals)
         signal(SIGPIPE, SIG_IGN)
         let arguments = Array(CommandLine.arguments.dropFirst())
         let language = arguments.count == 2 && arguments[0] == "--language" ? Language(rawValue: arguments[1]) : nil
@@ -46,10 +45,9 @@ internal import TodokuClient
                 connection.onDisconnect = { exit(0) }  // the session is over
                 let client = try await DownloaderClient.connect()
                 let tray = Tray(client, on: connection, language: language) { exit($0) }
-                parts = (tray, SignalSource(endSignals) { _ in exit(0) }, connection)
+                parts = (tray, SignalSource(SignalSource.endSignals) { _ in exit(0) }, connection)
             } catch {
-                // The end of a session ends the bus, and sends this program a signal, which nothing has received yet.
-                if endSignals.contains(where: SignalSource.isPending) { exit(0) }
+                if SignalSource.isEndPending { exit(0) }
                 end(1, complaining: (error as? DBusError)?.message ?? "\(error)")
             }
         }

@@ -9,7 +9,7 @@ internal import Logging
         keepHeapSmall()
         if CommandLine.arguments.dropFirst().elementsEqual([UnpackingProgram.argument]) { UnpackingProgram.run() }
         raiseFileLimit()
-        SignalSource.block([SIGTERM, SIGINT, SIGHUP])
+        SignalSource.block(SignalSource.endSignals)
         signal(SIGPIPE, SIG_IGN)
         signal(SIGXFSZ, SIG_IGN)  // a write beyond RLIMIT_FSIZE fails (EFBIG), and its download with it
         signal(SIGCHLD, SIG_DFL)  // if our parent ignored SIGCHLD, we could not wait for the end of a program

@@ -115,6 +115,18 @@ import Testing
         #expect(try await eventually { try await world.entry()["version"] == .uint32(2) })
     }
 
+    /// The stopped bus keeps the program waiting for its answer, so nothing receives the signal before the bus ends.
+    @Test func `ends by a signal without an error, although its bus ends before it has connected`() async throws {
+        let world = try await PushWorld(hasService: false)
+        world.bus.signal(SIGSTOP)
+        let program = Child([PushWorld.program], environment: world.bus.environment)
+        #expect(await eventually { isBlocked(SIGTERM, in: program.pid) })
+        program.signal(SIGTERM)
+        world.bus.signal(SIGKILL)
+        let exit = await program.wait()
+        #expect(exit.status == 0 && exit.errors == "", "\(exit)")
+    }
+
     @Test func `ends when it is told to, and starts again`() async throws {
         let world = try await PushWorld()
         _ = try await world.register()

@@ -118,6 +118,14 @@ public func hasEnded(_ pid: Int32) -> Bool {
     return bytes[end + 2] == UInt8(ascii: "Z") || bytes[end + 2] == UInt8(ascii: "X")
 }
 
+/// Whether the main thread of a process blocks `signal` (proc_pid_status(5)).
+public func isBlocked(_ signal: Int32, in process: Int32) -> Bool {
+    let text = String(decoding: readFile("/proc/\(process)/status") ?? [], as: UTF8.self)
+    let field = text.split(separator: "\n").first { $0.hasPrefix("SigBlk:\t") }
+    let mask = field.flatMap { UInt64($0.dropFirst("SigBlk:\t".count), radix: 16) } ?? 0
+    return mask & 1 << UInt64(signal - 1) != 0
+}
+
 public func currentEnvironment() -> [String: String] {
     var result: [String: String] = [:]
     var entry = environ

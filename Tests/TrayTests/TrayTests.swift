@@ -538,13 +538,6 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         #expect(exit.status == 0 && exit.errors == "", "\(exit)")
     }
 
-    /// Whether the main thread of a process blocks `signal` (proc_pid_status(5)).
-    private func isBlocked(_ signal: Int32, in process: Int32) -> Bool {
-        let field = text("/proc/\(process)/status").split(separator: "\n").first { $0.hasPrefix("SigBlk:\t") }
-        let mask = field.flatMap { UInt64($0.dropFirst("SigBlk:\t".count), radix: 16) } ?? 0
-        return mask & 1 << UInt64(signal - 1) != 0
-    }
-
     @Test func `ends by its menu or a signal, and leaves the downloads alone`() async throws {
         let world = try await TrayWorld()
         let panel = try await world.panel()

@@ -108,6 +108,7 @@ public struct ServiceOptions: Sendable {
             service.sweepMaps("\(folder)/segments")
             return await service.serve()
         } catch {
+            if SignalSource.isEndPending { return 0 }
             log.error("no session bus", metadata: ["cause": "\(error.message)"])
             return 1
         }
@@ -206,7 +207,7 @@ public struct ServiceOptions: Sendable {
     private func serve() async -> Int32 {
         await withCheckedContinuation { continuation in
             ended = { status in continuation.resume(returning: status) }
-            signals = SignalSource([SIGTERM, SIGINT, SIGHUP]) { [self] _ in end(status: 0) }
+            signals = SignalSource(SignalSource.endSignals) { [self] _ in end(status: 0) }
             connection.onDisconnect = { [self] in
                 options.logger.notice("the session bus is gone: exiting")
                 end(status: 0)

@@ -340,6 +340,18 @@ internal import Testing
             #expect(await daemon.wait().isClean)
         }
     }
+
+    /// The stopped bus keeps the service waiting for its answer, so nothing receives the signal before the bus ends.
+    @Test func `ends by a signal without an error, although its bus ends before it has connected`() async {
+        let world = await ServiceWorld()
+        world.bus.signal(SIGSTOP)
+        let daemon = world.begin()
+        #expect(await eventually { isBlocked(SIGTERM, in: daemon.pid) })
+        daemon.signal(SIGTERM)
+        world.bus.signal(SIGKILL)
+        let exit = await daemon.wait()
+        #expect(exit.isClean, "\(exit)")
+    }
 }
 
 @Suite struct `A disk that has become full` {
