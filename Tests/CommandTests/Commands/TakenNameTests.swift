@@ -48,6 +48,11 @@ import Testing
             let lines = "\(number) unchanged: was there already\n\(number) finished \(file)\n"
             #expect(exit.status == 0 && exit.errors == "" && exit.output.hasSuffix(lines), "\(exit)")
         }
+        for (name, isUnchanged) in [("b.txt", false), ("a.txt", true)] {
+            let exit = await desk.run("get", "--json", "--if-exists", "skip", server.url("/\(name)"))
+            let last = try #require(exit.output.split(separator: "\n").last.flatMap { TestSupport.JSON(String($0)) }, "\(exit)")
+            #expect(last["event"]?.string == "ended" && last["unchanged"]?.bool == isUnchanged, "\(exit)")
+        }
         await desk.close()
     }
 
