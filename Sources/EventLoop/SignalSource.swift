@@ -17,6 +17,12 @@ internal import Glibc
         pthread_sigmask(SIG_BLOCK, &set, nil)
     }
 
+    /// Ends the block of `signals` for the calling thread. A pending one takes its effect before this returns.
+    public nonisolated static func unblock(_ signals: [Int32]) {
+        var set = mask(signals)
+        pthread_sigmask(SIG_UNBLOCK, &set, nil)
+    }
+
     /// Whether `signal` has arrived, is blocked, and has not been received yet.
     public nonisolated static func isPending(_ signal: Int32) -> Bool {
         var set = sigset_t()

@@ -41,7 +41,7 @@ struct AssetServe: ParsableCommand {
                 try packing.key.map { path throws(CommandFailure) in try PackArguments.signingKey(at: path) }
             )
         }
-        SignalSource.block([SIGINT, SIGTERM, SIGHUP])  // block before the first thread starts
+        SignalSource.block(SignalSource.endSignals + [SIGPIPE])  // block before the first thread starts
         BusActor.runMain {
             let rehearsal = UpdateRehearsal(self, source, key)
             do throws(PackingError) { try await rehearsal.begin() } catch {
@@ -74,10 +74,11 @@ struct AssetServe: ParsableCommand {
     init(_ command: AssetServe, _ source: String, _ key: SigningKey?) { (self.command, self.source, self.key) = (command, source, key) }
 
     func begin() async throws(PackingError) {
-        signals = SignalSource([SIGINT, SIGTERM, SIGHUP]) { [self] _ in  // which keeps this object
+        signals = SignalSource(SignalSource.endSignals) { [self] _ in  // which keeps this object
             end()
             Program.finish(.success)
         }
+        Output.willEnd = { [weak self] in self?.deleteTemporary() }
         var manifests = await onDisk { [source] in PackedFolder.manifests(in: source) }
         if manifests.isEmpty {
             temporary = try PackedFolder.makeTemporary()
@@ -103,6 +104,10 @@ struct AssetServe: ParsableCommand {
     /// Deletes what nobody needs any more.
     func end() {
         server = nil
+        deleteTemporary()
+    }
+
+    private func deleteTemporary() {
         if let temporary { PackedFolder.delete(temporary) }
         temporary = nil
     }

@@ -1,8 +1,13 @@
+internal import EventLoop
 internal import Glibc
 internal import Localization
 
 /// Standard output and standard error, unbuffered.
 enum Output {
+    /// Called on the bus loop before a failed write ends the program: removes what must not stay. Block SIGPIPE, too, which would end the
+    /// program first.
+    nonisolated(unsafe) static var willEnd: (@BusActor () -> Void)?  // set and read on the thread of the bus loop only
+
     static func write(_ text: String) { write(text, to: STDOUT_FILENO) }
     static func writeError(_ text: String) { write(text, to: STDERR_FILENO) }
 
@@ -17,7 +22,7 @@ enum Output {
         writeError("todoku: \((Terminal.errorsHaveColour ? colour?.paint(text) : nil) ?? text)\n")
     }
 
-    /// Writes the whole text. If the reader is gone, SIGPIPE ends the program, as usual for commands. Any other error ends it here.
+    /// Writes the whole text. If the reader is gone, SIGPIPE ends the program, as usual for commands. Any other error ends it, too.
     private static func write(_ text: String, to descriptor: Int32) {
         var text = text
         text.withUTF8 { bytes in
@@ -31,12 +36,20 @@ enum Output {
                     var slot = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
                     _ = poll(&slot, 1, -1)
                 } else if errno != EINTR {
-                    if descriptor != STDERR_FILENO {
-                        complain(catalog.text("cannot write the output: %1$s", String(cString: strerror(errno))))
-                    }
-                    exit(ExitStatus.refused.rawValue)
+                    end(by: errno, of: descriptor)
                 }
             }
         }
+    }
+
+    /// Ends the program after a write has failed.
+    private static func end(by code: Int32, of descriptor: Int32) -> Never {
+        if let willEnd { BusActor.assumeIsolated { willEnd() } }
+        willEnd = nil
+        if code == EPIPE { SignalSource.unblock([SIGPIPE]) }  // if it was blocked, it is pending, and ends the program now
+        if descriptor != STDERR_FILENO {
+            complain(catalog.text("cannot write the output: %1$s", String(cString: strerror(code))))
+        }
+        exit(ExitStatus.refused.rawValue)
     }
 }

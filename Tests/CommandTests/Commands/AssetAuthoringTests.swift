@@ -30,6 +30,12 @@ private struct Studio {
             environment: desk.environment.merging(extra) { $1 }, folder: desk.bus.folder.path)
     }
 
+    /// Runs a script of the shell in the test's folder; `$0` is the command.
+    func sh(_ script: String, _ extra: [String: String]) async -> Child.Exit {
+        await Child.run(
+            ["sh", "-c", script, Desk.command], environment: desk.environment.merging(extra) { $1 }, folder: desk.bus.folder.path)
+    }
+
     func pack(_ version: String, _ more: String...) async -> Child.Exit {
         await run(["asset", "pack", "levels", "--output", "public", "--version", version] + more)
     }
@@ -232,6 +238,21 @@ private func python(_ script: String, _ arguments: String...) async -> Child.Exi
         #expect((await server.wait()).status == 0)
         #expect(listFolder(temporary) == [])
         await packing.stop()
+        await studio.desk.close()
+    }
+
+    /// The reader is gone before the first line. A parent that ignores SIGPIPE passes this on to the program.
+    @Test(arguments: [("", 128 + SIGPIPE, ""), ("trap '' PIPE; ", 3 as Int32, "todoku: cannot write the output: Broken pipe\n")])
+    func `serve a folder as it is, and leave no file behind if nobody reads the output`(
+        trap: String, status: Int32, errors: String
+    ) async throws {
+        let studio = await Studio()
+        let temporary = studio.desk.bus.folder.makeFolder("temporary")
+        // A pipe that is open for both directions has a reader until its descriptor is closed.
+        let script = #"mkfifo pipe && exec 4<>pipe 5>pipe && exec 4<&- && exec "$0" asset serve levels >&5"#
+        let exit = await studio.sh(trap + script, ["TMPDIR": temporary])
+        #expect(exit.status == status && exit.output == "" && exit.errors == errors, "\(exit)")
+        #expect(listFolder(temporary) == [])
         await studio.desk.close()
     }
 
