@@ -30,8 +30,14 @@ import Testing
     @Test func `have a limit`() throws {
         let most = String(repeating: "0", count: 2 * Limits.pieceHashBytes)
         #expect(try PieceHashes("sha256:1:" + most).count == Limits.pieceHashBytes / 32)
-        let error = #expect(throws: Refusal.self) { try PieceHashes("sha256:1:" + most + String(repeating: "0", count: 64)) }
-        #expect(error?.name == .limitExceeded)
+        let row = try #require(OptionRow.byKey["piece-hashes"])
+        for excess in [1, 64, 1000, 10_000_000] {
+            let text = "sha256:1:" + most + String(repeating: "0", count: excess)
+            var options = DownloadOptions()
+            let own = #expect(throws: Refusal.self) { try PieceHashes(text) }
+            let ofCall = #expect(throws: Refusal.self) { try row.take(.text(text), into: &options) }
+            #expect(own?.name == .limitExceeded && own?.message.contains("1048576 bytes of digests") == true && ofCall == own, "\(excess)")
+        }
     }
 
     @Test func `cover a file of the right size`() throws {

@@ -39,9 +39,13 @@ public struct PieceHashes: Hashable, Sendable {
 extension PieceHashes: CustomStringConvertible {
     /// Reads the option `piece-hashes`: `sha256:<length>:<hex>`, with the hexadecimal digits of all digests one after another, any case.
     ///
-    /// - Throws: `InvalidOption`, which names the fault.
+    /// - Throws: `InvalidOption`, which names the fault; `LimitExceeded` beyond `Limits.pieceHashBytes`.
     public init(_ text: String) throws(Refusal) {
         func invalid(_ what: String) -> Refusal { Refusal(.invalidOption, "piece-hashes: \(what)") }
+        let tooLong = Refusal(.limitExceeded, "Option piece-hashes takes at most \(Limits.pieceHashBytes) bytes of digests.")
+        let mostDigits = Limits.pieceHashBytes *| 2
+        // Before the text is read, which may be as long as a message on the bus.
+        guard text.utf8.count <= mostDigits +| Self.longestStart else { throw tooLong }
         let parts = text.utf8.split(separator: UInt8(ascii: ":"), maxSplits: 2, omittingEmptySubsequences: false)
         guard parts.count == 3 else {
             throw invalid("write it as in sha256:<bytes of a piece>:<hexadecimal digits of all digests>.")
@@ -53,14 +57,15 @@ extension PieceHashes: CustomStringConvertible {
         guard let length = decimal(parts[1], as: ByteCount.self), length > 0 else {
             throw invalid("the length of a piece is not a number of bytes above 0.")
         }
+        guard parts[2].count <= mostDigits else { throw tooLong }
         guard let digests = bytes(ofHexadecimal: parts[2]), let hashes = PieceHashes(algorithm, length: length, digests: digests) else {
             throw invalid("the digests are not hexadecimal digits, \(algorithm.length * 2) for each digest of \(algorithm.rawValue).")
         }
-        guard digests.count <= Limits.pieceHashBytes else {
-            throw Refusal(.limitExceeded, "Option piece-hashes takes at most \(Limits.pieceHashBytes) bytes of digests.")
-        }
         self = hashes
     }
+
+    /// More bytes than stand before the digests.
+    private static let longestStart = 64
 
     /// As the option has it, in lower case.
     public var description: String { "\(algorithm.rawValue):\(length):\(hexadecimal(digests))" }

@@ -251,10 +251,16 @@ extension OptionForm where V == ProxyAddress {
 
 extension OptionForm where V == PieceHashes {
     static var pieceHashes: OptionForm {
-        OptionForm<String>.text(most: Limits.pieceHashBytes *| 2 +| 64).written { _, text throws(Refusal) in
-            try PieceHashes(text)
-        } back: {
+        // Not `text(most:)`: `PieceHashes` bounds the text itself, with an error that names the bound of the digests.
+        OptionForm(signature: "s") { key, value throws(Refusal) in
+            guard case .text(let text) = value else { throw .wrongType(key, "s") }
+            return try PieceHashes(text)
+        } encode: {
+            .text($0.description)
+        } text: {
             $0.description
+        } parse: {
+            try? PieceHashes($0)
         }
     }
 }

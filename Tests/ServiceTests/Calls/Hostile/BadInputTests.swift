@@ -155,6 +155,12 @@ internal import Testing
             #expect(error?.message.contains(key) == true)
             #expect(error?.message.contains("65536") == true)
         }
+        for excess in [64, 1 << 20] {
+            let hashes = "sha256:1:" + String(repeating: "0", count: (2 << 20) + excess)
+            let options: [String: Variant] = ["piece-hashes": .string(hashes), "size": .uint64(UInt64(hashes.utf8.count / 64))]
+            let error = await thrown { try await running.download("http://127.0.0.1:1/a", options) }
+            #expect(error?.name == todokuError("LimitExceeded") && error?.message.contains("1048576") == true, "\(error as Any)")
+        }
         let long = "http://127.0.0.1:1/" + String(repeating: "a", count: 8192)
         #expect(await thrown { try await running.download(long) }?.message.contains("8192") == true)
         let nearly = "http://127.0.0.1:1/" + String(repeating: "a", count: 8192 - 19)
