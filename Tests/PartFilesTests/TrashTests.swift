@@ -19,9 +19,12 @@ import Testing
     private func text(_ path: String) -> String? { readFile(path).map { String(decoding: $0, as: UTF8.self) } }
 
     /// nil: the file is in the trash.
-    private func put(_ path: String, identity: FileIdentity? = nil, calls: TrashCalls = TrashCalls()) -> Refusal? {
+    private func put(
+        _ path: String, identity: FileIdentity? = nil, wait: TrashWait = TrashWait(), calls: TrashCalls = TrashCalls()
+    ) -> Refusal? {
         let known = identity ?? identityIfAny(path)
-        guard case .failure(let refusal) = Trash.put(path, identity: known, dataHome: folder("data"), calls: calls) else { return nil }
+        let result = Trash.put(path, identity: known, dataHome: folder("data"), wait: wait, calls: calls)
+        guard case .failure(let refusal) = result else { return nil }
         return refusal
     }
 
@@ -124,6 +127,21 @@ import Testing
         #expect(put(path, identity: other)?.name == .notAllowed)
         #expect(text(path) == "own" && !fileExists(home))
         #expect(unlink(path) == 0 && put(path) == nil && !fileExists(home))
+    }
+
+    @Test func `leaves the file where its caller has been told that it stays`() {
+        let (path, wait) = (write("a"), TrashWait())
+        #expect(!wait.giveUp())
+        #expect(put(path, wait: wait)?.name == .permissionDenied)
+        #expect(text(path) == "own" && listFolder("\(home)/files") == [] && listFolder("\(home)/info") == [])
+    }
+
+    @Test func `may still get the file where its caller stops waiting during the rename, and says so`() {
+        let (path, wait) = (write("a"), TrashWait())
+        var told: [Bool] = []
+        #expect(put(path, wait: wait, calls: calls { told.append(wait.giveUp()) }) == nil)
+        #expect(told == [true])
+        #expect(text("\(home)/files/a") == "own" && !fileExists(path))
     }
 
     @Test func `that cannot describe the file leaves it`() {

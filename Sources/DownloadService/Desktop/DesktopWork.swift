@@ -32,14 +32,19 @@ internal import PartFiles
     }
 
     /// Moves the finished file to the trash.
+    ///
+    /// - Throws: if the disk does not answer in time, the error says whether the file may still be moved.
     func moveToTrash(_ path: String, _ identity: FileIdentity?) async throws(Refusal) {
-        let dataHome = dataHome
+        let (dataHome, wait) = (dataHome, TrashWait())
         let outcome = await DiskPool.shared.value(at: .path(path), takesLong: true, within: Self.trashPatience) {
-            Trash.put(path, identity: identity, dataHome: dataHome)
+            Trash.put(path, identity: identity, dataHome: dataHome, wait: wait)
         }
-        guard let outcome else {
-            throw Refusal(.permissionDenied, "\(path) could not be moved to the trash: its disk did not answer in time.")
-        }
-        try outcome.get()
+        if let outcome { return try outcome.get() }
+        let silence = "The disk of \(path) did not answer within \(Self.trashPatience.components.seconds) seconds"
+        throw Refusal(
+            .permissionDenied,
+            wait.giveUp()
+                ? "\(silence) and may still move the file to the trash; try again later, also to take the download off the list."
+                : "\(silence), and the file was not moved to the trash; try again later.")
     }
 }

@@ -1,6 +1,7 @@
 internal import CSystem
 public import DownloadModel
 internal import Glibc
+internal import Synchronization
 
 /// The user's trash, as the Trash specification 1.0 of freedesktop.org describes it.
 ///
@@ -12,12 +13,18 @@ public enum Trash {
 
     /// Moves a finished file to the trash if it is still the committed one. A file that is gone is no error.
     ///
-    /// - Parameter dataHome: `$XDG_DATA_HOME`. Its trash takes the files of its file system; others go to the trash of their mount.
-    public static func put(_ path: String, identity: FileIdentity?, dataHome: String) -> Result<Void, Refusal> {
-        put(path, identity: identity, dataHome: dataHome, calls: TrashCalls())
+    /// - Parameters:
+    ///   - dataHome: `$XDG_DATA_HOME`. Its trash takes the files of its file system; others go to the trash of their mount.
+    ///   - wait: of a caller that may stop waiting.
+    public static func put(
+        _ path: String, identity: FileIdentity?, dataHome: String, wait: TrashWait = TrashWait()
+    ) -> Result<Void, Refusal> {
+        put(path, identity: identity, dataHome: dataHome, wait: wait, calls: TrashCalls())
     }
 
-    static func put(_ path: String, identity: FileIdentity?, dataHome: String, calls: TrashCalls) -> Result<Void, Refusal> {
+    static func put(
+        _ path: String, identity: FileIdentity?, dataHome: String, wait: TrashWait = TrashWait(), calls: TrashCalls
+    ) -> Result<Void, Refusal> {
         var isFound = false
         do throws(DiskError) {
             let (folder, name) = try OpenFolder.parent(of: path)
@@ -36,7 +43,7 @@ public enum Trash {
                         unpacked folder. Move the folder to the trash by hand.
                         """))
             }
-            let own = UnwantedFile(folder: folder, name: name, file: file, calls: calls)
+            let own = UnwantedFile(folder: folder, name: name, file: file, wait: wait, calls: calls)
             if try own.move(toHome: dataHome) { return .success(()) }
             try own.moveToMount()
             return .success(())
@@ -45,6 +52,27 @@ public enum Trash {
             let reason = error.refusal ?? "cannot \(error.action): \(String(cString: strerror(error.code)))"
             return .failure(Refusal(.permissionDenied, "\(path) could not be moved to the trash: \(reason)."))
         }
+    }
+}
+
+/// Joins a move to the trash, on a thread of its disk, with the caller that waits for it on another thread. Needs no lock.
+public final class TrashWait: Sendable {
+    private enum State: UInt8, AtomicRepresentable { case preparing, moving, givenUp }
+
+    private let state = Atomic(State.preparing)
+
+    public init() {}
+
+    /// Asked before each rename.
+    ///
+    /// - Returns: false if the caller stopped waiting before the first rename, so that the file must stay.
+    func mayMove() -> Bool { state.compareExchange(expected: .preparing, desired: .moving, ordering: .relaxed).original != .givenUp }
+
+    /// The caller stops waiting.
+    ///
+    /// - Returns: whether the file may still be moved, or is in the trash already. If false, the file stays.
+    public func giveUp() -> Bool {
+        state.compareExchange(expected: .preparing, desired: .givenUp, ordering: .relaxed).original == .moving
     }
 }
 
@@ -62,6 +90,7 @@ private struct UnwantedFile {
     let name: String
     /// An O_PATH descriptor of the file.
     let file: Int32
+    let wait: TrashWait
     let calls: TrashCalls
 
     /// Returns false if the home's trash is on another file system or cannot be used.
@@ -116,6 +145,10 @@ private struct UnwantedFile {
             let entry = number == 0 ? name : FileName.numbered(name, number, longest: Trash.longestName)
             // The description reserves the name. It is on disk before the file, because the file cannot be restored without it.
             guard try write(text, "\(entry).trashinfo", info) else { continue }
+            guard wait.mayMove() else {
+                unlinkat(info.descriptor, "\(entry).trashinfo", 0)
+                throw DiskError("move it there", ETIMEDOUT)
+            }
             let code = rename(to: files, entry)
             if code == 0 { return try check(files, entry, info) }
             unlinkat(info.descriptor, "\(entry).trashinfo", 0)

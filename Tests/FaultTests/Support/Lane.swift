@@ -152,6 +152,10 @@ internal import Testing
         _ = try await connection.call(Download.openFile, on: BusName.service, at: path, (), timeout: .seconds(60))
     }
 
+    func trash(_ path: ObjectPath) async throws(DBusError) {
+        try await connection.call(Download.trash, on: BusName.service, at: path, (), timeout: .seconds(60))
+    }
+
     func setHostRule(_ host: String, _ rule: [String: Variant]) async throws {
         try await connection.call(Manager.setHostRule, on: BusName.service, at: BusName.managerPath, (host, rule), timeout: .seconds(60))
     }

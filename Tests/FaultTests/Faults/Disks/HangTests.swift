@@ -56,6 +56,14 @@ extension `The fault campaign` {
             await report.finish(expecting: [CallsCase().description])
         }
 
+        @Test func `moves no file to the trash later whose caller was told that it was not moved`() async throws {
+            let report = await Report(
+                "A move to the trash that hangs",
+                notes: "The disk of a finished file hangs during Trash for longer than the service waits. Then the disk is back.")
+            try await runCases([TrashCase()], report) { _, lane in try await giveUpTrash(lane) }
+            await report.finish(expecting: [TrashCase().description])
+        }
+
         @Test func `of the queue leaves no call without an answer, and accepts nothing that is not saved`() async throws {
             let report = await Report(
                 "The queue's disk hangs",
@@ -311,6 +319,50 @@ private struct CallsCase: Sendable, CustomStringConvertible {
     verdict.expect(end.map { fileHolds($0.path, body) } ?? false, "the disk is back, and the download is \(end?.state ?? "gone")")
     verdict.right += 1
     verdict.expect(await eventually { listFolder(dead.path) == ["back.bin"] }, "left behind: \(listFolder(dead.path))")
+    await lane.end(SIGTERM)
+    return verdict
+}
+
+private struct TrashCase: Sendable, CustomStringConvertible {
+    var description: String { "a move to the trash" }
+}
+
+@BusActor private func giveUpTrash(_ lane: Lane) async throws -> Verdict {
+    let place = Place()
+    var verdict = Verdict(row: "\(TrashCase())", name: "\(TrashCase())")
+    let (body, file) = (Bodies.large, "\(place.files)/kept.bin")
+    let server = ScriptedServer { request, reply in reply.serve(body, for: request, entityTag: "\"v1\"") }
+    // The trash is in the home, on the same disk, and answers.
+    let fault = Fault(kind: .hang, at: 1_000_000, isLasting: true, disk: .downloads)
+    if let ending = await lane.start(place, fault) {
+        verdict.wrong.append("it did not start: \(ending.errors)")
+        return verdict
+    }
+    let path = try await lane.download(server.url("/kept.bin"), ["directory": .string(place.files), "notify": .string("never")])
+    await finish(path, "kept.bin", body, place, lane, &verdict)
+    place.reach(fault)
+    do throws(DBusError) {
+        try await lane.trash(path)
+        verdict.wrong.append("a file was moved from a disk that hangs")
+    } catch {
+        verdict.tell(error.message, "the caller")
+        verdict.expect(error.message.contains("was not moved"), "the caller was told “\(error.message)”")
+    }
+    verdict.wasMet = place.hits > 0
+    place.stopFaults()
+    // A thread of a disk ends after five idle seconds. By then its work has ended, too.
+    let tasks = "/proc/\(lane.pid ?? 0)/task"
+    let hasEnded = await eventually {
+        !listFolder(tasks).contains { readFile("\(tasks)/\($0)/comm") == Array("todoku-disk\n".utf8) }
+    }
+    verdict.expect(hasEnded, "a thread of the disk has not ended")
+    verdict.expect(fileHolds(file, body), "the file was moved later")
+    let state = try await lane.describe()[path.value]?.state
+    verdict.expect(state == "finished", "the download is \(state ?? "gone")")
+    try await lane.trash(path)
+    let rest = try await lane.describe()
+    verdict.expect(!fileExists(file) && rest.isEmpty, "the disk is back, and the file is not in the trash")
+    verdict.right += 1
     await lane.end(SIGTERM)
     return verdict
 }
