@@ -249,6 +249,11 @@ final class Segment {
     /// The failure if the current hop leads to a forbidden address.
     var keptAway: DownloadFailure {
         let host = url.host
+        if hops == 0, request.isNamedByPublicServer, !request.refusesPrivate {
+            return DownloadFailure(
+                .notAllowed, "A public server named \(host), an address inside a private network, which a public server may not do.",
+                host: host)
+        }
         if hops > 0 || !request.refusesPrivate {
             let why = request.refusesPrivate ? "where this download may not go (option allow-private)" : "which a public server may not do"
             return DownloadFailure(
@@ -287,9 +292,11 @@ final class Segment {
     }
 
     /// Whether the URL of the source leads to a private address; nil: that is not known yet, and may be so. A source that a response has
-    /// named counts as the URL of the download does.
+    /// named counts as the URL of the download does. A URL that a public server has named must not lead there.
     private var isFirstPrivate: Bool? {
-        source.isFirstPrivate ?? (source.isFound ? transfer.sources[0].isFirstPrivate ?? false : nil)
+        if let known = source.isFirstPrivate { return known }
+        if source.isFound { return transfer.sources[0].isFirstPrivate ?? false }
+        return request.isNamedByPublicServer ? false : nil
     }
 
     func requestGoesOut() {

@@ -76,6 +76,8 @@ public struct TransferRequest: Sendable {
     public var stallTimeout: Duration = .seconds(30)
     /// Whether this machine and private networks are forbidden, by name and by address.
     public var refusesPrivate = false
+    /// Whether a public server has named the URL: then no request may go to a private network, as after a redirect by that server.
+    public var isNamedByPublicServer = false
     /// Whether a redirect may lead from https to http without a checksum.
     public var allowsDowngrade = false
     /// The resume data of an earlier transfer; nil: start from 0.
@@ -162,6 +164,8 @@ public struct TransferFacts: Equatable, Sendable {
     public var isResumable: Bool
     /// The HTTP/2 connection of the response, which other requests may share; nil: no other request can.
     public var connection: UInt32?
+    /// Whether the URL of the source leads to a private address, so that the server may name private addresses.
+    public var isFromPrivate = false
 
     public init(fileName: String, mediaType: String?, total: ByteCount?, offset: ByteCount, discarded: Bool, isResumable: Bool) {
         (self.fileName, self.mediaType, self.total, self.offset) = (fileName, mediaType, total, offset)

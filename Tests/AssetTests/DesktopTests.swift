@@ -1,4 +1,5 @@
 internal import DBus
+internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
 internal import Glibc
@@ -145,6 +146,29 @@ extension Desk {
         #expect(desk.version(at: "\(desk.directory())/current") == nil)
     }
 
+    @Test(.enabled("the own name of this machine leads to no private address") { await isOwnNamePrivate() })
+    func `leads to no private address by a name either, which a manifest from a private address may name`() async throws {
+        let (name, publisher) = (ownName(), Publisher())
+        await publisher.publish("1")
+        let (files, digest) = (publisher.folder, await publisher.digest("1.tar.gz"))
+        let inside = ScriptedServer(everywhere: true) { request, reply in
+            guard let file = readFile(files(String(request.path.dropFirst()))) else { return reply.respond(404) }
+            reply.serve(file, for: request, entityTag: "\"v1\"")
+        }
+        let port = inside.port
+        let proxy = ScriptedServer { _, reply in
+            reply.respond(200, text: #"{"version": "1", "url": "http://\#(name):\#(port)/1.tar.gz", "sha256": "\#(digest)"}"#)
+        }
+        let desk = Desk(running: try await Running.start(extra: ["http_proxy": proxy.url(""), "no_proxy": name]))
+        let asset = try await desk.register("maps", ["retries": .uint32(0)], url: "\(remote)/m.json")
+        let refused = await thrown { try await desk.update(asset) }
+        #expect(refused?.name == todokuError("NotAllowed") && refused?.message.contains(name) == true, "\(refused as Any)")
+        #expect(proxy.requests.map(\.target) == ["\(remote)/m.json"] && inside.connections == 0)
+        let own = try await desk.register("own", ["retries": .uint32(0)], url: "http://\(name):\(port)/m.json")
+        #expect(try await desk.update(own).0)
+        #expect(desk.version(at: "\(desk.directory("own"))/current") == "1")
+    }
+
     @Test(arguments: [404, 410]) func `that is gone makes the asset obsolete, also after a restart, until there is one again`(
         status: Int
     ) async throws {
@@ -165,4 +189,17 @@ extension Desk {
         #expect(try await desk.update(asset).0 && desk.version(at: path) == "2")
         #expect(try await desk.client.get(Asset.status, at: asset) == "up-to-date")
     }
+}
+
+/// The machine's own name. Only a look-up shows that it leads to this machine.
+private func ownName() -> String {
+    var name = [CChar](repeating: 0, count: 256)
+    guard gethostname(&name, 255) == 0 else { return "" }
+    return String(decoding: name.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+}
+
+@Sendable private func isOwnNamePrivate() async -> Bool {
+    let lines = await Child.run(["getent", "ahosts", ownName()]).output.split(separator: "\n")
+    let addresses = lines.compactMap { $0.split(separator: " ").first }
+    return !addresses.isEmpty && addresses.allSatisfy { isPrivateAddress(String($0)) } && !isPrivateAddress(ownName())
 }

@@ -25,6 +25,23 @@ internal import Testing
         #expect(bench.state.status(download: nil) == .updateAvailable)
     }
 
+    @Test func `remembers whether a public server has named its archive, until its URL is another`() {
+        let bench = Bench(Bench.record())
+        func fetch(isPublic: Bool?) {
+            bench.check()
+            bench.happens(.manifestFetched(Bench.key, bench.ticket!, Bench.manifest("1"), isPublic: isPublic))
+        }
+        for isPublic in [true, false, true] {
+            fetch(isPublic: isPublic)
+            fetch(isPublic: nil)
+            bench.call { .register(Bench.record { $0.options.isNamedByPublicServer = !isPublic }, found: nil, $0) }
+            bench.restart()
+            #expect(bench.record.options.isNamedByPublicServer == isPublic)
+        }
+        bench.call { .register(Bench.record { $0.manifestURL = "https://192.168.1.2/m.json" }, found: nil, $0) }
+        #expect(!bench.record.options.isNamedByPublicServer)
+    }
+
     @Test func `with another URL is due for its daily check`() {
         let bench = Bench(Bench.record { $0.update = .daily })
         bench.complete(Bench.manifest("1"))

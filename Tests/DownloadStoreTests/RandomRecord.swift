@@ -96,6 +96,7 @@ struct RandomRecords {
         options.allowsPrivate = .random(using: &generator)
         options.allowsDowngrade = .random(using: &generator)
         options.isSandboxed = .random(using: &generator)
+        options.isNamedByPublicServer = .random(using: &generator)
         options.requestInterval = perhaps { .microseconds(Int64.random(in: 0...1 << 50, using: &$0.generator)) }
         options.onlyIfChanged = .random(using: &generator)
         options.activate = perhaps { $0.text() }
@@ -221,6 +222,7 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
     record.options.renewable = true
     (record.options.allowsMetered, record.options.onlyIfChanged) = (false, true)
     (record.options.allowsPrivate, record.options.allowsDowngrade, record.options.isSandboxed) = (false, true, true)
+    record.options.isNamedByPublicServer = true
     record.options.requestInterval = .milliseconds(26)
     record.options.activate = "org.example.App"
     record.options.start = false

@@ -30,7 +30,8 @@ extension AssetUpdater {
         case callersLeft(Set<CallNumber>)
 
         // Answers to actions, one to each.
-        case manifestFetched(AssetKey, Ticket, AssetManifest)
+        /// `isPublic`: whether a public server has sent the manifest; nil: the server says that nothing has changed.
+        case manifestFetched(AssetKey, Ticket, AssetManifest, isPublic: Bool? = nil)
         case manifestFailed(AssetKey, Ticket, DownloadFailure)
         /// `missing`: the bytes by which the room on the disk is too small; 0: it is enough.
         case spaceChecked(AssetKey, Ticket, missing: ByteCount)
@@ -174,8 +175,8 @@ extension AssetUpdater {
         case .rollback(let key, let call): onAsset(key, call) { rollBack(key, call) }
         case .cancel(let key, let call): onAsset(key, call) { cancel(key, call) }
         case .callersLeft(let calls): callersLeft(calls)
-        case .manifestFetched(let key, let ticket, let manifest):
-            if assets[key]?.activity == .checking(ticket) { manifestFetched(key, manifest, now: now) }
+        case .manifestFetched(let key, let ticket, let manifest, let isPublic):
+            if assets[key]?.activity == .checking(ticket) { manifestFetched(key, manifest, isPublic: isPublic, now: now) }
         case .manifestFailed(let key, let ticket, let failure):
             if assets[key]?.activity == .checking(ticket) { manifestFailed(key, failure) }
         case .spaceChecked(let key, let ticket, let missing):

@@ -172,6 +172,8 @@ public final class AssetUpdater {
         // What another manifest said says nothing about this one, which is due for a check.
         if record.manifestURL != existing.manifestURL {
             (changed.latest, changed.latestTimestamp, changed.isObsolete, changed.checkedAt) = (nil, nil, false, nil)
+        } else {
+            changed.options.isNamedByPublicServer = existing.options.isNamedByPublicServer
         }
         if changed != existing || !changed.options.isSameText(as: existing.options) {
             change(key) { $0 = changed }

@@ -12,7 +12,7 @@ extension AssetUpdater {
         actions.append(.fetchManifest(key, ticket, isBackground: isBackground))
     }
 
-    func manifestFetched(_ key: AssetKey, _ manifest: AssetManifest, now: WallTime) {
+    func manifestFetched(_ key: AssetKey, _ manifest: AssetManifest, isPublic: Bool?, now: WallTime) {
         guard let state = assets[key] else { return }
         let (wantsUpdate, forces) = (state.wantsUpdate, state.forces)
         assets[key]?.activity = .none
@@ -20,6 +20,7 @@ extension AssetUpdater {
         change(key) { record in
             (record.latest, record.latestTimestamp, record.isObsolete) = (manifest.version, manifest.timestamp, false)
             (record.checkedAt, record.checkedIn) = (now, session)
+            if let isPublic { record.options.isNamedByPublicServer = isPublic }
             if let skipped = record.skipped, !skipped.isSameBytes(as: manifest.version) { record.skipped = nil }
         }
         guard let record = assets[key]?.record else { return }

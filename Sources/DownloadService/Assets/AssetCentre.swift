@@ -8,6 +8,7 @@ internal import Extraction
 internal import Logging
 internal import PartFiles
 internal import Scheduling
+internal import TransferEngine
 
 /// Carries out the decisions of `AssetUpdater`: with downloads of the scheduler, on the disk, and on the bus. Every action waits until the
 /// rows before it are on disk.
@@ -73,6 +74,8 @@ internal import Scheduling
     var purposes: [DownloadNumber: Purpose] = [:]
     /// The download of the manifest, or of its signature, that each asset fetches.
     var fetches: [AssetKey: DownloadNumber] = [:]
+    /// Whether a public server has sent the manifest that the last check of an asset has brought; nil: the manifest has not changed.
+    var publicManifests: [AssetKey: Bool] = [:]
     var places = AssetPlaces()
     /// The extractions that run, by asset.
     var extractions: [AssetKey: (folder: String, control: ExtractionControl)] = [:]
@@ -216,7 +219,7 @@ internal import Scheduling
             told[key] = AssetFace.told(AssetObject(key, self))
             connection.send(Manager.assetAdded.message(from: BusName.managerPath, BusName.path(ofAsset: key)))
         case .gone(let key):
-            (told[key], fetches[key]) = (nil, nil)
+            (told[key], fetches[key], publicManifests[key]) = (nil, nil, nil)
             toldProgress.forget(key)
             places.release(key)
             forgetManifests(of: key)
@@ -297,6 +300,10 @@ internal import Scheduling
             guard let purpose = purposes[download.number], case .archive(let key) = purpose else { continue }
             progress(key, .downloading, download.received, of: download.total)
         }
+    }
+
+    func responded(_ download: ManagedDownload, _ facts: TransferFacts) {
+        if case .manifest(let key, _)? = purposes[download.number] { publicManifests[key] = !facts.isFromPrivate }
     }
 
     func stopped(_ download: ManagedDownload) {

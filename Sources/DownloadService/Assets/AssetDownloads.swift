@@ -29,6 +29,7 @@ extension AssetCentre {
             switch result ?? .failure(.silentFolder(folder)) {
             case .failure(let refusal): decide(.manifestFailed(key, ticket, DownloadFailure(refusal.name, refusal.message)))
             case .success:
+                publicManifests[key] = nil
                 fetch(key, ticket, state.record.manifestURL, manifestName(key), ManifestText.mostBytes, isBackground: isBackground)
             }
         }
@@ -43,6 +44,8 @@ extension AssetCentre {
         (options.fileName, options.directory, options.ifExists) = (name, folders.manifests, .replace)
         (options.notify, options.showProgress, options.activate) = (.never, false, nil)
         (options.maxSize, options.deadline, options.onlyIfChanged) = (ByteCount(clamping: most), Self.patience, true)
+        // The app has named the URL of the manifest.
+        options.isNamedByPublicServer = false
         if isBackground { Self.makeBackground(&options) }
         do throws(Refusal) {
             let url = try DownloadURL(url)
@@ -101,7 +104,7 @@ extension AssetCentre {
             AssetFiles.manifest(at: path, from: base, signature: signature, publicKey: publicKey)
         } then: { [self] result in
             switch result {
-            case .success(let manifest)?: decide(.manifestFetched(key, ticket, manifest))
+            case .success(let manifest)?: decide(.manifestFetched(key, ticket, manifest, isPublic: publicManifests[key]))
             case .failure(let failure)?: decide(.manifestFailed(key, ticket, failure))
             case nil:
                 let refusal = Refusal.silentDisk(of: path)
@@ -199,8 +202,8 @@ extension AssetCentre {
             options.forgetSecrets()
             (options.referrer, options.cookies, options.proxy) = (nil, cookies, proxy)
         }
-        // As for redirects: a public server must not send us to the router.
-        guard manifest.isHostLiteralPrivate || !url.isHostLiteralPrivate else {
+        // As for redirects: a public server must not send us to the router. The engine checks names.
+        guard !options.isNamedByPublicServer || !url.isHostLiteralPrivate else {
             throw Refusal(.notAllowed, "The manifest is on a public server, and names an archive at the private address \(url.host).")
         }
         try options.checkAddress(of: url, list.settings)
@@ -247,10 +250,11 @@ extension AssetCentre {
     /// its credentials since it failed. Its use of metered connections also becomes that of now: a call may have begun it, and an update
     /// without a call may continue it.
     ///
-    /// - Returns: false if the download must begin anew, because its size has changed or its URL is refused.
+    /// - Returns: false if the download must begin anew, because its size has changed, its URL is refused, or it may reach other networks.
     private func retry(_ entry: ScheduledDownload, for record: AssetRecord) -> Bool {
         guard let pending = record.pending, let (url, options) = try? archiveRequest(pending.url, of: pending, in: record),
-            options.size == entry.record.options.size
+            options.size == entry.record.options.size,
+            options.isNamedByPublicServer == entry.record.options.isNamedByPublicServer
         else { return false }
         setNetworkUse(of: entry, to: options)
         var link = FreshLink(url)

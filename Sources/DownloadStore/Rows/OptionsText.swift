@@ -21,6 +21,7 @@ enum OptionsText {
         for row in rows { if let value = row.text(in: options) { line(row.key, value) } }
         for header in options.headers { line("header", "\(header.name): \(header.value)") }
         if options.isSandboxed { line("sandboxed", "true") }
+        if options.isNamedByPublicServer { line("named-by-public-server", "true") }
         if options.isPostSent { line("post-sent", "true") }
         return text
     }
@@ -75,6 +76,9 @@ enum OptionsText {
         case "header": return take(header: value, &options)
         case "sandboxed":
             options.isSandboxed = true
+            return value == "true"
+        case "named-by-public-server":
+            options.isNamedByPublicServer = true
             return value == "true"
         case "post-sent":
             options.isPostSent = true

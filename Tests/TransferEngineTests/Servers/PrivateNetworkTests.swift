@@ -43,6 +43,25 @@ import Testing
         #expect(hello.requests.count == 1)
     }
 
+    /// A caller may name such a host itself, and so may a private server.
+    @Test func `makes no connection there if a public server has named the URL, by whatever name`() async throws {
+        let fixture = await EngineFixture()
+        for (number, host) in ["127.0.0.1", "localhost", "localhost."].enumerated() {
+            let end = try await fixture.run("http://\(host):\(hello.port)/x", number: UInt64(number) + 1) {
+                $0.isNamedByPublicServer = true
+            }
+            let failure = try #require(end.failure)
+            #expect(failure.name == .notAllowed && !failure.isRetryable, "\(failure)")
+            #expect(failure.message.hasPrefix("A public server named "), "\(failure.message)")
+        }
+        #expect(hello.connections == 0)
+        #expect(try await fixture.run(hello.url("/x"), number: 4).complete != nil)
+        #expect(await fixture.log.facts(4).map(\.isFromPrivate) == [true])
+        // The connection of that transfer is kept.
+        let kept = try await fixture.run(hello.url("/x"), number: 5) { $0.isNamedByPublicServer = true }
+        #expect(kept.failure?.name == .notAllowed && hello.requests.count == 1)
+    }
+
     @Test func `goes through a proxy of this machine to public names, and not to private ones`() async throws {
         let proxy = ScriptedServer { request, reply in
             if request.target == "http://public.example/moved" { return reply.respond(302, ["Location": "http://192.168.1.1/admin"]) }
@@ -50,6 +69,7 @@ import Testing
         }
         let fixture = await EngineFixture(proxies: ProxySettings(environment: ["http_proxy": proxy.url()]))
         #expect(try await fixture.run("http://public.example/a") { $0.refusesPrivate = true }.complete != nil)
+        #expect(await fixture.log.facts().map(\.isFromPrivate) == [false])
         #expect(try await fixture.run("http://localhost/a", number: 2) { $0.refusesPrivate = true }.failure?.name == .notAllowed)
         #expect(try await fixture.run("http://192.168.1.1/a", number: 3) { $0.refusesPrivate = true }.failure?.name == .notAllowed)
         #expect(
