@@ -366,24 +366,6 @@ internal import TransferEngine
     func ended(isAnswered: Bool) { centre.decide(.ownerCalled(key, isAnswered)) }
 }
 
-/// The folders of assets, and of their manifests and signatures.
-struct AssetFolders: Sendable {
-    /// Default directories: `<data>/<app>/<name>`.
-    let data: String
-    /// The fetched manifests and signatures.
-    let manifests: String
-
-    /// - Parameter dataHome: as the environment has it. The directories of assets, which are compared with it, have no superfluous slashes.
-    init(dataHome: String, state: String) { (data, manifests) = ("\(dataHome)/todoku/assets".tidyPath, "\(state)/manifests") }
-
-    func directory(of key: AssetKey) -> String { "\(data)/\(key.app)/\(key.name)" }
-
-    /// Whether the service itself has chosen `directory`. Then hidden folders in its path are allowed.
-    func contains(_ directory: String) -> Bool {
-        directory.isSameBytes(as: manifests) || directory.utf8.starts(with: "\(data)/".utf8)
-    }
-}
-
 extension AssetUpdater.DownloadEnd {
     init(_ state: DownloadState) {
         switch state {

@@ -345,6 +345,25 @@ import Transport
         await desk.close()
     }
 
+    @Test func `finds nothing wrong with the hidden folder of an asset that is being updated`() async throws {
+        let server = ScriptedServer { request, reply in
+            guard request.path == "/m.json" else { return reply.respond(503, ["Retry-After": "3600"]) }
+            reply.respond(200, text: #"{"version": "1", "url": "1.zip", "sha256": "\#(String(repeating: "0", count: 64))"}"#)
+        }
+        let home = TemporaryFolder()
+        let data = home.makeFolder(".data")
+        let desk = await Desk(extra: ["XDG_DATA_HOME": data])
+        let added = await desk.run("asset", "add", "org.example.App/maps", server.url("/m.json"))
+        #expect(added.status == 0, "\(added)")
+        let update = desk.start(["asset", "update", "org.example.App/maps"])
+        #expect(await eventually { server.requests.contains { $0.path == "/1.zip" } })
+        let disk = try line("disk", try await examine(desk).lines)
+        #expect(disk.verdict == "found" && disk.text.hasPrefix("\(data)/todoku/assets/org.example.App/maps has "), "\(disk)")
+        #expect(disk.text.hasSuffix("; one unfinished download needs it"), "\(disk)")
+        await update.stop()
+        await desk.close()
+    }
+
     @Test func `finds a hidden or unwritable download folder`() async throws {
         let desk = await Desk()
         let hidden = desk.bus.folder.makeFolder("home/.hidden")

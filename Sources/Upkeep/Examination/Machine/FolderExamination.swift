@@ -12,14 +12,18 @@ internal import EventLoop
 
     private let environment: [String: String]
     private let running: RunningService
+    private let state: String
+    private let assetFolders: AssetFolders
 
     /// - Parameter environment: of this session; the service's own counts if it is known.
     init(_ environment: [String: String], _ running: RunningService) {
-        (self.environment, self.running) = (running.environment ?? environment, running)
+        let own = running.environment ?? environment
+        (self.environment, self.running, state) = (own, running, "\(Folders.state(environment: own))/todoku")
+        assetFolders = AssetFolders(dataHome: Folders.data(environment: own), state: state)
     }
 
     func findings() async -> [Finding] {
-        let state = "\(Folders.state(environment: environment))/todoku"
+        let state = state
         let store = await Pool.programs.value(within: Self.databasePatience) { Store.examine(folder: state) }
         var findings = [await downloadFolder(store), await stateFolder(state)]
         findings.append(contentsOf: await disks(store))
@@ -27,9 +31,9 @@ internal import EventLoop
         return findings
     }
 
-    private func report(_ folder: String) async -> FolderReport? {
-        let allowsHidden = running.allowsHiddenFolders
-        return await DiskPool.shared.value(at: .path(folder), within: BusProbe.patience) {
+    /// - Parameter allowsHidden: whether a download may go through a hidden folder.
+    private func report(_ folder: String, allowsHidden: Bool) async -> FolderReport? {
+        await DiskPool.shared.value(at: .path(folder), within: BusProbe.patience) {
             FolderReport(folder, allowsHidden: allowsHidden)
         }
     }
@@ -39,7 +43,7 @@ internal import EventLoop
     private func downloadFolder(_ store: StoreExamination?) async -> Finding {
         var folder = running.properties[Manager.defaultDirectory.name]?.string ?? store?.defaultDirectory ?? ""
         if folder.isEmpty { folder = Folders.downloads(environment: environment) }
-        guard let report = await report(folder) else { return silent(.downloadFolder, folder) }
+        guard let report = await report(folder, allowsHidden: running.allowsHiddenFolders) else { return silent(.downloadFolder, folder) }
         switch report.refusal {
         case nil: break
         case .some where report.isAbsent && report.canBeMade:
@@ -87,7 +91,9 @@ internal import EventLoop
         var findings: [Finding] = []
         for (folder, count) in (store?.folders ?? [:]).sorted(by: { $0.key < $1.key }) {
             let need = count == 1 ? Phrase("one unfinished download needs it") : Phrase("\(count) unfinished downloads need it")
-            guard let report = await report(folder) else {
+            // The downloads of assets go to folders that the service has chosen, and that are hidden as a rule.
+            let allowsHidden = running.allowsHiddenFolders || assetFolders.contains(folder)
+            guard let report = await report(folder, allowsHidden: allowsHidden) else {
                 findings.append(silent(.disk, folder))
                 continue
             }
