@@ -91,6 +91,24 @@ extension Desk {
         #expect(desk.version(at: "\(desk.directory())/current") == "1")
     }
 
+    /// A download that no call has asked for has a priority below 0.
+    @Test func `for a call fetches the signature with the priority of the asset, also if no metered link is allowed`() async throws {
+        let online = try await Online()
+        let (desk, client) = (online.desk, online.desk.client)
+        await desk.publisher.publish("1")
+        writeFile(desk.publisher.folder("m.json.sig"), [UInt8](repeating: 0, count: 64))
+        let key = Variant.array(of: "y", (0..<32).map { .byte($0) })
+        let asset = try await online.register(["allow-metered": .bool(false), "public-key": key, "priority": .int32(5)])
+        let gate = desk.publisher.hold("/m.json.sig")
+        defer { gate.open() }
+        async let refused = thrown { try await desk.update(asset) }
+        #expect(await eventually { desk.publisher.requests(for: "/m.json.sig") > 0 })
+        let download = try await client.get(Asset.download, at: asset)
+        #expect(try await client.get(Download.priority, at: download) == 5)
+        gate.open()
+        #expect(await refused != nil, "the signature is none")
+    }
+
     @Test func `because all is paused says so, and goes on with ResumeAll`() async throws {
         let desk = try await Desk.start()
         await desk.publisher.publish("1", size: 2_000_000)

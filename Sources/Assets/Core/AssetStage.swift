@@ -82,7 +82,7 @@ public struct AssetState: Sendable {
     /// A check is due because somebody has logged in since the last one.
     var owesCheck = false
     /// Whether the manifest is fetched without a call, and so waits for an unmetered connection.
-    var fetchesInBackground = false
+    public internal(set) var fetchesInBackground = false
     /// The last registration that came during a switch, which ends first, and the calls that wait for it. One of these registrations has
     /// another manifest or key.
     var nextRegistration: AssetRecord?

@@ -73,7 +73,7 @@ extension AssetCentre {
             return decide(.manifestFailed(key, ticket, DownloadFailure(.signature, "The manifest has no URL for its signature.")))
         }
         fetch(
-            key, ticket, signature, signatureName(key), PartFiles.Signature.length, isBackground: !record.options.allowsMetered,
+            key, ticket, signature, signatureName(key), PartFiles.Signature.length, isBackground: asset.fetchesInBackground,
             as: .signature(key, ticket, manifest: path, from: base.text))
     }
 
