@@ -215,4 +215,26 @@ internal import Testing
         #expect(await thrown { try await client.call(Manager.unregisterAsset, (other, true)) }?.name == todokuError("NoSuchObject"))
         #expect(await thrown { try await client.call(Asset.check, at: other, [:]) }?.name == "org.freedesktop.DBus.Error.UnknownObject")
     }
+
+    @Test func `resumes the download of its asset, which it has paused`() async throws {
+        let desk = try await Desk.start()
+        try await desk.client.set(Manager.sandboxPrivate, true)
+        let sandbox = await Sandbox(desk.running.world, app: Desk.app)
+        let client = try await sandbox.client()
+        await desk.publisher.publish("1", size: 2_000_000)
+        let gate = desk.publisher.hold("/1.tar.gz")
+        defer { gate.open() }
+        let asset = try await client.call(
+            Manager.registerAsset, (Desk.app, "maps", desk.publisher.url, ["notify": .string("never")]))
+        async let answer = client.call(Asset.update, at: asset, [:], timeout: .seconds(180))
+        #expect(await desk.downloads(asset))
+        let download = try await client.get(Asset.download, at: asset)
+        try await client.pause(download)
+        #expect(try await eventually { try await client.get(Asset.status, at: asset) == "paused" })
+        gate.open()
+        try await client.resume(download)
+        #expect(try await answer.0)
+        #expect(desk.version(at: "\(desk.directory())/current") == "1")
+        await sandbox.stop()
+    }
 }

@@ -277,6 +277,11 @@ internal import TransferEngine
         ownerCalls.ask(AssetReadyCall(key: key, options: record.options, centre: self))
     }
 
+    /// Whether a download is one of an asset: of its archive, its manifest or its signature.
+    func hasDownload(_ number: DownloadNumber) -> Bool {
+        updater.asset(ofArchive: number) != nil || purposes[number]?.isWanted == true
+    }
+
     // MARK: What happens to downloads and to the network
 
     func decided() {

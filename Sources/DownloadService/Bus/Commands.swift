@@ -83,8 +83,17 @@ internal import TransferEngine
         try reply.refuseWithoutNetwork()
         try download.refuseUnreadable()
         try download.refuseWithoutDescriptor()
-        try reply.refuseSandboxedPlace(of: download, default: list.defaultDirectory)
+        try refuseSandboxedPlace(of: download, reply)
         try steer(download, .retry, reply)
+    }
+
+    /// Checks the destination of `download` again, before a sandboxed app starts it again with the same URL. A download of an asset goes
+    /// where it goes by `Update`, which the app may call.
+    ///
+    /// - Throws: `NotAllowed` if the app could not queue the download like this now.
+    func refuseSandboxedPlace(of download: ManagedDownload, _ reply: Reply<Void>) throws(Refusal) {
+        guard !assets.hasDownload(download.number) else { return }
+        try reply.refuseSandboxedPlace(of: [download.entry], default: list.defaultDirectory)
     }
 
     /// Moves `download` to `place` among the downloads of its priority, 0 = next. `takesTurn`: also ahead of the downloads of other

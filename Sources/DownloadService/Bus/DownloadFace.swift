@@ -33,7 +33,7 @@ enum DownloadFace {
         Row(Download.pause) { object, _, reply in try object.commands.steer(object.download, .pause, reply) },
         Row(Download.resume) { object, _, reply in
             try reply.refuseWithoutNetwork()
-            try reply.refuseSandboxedPlace(of: object.download, default: object.commands.list.defaultDirectory)
+            try object.commands.refuseSandboxedPlace(of: object.download, reply)
             try object.commands.steer(object.download, .resume, reply)
         },
         Row(Download.cancel) { object, _, reply in try object.commands.steer(object.download, .cancel, reply) },
@@ -67,7 +67,8 @@ enum DownloadFace {
             try object.download.refuseUnreadable()
             if object.download.state.hasEnded { try object.download.refuseWithoutDescriptor() }
             try object.commands.admission.checkRoom(for: Admission.Load(renewing: link, from: reply.call.caller))
-            try reply.refuseSandboxedPlace(of: object.download, default: object.commands.list.defaultDirectory)
+            // Another manifest could bring anything into the folder of an asset that the user has registered for the app.
+            try reply.refuseSandboxedPlace(of: [object.download.entry], default: object.commands.list.defaultDirectory)
             try object.commands.executor.ask(.replaceUrl(object.download.entry, link, isFromSandbox: reply.call.caller != .user))
             object.commands.answerChange(reply)
         },

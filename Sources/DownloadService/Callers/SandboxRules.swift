@@ -27,15 +27,10 @@ extension Reply {
         if call.caller != .user { throw Refusal(.notAllowed, "An app in a sandbox may not \(what).") }
     }
 
-    /// Checks the destination of `download` again, before a sandboxed app starts it again. The user may have queued the download for the
+    /// Checks the destinations of `entries` again, before a sandboxed app starts them again. The user may have queued a download for the
     /// app with options that the app may not use, or may have changed `DefaultDirectory` since.
     ///
-    /// - Throws: `NotAllowed` if the app could not queue the download like this now.
-    @BusActor func refuseSandboxedPlace(of download: ManagedDownload, default folder: String) throws(Refusal) {
-        try refuseSandboxedPlace(of: [download.entry], default: folder)
-    }
-
-    /// Checks all downloads that a call on a batch would start. One refused download refuses the call.
+    /// - Throws: `NotAllowed` if the app could not queue all downloads like this now.
     @BusActor func refuseSandboxedPlace(of entries: [ScheduledDownload], default folder: String) throws(Refusal) {
         guard call.caller != .user else { return }
         var allowed = folder
