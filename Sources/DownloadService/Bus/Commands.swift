@@ -195,7 +195,7 @@ internal import TransferEngine
             DiskPool.shared.perform(at: .path(path), within: DiskPatience.file) {
                 Commit.deleteFinished(path, identity: identity)
             } then: { [self] in
-                endDeletion($0 ?? .failure(.silentDisk(of: path)), reply)
+                endDeletion($0 ?? .failure(.silentDisk(ofUnwanted: path)), reply)
             }
         }
     }
@@ -319,7 +319,7 @@ internal import TransferEngine
                             if case .failure(let refusal) = result { refusal } else { nil }
                         }
                     }
-                    refusals += failed ?? group.map { .silentDisk(of: $0.path) }
+                    refusals += failed ?? group.map { .silentDisk(ofUnwanted: $0.path) }
                 }
                 for end in await delete(folders) { if case .failure(let refusal) = end { refusals.append(refusal) } }
                 deletions -= 1

@@ -152,6 +152,11 @@ internal import Testing
         _ = try await connection.call(Download.openFile, on: BusName.service, at: path, (), timeout: .seconds(60))
     }
 
+    /// Removes a download and its finished file.
+    func remove(_ path: ObjectPath) async throws(DBusError) {
+        try await connection.call(Download.remove, on: BusName.service, at: path, true, timeout: .seconds(60))
+    }
+
     func trash(_ path: ObjectPath) async throws(DBusError) {
         try await connection.call(Download.trash, on: BusName.service, at: path, (), timeout: .seconds(60))
     }

@@ -18,6 +18,14 @@ extension Refusal {
         return Refusal(.permissionDenied, "The disk of \(path) did not answer within \(seconds) seconds; try again later.")
     }
 
+    /// As `silentDisk`, for a finished file that is to be deleted. Its deletion either continues, or has not begun and was dropped.
+    static func silentDisk(ofUnwanted path: String) -> Refusal {
+        let seconds = DiskPatience.file.components.seconds
+        return Refusal(
+            .permissionDenied,
+            "The disk of \(path) did not answer within \(seconds) seconds; the download left the list, and its file may be deleted later.")
+    }
+
     /// As `silentDisk`, for an unpacked folder that is to be deleted.
     static func silentDisk(ofFolder path: String) -> Refusal {
         let seconds = DiskPatience.file.components.seconds

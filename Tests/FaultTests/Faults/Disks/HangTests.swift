@@ -64,6 +64,14 @@ extension `The fault campaign` {
             await report.finish(expecting: [TrashCase().description])
         }
 
+        @Test func `deletes a file later only if its caller was told that it may`() async throws {
+            let report = await Report(
+                "A deletion that hangs",
+                notes: "The disk of a finished file hangs during Remove for longer than the service waits. Then the disk is back.")
+            try await runCases([RemovalCase()], report) { _, lane in try await giveUpRemoval(lane) }
+            await report.finish(expecting: [RemovalCase().description])
+        }
+
         @Test func `of the queue leaves no call without an answer, and accepts nothing that is not saved`() async throws {
             let report = await Report(
                 "The queue's disk hangs",
@@ -362,6 +370,40 @@ private struct TrashCase: Sendable, CustomStringConvertible {
     try await lane.trash(path)
     let rest = try await lane.describe()
     verdict.expect(!fileExists(file) && rest.isEmpty, "the disk is back, and the file is not in the trash")
+    verdict.right += 1
+    await lane.end(SIGTERM)
+    return verdict
+}
+
+private struct RemovalCase: Sendable, CustomStringConvertible {
+    var description: String { "a deletion" }
+}
+
+@BusActor private func giveUpRemoval(_ lane: Lane) async throws -> Verdict {
+    let place = Place()
+    var verdict = Verdict(row: "\(RemovalCase())", name: "\(RemovalCase())")
+    let (body, file) = (Bodies.large, "\(place.files)/unwanted.bin")
+    let server = ScriptedServer { request, reply in reply.serve(body, for: request, entityTag: "\"v1\"") }
+    let fault = Fault(kind: .hang, at: 1_000_000, isLasting: true, disk: .downloads)
+    if let ending = await lane.start(place, fault) {
+        verdict.wrong.append("it did not start: \(ending.errors)")
+        return verdict
+    }
+    let path = try await lane.download(server.url("/unwanted.bin"), ["directory": .string(place.files), "notify": .string("never")])
+    await finish(path, "unwanted.bin", body, place, lane, &verdict)
+    place.reach(fault)
+    do throws(DBusError) {
+        try await lane.remove(path)
+        verdict.wrong.append("a file was deleted on a disk that hangs")
+    } catch {
+        verdict.tell(error.message, "the caller")
+        verdict.expect(error.message.contains("may be deleted later"), "the caller was told “\(error.message)”")
+    }
+    verdict.wasMet = place.hits > 0
+    let rest = try await lane.describe()
+    verdict.expect(rest.isEmpty && fileHolds(file, body), "the download is on the list, or the file is gone")
+    place.stopFaults()
+    verdict.expect(await eventually { !fileExists(file) }, "the disk is back, and the file is still there")
     verdict.right += 1
     await lane.end(SIGTERM)
     return verdict
