@@ -59,6 +59,10 @@ internal import PushInterface
     private let folder: PushFolder
     private var lock: PushFolderLock?
     private var noted: [Item: [UInt8]?] = [:]
+    /// Items that have a file.
+    private var present: Set<Item> = []
+    /// Items that are being written, and may have a file afterwards.
+    private var writing: Set<Item> = []
     /// Calls of `commit`, oldest first.
     private var waits: [(until: SuspendingClock.Instant, continuation: CheckedContinuation<Bool, Never>)] = []
     /// How many of these calls, the first ones, wait for the changes that are being written. The others wait for those in `noted`.
@@ -103,9 +107,13 @@ internal import PushInterface
         content.settings = read("settings") ?? [:]
         content.starts = read("starts") ?? [:]
         for name in ["settings", "starts"] { folder.deleteDraft(of: name) }
+        let registrations = folder.names(in: PushFolder.registrations, cleansUp: true) ?? []
+        let messages = folder.names(in: PushFolder.messages, cleansUp: true) ?? []
+        present = Set(registrations.map { Item.registration($0) }).union(messages.map { Item.message($0) })
+        for item in [Item.settings, .starts] where folder.has(item.name) { present.insert(item) }
         // Files that cannot be read, and messages of registrations among them, take no place of others: they may stay for long.
         var damagedRegistrations: Set<String> = []
-        for name in folder.names(in: PushFolder.registrations, cleansUp: true) ?? [] where content.registrations.count < Registry.most {
+        for name in registrations where content.registrations.count < Registry.most {
             let path = "\(PushFolder.registrations)/\(name)"
             if let registration = read(path).flatMap(Registration.init(record:)), registration.token == name {
                 content.registrations.append(registration)
@@ -114,7 +122,7 @@ internal import PushInterface
                 content.damaged.append("\(folder.path)/\(path)")
             }
         }
-        for name in folder.names(in: PushFolder.messages, cleansUp: true) ?? [] where content.messages.count < Deliveries.mostWaiting {
+        for name in messages where content.messages.count < Deliveries.mostWaiting {
             let path = "\(PushFolder.messages)/\(name)"
             if let message = read(path).flatMap(PendingPush.init(record:)), message.id == name {
                 if !damagedRegistrations.contains(message.token) { content.messages.append(message) }
@@ -135,9 +143,17 @@ internal import PushInterface
 
     /// Notes a new record; nil deletes the record.
     func put(_ item: Item, _ record: [String: Variant]?) {
-        noted[item] = .some(record.map { Message.bytes(of: $0) })
-        writeNext()
+        let bytes = record.map { Message.bytes(of: $0) }
+        if isNeeded(item, bytes) {
+            noted[item] = .some(bytes)
+            writeNext()
+        } else {
+            noted.removeValue(forKey: item)
+        }
     }
+
+    /// What never reached the disk needs no deletion. On a full disk, each refused message would leave one.
+    private func isNeeded(_ item: Item, _ bytes: [UInt8]?) -> Bool { bytes != nil || present.contains(item) || writing.contains(item) }
 
     /// Waits until everything that was noted before is on disk. The calls are answered in their order.
     ///
@@ -187,37 +203,52 @@ internal import PushInterface
 
     private func write() {
         let (changes, folder) = (noted, folder)
-        (noted, waitsForWrite) = ([:], waits.count)
+        (noted, waitsForWrite, writing) = ([:], waits.count, Set(changes.keys))
         Self.pool.perform {
             Self.write(changes, to: folder)
-        } then: { [self] isOnDisk in
-            let hasMore = !noted.isEmpty
+        } then: { [self] written in
+            writing = []
+            present.formUnion(written.files)
+            present.subtract(written.deleted)
+            let hasMore = noted.contains { isNeeded($0.key, $0.value) }
             // What could not be written is written with the next change, unless that replaces it.
-            if !isOnDisk { noted.merge(changes) { newer, _ in newer } }
+            if !written.isOnDisk { noted.merge(changes) { newer, _ in newer } }
+            noted = noted.filter { isNeeded($0.key, $0.value) }
             isWriting = false
-            endWaits(waitsForWrite, isOnDisk: isOnDisk)
+            // If nothing is left of the later changes, their calls wait for this write.
+            endWaits(hasMore ? waitsForWrite : waits.count, isOnDisk: written.isOnDisk)
             if hasMore { writeNext() }
         }
     }
 
+    /// What a write has done.
+    private struct Written: Sendable {
+        /// Whether all changes are on disk.
+        var isOnDisk = true
+        var files: Set<Item> = []
+        var deleted: Set<Item> = []
+    }
+
     /// Blocks. Messages come first: a registration remembers the files that were fetched, and must not do so before the message about the
     /// file says that it was. Otherwise the app would hear that the file was there already.
-    private nonisolated static func write(_ changes: [Item: [UInt8]?], to folder: PushFolder) -> Bool {
-        var isOnDisk = true
+    private nonisolated static func write(_ changes: [Item: [UInt8]?], to folder: PushFolder) -> Written {
+        var written = Written()
         for part in [PushFolder.messages, PushFolder.registrations, ""] {
             var isTouched = false
+            var deleted: Set<Item> = []
             // Deletions come last: a message may take the place of another.
             for (item, bytes) in changes.filter({ $0.key.folder == part }).sorted(by: { $0.value != nil && $1.value == nil }) {
                 isTouched = true
                 if let bytes {
-                    isOnDisk = folder.replace(item.name, in: part, by: bytes) && isOnDisk
+                    if folder.replace(item.name, in: part, by: bytes) { written.files.insert(item) } else { written.isOnDisk = false }
                 } else {
-                    isOnDisk = folder.delete(item.name, in: part) && isOnDisk
+                    if folder.delete(item.name, in: part) { deleted.insert(item) } else { written.isOnDisk = false }
                 }
             }
-            if isTouched { isOnDisk = folder.flush(in: part) && isOnDisk }
-            guard isOnDisk else { return false }
+            guard isTouched else { continue }
+            if folder.flush(in: part) { written.deleted.formUnion(deleted) } else { written.isOnDisk = false }
+            guard written.isOnDisk else { break }
         }
-        return isOnDisk
+        return written
     }
 }

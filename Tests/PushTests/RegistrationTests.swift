@@ -264,6 +264,24 @@ import Testing
         #expect(listFolder(folder("registrations")).sorted() == ["a", "b"])
     }
 
+    @Test @BusActor func `that could not be saved leaves no deletion behind when it is given up`() async throws {
+        let folder = TemporaryFolder("todoku-push-store")
+        let store = PushStore(folder: folder.path)
+        _ = try store.open()
+        // Neither a record nor its deletion can take the place of a folder.
+        folder.makeFolder("registrations/a")
+        store.put(.registration("a"), [:])
+        await #expect(throws: Refusal.self) { try await store.commit() }
+        store.put(.registration("a"), nil)
+        try await store.commit()
+        // Now it is given up while it is being written.
+        store.put(.registration("a"), [:])
+        await withCheckedContinuation { continuation in BusActor.spawn { continuation.resume() } }
+        store.put(.registration("a"), nil)
+        try? await store.commit()
+        try await store.commit()
+    }
+
     @Test @BusActor func `that is being written is not disturbed by a look at the folder`() async throws {
         let folder = TemporaryFolder("todoku-push-store")
         _ = try PushStore(folder: folder.path).open()
