@@ -202,10 +202,10 @@ internal import PushInterface
     }
 
     private func write() {
-        let (changes, folder) = (noted, folder)
+        let (changes, folder, known) = (noted, folder, present)
         (noted, waitsForWrite, writing) = ([:], waits.count, Set(changes.keys))
         Self.pool.perform {
-            Self.write(changes, to: folder)
+            Self.write(changes, to: folder, known)
         } then: { [self] written in
             writing = []
             present.formUnion(written.files)
@@ -231,7 +231,12 @@ internal import PushInterface
 
     /// Blocks. Messages come first: a registration remembers the files that were fetched, and must not do so before the message about the
     /// file says that it was. Otherwise the app would hear that the file was there already.
-    private nonisolated static func write(_ changes: [Item: [UInt8]?], to folder: PushFolder) -> Written {
+    ///
+    /// A write that fails deletes nothing from then on, because a refused end leaves its registration. It takes back the files that it has
+    /// made: a refused registration must not be there at the next start, even if the disk stays full.
+    ///
+    /// - Parameter known: items that had a file before.
+    private nonisolated static func write(_ changes: [Item: [UInt8]?], to folder: PushFolder, _ known: Set<Item>) -> Written {
         var written = Written()
         for part in [PushFolder.messages, PushFolder.registrations, ""] {
             var isTouched = false
@@ -241,7 +246,7 @@ internal import PushInterface
                 isTouched = true
                 if let bytes {
                     if folder.replace(item.name, in: part, by: bytes) { written.files.insert(item) } else { written.isOnDisk = false }
-                } else {
+                } else if written.isOnDisk {
                     if folder.delete(item.name, in: part) { deleted.insert(item) } else { written.isOnDisk = false }
                 }
             }
@@ -249,6 +254,9 @@ internal import PushInterface
             if folder.flush(in: part) { written.deleted.formUnion(deleted) } else { written.isOnDisk = false }
             guard written.isOnDisk else { break }
         }
+        guard !written.isOnDisk else { return written }
+        let made = written.files.subtracting(known).filter { folder.delete($0.name, in: $0.folder) }
+        if Set(made.map(\.folder)).allSatisfy({ folder.flush(in: $0) }) { written.files.subtract(made) }
         return written
     }
 }

@@ -264,6 +264,33 @@ import Testing
         #expect(listFolder(folder("registrations")).sorted() == ["a", "b"])
     }
 
+    @Test @BusActor func `that is refused leaves no file, though only another file could not be written`() async throws {
+        let folder = TemporaryFolder("todoku-push-store")
+        let store = PushStore(folder: folder.path)
+        _ = try store.open()
+        let obstacle = folder.makeFolder(".new-settings")
+        store.put(.registration("a"), [:])
+        store.put(.settings, [:])
+        await #expect(throws: Refusal.self) { try await store.commit() }
+        #expect(listFolder(folder("registrations")).isEmpty)
+        #expect(rmdir(obstacle) == 0)
+        try await store.commit()
+        #expect(listFolder(folder("registrations")) == ["a"])
+    }
+
+    @Test @BusActor func `whose end is refused is still on disk, though only another file could not be written`() async throws {
+        let folder = TemporaryFolder("todoku-push-store")
+        let store = PushStore(folder: folder.path)
+        _ = try store.open()
+        store.put(.registration("a"), [:])
+        try await store.commit()
+        folder.makeFolder("registrations/.new-b")
+        store.put(.registration("a"), nil)
+        store.put(.registration("b"), [:])
+        await #expect(throws: Refusal.self) { try await store.commit() }
+        #expect(listFolder(folder("registrations")).filter { $0 == "a" } == ["a"])
+    }
+
     @Test @BusActor func `that could not be saved leaves no deletion behind when it is given up`() async throws {
         let folder = TemporaryFolder("todoku-push-store")
         let store = PushStore(folder: folder.path)
