@@ -56,20 +56,21 @@ internal import WebPush
         if let former = registry[RegistrationKey(app: app, name: name)], asking[former.token]?.count ?? 0 >= Self.mostAsking {
             throw Refusal(.limitExceeded, "At most \(Self.mostAsking) calls may wait for the endpoint of one registration.")
         }
-        let formerVapid = registry[RegistrationKey(app: app, name: name)]?.rules.vapid
         let formerCalls = link.calls
-        let (token, undo) = try registry.register(app: app, name: name, options: options, from: reply.call.caller)
+        let change = try registry.register(app: app, name: name, options: options, from: reply.call.caller)
+        let token = change.token
         BusActor.spawn { [self] in
             do throws(Refusal) { try await store.commit() } catch {
-                undo()
+                registry.undo(change)
                 return reply.fail(error)
             }
+            registry.confirm(change)
             guard let registration = registry[token] else {
                 return reply.fail(Refusal(.noSuchObject, "The registration was ended by another call."))
             }
             if !registration.endpoint.isEmpty {
                 // The distributor takes the key only with the registration, and may give another endpoint for it.
-                if registration.rules.vapid != formerVapid { link.register(token, unlessDoneAfter: formerCalls) }
+                if registration.rules.vapid != change.former?.rules.vapid { link.register(token, unlessDoneAfter: formerCalls) }
                 return reply(answer(registration))
             }
             asking[token, default: []].append(reply)
@@ -121,6 +122,7 @@ internal import WebPush
                 deliveries.resume(registration.token)
                 return reply.fail(error)
             }
+            registry.confirmEnd(of: registration)
             deliveries.forget(registration)
             link.unregister(registration)
             answerAll(registration.token)

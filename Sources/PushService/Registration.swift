@@ -57,6 +57,10 @@ struct Registration: Sendable {
     /// The caller by whose rights the options count.
     static func caller(app: String, isSandboxed: Bool) -> CallerIdentity { isSandboxed ? .app(app) : .user }
 
+    mutating func takeOptions(of other: Registration) {
+        (options, rules, isSandboxed) = (other.options, other.rules, other.isSandboxed)
+    }
+
     mutating func remember(_ copy: FetchedCopy) {
         fetched.removeAll { $0.url == copy.url && $0.sha256 == copy.sha256 || $0.path == copy.path }
         fetched.append(copy)

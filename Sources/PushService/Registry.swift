@@ -16,8 +16,10 @@ internal import WebPush
     private let store: PushStore
     private var byToken: [String: Registration] = [:]
     private var tokens: [RegistrationKey: String] = [:]
-    /// The last change of each registration's options, by its token.
-    private var lastChange: [String: OptionChange] = [:]
+    /// Changes of options that are not on disk yet, oldest first, by the registration's token.
+    private var unsaved: [String: [OptionChange]] = [:]
+    /// Registrations whose end is not on disk yet, by their tokens.
+    private var ending: [String: Registration] = [:]
     /// When apps in a sandbox were started, by their ids. A registration that is made anew does not make an app's hour begin anew.
     private var starts: [String: [WallTime]]
 
@@ -50,10 +52,8 @@ internal import WebPush
 
     /// Makes a registration, or changes the options of one.
     ///
-    /// - Returns: what to do if it cannot be saved.
-    func register(
-        app: String, name: String, options: [String: Variant], from caller: CallerIdentity
-    ) throws(Refusal) -> (token: String, undo: @BusActor () -> Void) {
+    /// - Returns: the change, for `confirm` or `undo`. Call one of them in the order of the changes, as the store answers.
+    func register(app: String, name: String, options: [String: Variant], from caller: CallerIdentity) throws(Refusal) -> OptionChange {
         try Self.check(app: app, for: caller)
         guard (1...Self.longestName).contains(name.utf8.count), name.utf8.allSatisfy(Self.isNameByte) else {
             throw Refusal(
@@ -68,7 +68,7 @@ internal import WebPush
         let key = RegistrationKey(app: app, name: name)
         if let former = self[key] {
             change(former.token) { ($0.options, $0.rules, $0.isSandboxed) = (options, rules, isSandboxed) }
-            return (former.token, noteChange(of: former.token, from: former))
+            return noteChange(of: former.token, from: former)
         }
         guard byToken.count < Self.most else {
             throw Refusal(.limitExceeded, "There are \(Self.most) registrations, which is the most in all; unregister some.")
@@ -86,28 +86,44 @@ internal import WebPush
             rules: rules)
         tokens[key] = token
         change(token) { _ in }
-        return (token, noteChange(of: token, from: nil))
+        return noteChange(of: token, from: nil)
     }
 
-    /// - Parameter former: the registration before the change; nil: there was none.
-    /// - Returns: what to do if the change cannot be saved. Call it in the order of the changes, as the store answers.
-    private func noteChange(of token: String, from former: Registration?) -> @BusActor () -> Void {
-        let noted = OptionChange(from: former)
-        lastChange[token]?.next = noted
-        lastChange[token] = noted
-        return { [self] in
+    private func noteChange(of token: String, from former: Registration?) -> OptionChange {
+        let change = OptionChange(of: token, from: former)
+        unsaved[token, default: []].append(change)
+        return change
+    }
+
+    /// A change is on disk.
+    func confirm(_ change: OptionChange) { _ = end(change) }
+
+    /// Takes back a change that could not be saved.
+    func undo(_ change: OptionChange) {
+        let token = change.token
+        if let next = end(change) {
             // A later call has set other options, which stay. If they cannot be saved either, go back to those before both calls.
-            if let next = noted.next {
-                next.former = noted.former
-            } else if let former = noted.former {
-                // An endpoint that came meanwhile stays.
-                change(token) { ($0.options, $0.rules, $0.isSandboxed) = (former.options, former.rules, former.isSandboxed) }
-            } else {
-                remove(token)
-            }
+            next.former = change.former
+        } else if let former = change.former {
+            // An endpoint that came meanwhile stays.
+            self.change(token) { $0.takeOptions(of: former) }
+            ending[token]?.takeOptions(of: former)
+        } else {
+            remove(token)
+            ending[token] = nil
         }
     }
 
+    /// - Returns: the next change of the registration.
+    private func end(_ change: OptionChange) -> OptionChange? {
+        guard var changes = unsaved[change.token], let index = changes.firstIndex(where: { $0 === change }) else { return nil }
+        changes.remove(at: index)
+        unsaved[change.token] = changes.isEmpty ? nil : changes
+        return changes.indices.contains(index) ? changes[index] : nil
+    }
+
+    /// Ends a registration. Call `confirmEnd` or `restore` when the store has answered.
+    ///
     /// - Returns: the registration that was removed.
     func unregister(app: String, name: String, from caller: CallerIdentity) throws(Refusal) -> Registration {
         try Self.check(app: app, for: caller)
@@ -115,17 +131,23 @@ internal import WebPush
             throw Refusal(.noSuchObject, "\(shown(app)) has no registration “\(shown(name))”.")
         }
         remove(registration.token)
+        ending[registration.token] = registration
         return registration
     }
 
     private func remove(_ token: String) {
         guard let registration = byToken.removeValue(forKey: token) else { return }
-        (tokens[registration.key], lastChange[token]) = (nil, nil)
+        tokens[registration.key] = nil
         store.put(.registration(token), nil)
     }
 
+    /// The end of a registration is on disk.
+    func confirmEnd(of registration: Registration) { ending[registration.token] = nil }
+
     /// Puts back a registration whose removal could not be saved.
-    func restore(_ registration: Registration) {
+    func restore(_ ended: Registration) {
+        // nil: the call that made it was refused, too.
+        guard let registration = ending.removeValue(forKey: ended.token) else { return }
         // A call that has registered again meanwhile is not answered yet, because the store answers in order. That call fails.
         if let token = tokens[registration.key] { remove(token) }
         byToken[registration.token] = registration
@@ -167,13 +189,12 @@ internal import WebPush
 }
 
 /// New options of a registration, which a later call may replace before they are on disk.
-@BusActor private final class OptionChange {
-    /// The registration before the change; nil: there was none.
-    var former: Registration?
-    /// The change after this one.
-    var next: OptionChange?
+@BusActor final class OptionChange {
+    let token: String
+    /// The registration before the change; nil: there was none. If the change before this one is refused, that one's.
+    fileprivate(set) var former: Registration?
 
-    init(from former: Registration?) { self.former = former }
+    fileprivate init(of token: String, from former: Registration?) { (self.token, self.former) = (token, former) }
 }
 
 /// 32 hexadecimal digits, at random.

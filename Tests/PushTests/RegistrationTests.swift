@@ -196,14 +196,14 @@ import Testing
         let store = PushStore(folder: folder.path)
         _ = try store.open()
         let registry = Registry([], store: store)
-        func register(_ size: UInt64) throws -> (token: String, undo: @BusActor () -> Void) {
+        func register(_ size: UInt64) throws -> OptionChange {
             let options: [String: Variant] = ["hosts": .strings(["example.org"]), "max-size": .uint64(size)]
             return try registry.register(app: "org.example.App", name: "a", options: options, from: .user)
         }
         let token = try register(1).token
-        let undo = try register(2).undo
+        let second = try register(2)
         registry.change(token) { $0.endpoint = "https://push.example/" }
-        undo()
+        registry.undo(second)
         #expect(registry[token]?.rules.maxSize == 1 && registry[token]?.endpoint == "https://push.example/")
         try await store.commit()
     }
@@ -213,22 +213,45 @@ import Testing
         let store = PushStore(folder: folder.path)
         _ = try store.open()
         let registry = Registry([], store: store)
-        func register(_ name: String, _ size: UInt64) throws -> (token: String, undo: @BusActor () -> Void) {
+        func register(_ name: String, _ size: UInt64) throws -> OptionChange {
             let options: [String: Variant] = ["hosts": .strings(["example.org"]), "max-size": .uint64(size)]
             return try registry.register(app: "org.example.App", name: name, options: options, from: .user)
         }
         // The store answers both calls in their order, also if both changes were in one write.
         let token = try register("old", 1).token
-        let (second, third) = (try register("old", 2).undo, try register("old", 3).undo)
-        second()
+        let (second, third) = (try register("old", 2), try register("old", 3))
+        registry.undo(second)
         #expect(registry[token]?.rules.maxSize == 3)
-        third()
+        registry.undo(third)
         #expect(registry[token]?.rules.maxSize == 1)
         let (first, later) = (try register("new", 1), try register("new", 2))
-        first.undo()
+        registry.undo(first)
         #expect(registry[later.token]?.rules.maxSize == 2)
-        later.undo()
+        registry.undo(later)
         #expect(registry.all.map(\.token) == [token])
+    }
+
+    /// The store answers the calls in their order.
+    @Test @BusActor func `that is refused is not there, and has no refused options, though its end is refused next`() throws {
+        let folder = TemporaryFolder("todoku-push-store")
+        let store = PushStore(folder: folder.path)
+        _ = try store.open()
+        let registry = Registry([], store: store)
+        func register(_ name: String, _ size: UInt64) throws -> OptionChange {
+            let options: [String: Variant] = ["hosts": .strings(["example.org"]), "max-size": .uint64(size)]
+            return try registry.register(app: "org.example.App", name: name, options: options, from: .user)
+        }
+        func end(_ name: String) throws -> Registration {
+            try registry.unregister(app: "org.example.App", name: name, from: .user)
+        }
+        let old = try register("old", 1)
+        registry.confirm(old)
+        let changes = [try register("old", 2), try register("new", 3)]
+        let ends = [try end("old"), try end("new")]
+        for change in changes { registry.undo(change) }
+        for registration in ends { registry.restore(registration) }
+        #expect(registry.all.map(\.token) == [old.token])
+        #expect(registry[old.token]?.rules.maxSize == 1)
     }
 
     @Test @BusActor func `whose end cannot be saved is there once, also if it was made again meanwhile`() throws {
@@ -237,7 +260,7 @@ import Testing
         _ = try store.open()
         let registry = Registry([], store: store)
         let key = RegistrationKey(app: "org.example.App", name: "a")
-        func register() throws -> (token: String, undo: @BusActor () -> Void) {
+        func register() throws -> OptionChange {
             try registry.register(app: key.app, name: key.name, options: ["hosts": .strings(["example.org"])], from: .user)
         }
         let token = try register().token
@@ -245,7 +268,7 @@ import Testing
         let again = try register()
         registry.restore(ended)
         #expect(registry.all.map(\.token) == [token])
-        again.undo()
+        registry.undo(again)
         #expect(registry[key]?.token == token)
     }
 
