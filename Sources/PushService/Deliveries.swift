@@ -138,7 +138,7 @@ internal import WebPush
     /// - Throws: `NoSuchObject` for a token that we did not issue; `Storage` if the message cannot be saved, so that the distributor may
     ///   send it again.
     func receive(_ token: String, _ bytes: [UInt8], version: UInt32) async throws(Refusal) {
-        guard let registration = registry[token] else { throw DistributorLink.unknownToken }
+        guard let registration = registry.saved(token) else { throw DistributorLink.unknownToken }
         registry.change(token) { $0.counts.received +|= 1 }
         let push: AcceptedPush
         do throws(PushRefusal) { push = try check(bytes, version, registration) } catch {

@@ -160,17 +160,20 @@ internal import PushModel
     private func registerAll() { for registration in registry.all { register(registration.token) } }
 
     /// Makes a registration at the distributor, when its turn comes. Without a distributor, `changed` is told at once.
+    ///
+    /// Does nothing while the registration is not on disk. If that is refused, the distributor must not have it; else `PushObject` calls
+    /// this function again.
     func register(_ token: String) {
-        guard isReady else { return }  // `begin` makes all
+        guard isReady, registry.saved(token) != nil else { return }  // `begin` makes all
         guard chosen != nil else { return settle(token, problem) }
         if !queue.contains(token) { queue.append(token) }
         callNext()
     }
 
-    /// As `register`, unless a call with the same key is under way, or was accepted after the first `calls` calls: `begin` may have found
-    /// the registration while it was saved.
+    /// As `register`, unless a call with the same key is under way, or was accepted after the first `calls` calls: another call of
+    /// `Register` may have been answered first.
     func register(_ token: String, unlessDoneAfter calls: UInt64) {
-        let key = registry[token]?.rules.vapid
+        let key = registry.saved(token)?.rules.vapid
         if let underWay = calling[token], underWay.key == key { return }
         if let last = accepted[token], last.call > calls, last.key == key { return }
         register(token)
@@ -179,11 +182,11 @@ internal import PushModel
     private func callNext() {
         while calling.count < Self.mostCalls, let index = queue.firstIndex(where: { calling[$0] == nil }) {
             let token = queue.remove(at: index)
-            guard let registration = registry[token] else { continue }
+            guard let registration = registry.saved(token) else { continue }
             calling[token] = UnderWay(key: registration.rules.vapid, distributor: chosen)
             calls +|= 1
             BusActor.spawn { [self, number = calls] in
-                await call(for: token, number)
+                await call(for: registration, number)
                 calling.removeValue(forKey: token)
                 callNext()
             }
@@ -191,14 +194,15 @@ internal import PushModel
         hold.isHeld = !calling.isEmpty
     }
 
-    private func call(for token: String, _ number: UInt64) async {
-        guard let registration = registry[token] else { return }
+    private func call(for registration: Registration, _ number: UInt64) async {
+        let token = registration.token
+        guard let former = registry[token]?.distributor else { return }
         guard let distributor = chosen else { return settle(token, problem) }
-        if !registration.distributor.isEmpty, registration.distributor != distributor {
+        if !former.isEmpty, former != distributor {
             // First, so that the old distributor's answer changes nothing.
             registry.change(token) { ($0.distributor, $0.endpoint, $0.version) = ("", "", 0) }
             observer?.changed(token, hasNewEndpoint: true)
-            await unregister(token, at: registration.distributor)
+            await unregister(token, at: former)
         }
         let failure = await register(registration, at: distributor)
         guard registry[token] != nil else {

@@ -65,7 +65,7 @@ internal import WebPush
                 return reply.fail(error)
             }
             registry.confirm(change)
-            guard let registration = registry[token] else {
+            guard let registration = registry.saved(token) else {
                 return reply.fail(Refusal(.noSuchObject, "The registration was ended by another call."))
             }
             if !registration.endpoint.isEmpty {

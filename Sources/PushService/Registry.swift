@@ -39,6 +39,14 @@ internal import WebPush
     subscript(token: String) -> Registration? { byToken[token] }
     subscript(key: RegistrationKey) -> Registration? { tokens[key].flatMap { byToken[$0] } }
 
+    /// The registration with the options that are on disk. nil: it is gone, or the call that makes it has not been answered yet.
+    func saved(_ token: String) -> Registration? {
+        guard var registration = byToken[token], let change = unsaved[token]?.first else { return byToken[token] }
+        guard let former = change.former else { return nil }
+        registration.takeOptions(of: former)
+        return registration
+    }
+
     /// Oldest first.
     var all: [Registration] { byToken.values.sorted { ($0.created, $0.token) < ($1.created, $1.token) } }
 

@@ -26,4 +26,26 @@ struct `A registration on a disk that hangs` {
         let names = try await world.call(Push.list, PushWorld.app).map { $0["name"] }
         #expect(names == [.string("old"), .string("later")])
     }
+
+    @Test func `is not made at a distributor that appears before the call is refused`() async throws {
+        let (world, shim, place) = (try await PushWorld(hasService: false), try await Shim.compiled(), Place())
+        let variables = ["XDG_STATE_HOME": world.bus.folder("state"), "FAULTSHIM_ROOTS": world.state, "FAULTSHIM_HOLD": ""]
+        await world.setEnvironment(place.environment(shim, nil, more: variables))
+        let key = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4"
+        _ = try await world.register("old")
+        place.hold(true)
+        async let registered = world.error(Push.register, (PushWorld.app, "new", world.options()))
+        #expect(await eventually { place.held == 1 })
+        async let changed = world.error(Push.register, (PushWorld.app, "old", world.options(["vapid": .string(key)])))
+        // These calls wait for 15 seconds.
+        let distributor = await world.distributor(versions: [2])
+        #expect(await registered?.name == "org.todoku.Error.Storage")
+        #expect(await changed?.name == "org.todoku.Error.Storage")
+        place.hold(false)
+        _ = try await world.registered("later")
+        func tokens() -> Set<Substring> { Set(distributor.lines("register 2").map { $0.split(separator: " ")[2] }) }
+        #expect(await eventually { tokens().count >= 2 })
+        #expect(tokens().count == 2)
+        #expect(distributor.lines("register 2").allSatisfy { !$0.hasSuffix(key) })
+    }
 }

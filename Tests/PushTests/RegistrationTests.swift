@@ -231,6 +231,28 @@ import Testing
         #expect(registry.all.map(\.token) == [token])
     }
 
+    @Test @BusActor func `that is being saved counts with what is on disk`() throws {
+        let folder = TemporaryFolder("todoku-push-store")
+        let store = PushStore(folder: folder.path)
+        _ = try store.open()
+        let registry = Registry([], store: store)
+        func register(_ size: UInt64) throws -> OptionChange {
+            let options: [String: Variant] = ["hosts": .strings(["example.org"]), "max-size": .uint64(size)]
+            return try registry.register(app: "org.example.App", name: "a", options: options, from: .user)
+        }
+        let first = try register(1)
+        let token = first.token
+        #expect(registry.saved(token) == nil)
+        registry.confirm(first)
+        #expect(registry.saved(token)?.rules.maxSize == 1)
+        let (second, third) = (try register(2), try register(3))
+        #expect(registry[token]?.rules.maxSize == 3 && registry.saved(token)?.rules.maxSize == 1)
+        registry.confirm(second)
+        #expect(registry.saved(token)?.rules.maxSize == 2)
+        registry.confirm(third)
+        #expect(registry.saved(token)?.rules.maxSize == 3)
+    }
+
     /// The store answers the calls in their order.
     @Test @BusActor func `that is refused is not there, and has no refused options, though its end is refused next`() throws {
         let folder = TemporaryFolder("todoku-push-store")

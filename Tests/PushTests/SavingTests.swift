@@ -111,15 +111,14 @@ import Testing
     }
 }
 
-/// A registration in this process that is not saved yet.
+/// A registration in this process, whose call was answered although it is not on disk yet.
 @BusActor func makeRegistration(_ folder: TemporaryFolder) throws -> (PushStore, Registry, token: String) {
     let store = PushStore(folder: folder.path)
     _ = try store.open()
     let registry = Registry([], store: store)
-    let token = try registry.register(
-        app: PushWorld.app, name: "a", options: ["hosts": .strings(["example.org"])], from: .user
-    ).token
-    return (store, registry, token)
+    let change = try registry.register(app: PushWorld.app, name: "a", options: ["hosts": .strings(["example.org"])], from: .user)
+    registry.confirm(change)
+    return (store, registry, change.token)
 }
 
 /// - Parameter files: nil: those of a service on the session bus.
