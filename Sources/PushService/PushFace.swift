@@ -120,6 +120,8 @@ internal import WebPush
             do throws(Refusal) { try await store.commit() } catch {
                 registry.restore(registration)
                 deliveries.resume(registration.token)
+                // A call to the distributor that ended meanwhile has found no registration, and has ended it there.
+                link.register(registration.token)
                 return reply.fail(error)
             }
             registry.confirmEnd(of: registration)

@@ -1,4 +1,5 @@
 import DBus
+import Glibc
 import PushInterface
 import TestSupport
 import Testing
@@ -25,6 +26,30 @@ struct `A registration on a disk that hangs` {
         await world.kill()
         let names = try await world.call(Push.list, PushWorld.app).map { $0["name"] }
         #expect(names == [.string("old"), .string("later")])
+    }
+
+    @Test func `is made again at its distributor if its end is refused`() async throws {
+        let (world, shim, place) = (try await PushWorld(hasService: false), try await Shim.compiled(), Place())
+        let variables = ["XDG_STATE_HOME": world.bus.folder("state"), "FAULTSHIM_ROOTS": world.state, "FAULTSHIM_HOLD": ""]
+        await world.setEnvironment(place.environment(shim, nil, more: variables))
+        let distributor = await world.distributor(versions: [2])
+        _ = try await world.registered("old")
+        // With another key, the distributor is called again, and does not answer yet.
+        distributor.signal(SIGSTOP)
+        let key = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4"
+        _ = try await world.register("old", ["vapid": .string(key)])
+        place.hold(true)
+        async let made = world.error(Push.register, (PushWorld.app, "new", world.options()))
+        #expect(await eventually { place.held == 1 })
+        async let ended = world.error(Push.unregister, (PushWorld.app, "old"))
+        #expect(try await eventually { try await world.call(Push.list, PushWorld.app).map { $0["name"] } == [.string("new")] })
+        distributor.signal(SIGCONT)
+        // The answer of the distributor comes first, unless the machine is very busy: it ends the registration there.
+        #expect(await ended?.name == "org.todoku.Error.Storage")
+        #expect(await made?.name == "org.todoku.Error.Storage")
+        #expect(await eventually { distributor.output.split(separator: "\n").last { $0.contains("register 2 ") }?.hasSuffix(key) == true })
+        place.hold(false)
+        _ = try await world.registered("later")
     }
 
     @Test func `is not made at a distributor that appears before the call is refused`() async throws {
