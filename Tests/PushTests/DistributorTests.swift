@@ -1,10 +1,13 @@
 import DBus
+import DownloadModel
 import DownloaderInterface
 import EventLoop
 import Glibc
 import PushInterface
 import TestSupport
 import Testing
+
+@testable import PushService
 
 @Suite(.timeLimit(.minutes(10))) struct `A distributor` {
     @Test func `that is not there is waited for at no cost, and found when it appears`() async throws {
@@ -263,6 +266,33 @@ import Testing
         #expect(await eventually { distributor.lines("unregister 2 \(token)").count == 1 })
     }
 
+    /// The bus says who owns the distributor's name after another one was chosen.
+    @Test @BusActor func `that is no longer chosen gives no endpoint, though it was when it called`() async throws {
+        let world = try await PushWorld(hasService: false)
+        let folder = TemporaryFolder("todoku-push-store")
+        let (store, registry, token) = try makeRegistration(folder)
+        try await store.commit()
+        let (one, other) = ("org.unifiedpush.Distributor.one", "org.unifiedpush.Distributor.other")
+        let distributor = try Connection.open(address: world.bus.address)
+        #expect(try distributor.requestName(one))
+        let idleExit = IdleExit(connection: world.connection, name: Push.busName, idle: .seconds(3600))
+        let link = DistributorLink(
+            connection: world.connection, registry: registry, setting: one, hold: idleExit.makeHold(),
+            log: PushOptions(folder: folder.path).logger)
+        let call = EndpointCall(link, token)
+        await link.begin(telling: call)
+        world.bus.signal(SIGSTOP)
+        let sender = distributor.uniqueName
+        BusActor.spawn { await call.giveEndpoint(by: sender) }
+        // The call waits for the bus after its first turn.
+        for _ in 0..<5 { await withCheckedContinuation { continuation in BusActor.spawn { continuation.resume() } } }
+        link.choose(other)
+        world.bus.signal(SIGCONT)
+        #expect(await eventually { call.hasEnded })
+        #expect(call.error?.name == .noSuchObject)
+        #expect(registry[token]?.endpoint == "" && registry[token]?.distributor == "")
+    }
+
     @Test func `that crashes is not started for ever`() async throws {
         let name = "org.unifiedpush.Distributor.test"
         let world = try await PushWorld(
@@ -321,6 +351,25 @@ extension PushWorld {
             return nil
         } catch { return error }
     }
+}
+
+/// A distributor's call that gives an endpoint.
+@BusActor private final class EndpointCall: EndpointObserver {
+    private let link: DistributorLink
+    private let token: String
+    private(set) var hasEnded = false
+    private(set) var error: Refusal?
+
+    init(_ link: DistributorLink, _ token: String) { (self.link, self.token) = (link, token) }
+
+    func giveEndpoint(by sender: String) async {
+        do throws(Refusal) {
+            try await link.newEndpoint(token, "https://push.example/", version: 1, by: sender)
+        } catch { self.error = error }
+        hasEnded = true
+    }
+
+    func changed(_ token: String, hasNewEndpoint: Bool) {}
 }
 
 /// The signals `EndpointChanged`, by the names of the registrations.
