@@ -196,19 +196,23 @@ internal import PushModel
 
     private func call(for registration: Registration, _ number: UInt64) async {
         let token = registration.token
-        guard let former = registry[token]?.distributor else { return }
+        guard let former = registry[token] else { return }
         guard let distributor = chosen else { return settle(token, problem) }
-        if !former.isEmpty, former != distributor {
+        if !former.distributor.isEmpty, former.distributor != distributor {
             // First, so that the old distributor's answer changes nothing.
             registry.change(token) { ($0.distributor, $0.endpoint, $0.version) = ("", "", 0) }
-            observer?.changed(token, hasNewEndpoint: true)
-            await unregister(token, at: former)
+            if !former.endpoint.isEmpty { observer?.changed(token, hasNewEndpoint: true) }
+            await unregister(token, at: former.distributor)
         }
-        let failure = await register(registration, at: distributor)
+        let (failure, hasAnswered) = await register(registration, at: distributor)
         guard registry[token] != nil else {
             // The app left meanwhile.
             await unregister(token, at: distributor)
             return
+        }
+        // Without an answer, it may have the registration, or get it later. It must hear of the registration's end all the same.
+        if failure == nil || !hasAnswered, registry[token]?.distributor != distributor {
+            registry.change(token) { $0.distributor = distributor }
         }
         guard failure == nil else {
             log.notice(
@@ -217,13 +221,12 @@ internal import PushModel
             return settle(token, "the distributor \(distributor) refused the registration: \(failure ?? "")")
         }
         accepted[token] = (number, registration.rules.vapid)
-        if registry[token]?.distributor != distributor { registry.change(token) { $0.distributor = distributor } }
         problems[token] = registry[token]?.endpoint.isEmpty == true ? "the distributor \(distributor) has not told the endpoint yet" : nil
         if registry[token]?.endpoint.isEmpty == false { observer?.changed(token, hasNewEndpoint: false) }
     }
 
-    /// - Returns: why the distributor refused; nil: it did not.
-    private func register(_ registration: Registration, at distributor: String) async -> String? {
+    /// - Returns: why the distributor refused, or nil: it did not; and whether it has answered.
+    private func register(_ registration: Registration, at distributor: String) async -> (failure: String?, hasAnswered: Bool) {
         let description = "\(registration.key.app): \(registration.key.name)"
         var arguments: [String: Variant] = [
             "service": .string(Push.busName), "token": .string(registration.token), "description": .string(description),
@@ -232,17 +235,21 @@ internal import PushModel
         do throws(DBusError) {
             let answer = try await connection.call(
                 UnifiedPush.Version2.register, on: distributor, at: UnifiedPush.distributorPath, arguments, timeout: Self.patience)
-            return answer["success"] == .string("REGISTRATION_SUCCEEDED") ? nil : Self.brief(answer["reason"]?.string ?? "no reason given")
+            guard answer["success"] != .string("REGISTRATION_SUCCEEDED") else { return (nil, true) }
+            return (Self.brief(answer["reason"]?.string ?? "no reason given"), true)
         } catch {
-            guard Self.isUnknown(error) else { return Self.brief(error.message) }
+            guard Self.isUnknown(error) else { return (Self.brief(error.message), !Self.isNoReply(error)) }
         }
         do throws(DBusError) {
             let (result, reason) = try await connection.call(
                 UnifiedPush.Version1.register, on: distributor, at: UnifiedPush.distributorPath,
                 (Push.busName, registration.token, description), timeout: Self.patience)
-            return result == "NEW_ENDPOINT" || result == "REGISTRATION_SUCCEEDED" ? nil : Self.brief(reason.isEmpty ? result : reason)
-        } catch { return Self.brief(error.message) }
+            guard result != "NEW_ENDPOINT", result != "REGISTRATION_SUCCEEDED" else { return (nil, true) }
+            return (Self.brief(reason.isEmpty ? result : reason), true)
+        } catch { return (Self.brief(error.message), !Self.isNoReply(error)) }
     }
+
+    private static func isNoReply(_ error: DBusError) -> Bool { error.name == "org.freedesktop.DBus.Error.NoReply" }
 
     /// Whether the distributor has no version 2.
     private static func isUnknown(_ error: DBusError) -> Bool {

@@ -266,31 +266,45 @@ import Testing
         #expect(await eventually { distributor.lines("unregister 2 \(token)").count == 1 })
     }
 
+    @Test func `that does not answer in time is told of the end of the registration, also before it gives an endpoint`() async throws {
+        let world = try await PushWorld()
+        let distributor = await world.distributor(versions: [2])
+        distributor.signal(SIGSTOP)
+        #expect(try await world.register()["endpoint"] == .string(""))
+        // Its answer is waited for during 30 seconds.
+        #expect(
+            try await eventually(within: .seconds(120)) { try await world.entry()["problem"]?.string?.contains("refused") == true })
+        try await world.call(Push.unregister, (PushWorld.app, "picture"))
+        distributor.signal(SIGCONT)
+        #expect(await eventually { distributor.lines("unregister 2").count == 1 })
+        #expect(distributor.lines("register 2").count == 1)
+    }
+
     /// The bus says who owns the distributor's name after another one was chosen.
     @Test @BusActor func `that is no longer chosen gives no endpoint, though it was when it called`() async throws {
-        let world = try await PushWorld(hasService: false)
-        let folder = TemporaryFolder("todoku-push-store")
-        let (store, registry, token) = try makeRegistration(folder)
-        try await store.commit()
-        let (one, other) = ("org.unifiedpush.Distributor.one", "org.unifiedpush.Distributor.other")
-        let distributor = try Connection.open(address: world.bus.address)
-        #expect(try distributor.requestName(one))
-        let idleExit = IdleExit(connection: world.connection, name: Push.busName, idle: .seconds(3600))
-        let link = DistributorLink(
-            connection: world.connection, registry: registry, setting: one, hold: idleExit.makeHold(),
-            log: PushOptions(folder: folder.path).logger)
-        let call = EndpointCall(link, token)
-        await link.begin(telling: call)
+        let (world, folder) = (try await PushWorld(hasService: false), TemporaryFolder("todoku-push-store"))
+        let call = try await EndpointCall(world, folder)
+        await call.link.begin(telling: call)
         world.bus.signal(SIGSTOP)
-        let sender = distributor.uniqueName
-        BusActor.spawn { await call.giveEndpoint(by: sender) }
+        BusActor.spawn { await call.giveEndpoint() }
         // The call waits for the bus after its first turn.
         for _ in 0..<5 { await withCheckedContinuation { continuation in BusActor.spawn { continuation.resume() } } }
-        link.choose(other)
+        call.link.choose("org.unifiedpush.Distributor.other")
         world.bus.signal(SIGCONT)
         #expect(await eventually { call.hasEnded })
         #expect(call.error?.name == .noSuchObject)
-        #expect(registry[token]?.endpoint == "" && registry[token]?.distributor == "")
+        #expect(call.registration?.endpoint == "" && call.registration?.distributor == "")
+    }
+
+    @Test @BusActor func `that gives an endpoint is on record, though it refused the registration before`() async throws {
+        let (world, folder) = (try await PushWorld(hasService: false), TemporaryFolder("todoku-push-store"))
+        let call = try await EndpointCall(world, folder)
+        await call.link.begin(telling: call)
+        #expect(await eventually { call.link.problems.values.contains { $0.contains("refused") } })
+        #expect(call.registration?.distributor == "")
+        await call.giveEndpoint()
+        #expect(call.error == nil)
+        #expect(call.registration?.endpoint == EndpointCall.endpoint && call.registration?.distributor == EndpointCall.distributor)
     }
 
     @Test func `that crashes is not started for ever`() async throws {
@@ -353,18 +367,35 @@ extension PushWorld {
     }
 }
 
-/// A distributor's call that gives an endpoint.
+/// A distributor that refuses a registration of this process, because it has no interface, and its call that gives an endpoint.
 @BusActor private final class EndpointCall: EndpointObserver {
-    private let link: DistributorLink
+    nonisolated static let distributor = "org.unifiedpush.Distributor.one"
+    nonisolated static let endpoint = "https://push.example/"
+
+    let link: DistributorLink
+    private let distributor: Connection
+    private let registry: Registry
     private let token: String
     private(set) var hasEnded = false
     private(set) var error: Refusal?
 
-    init(_ link: DistributorLink, _ token: String) { (self.link, self.token) = (link, token) }
+    init(_ world: PushWorld, _ folder: TemporaryFolder) async throws {
+        let (store, registry, token) = try makeRegistration(folder)
+        try await store.commit()
+        let connection = try Connection.open(address: world.bus.address)
+        guard try connection.requestName(Self.distributor) else { throw DBusError.failed("the distributor’s name has an owner") }
+        let idleExit = IdleExit(connection: world.connection, name: Push.busName, idle: .seconds(3600))
+        link = DistributorLink(
+            connection: world.connection, registry: registry, setting: Self.distributor, hold: idleExit.makeHold(),
+            log: PushOptions(folder: folder.path).logger)
+        (distributor, self.registry, self.token) = (connection, registry, token)
+    }
 
-    func giveEndpoint(by sender: String) async {
+    var registration: Registration? { registry[token] }
+
+    func giveEndpoint() async {
         do throws(Refusal) {
-            try await link.newEndpoint(token, "https://push.example/", version: 1, by: sender)
+            try await link.newEndpoint(token, Self.endpoint, version: 1, by: distributor.uniqueName)
         } catch { self.error = error }
         hasEnded = true
     }
