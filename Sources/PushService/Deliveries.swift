@@ -231,6 +231,8 @@ internal import WebPush
     private func start(_ id: String) {
         guard let message = waiting[id], registry[message.token] != nil else { return }
         fetching[id] = message.token
+        // It had none if its time was over when it was looked at, and the clock was set back since.
+        if ends[id] == nil, !isOver(id) { setTimer(id) }
         BusActor.spawn { [self] in
             let outcome = await fetch(message)
             guard fetching.removeValue(forKey: id) != nil else { return }

@@ -45,9 +45,11 @@ internal import TodokuClient
         do {
             let client = try await connected()
             // An earlier process may have begun, and its file may have come in time.
-            let isInTime = time() == .over ? try await hasFileInTime(message, registration, client) : false
+            let wasOver = time() == .over
+            let isInTime = wasOver ? try await hasFileInTime(message, registration, client) : false
             if time() == .gone { return .unreachable }
-            if isInTime || time() != .over {
+            // Whatever the clock says now: a fetch that begins after the end has no timer.
+            if isInTime || !wasOver {
                 let file = try await fetch(message, registration, client)
                 if isInTime || time() != .over {
                     return .ended(PendingPush.Outcome(file.isNew ? .newData : .noData, path: file.path, hasDownload: true))

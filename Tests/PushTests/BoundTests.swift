@@ -163,9 +163,16 @@ import Testing
                 if service.holdsRemovals { service.heldRemovals.append(reply) } else { reply() }
             }
         ],
-        properties: [PropertyRow(Download.state) { _ in "finished" }, PropertyRow(Download.endedAt) { _ in 1 }])
+        properties: [
+            PropertyRow(Download.state) { record in
+                guard let service = record.service else { return "" }
+                service.descriptions += 1
+                return service.state
+            },
+            PropertyRow(Download.endedAt) { _ in 1 },
+        ])
 
-    /// One download; any is there, and finished long ago.
+    /// One download; any is there, in the state `state`.
     @BusActor final class RemovalRecord {
         fileprivate weak var service: ServiceStandIn?
         fileprivate let path: String
@@ -176,6 +183,10 @@ import Testing
     private(set) var fetches: [(url: String, options: [String: Variant])] = []
     /// Object paths of downloads.
     private(set) var removed: [String] = []
+    /// How often the state of a download was asked for.
+    private(set) var descriptions = 0
+    /// The state of all downloads. Finished ones ended long ago.
+    var state = "finished"
     private var heldRemovals: [DBus.Reply<Void>] = []
     private var holdsRemovals = false
     private var error: DBusError?

@@ -71,6 +71,27 @@ import Testing
         #expect(service.fetches.count == 300 && app.calls.count == 300)
     }
 
+    /// As when the clock is set back between two steps: no timer would end the download.
+    @Test @BusActor func `is not fetched once its time was over, whatever the clock says next`() async throws {
+        let world = try await PushWorld(hasService: false)
+        let service = try ServiceStandIn(world)
+        service.state = "active"
+        let folder = TemporaryFolder("todoku-push-store")
+        let (_, registry, token) = try makeRegistration(folder)
+        let push = AcceptedPush(
+            url: "https://example.org/a", sha256: String(repeating: "0", count: 64), size: 1, type: nil, validUntil: 1, patience: 1)
+        let message = PendingPush(
+            id: randomName(), token: token, app: PushWorld.app, push: push, arrived: WallTime(microseconds: 1), options: nil,
+            isSandboxed: false, outcome: nil)
+        var looks = 0
+        let end = await makeFiles(world, folder).fetch(message, try #require(registry[token])) {
+            looks += 1
+            return looks == 1 ? .over : .inTime
+        }
+        if case .expired = end {} else { Issue.record("\(end)") }
+        #expect(service.fetches.isEmpty && service.descriptions == 1)
+    }
+
     @Test func `leaves no download of the push before it on the list`() async throws {
         let world = try await PushWorld(hasService: false)
         let service = try await ServiceStandIn(world)
