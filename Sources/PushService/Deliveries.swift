@@ -28,6 +28,14 @@ internal import WebPush
     /// The longest time until a message's end is looked at again, because the wall clock may be set.
     private static let longestTimer: Duration = .seconds(3600)
 
+    /// A fetch under way.
+    private struct Fetch {
+        /// Of the registration.
+        let token: String
+        /// Tells the fetch from an earlier one of the same message.
+        let number: UInt64
+    }
+
     private let connection: Connection
     private let registry: Registry
     private let store: PushStore
@@ -40,8 +48,10 @@ internal import WebPush
     private var order: [String] = []
     /// Ids that are not on disk yet, with the number of calls that wait for that: the first one, and those that repeat it meanwhile.
     private var unsaved: [String: Int] = [:]
-    /// Ids whose file is being fetched, with the token of the registration. What leaves here meanwhile has ended in another way.
-    private var fetching: [String: String] = [:]
+    /// By the ids of their messages. What leaves here meanwhile has ended in another way, or is asked for again.
+    private var fetching: [String: Fetch] = [:]
+    /// The number of fetches so far.
+    private var fetches: UInt64 = 0
     /// Ids that wait because the service could not fetch for now: until it appears, the message is repeated, or some time has passed.
     private var resting: Set<String> = []
     /// Ids whose file may have come in time though nobody saw it: an earlier process asked for it, or the answer came while the
@@ -230,12 +240,15 @@ internal import WebPush
 
     private func start(_ id: String) {
         guard let message = waiting[id], registry[message.token] != nil else { return }
-        fetching[id] = message.token
+        fetches +|= 1
+        let number = fetches
+        fetching[id] = Fetch(token: message.token, number: number)
         // It had none if its time was over when it was looked at, and the clock was set back since.
         if ends[id] == nil, !isOver(id) { setTimer(id) }
         BusActor.spawn { [self] in
-            let outcome = await fetch(message)
-            guard fetching.removeValue(forKey: id) != nil else { return }
+            let outcome = await fetch(message, number)
+            guard fetching[id]?.number == number else { return }
+            fetching[id] = nil
             cancelTimer(id)
             if outcome?.error == ErrorName.expired.busName, renew(id) { return }
             fetchNext()
@@ -247,7 +260,7 @@ internal import WebPush
         order.first { id in
             // The file of a message that is over has come already, or is given up: it waits for no network.
             guard let message = waiting[id], !isOver(id) else { return true }
-            return fetching.values.count { $0 == message.token } < Self.mostFetchesOfRegistration
+            return fetching.values.count { $0.token == message.token } < Self.mostFetchesOfRegistration
         }
     }
 
@@ -265,10 +278,10 @@ internal import WebPush
     }
 
     /// nil: the service cannot fetch now, or the message has ended meanwhile.
-    private func fetch(_ message: PendingPush) async -> PendingPush.Outcome? {
+    private func fetch(_ message: PendingPush, _ number: UInt64) async -> PendingPush.Outcome? {
         guard let registration = registry[message.token] else { return nil }
         let end = await files.fetch(message, registration) { [self] in
-            guard fetching[message.id] != nil else { return .gone }
+            guard fetching[message.id]?.number == number else { return .gone }
             return isOver(message.id) ? .over : .inTime
         }
         switch end {
@@ -354,8 +367,12 @@ internal import WebPush
         guard isOver(id) else { return setTimer(id) }
         ends[id] = nil
         guard let message = waiting[id], message.outcome == nil else { return }
-        // It still waits to be asked for. A file that came in time is there, and no other one is taken.
-        if unseen.contains(id), fetching[id] == nil { return fetchNext() }
+        if unseen.contains(id) {
+            // The service is asked whether the file came in time, also if it has not answered yet: it may not even run. No later file is
+            // taken.
+            if fetching.removeValue(forKey: id) != nil { order.insert(id, at: 0) }
+            return fetchNext()
+        }
         if let app = registry[message.token]?.key.app { files.removeDownload(id, of: app) }
         fetching[id] = nil
         resting.remove(id)

@@ -76,6 +76,7 @@ import Testing
         let world = try await PushWorld(hasService: false)
         let service = try ServiceStandIn(world)
         service.silence()
+        service.state = "active"
         let app = try AppStandIn(world)
         let folder = TemporaryFolder("todoku-push-store")
         let (store, registry, token) = try makeRegistration(folder)
