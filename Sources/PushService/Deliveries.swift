@@ -18,6 +18,8 @@ internal import WebPush
     /// Most calls of `Fetch` at a time: in all, below the service's bound of one connection, and for one registration. Those of one
     /// registration may all wait for an unmetered network, which another one of the app need not do.
     private static let mostFetches = 200
+    /// With those after the end of their messages. They wait for no network, and must not wait for fetches that do.
+    private static let mostFetchesInAll = 240
     private static let mostFetchesOfRegistration = 4
     /// How many refusals of a registration this process logs; the rest is only counted.
     private static let mostRefusalsLogged: UInt64 = 20
@@ -232,7 +234,7 @@ internal import WebPush
     // MARK: Fetching
 
     private func fetchNext() {
-        while fetching.count < Self.mostFetches, let id = nextToFetch() {
+        while let id = nextToFetch() {
             order.removeAll { $0 == id }
             start(id)
         }
@@ -259,7 +261,8 @@ internal import WebPush
     private func nextToFetch() -> String? {
         order.first { id in
             // The file of a message that is over has come already, or is given up: it waits for no network.
-            guard let message = waiting[id], !isOver(id) else { return true }
+            guard let message = waiting[id], !isOver(id) else { return fetching.count < Self.mostFetchesInAll }
+            guard fetching.count < Self.mostFetches else { return false }
             return fetching.values.count { $0.token == message.token } < Self.mostFetchesOfRegistration
         }
     }

@@ -40,7 +40,7 @@ import Testing
     }
 
     /// The service refuses more than 256 waiting calls of one connection.
-    @Test @BusActor func `is asked for beside at most 199 others, also after its time`() async throws {
+    @Test @BusActor func `is asked for beside at most 239 others, also after its time`() async throws {
         let world = try await PushWorld(hasService: false)
         let service = try ServiceStandIn(world)
         service.silence()
@@ -59,16 +59,47 @@ import Testing
                     id: randomName(), token: token, app: PushWorld.app, push: push, arrived: WallTime(microseconds: 1), options: nil,
                     isSandboxed: false, outcome: nil)
             })
-        #expect(await eventually { service.fetches.count >= 200 })
+        #expect(await eventually { service.fetches.count >= 240 })
         // The calls of a connection arrive in their order: a further Fetch would come before the second of these.
         for count in 1...2 {
             files.removeDownload("other", of: PushWorld.app)
             #expect(await eventually { service.removed.count == count })
         }
-        #expect(service.fetches.count == 200)
+        #expect(service.fetches.count == 240)
         service.speak(DBusError("org.todoku.Error.HttpStatus", "404"))
         #expect(await eventually { deliveries.waitingCount(of: token) == 0 })
         #expect(service.fetches.count == 300 && app.calls.count == 300)
+    }
+
+    /// 200 others take the calls that may wait for a network, and all do.
+    @Test @BusActor func `is asked for at its end though the files of all others wait for a network`() async throws {
+        let world = try await PushWorld(hasService: false)
+        let service = try ServiceStandIn(world)
+        service.silence()
+        let folder = TemporaryFolder("todoku-push-store")
+        let (store, registry, token) = try makeRegistration(folder)
+        var others: [String] = []
+        for number in 0..<50 {
+            let change = try registry.register(
+                app: "\(PushWorld.app)\(number)", name: "a", options: ["hosts": .strings(["example.org"])], from: .user)
+            registry.confirm(change)
+            others.append(change.token)
+        }
+        try await store.commit()
+        let deliveries = makeDeliveries(world.connection, registry, store, folder, files: makeFiles(world, folder))
+        func message(_ number: Int, of token: String, until end: UInt64) -> PendingPush {
+            let push = AcceptedPush(
+                url: "https://example.org/\(number)", sha256: String(repeating: "0", count: 64), size: 1, type: nil, validUntil: end,
+                patience: 3_600_000)
+            return PendingPush(
+                id: randomName(), token: token, app: PushWorld.app, push: push, arrived: WallTime(microseconds: wallClock()), options: nil,
+                isSandboxed: false, outcome: nil)
+        }
+        let now = wallClock() / 1_000_000
+        let messages = (0..<200).map { message($0, of: others[$0 / 4], until: now + 3600) }
+        deliveries.begin(messages + [message(200, of: token, until: now + 5)])
+        #expect(await eventually { service.fetches.count == 201 })
+        #expect(service.fetches.last?.url == "https://example.org/200")
     }
 
     /// On a busy machine, half a minute may pass between two steps.
