@@ -101,12 +101,12 @@ struct `The costs of the service` {
         _ = try await running.client.wait(path)
         let peak = try #require(memory(pid, "VmHWM"))
         print("costs: the peak of a download \(peak >> 10) KiB, of it anonymous \(anonymous >> 10) KiB")
-        #expect(peak <= 36 << 20 && anonymous > 0 && anonymous <= 8 << 20, "\(peak) bytes, of them anonymous \(anonymous)")
+        #expect(peak <= 36 << 20 && anonymous > 0 && anonymous <= 5 << 20, "\(peak) bytes, of them anonymous \(anonymous)")
     }
 
-    /// `Benchmarks/reach` has the same bound for 100,000 queued downloads. The service gives the memory of the call and of the signals back
-    /// to the kernel when it rests.
-    @Test func `a download that has not started takes at most a kibibyte and a half`() async throws {
+    /// The measured memory is 0.65 KiB (docs/performance.md); `Benchmarks/reach` measures it for 100,000 downloads. The service gives the
+    /// memory of the call and of the signals back to the kernel when it rests.
+    @Test func `a download that has not started takes at most a kibibyte`() async throws {
         let desk = try await CostDesk()
         func anonymous() throws -> UInt64 { try #require(memory(desk.running.daemon.pid, "RssAnon")) }
         try await desk.queue(1000)
@@ -115,7 +115,7 @@ struct `The costs of the service` {
         var after = before
         let isSmall = try await eventually(within: .seconds(30)) {
             after = try anonymous()
-            return after <= before + UInt64(count * 1536)
+            return after <= before + UInt64(count * 1024)
         }
         print("costs: a download that has not started \((after - min(after, before)) / UInt64(count)) bytes")
         #expect(isSmall, "\(before) bytes, then \(after)")
