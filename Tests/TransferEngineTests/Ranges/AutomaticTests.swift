@@ -7,15 +7,18 @@ import Testing
 
 @testable internal import TransferEngine
 
-/// A link that carries 1.5 MB a second, however many connections share the link.
+/// A link that carries `speed` bytes a second, however many connections share the link.
 private final class Link: Sendable {
     private let next = Mutex(ContinuousClock.now)
+    private let speed: Double
+
+    init(speed: Double = 1_500_000) { self.speed = speed }
 
     /// Waits until the link has carried so many more bytes. After a pause of the machine, it catches up with 50 ms at most.
     func carry(_ bytes: Int) {
         let wait = next.withLock { next in
             let now = ContinuousClock.now
-            next = max(next, now - .milliseconds(50)) + .seconds(Double(bytes) / 1_500_000)
+            next = max(next, now - .milliseconds(50)) + .seconds(Double(bytes) / speed)
             return next - now
         }
         if wait > .zero { poll(nil, 0, Int32(clamping: wait.wholeMilliseconds)) }
@@ -37,13 +40,14 @@ private func hasEnded(_ events: [TransferEvent]) -> Bool { events.contains { if 
 @Suite(.timeLimit(.minutes(5))) struct `Automatic connections to a server with a slow link` {
     static let file = patternBytes(24_000_000)
 
-    /// Serves the file as fast as `link` carries the bytes, and the rest at once when `end` opens.
+    /// Serves the first `size` bytes of the file as fast as `link` carries them, and the rest at once when `end` opens.
     private static func serve(
-        _ request: ScriptedServer.Request, _ reply: Reply, over link: Link, until end: Gate, entityTag: String = "\"v1\""
+        _ request: ScriptedServer.Request, _ reply: Reply, over link: Link, until end: Gate, size: Int = 24_000_000,
+        entityTag: String = "\"v1\""
     ) {
-        let (first, last) = (request.range?.first ?? 0, request.range?.last ?? file.count - 1)
+        let (first, last) = (request.range?.first ?? 0, request.range?.last ?? size - 1)
         let fields: KeyValuePairs = [
-            "ETag": entityTag, "Accept-Ranges": "bytes", "Content-Range": "bytes \(first)-\(last)/\(file.count)",
+            "ETag": entityTag, "Accept-Ranges": "bytes", "Content-Range": "bytes \(first)-\(last)/\(size)",
         ]
         reply.head(request.range == nil ? 200 : 206, fields, length: last - first + 1)
         for start in stride(from: first, through: last, by: 30_000) {
@@ -117,6 +121,27 @@ private func hasEnded(_ events: [TransferEvent]) -> Bool { events.contains { if 
         var tries: [[[UInt32]]] = []
         while tries.count < 5, !(tries.last?.contains([1, 2, 1]) ?? false) { tries.append(try await countsOfTwo()) }
         #expect(tries.last?.contains([1, 2, 1]) == true, "\(tries)")
+    }
+
+    /// Nothing is tried for less than 8 MiB of missing bytes. 4 MB is nearly the smallest size for which this rule decides: of 3 MB, the
+    /// rest after two windows would be too small to divide. The rest of 4 MB could be divided after a third window, too, because the link
+    /// is slow.
+    @Test(arguments: [4_000_000, 8 << 20 - 1]) func `are one for a small file`(size: Int) async throws {
+        let end = Gate()
+        defer { end.open() }
+        let server = ScriptedServer { request, reply in
+            Self.serve(request, reply, over: Link(speed: 500_000), until: end, size: size)
+        }
+        let fixture = await EngineFixture()
+        let request = try fixture.request(server.url("/file.bin")) { $0.connections = 0 }
+        fixture.engine.start(request)
+        // After four seconds, three windows are over.
+        await fixture.log.received(2_000_000)
+        end.open()
+        #expect(await fixture.log.end(of: request.number).complete?.size == ByteCount(size) && fixture.part == Array(Self.file[..<size]))
+        #expect(server.requests.count == 1)
+        #expect(await fixture.log.asked.isEmpty)
+        #expect(connections(await fixture.log.events) == [1])
     }
 
     @Test func `are one without a strong validator or a checksum`() async throws {
