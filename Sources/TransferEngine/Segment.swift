@@ -61,7 +61,7 @@ final class Segment {
     private var place: ByteCount = 0
     /// Where the first bytes of the current body were written.
     private var bodyStart: ByteCount = 0
-    /// The end, in the file, of the piece that the response announces; nil: the piece is the whole rest.
+    /// The end, in the file, of the part that the response announces; nil: the part is the whole rest.
     private var pieceEnd: ByteCount?
     /// How many bytes at the front of the current body are held already.
     private var skip: ByteCount = 0
@@ -332,10 +332,10 @@ final class Segment {
         (began, meter, takenAtTick) = (.now, SpeedMeter(), start)
     }
 
-    /// Whether `count` more bytes exceed the piece in the response's `Content-Range`. Such a response proves nothing.
+    /// Whether `count` more bytes exceed the part in the response's `Content-Range`. Such a response proves nothing.
     func exceedsPiece(_ count: Int) -> Bool { pieceEnd.map { taken +| ByteCount(count) > $0 } ?? false }
 
-    /// Whether the last byte of the piece in the response's `Content-Range` has come.
+    /// Whether the last byte of the part in the response's `Content-Range` has come.
     var hasWholePiece: Bool { taken == pieceEnd }
 
     /// The bytes of the file that the response has brought.
@@ -376,8 +376,8 @@ final class Segment {
         source.received +|= ByteCount(bytes.count)
     }
 
-    /// Whether `attempt`, which ended without an error, brought all bytes of the stretch, or of the piece in its `Content-Range`, and other
-    /// bytes of the file are missing. The missing bytes may be behind the piece, because a server may send less than was requested (RFC
+    /// Whether `attempt`, which ended without an error, brought all bytes of the stretch, or of the part in its `Content-Range`, and other
+    /// bytes of the file are missing. The missing bytes may be behind the part, because a server may send less than was requested (RFC
     /// 9110 §15.3.7), or elsewhere in the file. A stretch has no bytes if another segment has taken over all of them.
     func gotPiece(_ attempt: Attempt) -> Bool {
         guard transfer.diskFailure == nil, transfer.candidate == nil, let part = transfer.part, part.isResumable,

@@ -294,7 +294,7 @@ extension Transfer {
         // Without the condition `If-Range`, the response itself must prove its representation.
         if !joins, ask(of: source) == .bare, part.validator != nil, head.validator != part.validator { return .failure(.unproved) }
         guard mayContinue(part, attempt) else { return .failure(.unproved) }
-        // A piece may be less than the rest. Without a known total, a missing piece would go unnoticed.
+        // The response may bring less than the rest. Without a known total, missing bytes would go unnoticed.
         guard let total = length ?? knownSize else { return .failure(.unproved) }
         guard range.upperBound <= total else { return .failure(.contradiction(.wrongSize)) }
         if let failure = sizeFailure(total, host: attempt.url.host) { return .failure(.failed(failure)) }
@@ -356,7 +356,7 @@ extension Transfer {
         if candidate == nil { partFacts = facts }
         // The validators of the held bytes come from another URL.
         if offset > 0, joins(attempt.segment.source) { return }
-        // For held bytes, only the validator that ties the pieces together is proved.
+        // For held bytes, only the validator that ties their parts together is proved.
         validators =
             offset > 0
             ? part?.validator.map { CopyValidators($0, source: attempt.url.text) }

@@ -154,7 +154,7 @@ import TransferEngine
         #expect(refusing.requests.count == 1)
     }
 
-    @Test func `continues at once if a server sends one piece at a time`() async throws {
+    @Test func `continues at once if a server sends one part at a time`() async throws {
         let gate = Gate()
         let server = server(cut: 2_950_000, gate: gate) { request, reply in
             guard let first = request.range?.first else { return reply.respond(500) }

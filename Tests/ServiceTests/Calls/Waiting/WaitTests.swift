@@ -300,7 +300,7 @@ extension Running {
     }
 }
 
-@Suite struct `A file in pieces` {
+@Suite struct `A file in parts` {
     @Test func `and does not match its checksum is fetched once more from the start`() async throws {
         let running = try await Running.start()
         let (old, new) = (patternBytes(300_000, seed: 1), patternBytes(300_000, seed: 2))
