@@ -193,7 +193,7 @@ let package = Package(
             [
                 "todoku", "game-loader", "Packing", "Upkeep", "Transport", "Localization", "TodokuClient", "DownloaderInterface", "DBus",
                 "DownloadModel",
-                "EventLoop",
+                "EventLoop", "CSystem",
             ]),
         suite(
             "TrayTests",

@@ -1,3 +1,4 @@
+import CSystem
 import Glibc
 import TestSupport
 import Testing
@@ -96,6 +97,32 @@ import Testing
         #expect(last["event"]?.string == "ended")
         #expect(last["state"]?.string == "failed")
         #expect(last["error"]?["http-status"]?.number == 404)
+        await desk.close()
+    }
+
+    /// The name servers are a preloaded object, so the machine's own are not asked.
+    @Test(
+        .enabled("without a network, no host is asked for") { todoku_has_interface() },
+        .disabled(if: underSanitizer() != nil, "a sanitizer has to be loaded before any other object"))
+    func `says of a mistyped host that it does not exist, after two retries`() async throws {
+        let folder = TemporaryFolder("todoku-no-host")
+        defer { withExtendedLifetime(folder) {} }
+        let (object, source) = (folder("nohost.so"), "\(repository)/Tests/FaultShim/nohost.c")
+        let compiled = await Child.run(["cc", "-shared", "-fPIC", "-O1", "-Wall", "-o", object, source])
+        try #require(compiled.status == 0, "\(compiled.errors)")
+        let desk = await Desk(extra: ["LD_PRELOAD": object])
+        let exit = await desk.run("get", "http://none.invalid/")
+        let sentence = "There is no host with the name none.invalid; check the URL."
+        #expect(exit.status == 1 && exit.errors.contains(" (download 1) failed: \(sentence)\n"), "\(exit)")
+        #expect(exit.output.hasSuffix("1 failed org.todoku.Error.Network\n"), "\(exit)")
+        // The first wait takes half a second or more, so a slow machine may miss its line.
+        let waits = exit.output.split(separator: "\n").filter { $0.hasPrefix("1 waiting ") }
+        #expect([1, 2].contains(waits.count), "\(exit)")
+        #expect(waits.allSatisfy { $0.hasPrefix("1 waiting retry until ") && $0.hasSuffix(": \(sentence)") }, "\(exit)")
+        #expect(JSON(await desk.run("show", "--json", "1").output)?["attempts"]?.number == 3)
+        let process = try #require(await desk.serviceProcess())
+        let loaded = String(decoding: try #require(readFile("/proc/\(process)/maps")), as: UTF8.self)
+        #expect(loaded.contains("/nohost.so\n"), "the service asked the machine's name servers")
         await desk.close()
     }
 
