@@ -33,4 +33,40 @@ import Testing
         await children[2].stop()
         await desk.close()
     }
+
+    /// A call ends by itself after a minute only.
+    @Test func `does not hold up Ctrl-C, neither before its first answer nor while a download is followed`() async throws {
+        let desk = await Desk()
+        let gate = Gate()
+        let server = ScriptedServer { _, reply in
+            reply.head(200, length: 1000)
+            reply.send([UInt8](repeating: 1, count: 500))
+            gate.wait()
+            reply.send([UInt8](repeating: 1, count: 500))
+        }
+        let follower = desk.start(["get", server.url("/slow.bin")])
+        #expect(await follower.says("1 progress 50 %"), "\(follower.output) \(follower.errors)")
+        let process = try #require(await desk.serviceProcess())
+        kill(process, SIGSTOP)
+        defer { kill(process, SIGCONT) }
+        follower.signal(SIGINT)
+        #expect(await eventually(within: .seconds(30)) { !follower.isRunning })
+        let left = await follower.stop()
+        #expect(left.status == 130 && left.errors.contains("the download continues in the background"), "\(left)")
+
+        for command in ["get '\(server.url("/other.bin"))'", "wait 1"] {
+            var pressed = ContinuousClock.now
+            let exit = await Child.converse(
+                "'\(Desk.command)' \(command)", question: "has not answered yet", ["\u{3}"], environment: desk.environment,
+                folder: desk.bus.folder
+            ) { pressed = .now }
+            #expect(exit.status == 130 && exit.output.contains("has not answered yet"), "todoku \(command): \(exit)")
+            #expect(ContinuousClock.now - pressed < .seconds(30), "todoku \(command)")
+        }
+
+        kill(process, SIGCONT)
+        gate.open()
+        #expect(await desk.run("wait", "1").succeeded(saying: "\(desk.downloads)/slow.bin\n"))
+        await desk.close()
+    }
 }
