@@ -39,6 +39,8 @@ class Driver:
     """The parts of both drivers: the process, its log, and the file by which the browser finds todoku-browser."""
 
     program = ""
+    # By the name of a case: why the browser cannot be asked for it.
+    impossible = {}
 
     def __init__(self, session):
         self.session = session
@@ -82,6 +84,7 @@ class Chromium(Driver):
     """Chromium, whose extension is an unpacked folder."""
 
     program = "chromium"
+    impossible = {"case_2_menu": "the DevTools protocol chooses no entry of the browser's own menus"}
     rest = b""  # of the answers
 
     def start(self):
@@ -300,6 +303,31 @@ class Firefox(Driver):
         self.call("WebDriver:SwitchToWindow", {"handle": self.tabs["page"]})
         self.tabs["private"] = self.call("WebDriver:NewWindow", {"type": "window", "private": True})["handle"]
         self.go("private", url)
+
+    def choose_in_menu(self, identifier):
+        """Opens the menu of an element of the page with the right button, and chooses the extension's entry."""
+        place = self.run("page", f"""(box => ({{ x: Math.round(box.x + box.width / 2), y: Math.round(box.y + box.height / 2) }}))(
+            document.getElementById({json.dumps(identifier)}).getBoundingClientRect())""")
+        self.call("WebDriver:PerformActions", {"actions": [{
+            "type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": [
+                {"type": "pointerMove", "origin": "viewport", "duration": 0, **place},
+                {"type": "pointerDown", "button": 2}, {"type": "pointerUp", "button": 2},
+            ]}]})
+        # As Firefox makes the identifiers of an extension's entries.
+        entry = FIREFOX_ID.replace("@", "_").replace(".", "_") + "-menuitem"
+        script = """
+            const menu = document.getElementById("contentAreaContextMenu");
+            const entry = menu.state === "open" ? menu.querySelector(`menuitem[id^="${arguments[0]}"]`) : null;
+            if (entry)
+                menu.activateItem(entry);
+            return entry !== null;
+        """
+        self.call("Marionette:SetContext", {"value": "chrome"})
+        try:
+            until("the menu has the extension's entry", lambda: self.call(
+                "WebDriver:ExecuteScript", {"script": script, "args": [entry]})["value"])
+        finally:
+            self.call("Marionette:SetContext", {"value": "content"})
 
     def connect(self, port):
         try:
