@@ -52,6 +52,8 @@ final class Attempt: BodySink {
     private(set) var verdict = Verdict.undecided
     /// Whether an address of the host was refused, because the transfer must not connect to that address.
     private(set) var isKeptAway = false
+    /// Whether the request has gone to a private address; behind a proxy, whether its URL names one.
+    var isToPrivate = false
     /// Whether body bytes came before the end of the head.
     private(set) var isHeadless = false
     unowned let segment: Segment

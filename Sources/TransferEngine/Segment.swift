@@ -279,6 +279,7 @@ final class Segment {
     func mayTalk(to address: String, for attempt: Attempt) -> Bool {
         guard attempt.isProxied || !request.refusesPrivate || !isPrivateAddress(address) && !isOwnAddress(address) else { return false }
         let isPrivate = attempt.isProxied ? attempt.url.isHostLiteralPrivate : isPrivateAddress(address)
+        attempt.isToPrivate = isPrivate
         guard let isFirstPrivate else {
             source.isFirstPrivate = isPrivate
             return true

@@ -164,7 +164,8 @@ public struct TransferFacts: Equatable, Sendable {
     public var isResumable: Bool
     /// The HTTP/2 connection of the response, which other requests may share; nil: no other request can.
     public var connection: UInt32?
-    /// Whether the URL of the source leads to a private address, so that the server may name private addresses.
+    /// Whether the server that has sent the response has a private address, so that it may name private addresses. Behind a proxy, the host
+    /// in its URL decides.
     public var isFromPrivate = false
 
     public init(fileName: String, mediaType: String?, total: ByteCount?, offset: ByteCount, discarded: Bool, isResumable: Bool) {

@@ -345,7 +345,7 @@ extension Transfer {
         var facts = TransferFacts(
             fileName: name, mediaType: mediaType, total: total, offset: offset, discarded: discarded, isResumable: isResumable)
         facts.connection = attempt.segment.exchange?.sharedConnection
-        facts.isFromPrivate = attempt.segment.source.isFirstPrivate ?? false
+        facts.isFromPrivate = attempt.isToPrivate
         if attempt.segment.hops > 0 || attempt.segment.source.mirror != nil { facts.source = attempt.url.redacted }
         let isTold = isFurtherPiece && self.facts?.fileName.isSameBytes(as: name) == true && self.facts?.total == total && offset > 0
         isFurtherPiece = false

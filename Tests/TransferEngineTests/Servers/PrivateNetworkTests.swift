@@ -77,6 +77,19 @@ import Testing
         #expect(proxy.requests.map(\.target) == ["http://public.example/a", "http://public.example/moved"])
     }
 
+    /// A private server may redirect to a public one. The bytes are the public server's then.
+    @Test func `tells whether the server that sends the bytes has a private address, not the one that redirects`() async throws {
+        let proxy = ScriptedServer { request, reply in
+            guard request.target == "http://192.168.1.1/out" else { return reply.respond(200, text: "through") }
+            reply.respond(302, ["Location": "http://public.example/a"])
+        }
+        let fixture = await EngineFixture(proxies: ProxySettings(environment: ["http_proxy": proxy.url()]))
+        #expect(try await fixture.run("http://192.168.1.1/own").complete != nil)
+        #expect(await fixture.log.facts().map(\.isFromPrivate) == [true])
+        #expect(try await fixture.run("http://192.168.1.1/out", number: 2).complete != nil)
+        #expect(await fixture.log.facts(2).map(\.isFromPrivate) == [false])
+    }
+
     /// The first transfer learns of the mirror, and the second one knows it from the first. Neither asks it.
     @Test func `asks no private mirror that a public server has named, also in a later transfer`() async throws {
         let proxy = ScriptedServer { request, reply in
