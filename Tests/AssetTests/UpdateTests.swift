@@ -64,6 +64,18 @@ internal import Testing
         #expect(await desk.stages(asset).last == "ready")
     }
 
+    /// A 304 would not tell whether a public server has sent the manifest that is kept.
+    @Test func `is checked by a plain request once after it was registered with another URL`() async throws {
+        let desk = try await Desk.start()
+        let asset = try await desk.register()
+        await desk.publisher.publish("1")
+        #expect(try await desk.check(asset) == (true, "1"))
+        for url in [desk.publisher.server.url("/other.json"), desk.publisher.url] { #expect(try await desk.register(url: url) == asset) }
+        for _ in 0..<2 { #expect(try await desk.check(asset) == (true, "1")) }
+        let conditions = desk.publisher.server.requests.map { $0.field("If-None-Match") != nil }
+        #expect(conditions == [false, false, true])
+    }
+
     @Test func `is updated once for several callers`() async throws {
         let desk = try await Desk.start()
         let asset = try await desk.register()

@@ -39,7 +39,7 @@ internal import Testing
             #expect(bench.record.options.isNamedByPublicServer == isPublic)
         }
         bench.call { .register(Bench.record { $0.manifestURL = "https://192.168.1.2/m.json" }, found: nil, $0) }
-        #expect(!bench.record.options.isNamedByPublicServer)
+        #expect(bench.record.options.isNamedByPublicServer == nil)
     }
 
     @Test func `with another URL is due for its daily check`() {

@@ -64,7 +64,7 @@ struct RandomAssets {
         record.options.title = perhaps { $0.text() }
         record.options.allowsMetered = .random(using: &generator)
         record.options.isSandboxed = .random(using: &generator)
-        record.options.isNamedByPublicServer = .random(using: &generator)
+        record.options.isNamedByPublicServer = perhaps { Bool.random(using: &$0.generator) }
         record.publicKey = perhaps { Array($0.digest().digest) } ?? []
         record.update = AssetUpdatePolicy.allCases.randomElement(using: &generator)!
         (record.installed, record.previous, record.left) = (perhaps { $0.version() }, version(), perhaps { $0.version() })

@@ -96,7 +96,7 @@ struct RandomRecords {
         options.allowsPrivate = .random(using: &generator)
         options.allowsDowngrade = .random(using: &generator)
         options.isSandboxed = .random(using: &generator)
-        options.isNamedByPublicServer = .random(using: &generator)
+        options.isNamedByPublicServer = perhaps { Bool.random(using: &$0.generator) }
         options.requestInterval = perhaps { .microseconds(Int64.random(in: 0...1 << 50, using: &$0.generator)) }
         options.onlyIfChanged = .random(using: &generator)
         options.activate = perhaps { $0.text() }

@@ -47,8 +47,6 @@ extension AssetCentre {
             case .success(let (directory, found, identity)):
                 var record = AssetRecord(key: key, manifestURL: wanted.url, options: wanted.options, directory: directory)
                 record.options.directory = nil
-                // Until the manifest has come, only its URL says where it comes from.
-                record.options.isNamedByPublicServer = !address.isHostLiteralPrivate
                 (record.update, record.publicKey) = (update, publicKey)
                 do throws(Refusal) {
                     try checkRoom(for: key)  // other calls may have come while the folder was checked

@@ -43,9 +43,11 @@ extension AssetCentre {
         var options = state.record.options
         (options.fileName, options.directory, options.ifExists) = (name, folders.manifests, .replace)
         (options.notify, options.showProgress, options.activate) = (.never, false, nil)
-        (options.maxSize, options.deadline, options.onlyIfChanged) = (ByteCount(clamping: most), Self.patience, true)
+        (options.maxSize, options.deadline) = (ByteCount(clamping: most), Self.patience)
+        // A 304 does not tell which server has sent the manifest that is kept.
+        options.onlyIfChanged = purpose != nil || options.isNamedByPublicServer != nil
         // The app has named the URL of the manifest.
-        options.isNamedByPublicServer = false
+        options.isNamedByPublicServer = nil
         if isBackground { Self.makeBackground(&options) }
         do throws(Refusal) {
             let url = try DownloadURL(url)
@@ -202,8 +204,11 @@ extension AssetCentre {
             options.forgetSecrets()
             (options.referrer, options.cookies, options.proxy) = (nil, cookies, proxy)
         }
-        // As for redirects: a public server must not send us to the router. The engine checks names.
-        guard !options.isNamedByPublicServer || !url.isHostLiteralPrivate else {
+        // As for redirects: a public server must not send us to the router. The engine checks names. A row of an earlier version does not
+        // tell which server has sent the manifest, so only an address in its URL counts as private.
+        let isNamedByPublicServer = options.isNamedByPublicServer ?? !manifest.isHostLiteralPrivate
+        options.isNamedByPublicServer = isNamedByPublicServer
+        guard !isNamedByPublicServer || !url.isHostLiteralPrivate else {
             throw Refusal(.notAllowed, "The manifest is on a public server, and names an archive at the private address \(url.host).")
         }
         try options.checkAddress(of: url, list.settings)

@@ -95,7 +95,7 @@ extension Downloader {
         request.keepsSourcesApart = record.hasStartedOver
         request.stallTimeout = options.stallTimeout
         request.refusesPrivate = options.refusesPrivate(scheduler.settings)
-        request.isNamedByPublicServer = options.isNamedByPublicServer
+        request.isNamedByPublicServer = options.isNamedByPublicServer ?? false
         request.allowsDowngrade = options.allowsDowngrade
         request.resume = record.resume
         request.mapPath = record.isToDescriptor ? nil : mapPath(of: record.number)

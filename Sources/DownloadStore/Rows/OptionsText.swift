@@ -21,7 +21,7 @@ enum OptionsText {
         for row in rows { if let value = row.text(in: options) { line(row.key, value) } }
         for header in options.headers { line("header", "\(header.name): \(header.value)") }
         if options.isSandboxed { line("sandboxed", "true") }
-        if options.isNamedByPublicServer { line("named-by-public-server", "true") }
+        if let isNamed = options.isNamedByPublicServer { line("named-by-public-server", isNamed ? "true" : "false") }
         if options.isPostSent { line("post-sent", "true") }
         return text
     }
@@ -78,8 +78,8 @@ enum OptionsText {
             options.isSandboxed = true
             return value == "true"
         case "named-by-public-server":
-            options.isNamedByPublicServer = true
-            return value == "true"
+            options.isNamedByPublicServer = value != "false"
+            return value == "true" || value == "false"
         case "post-sent":
             options.isPostSent = true
             return value == "true"

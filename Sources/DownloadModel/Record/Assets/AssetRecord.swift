@@ -70,7 +70,7 @@ public struct AssetRecord: Equatable, Sendable {
     public let key: AssetKey
     public var manifestURL: String
     /// The options of the asset's downloads and of its toast. `app` is the owner. `isNamedByPublicServer` is about the URLs of the manifest
-    /// that was read last.
+    /// that was read last; nil: none of this URL has been read, or the row is of an earlier version.
     public var options: DownloadOptions
     /// The Ed25519 key that signs the manifest, 32 bytes; empty: the manifest is not signed.
     public var publicKey: [UInt8] = []

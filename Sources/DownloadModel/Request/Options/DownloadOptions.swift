@@ -107,9 +107,10 @@ public struct DownloadOptions: Equatable, Sendable {
     /// The program that added the download, or gave its URL, is in a sandbox. Callers cannot set this. It is stored so that the sandbox's
     /// rules hold at each use.
     package var isSandboxed = false
-    /// A public server has named the URL, as the manifest of an asset names its archive: no request may go to a private network, as after a
-    /// redirect. Callers cannot set this. It is stored so that it holds at each start.
-    package var isNamedByPublicServer = false
+    /// Whether a public server has named the URL, as the manifest of an asset names its archive. Then no request may go to a private
+    /// network, as after a redirect. nil: a caller has named the URL; of an asset: not known yet. Callers cannot set this. It is stored so
+    /// that it holds at each start.
+    package var isNamedByPublicServer: Bool?
     /// Least time between the starts of requests to one host, over all downloads with this option; nil: not set.
     public var requestInterval: Duration?
     /// Revalidate the cached copy with the server, and keep it if nothing has changed.
