@@ -26,3 +26,17 @@ import Testing
         #expect(Referrer.sent("#x", to: plain) == nil)
     }
 }
+
+@Suite struct `A fresh link` {
+    @Test(arguments: [nil, false, true] as [Bool?])
+    func `is named by its caller, unless it says that a public server has named it`(isNamed: Bool?) throws {
+        var link = FreshLink(try DownloadURL("http://192.168.1.1/a"))
+        link.isNamedByPublicServer = isNamed
+        for former in [nil, false, true] as [Bool?] {
+            var options = DownloadOptions()
+            options.isNamedByPublicServer = former
+            link.apply(to: &options, from: "http://example.org/a")
+            #expect(options.isNamedByPublicServer == isNamed)
+        }
+    }
+}

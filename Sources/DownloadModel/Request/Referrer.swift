@@ -34,6 +34,8 @@ public struct FreshLink: Sendable {
     public var password: String?
     /// nil: the download's proxy stays, whatever the origin. `ReplaceUrl` does not change it.
     package var proxy: ProxyAddress??
+    /// As `DownloadOptions.isNamedByPublicServer`; nil: the caller of `ReplaceUrl` has named the URL.
+    package var isNamedByPublicServer: Bool?
 
     public init(_ url: DownloadURL) { self.url = url }
 
@@ -44,6 +46,7 @@ public struct FreshLink: Sendable {
         if (try? DownloadURL(old))?.origin != url.origin {
             (options.headers, options.referrer, options.username, options.password) = ([], nil, nil, nil)
         }
+        options.isNamedByPublicServer = isNamedByPublicServer
         if let headers { options.headers = headers }
         if let cookies { options.cookies = cookies }
         if let proxy { options.proxy = proxy }

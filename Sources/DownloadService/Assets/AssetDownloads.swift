@@ -255,16 +255,16 @@ extension AssetCentre {
     /// its credentials since it failed. Its use of metered connections also becomes that of now: a call may have begun it, and an update
     /// without a call may continue it.
     ///
-    /// - Returns: false if the download must begin anew, because its size has changed, its URL is refused, or it may reach other networks.
+    /// - Returns: false if the download must begin anew, because its size has changed, or its URL is refused.
     private func retry(_ entry: ScheduledDownload, for record: AssetRecord) -> Bool {
         guard let pending = record.pending, let (url, options) = try? archiveRequest(pending.url, of: pending, in: record),
-            options.size == entry.record.options.size,
-            options.isNamedByPublicServer == entry.record.options.isNamedByPublicServer
+            options.size == entry.record.options.size
         else { return false }
         setNetworkUse(of: entry, to: options)
         var link = FreshLink(url)
         (link.headers, link.cookies, link.referrer) = (options.headers, options.cookies, options.referrer ?? "")
         (link.username, link.password, link.proxy) = (options.username, options.password, options.proxy)
+        link.isNamedByPublicServer = options.isNamedByPublicServer
         return executor.decide(.replaceUrl(entry, link)) == nil
     }
 
