@@ -290,8 +290,8 @@ extension HostGate {
         }
         let last = host.turns.last(claim)
         guard let first = first(of: rivals) else { return nil }
-        // `first` may be of the redirect's own application, by its priority. Applications behind it must not wait for the redirects, too:
-        // the redirects wait for their own application only.
+        // `first` may be of the redirect's own application, by its priority. An application that waits behind `first` must not wait for the
+        // redirects as well, so the redirect yields for the sake of that application.
         let others = rivals.filter { $0.claim.app != claim.app && $0.turn < last }
         let owed = first.claim.app == claim.app ? others.min { $0.turn < $1.turn } : others.first { $0.lane === first.lane }
         return owed.map { Awaited(lane: first.lane, claim: first.claim, turn: first.turn, owed: $0.claim) }
