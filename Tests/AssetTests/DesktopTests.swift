@@ -209,15 +209,17 @@ extension Desk {
     }
 }
 
-/// The machine's own name. Only a look-up shows that it leads to this machine.
+/// The machine's own name, in lower case as in a URL. Only a look-up shows that it leads to this machine.
 private func ownName() -> String {
     var name = [CChar](repeating: 0, count: 256)
     guard gethostname(&name, 255) == 0 else { return "" }
-    return String(decoding: name.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    return String(decoding: name.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self).lowercased()
 }
 
+/// The test's server listens on IPv4 only.
 @Sendable private func isOwnNamePrivate() async -> Bool {
     let lines = await Child.run(["getent", "ahosts", ownName()]).output.split(separator: "\n")
     let addresses = lines.compactMap { $0.split(separator: " ").first }
-    return !addresses.isEmpty && addresses.allSatisfy { isPrivateAddress(String($0)) } && !isPrivateAddress(ownName())
+    return addresses.contains { $0.contains(".") } && addresses.allSatisfy { isPrivateAddress(String($0)) }
+        && !isPrivateAddress(ownName())
 }
