@@ -81,8 +81,9 @@ internal import TodokuClient
         func begin() {
             guard !hasBegun else { return }
             hasBegun = true
-            Poller.shared.schedule(after: Interrupt.patience) { Program.finish(.interrupted) }
             if subject != nil { BusActor.spawn { await self.end() } }
+            // As a job: it comes after the jobs that wait already, also if this process got no time for more than a second.
+            Poller.shared.schedule(after: Interrupt.patience) { BusActor.spawn { Program.finish(.interrupted) } }
         }
 
         func end() async -> Never {

@@ -55,8 +55,6 @@ private func openFiles(of process: Int32) -> [String] {
 
     private let connection: Connection
     private let removal: Removal
-    /// Called before the document is queued.
-    var willQueue: () -> Void = {}
     /// Whether the call that queues the document gets its answer.
     var answersQueueing = true
     private(set) var queueing: DBus.Reply<ObjectPath>?
@@ -74,8 +72,13 @@ private func openFiles(of process: Int32) -> [String] {
 
     private func queue(_ reply: DBus.Reply<ObjectPath>) {
         queueing = reply
-        willQueue()
         if answersQueueing { reply(Self.path) }
+    }
+
+    /// Answers the call that queues the document, and waits until the bus has passed the answer on.
+    func answerQueueing() async throws {
+        queueing?(Self.path)
+        _ = try await connection.call(BusDaemon.getNameOwner, on: BusDaemon.name, at: BusDaemon.path, BusName.service)
     }
 
     private func remove(_ reply: DBus.Reply<Void>) {
@@ -217,12 +220,17 @@ private func openFiles(of process: Int32) -> [String] {
         await desk.bus.stop()
     }
 
-    /// The signal is pending when the answer arrives, so the command receives the signal first.
+    /// The stopped command gets the signal and the answer at once, however long the answer takes.
     @Test @BusActor func `removes a document that the service has queued since Ctrl-C`() async throws {
         let desk = await Desk(hasService: false)
         let service = try StandInService(on: desk.bus.address, .isAnswered)
+        service.answersQueueing = false
         let child = desk.start(["metalink", "--quiet", "http://127.0.0.1:1/release.meta4"])
-        service.willQueue = { child.signal(SIGINT) }
+        #expect(await eventually { service.queueing != nil || !child.isRunning })
+        child.signal(SIGSTOP)
+        child.signal(SIGINT)
+        try await service.answerQueueing()
+        child.signal(SIGCONT)
         let exit = await child.wait()
         #expect(exit.status == 130 && exit.output == "" && exit.errors == "", "\(exit)")
         #expect(await eventually { service.removals > 0 })
