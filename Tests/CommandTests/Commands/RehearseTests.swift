@@ -352,7 +352,7 @@ private let plays: [RehearsalPlay] = [
     }
 
     /// The stand-in for dbus-daemon passes the first connection on to the real one. The second connection breaks during its handshake, for
-    /// which the program waits, so nothing can receive the signal before.
+    /// which the program waits, so nothing can receive the signal before. It breaks after the signal, when the stand-in ends.
     @Test func `ends by a signal that nothing has received yet when the bus ends`() async {
         let stage = Stage()
         let tools = stage.folder.makeFolder("tools")
@@ -374,7 +374,7 @@ private let plays: [RehearsalPlay] = [
             def pass_on(source, target):
                 while data := source.recv(4096): target.sendall(data)
             for ends in (client, bus), (bus, client): threading.Thread(target=pass_on, args=ends, daemon=True).start()
-            listener.accept()
+            broken = listener.accept()
             os.kill(os.getppid(), signal.SIGTERM)
             os._exit(1)
             """
