@@ -232,31 +232,42 @@ internal import PushInterface
     /// Blocks. Messages come first: a registration remembers the files that were fetched, and must not do so before the message about the
     /// file says that it was. Otherwise the app would hear that the file was there already.
     ///
-    /// A write that fails deletes nothing from then on, because a refused end leaves its registration. It takes back the files that it has
-    /// made: a refused registration must not be there at the next start, even if the disk stays full.
+    /// The deletions of registrations come last: if the write fails before them, no registration has ended, because a refused end leaves
+    /// its registration. A write that fails takes back the files that it has made: a refused registration must not be there at the next
+    /// start, even if the disk stays full. If it has deleted messages, it leaves the new ones, because one of them may take their place.
     ///
     /// - Parameter known: items that had a file before.
     private nonisolated static func write(_ changes: [Item: [UInt8]?], to folder: PushFolder, _ known: Set<Item>) -> Written {
         var written = Written()
-        for part in [PushFolder.messages, PushFolder.registrations, ""] {
-            var isTouched = false
-            var deleted: Set<Item> = []
-            // Deletions come last: a message may take the place of another.
-            for (item, bytes) in changes.filter({ $0.key.folder == part }).sorted(by: { $0.value != nil && $1.value == nil }) {
-                isTouched = true
-                if let bytes {
-                    if folder.replace(item.name, in: part, by: bytes) { written.files.insert(item) } else { written.isOnDisk = false }
-                } else if written.isOnDisk {
-                    if folder.delete(item.name, in: part) { deleted.insert(item) } else { written.isOnDisk = false }
-                }
+        var hasDeletedMessages = false
+
+        /// Writes the files of a folder, and then deletes others there, unless one could not be written.
+        func save(_ files: [Item: [UInt8]], deleting deletions: [Item], in part: String) {
+            guard written.isOnDisk, !files.isEmpty || !deletions.isEmpty else { return }
+            for (item, bytes) in files {
+                if folder.replace(item.name, in: part, by: bytes) { written.files.insert(item) } else { written.isOnDisk = false }
             }
-            guard isTouched else { continue }
+            var deleted: Set<Item> = []
+            for item in deletions where written.isOnDisk {
+                if part == PushFolder.messages { hasDeletedMessages = true }
+                if folder.delete(item.name, in: part) { deleted.insert(item) } else { written.isOnDisk = false }
+            }
             if folder.flush(in: part) { written.deleted.formUnion(deleted) } else { written.isOnDisk = false }
-            guard written.isOnDisk else { break }
         }
+
+        func files(in part: String) -> [Item: [UInt8]] { changes.filter { $0.key.folder == part }.compactMapValues { $0 } }
+        func deletions(in part: String) -> [Item] { changes.filter { $0.key.folder == part && $0.value == nil }.map(\.key) }
+        let (messages, registrations) = (PushFolder.messages, PushFolder.registrations)
+        // Deletions come last: a message may take the place of another.
+        save(files(in: messages), deleting: deletions(in: messages), in: messages)
+        save(files(in: registrations), deleting: [], in: registrations)
+        save(files(in: ""), deleting: deletions(in: ""), in: "")
+        save([:], deleting: deletions(in: registrations), in: registrations)
+
         guard !written.isOnDisk else { return written }
-        let made = written.files.subtracting(known).filter { folder.delete($0.name, in: $0.folder) }
-        if Set(made.map(\.folder)).allSatisfy({ folder.flush(in: $0) }) { written.files.subtract(made) }
+        let made = written.files.subtracting(known).filter { !hasDeletedMessages || $0.folder != messages }
+        let removed = made.filter { folder.delete($0.name, in: $0.folder) }
+        if Set(removed.map(\.folder)).allSatisfy({ folder.flush(in: $0) }) { written.files.subtract(removed) }
         return written
     }
 }

@@ -323,17 +323,33 @@ import Testing
         #expect(listFolder(folder("registrations")) == ["a"])
     }
 
-    @Test @BusActor func `whose end is refused is still on disk, though only another file could not be written`() async throws {
+    @Test(arguments: ["registrations/.new-b", ".new-settings"]) @BusActor
+    func `whose end is refused is still on disk, though only another file could not be written`(obstacle: String) async throws {
         let folder = TemporaryFolder("todoku-push-store")
         let store = PushStore(folder: folder.path)
         _ = try store.open()
         store.put(.registration("a"), [:])
         try await store.commit()
-        folder.makeFolder("registrations/.new-b")
+        folder.makeFolder(obstacle)
         store.put(.registration("a"), nil)
         store.put(.registration("b"), [:])
+        store.put(.settings, [:])
         await #expect(throws: Refusal.self) { try await store.commit() }
-        #expect(listFolder(folder("registrations")).filter { $0 == "a" } == ["a"])
+        #expect(listFolder(folder("registrations")).filter { !$0.hasPrefix(".") } == ["a"])
+    }
+
+    @Test @BusActor func `that could not be written takes no message along that has the place of a deleted one`() async throws {
+        let folder = TemporaryFolder("todoku-push-store")
+        let store = PushStore(folder: folder.path)
+        _ = try store.open()
+        store.put(.message("a"), [:])
+        try await store.commit()
+        folder.makeFolder("registrations/.new-b")
+        store.put(.message("b"), [:])
+        store.put(.message("a"), nil)
+        store.put(.registration("b"), [:])
+        await #expect(throws: Refusal.self) { try await store.commit() }
+        #expect(listFolder(folder("messages")) == ["b"])
     }
 
     @Test @BusActor func `that could not be saved leaves no deletion behind when it is given up`() async throws {
