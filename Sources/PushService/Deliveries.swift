@@ -245,8 +245,6 @@ internal import WebPush
         fetches +|= 1
         let number = fetches
         fetching[id] = Fetch(token: message.token, number: number)
-        // It had none if its time was over when it was looked at, and the clock was set back since.
-        if ends[id] == nil, !isOver(id) { setTimer(id) }
         BusActor.spawn { [self] in
             let outcome = await fetch(message, number)
             guard fetching[id]?.number == number else { return }
@@ -285,7 +283,10 @@ internal import WebPush
         guard let registration = registry[message.token] else { return nil }
         let end = await files.fetch(message, registration) { [self] in
             guard fetching[message.id]?.number == number else { return .gone }
-            return isOver(message.id) ? .over : .inTime
+            guard !isOver(message.id) else { return .over }
+            // The message has no timer if its time was over before, and the clock was set back since.
+            if ends[message.id] == nil { setTimer(message.id) }
+            return .inTime
         }
         switch end {
         case .ended(let outcome):

@@ -48,7 +48,7 @@ internal import TodokuClient
             let wasOver = time() == .over
             let isInTime = wasOver ? try await hasFileInTime(message, registration, client) : false
             if time() == .gone { return .unreachable }
-            // Whatever the clock says now: a fetch that begins after the end has no timer.
+            // The clock counts as it was before the question: if it was set back since, the answer is the same.
             if isInTime || !wasOver {
                 let file = try await fetch(message, registration, client)
                 if isInTime || time() != .over {
