@@ -296,8 +296,10 @@ internal import PushModel
             owner = try? await connection.call(BusDaemon.getNameOwner, on: BusDaemon.name, at: BusDaemon.path, distributor)
             guard owner == nil || owner == sender else { throw Self.unknownToken }
         }
-        // The registrations may have moved meanwhile, and this distributor has heard of the end.
-        guard let registration = registry[token], (chosen ?? registration.distributor) == distributor else { throw Self.unknownToken }
+        guard let registration = registry[token] else { throw Self.unknownToken }
+        // The registration may have moved meanwhile, and this distributor has heard of the end. Without a chosen one, nothing moves.
+        let isPresent = chosen.map { $0 == distributor } ?? [former.distributor, distributor].contains(registration.distributor)
+        guard isPresent else { throw Self.unknownToken }
         problems[token] = nil
         // Its answer to `Register` may have come too late. It must hear of the registration's end all the same.
         if owner != nil, registration.distributor.isEmpty { registry.change(token) { $0.distributor = distributor } }

@@ -283,17 +283,22 @@ import Testing
     /// The bus says who owns the distributor's name after another one was chosen.
     @Test @BusActor func `that is no longer chosen gives no endpoint, though it was when it called`() async throws {
         let (world, folder) = (try await PushWorld(hasService: false), TemporaryFolder("todoku-push-store"))
+        let other = "org.unifiedpush.Distributor.other"
+        let connection = try Connection.open(address: world.bus.address)
+        defer { withExtendedLifetime(connection) {} }
+        #expect(try connection.requestName(other))
         let call = try await EndpointCall(world, folder)
         await call.link.begin(telling: call)
+        #expect(await eventually { call.link.problems.values.contains { $0.contains("refused") } })
         world.bus.signal(SIGSTOP)
         BusActor.spawn { await call.giveEndpoint() }
         // The call waits for the bus after its first turn.
         for _ in 0..<5 { await withCheckedContinuation { continuation in BusActor.spawn { continuation.resume() } } }
-        call.link.choose("org.unifiedpush.Distributor.other")
+        call.link.choose(other)
         world.bus.signal(SIGCONT)
         #expect(await eventually { call.hasEnded })
         #expect(call.error?.name == .noSuchObject)
-        #expect(call.registration?.endpoint == "" && call.registration?.distributor == "")
+        #expect(call.registration?.endpoint == "" && call.registration?.distributor != EndpointCall.distributor)
     }
 
     @Test @BusActor func `that gives an endpoint is on record, though it refused the registration before`() async throws {
