@@ -201,8 +201,13 @@ internal import PushModel
         if !former.distributor.isEmpty, former.distributor != distributor {
             // First, so that the old distributor's answer changes nothing.
             registry.change(token) { ($0.distributor, $0.endpoint, $0.version) = ("", "", 0) }
-            if !former.endpoint.isEmpty { observer?.changed(token, hasNewEndpoint: true) }
-            await unregister(token, at: former.distributor)
+            if former.endpoint.isEmpty {
+                // A distributor that has given no endpoint may hang. The new one does not wait for its answer.
+                unregister(former)
+            } else {
+                observer?.changed(token, hasNewEndpoint: true)
+                await unregister(token, at: former.distributor)
+            }
         }
         let (failure, hasAnswered) = await register(registration, at: distributor)
         guard registry[token] != nil else {

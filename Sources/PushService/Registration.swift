@@ -34,7 +34,7 @@ struct Registration: Sendable {
     /// The options as they were given, and what they mean.
     var options: [String: Variant]
     var rules: PushRules
-    /// The bus name of the distributor that has the registration; empty: none.
+    /// The bus name of the distributor that has the registration, or may have it because it gave no answer; empty: none.
     var distributor = ""
     /// Empty: none.
     var endpoint = ""
