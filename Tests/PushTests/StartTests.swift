@@ -97,9 +97,9 @@ import Testing
         }
         let now = wallClock() / 1_000_000
         let messages = (0..<200).map { message($0, of: others[$0 / 4], until: now + 3600) }
-        deliveries.begin(messages + [message(200, of: token, until: now + 5)])
-        #expect(await eventually { service.fetches.count == 201 })
-        #expect(service.fetches.last?.url == "https://example.org/200")
+        deliveries.begin(messages + [message(200, of: token, until: now + 20)])
+        // On a busy machine, its time may be over before the others are asked for.
+        #expect(await eventually(within: .seconds(120)) { service.fetches.contains { $0.url == "https://example.org/200" } })
     }
 
     /// On a busy machine, half a minute may pass between two steps.
@@ -130,7 +130,7 @@ import Testing
                 isSandboxed: false, outcome: nil)
         ])
         guard await eventually({ service.fetches.count == 1 }), wallClock() / 1_000_000 < end else { return false }
-        #expect(await eventually { service.descriptions == 1 })
+        #expect(await eventually(within: .seconds(120)) { service.descriptions == 1 })
         #expect(wallClock() / 1_000_000 >= end)
         service.speak(DBusError("org.todoku.Error.HttpStatus", "404"))
         #expect(await app.wasCalled())
