@@ -166,7 +166,7 @@ extension Desk {
 
     @Test(.enabled("the own name of this machine leads to no private address") { await isOwnNamePrivate() })
     func `leads to no private address by a name either, which a manifest from a private address may name`() async throws {
-        let (name, publisher) = (ownName(), Publisher())
+        let (name, publisher) = (ownHostName(), Publisher())
         await publisher.publish("1")
         let (files, digest) = (publisher.folder, await publisher.digest("1.tar.gz"))
         let inside = ScriptedServer(everywhere: true) { request, reply in
@@ -209,17 +209,10 @@ extension Desk {
     }
 }
 
-/// The machine's own name, in lower case as in a URL. Only a look-up shows that it leads to this machine.
-private func ownName() -> String {
-    var name = [CChar](repeating: 0, count: 256)
-    guard gethostname(&name, 255) == 0 else { return "" }
-    return String(decoding: name.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self).lowercased()
-}
-
 /// The test's server listens on IPv4 only.
 @Sendable private func isOwnNamePrivate() async -> Bool {
-    let lines = await Child.run(["getent", "ahosts", ownName()]).output.split(separator: "\n")
+    let lines = await Child.run(["getent", "ahosts", ownHostName()]).output.split(separator: "\n")
     let addresses = lines.compactMap { $0.split(separator: " ").first }
     return addresses.contains { $0.contains(".") } && addresses.allSatisfy { isPrivateAddress(String($0)) }
-        && !isPrivateAddress(ownName())
+        && !isPrivateAddress(ownHostName())
 }

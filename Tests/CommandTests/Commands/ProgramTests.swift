@@ -362,7 +362,7 @@ private let subcommands = TodokuCommand.configuration.subcommands.map { $0.confi
         #expect(ended.status == 1)
         #expect(ended.output.contains("1 finished \(desk.downloads)/a.bin"))
         _ = await desk.run("add", server.url("/b.bin"))
-        #expect(await all.says("b.bin\",\"error\":null"))
+        #expect(await all.says("b.bin\",\"unchanged\":false,\"error\":null"))
         all.signal(SIGINT)
         // Before its end, the last line may have come in part only.
         let interrupted = await all.wait()

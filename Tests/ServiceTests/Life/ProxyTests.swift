@@ -116,7 +116,7 @@ extension Running {
         let script = """
             function FindProxyForURL(url, host) {
               if (url.indexOf("key") >= 0) return "PROXY 127.0.0.1:1";
-              if (host == "\(try ownName())") return "DIRECT";
+              if (host == "\(ownHostName())") return "DIRECT";
               if (dnsDomainIs(host, ".onion.example")) return "SOCKS5 127.0.0.1:\(socks.port)";
               return "PROXY 127.0.0.1:\(proxy.port); DIRECT";
             }
@@ -138,7 +138,7 @@ extension Running {
         // The proxy is looked up again for a redirect. The script must see no query, because it would then name no proxy that works.
         #expect(readFile(try await running.fetch("http://files.example/moved")) == Array("through http://other.example/b?key=1".utf8))
         #expect(proxy.requests.map(\.target) == ["http://files.example/moved", "http://other.example/b?key=1"])
-        let own = "http://\(try ownName()):\(direct.port)/c"
+        let own = "http://\(ownHostName()):\(direct.port)/c"
         #expect(readFile(try await running.fetch(own)) == Array("straight to /c".utf8))
         #expect(socks.requests.isEmpty)
         #expect(readFile(try await running.fetch("http://a.onion.example/d")) == Array("straight to /d".utf8))
@@ -161,7 +161,7 @@ extension Running {
         }
         let portal = Child([realPortal], environment: running.world.environment)
         #expect(await running.world.bus.waitForOwner("org.freedesktop.portal.Desktop"), "\(portal.errors)")
-        let path = try await running.download("http://\(try ownName()):\(server.port)/a")
+        let path = try await running.download("http://\(ownHostName()):\(server.port)/a")
         _ = try #require(await running.waitsAgain(path, saying: "libproxy1-plugin-webkit"))
         #expect(server.requests.isEmpty)
         // The runner is replaced first: the download's next attempt may come at any time, and the bus then starts the runner again.
@@ -250,18 +250,18 @@ extension Running {
         #expect(moved?.name == todokuError("UnsafeRedirect"))
         #expect(proxy.requests.map(\.target) == ["http://files.example/a", "http://files.example/inside"])
         // A direct connection, which the desktop asks for, is checked by the host's addresses.
-        writeKDE(running, "ProxyType=1\nhttpProxy=http://127.0.0.1 \(proxy.port)\nNoProxyFor=\(try ownName())")
-        let own = await thrown { try await running.fetch("http://\(try ownName()):\(proxy.port)/x", options) }
+        writeKDE(running, "ProxyType=1\nhttpProxy=http://127.0.0.1 \(proxy.port)\nNoProxyFor=\(ownHostName())")
+        let own = await thrown { try await running.fetch("http://\(ownHostName()):\(proxy.port)/x", options) }
         #expect(own?.name == todokuError("NotAllowed"), "\(own as Any)")
         #expect(proxy.requests.count == 2)
     }
 
     /// libcurl, which would read the variable too, must not connect directly while the service believes that a proxy is between.
     @Test func `does not lift the rule on private networks for a host that the environment excepts`() async throws {
-        let running = try await running("KDE", ["no_proxy": try ownName()])
+        let running = try await running("KDE", ["no_proxy": ownHostName()])
         writeKDE(running, "ProxyType=1\nhttpProxy=http://127.0.0.1 \(proxy.port)")
         let server = ScriptedServer { _, reply in reply.respond(200, text: "inside") }
-        let url = "http://\(try ownName()):\(server.port)/a"
+        let url = "http://\(ownHostName()):\(server.port)/a"
         let error = await thrown { try await running.fetch(url, ["allow-private": .bool(false)]) }
         #expect(error?.name == todokuError("NotAllowed"), "\(error as Any)")
         #expect(server.connections == 0)

@@ -57,7 +57,7 @@ private let app = "org.example.App"
         }
         let asked = await thrown { try await client.download(server.url("/a"), quiet.merging(["allow-private": .bool(true)]) { $1 }) }
         #expect(asked?.name == todokuError("NotAllowed") && asked?.message.contains("SandboxPrivate") == true)
-        let named = "http://\(try ownName()):\(server.port)/a"
+        let named = "http://\(ownHostName()):\(server.port)/a"
         let ended = await thrown { try await client.wait(try await client.download(named, quiet)) }
         #expect(ended?.name == todokuError("NotAllowed"), "\(ended as Any)")
         let path = try await client.download(named, quiet.merging(["start": .bool(false)]) { $1 })
@@ -147,7 +147,7 @@ private let app = "org.example.App"
         #expect(await thrown { try await running.download(server.url("/a"), options) }?.name == todokuError("NotAllowed"))
         let items = await thrown { try await running.client.batch([(server.url("/a"), options)], running.options()) }
         #expect(items?.name == todokuError("NotAllowed") && items?.message.hasPrefix("Item 0: ") == true)
-        let named = "http://\(try ownName()):\(server.port)/a"
+        let named = "http://\(ownHostName()):\(server.port)/a"
         #expect(await thrown { try await running.fetch(named, options) }?.name == todokuError("NotAllowed"))
         #expect(server.connections == 0)
         _ = try await running.fetch(named)
@@ -161,7 +161,7 @@ private let app = "org.example.App"
         #expect(bare?.name == todokuError("NotAllowed") && bare?.message.contains("allow-private") == true, "\(bare as Any)")
         #expect(try await running.client.call(Download.getUrl, at: path, ()) == "http://example.org/a")
         // Only a look-up shows that the name leads to this machine.
-        try await running.client.call(Download.replaceUrl, at: path, ("http://\(try ownName()):\(server.port)/b", [:]))
+        try await running.client.call(Download.replaceUrl, at: path, ("http://\(ownHostName()):\(server.port)/b", [:]))
         try await running.client.resume(path)
         #expect(await thrown { try await running.client.wait(path) }?.name == todokuError("NotAllowed"))
         #expect(server.connections == 0)
@@ -186,11 +186,4 @@ private let app = "org.example.App"
         #expect(FlatpakInfo.id(in: text) == app)
         #expect(FlatpakInfo.network(in: text) == nil)
     }
-}
-
-/// The machine's own name. Only a look-up shows that it leads to this machine.
-func ownName() throws -> String {
-    var name = [CChar](repeating: 0, count: 256)
-    #expect(gethostname(&name, 255) == 0)
-    return String(decoding: name.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
 }
