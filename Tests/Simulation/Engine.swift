@@ -141,7 +141,7 @@ extension World {
         let isPlain = entry.record.options.requestInterval == nil && !urgent.contains(entry.number)
         let app = entry.record.options.app
         passes[name]?[app] = nil
-        guard rule.requestInterval ?? .zero > .zero else { return }
+        guard rule.requestInterval ?? .zero > .zero, isPlain else { return }
         let slowed = scheduler.slowedOrigins(now: now)
         func waits(_ other: ScheduledDownload) -> Bool {
             let origin = requestOrigin(of: other)
@@ -156,8 +156,7 @@ extension World {
         }
         let waiting = Set(scheduler.entries.values.filter(waits).map(\.record.options.app)).subtracting([app])
         var passes = passes[name, default: [:]].filter { waiting.contains($0.key) }
-        // A request that is not plain counts as no turn. But a queued download of lower priority waits behind it, not only for its turn.
-        for other in waiting where isPlain {
+        for other in waiting {
             passes[other, default: [:]][app, default: 0] += 1
             if passes[other]![app]! > 2 { fail("\(app) has its turn at \(host) again and again, and \(other) waits there") }
         }
