@@ -31,10 +31,10 @@ public struct ServiceOptions: Sendable {
 /// The service: creates and connects its parts, and runs them until the end.
 @BusActor public final class Service {
     public nonisolated static let version = "0.1.0"
-    /// How long the end waits for toasts, checkpoints and the last commit.
-    private static let patience: Duration = .seconds(10)
-    /// How long calls may take after the signal if they need only processor time. On a busy machine, a change of many downloads takes
-    /// seconds. The manager of a session waits longer: systemd 90 s.
+    /// How many seconds the end waits for toasts, checkpoints and the last commit. The time of `waitsForWork` does not count.
+    private static let patience = 10
+    /// How long after the signal the end waits for the work on calls. On a busy machine, a change of many downloads takes seconds of
+    /// processor time. The manager of a session waits longer: systemd 90 s, on Fedora 45 s.
     private static let longestWork: Duration = .seconds(30)
     /// How long the last calls may take once the bus may start the next process, which waits for this one (`Store.longestEnd`).
     private static let lastCalls: Duration = .seconds(5)
@@ -57,7 +57,7 @@ public struct ServiceOptions: Sendable {
     private let idleExit: IdleExit
     private var signals: SignalSource?
     private var isEnding = false
-    /// When the calls that need only processor time are given up.
+    /// When the end no longer waits for the work on calls.
     private var workEnd = SuspendingClock.now
     /// False once the name is released: the bus may have started the next process.
     private var hasName = true
@@ -230,15 +230,16 @@ public struct ServiceOptions: Sendable {
         isEnding = true
         workEnd = .now.advanced(by: Self.longestWork)
         downloader.end()
-        giveUp(status, waitingSince: .now)
+        giveUp(status, after: Self.patience)
         toaster.handOn { [self] in shutDown(status) }
     }
 
-    /// Exits once the end has waited for `patience`. Work on calls is no wait.
-    private func giveUp(_ status: Int32, waitingSince start: SuspendingClock.Instant) {
+    /// Exits after `seconds`, without the time of `waitsForWork`. A pause of this process counts as one second, because a pause does not
+    /// show that a disk is silent.
+    private func giveUp(_ status: Int32, after seconds: Int) {
         Poller.shared.schedule(after: .seconds(1)) { [self] in
-            let start = isWorking ? .now : start
-            guard .now - start >= Self.patience else { return giveUp(status, waitingSince: start) }
+            let left = waitsForWork ? Self.patience : seconds -| 1
+            guard left <= 0 else { return giveUp(status, after: left) }
             options.logger.warning("the disk did not answer in time: exiting")
             finish(status)
         }
@@ -255,19 +256,21 @@ public struct ServiceOptions: Sendable {
         }
     }
 
-    /// Whether a received call is in progress: besides the work of `isWorking`, the service identifies its caller, or deletes files.
-    private var isTakingCalls: Bool { isWorking || gate.isAsking || commands.isDeleting }
+    /// Whether a received call is in progress: the service identifies its caller, works on the call, or deletes files.
+    private var isTakingCalls: Bool { gate.isAsking || isWorking || commands.isDeleting }
 
-    /// Whether the service works on a call, and still may: it admits downloads, changes many downloads, or writes a long answer. A disk
-    /// keeps it from that for at most `DiskPatience.folder`.
+    /// Whether the service admits downloads, changes many downloads, or writes a long answer. If a disk does not answer, the service
+    /// refuses the call that waits for it after some seconds.
     private var isWorking: Bool {
-        let isBusy = admission.hold.isHeld || downloader.scheduler.hasBulkChanges || journal.gate.hasLongAnswers
-        return isBusy && .now < workEnd
+        admission.hold.isHeld || downloader.scheduler.hasBulkChanges || journal.gate.hasLongAnswers
     }
 
-    /// Calls `done` once no call is in progress. At `deadline`, only the work of `isWorking` goes on, if later calls still come here, too.
+    /// Whether the end waits for the work on calls. Once the name is released, only `lastCalls` are left, because the next process waits.
+    private var waitsForWork: Bool { isWorking && hasName && .now < workEnd }
+
+    /// Calls `done` once no call is in progress. After `deadline`, only `waitsForWork` delays `done`.
     private func whenCallsAreTaken(by deadline: ContinuousClock.Instant, _ done: @escaping @BusActor () -> Void) {
-        guard isTakingCalls, hasName && isWorking || .now < deadline else { return done() }
+        guard isTakingCalls, waitsForWork || .now < deadline else { return done() }
         Poller.shared.schedule(after: .milliseconds(2)) { [self] in whenCallsAreTaken(by: deadline, done) }
     }
 
@@ -277,6 +280,7 @@ public struct ServiceOptions: Sendable {
         do throws(DBusError) { try connection.releaseName(BusName.service) } catch {
             options.logger.notice("the bus name could not be released", metadata: ["cause": "\(error.message)"])
         }
+        hasName = false
         takeLastCalls(by: .now.advanced(by: Self.lastCalls), status)
     }
 
