@@ -115,9 +115,9 @@ import Testing
         let sentence = "There is no host with the name none.invalid; check the URL."
         #expect(exit.status == 1 && exit.errors.contains(" (download 1) failed: \(sentence)\n"), "\(exit)")
         #expect(exit.output.hasSuffix("1 failed org.todoku.Error.Network\n"), "\(exit)")
-        // The first wait takes half a second or more, so a slow machine may miss its line.
+        // A wait takes half a second to two seconds. A command that pauses longer prints no line for that wait.
         let waits = exit.output.split(separator: "\n").filter { $0.hasPrefix("1 waiting ") }
-        #expect([1, 2].contains(waits.count), "\(exit)")
+        #expect(waits.count <= 2, "\(exit)")
         #expect(waits.allSatisfy { $0.hasPrefix("1 waiting retry until ") && $0.hasSuffix(": \(sentence)") }, "\(exit)")
         #expect(JSON(await desk.run("show", "--json", "1").output)?["attempts"]?.number == 3)
         let process = try #require(await desk.serviceProcess())

@@ -218,6 +218,7 @@ import TransferEngine
             ], folder: folder.path)
         #expect(made.status == 0, "\(made.errors)")
         let (reserved, pipe, log) = (ReservedPort(), folder("answers"), folder("requests"))
+        defer { withExtendedLifetime(reserved) {} }
         let port = reserved.number
         #expect(mkfifo(pipe, 0o600) == 0)
         let command = "exec openssl s_server -accept 127.0.0.1:\(port) -cert cert.pem -key key.pem -quiet -alpn http/1.1 <answers >requests"
