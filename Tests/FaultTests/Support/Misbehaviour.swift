@@ -192,7 +192,7 @@ struct Misbehaviour: Sendable {
             let wrong = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nWRONG"
             $0.send(503, ["Retry-After: 0", length(5)], Array("sorry\(wrong)".utf8))
         },
-        Misbehaviour(name: "pieces of 100,000 bytes", times: 99) {
+        Misbehaviour(name: "parts of 100,000 bytes", times: 99) {
             guard $0.isRange else {
                 $0.reply.serve(old, for: $0.request, entityTag: "\"v1\"", endingAt: 600_000)
                 return $0.reply.close()

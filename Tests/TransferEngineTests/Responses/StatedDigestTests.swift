@@ -85,13 +85,13 @@ import Testing
     @Test(arguments: ["", "Repr-Digest", "Digest", "Content-Digest"]) func `stays for a later response of the same file`(name: String)
         async throws
     {
-        let (stated, piece) = (await field(Self.file), await field(Array(Self.file[1_200_000...])))
+        let (stated, ofPart) = (await field(Self.file), await field(Array(Self.file[1_200_000...])))
         let sum = base64(await digest(of: Self.file))
         let fixture = await EngineFixture()
         let (server, resume) = try await held(fixture, "ETag: \"v1\"\r\nRepr-Digest: \(stated)\r\n") { request, reply in
-            // The content of a 206 is the piece.
+            // The content of a 206 is the part.
             let fields: KeyValuePairs = [
-                name.isEmpty ? "X-None" : name: name == "Digest" ? "sha-256=\(sum)" : name == "Content-Digest" ? piece : stated
+                name.isEmpty ? "X-None" : name: name == "Digest" ? "sha-256=\(sum)" : name == "Content-Digest" ? ofPart : stated
             ]
             reply.serve(Self.file, for: request, entityTag: "\"v1\"", fields: fields)
         }
