@@ -123,9 +123,8 @@ private func hasEnded(_ events: [TransferEvent]) -> Bool { events.contains { if 
         #expect(tries.last?.contains([1, 2, 1]) == true, "\(tries)")
     }
 
-    /// Nothing is tried for less than 8 MiB of missing bytes. 4 MB is nearly the smallest size for which this rule decides: of 3 MB, the
-    /// rest after two windows would be too small to divide. The rest of 4 MB could be divided after a third window, too, because the link
-    /// is slow.
+    /// No connection is added while less than 8 MiB are missing. At 4 MB, only this rule forbids a second one: because the link is slow,
+    /// enough bytes to divide are missing after two windows, and after three. At 3 MB, too few would be missing.
     @Test(arguments: [4_000_000, 8 << 20 - 1]) func `are one for a small file`(size: Int) async throws {
         let end = Gate()
         defer { end.open() }
