@@ -268,7 +268,23 @@ extension HostGate {
             host.hops.removeAll { $0 == id }
             opening.granted.append((id, begin(request, id, now: now)))
         }
+        if !awaited.isEmpty, !opening.granted.isEmpty {
+            keepTurns(at: host, limit, after: Set(opening.granted.compactMap { requests[$0.id]?.app }), now: now)
+        }
         return (wake, awaitedLanes)
+    }
+
+    /// A download that precedes a redirect keeps its turn if a redirect of another application has just taken its place or its interval. It
+    /// loses the turn to a redirect of its own application: otherwise, the other redirect could yield to it again and again.
+    ///
+    /// - Parameter apps: the applications whose redirects were permitted at `host`.
+    private mutating func keepTurns(at host: HostLoad, _ limit: Int, after apps: Set<String>, now: WallTime) {
+        let hasPlace = hasPlace(at: host, limit)
+        awaited = awaited.filter { one in
+            let lane = one.lane
+            guard lane.count > 0, lane.host === host, !apps.contains(lane.app.name) else { return true }
+            return (hasPlace || mayShare(of: lane)) && opens(lane, now: now).map { $0 <= now } ?? false
+        }
     }
 
     /// Whether a redirect of `claim` would share a connection although a place is owed to `front`, of another application that has waited

@@ -952,6 +952,30 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started.filter { $0 < 100 } == [1, 2, 3, 4, 5] && desk.permitted == [100, 101, 102])
     }
 
+    /// The redirect 100 yields to 5 of its own application, because 6 behind it has waited longer. The redirect 200 has waited longer
+    /// than 5.
+    @Test func `are kept if a redirect of another application goes first`() {
+        let desk = desk()
+        desk.add(2, "http://slow/2", app: "keen") { $0.options.requestInterval = .seconds(1) }
+        desk.step()
+        desk.add(3, "http://slow/3", app: "greedy")
+        desk.step()
+        desk.add(4, "http://slow/4", app: "keen")
+        desk.step()
+        #expect(desk.started == [1, 2, 3, 4])
+        let redirected = desk.add(100, "http://elsewhere/100", app: "keen") { $0.options.requestInterval = .seconds(1) }
+        desk.hop(redirected, to: "slow")
+        desk.redirect(200...201, to: "slow", app: "greedy")
+        desk.add(5, "http://slow/5", app: "keen") { $0.options.priority = 1 }
+        desk.add(6, "http://slow/6", app: "modest")
+        desk.step()
+        #expect(desk.started.filter { $0 < 100 } == [1, 2, 3, 4] && desk.permitted == [200])
+        for _ in 0..<2 { desk.step() }
+        #expect(desk.started.filter { $0 < 100 } == [1, 2, 3, 4, 5, 6] && desk.permitted == [200])
+        for _ in 0..<2 { desk.step() }
+        #expect(desk.permitted == [200, 100, 201])
+    }
+
     @Test func `rotate between redirects of several applications, first come first served within each`() {
         let desk = desk()
         desk.redirect(100...120, to: "slow", app: "greedy")

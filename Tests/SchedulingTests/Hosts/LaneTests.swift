@@ -157,6 +157,60 @@ private struct Queue {
         #expect(queue.refresh() == [RequestID(redirected, 1)])
     }
 
+    /// The redirect of "keen" yields for the sake of "modest". The redirect of "greedy" has waited longer than the first download.
+    @Test func `that get no place keep their turn if a redirect of another application took it`() throws {
+        var queue = try Queue(maxPerHost: 1)
+        for (app, interval) in [("keen", .seconds(1)), ("greedy", .zero)] as [(String, Duration)] {
+            let number = queue.add("h", app: app, interval: interval)
+            #expect(queue.start() == number)
+            queue.end(number)
+        }
+        let running = queue.add("h", app: "keen")
+        #expect(queue.start() == running)
+        let redirected = [queue.add("elsewhere", app: "keen", interval: .seconds(1)), queue.add("other", app: "greedy")]
+        for _ in redirected { #expect(queue.start() != nil) }
+        for number in redirected {
+            queue.gate.redirect(RequestID(number, 1), to: "h", origin: "http://h:80", question: 1, now: queue.now)
+        }
+        let (first, next) = (queue.add("h", app: "keen", priority: 1), queue.add("h", app: "modest"))
+        queue.end(running)
+        queue.now = queue.now + .seconds(2)
+        #expect(queue.refresh() == [RequestID(redirected[1], 1)])
+        let isLost = queue.gate.loseTurns()
+        #expect(!isLost)
+        queue.end(redirected[1])
+        #expect(queue.start() == first)
+        queue.end(first)
+        #expect(queue.start() == next)
+        queue.end(next)
+        #expect(queue.refresh() == [RequestID(redirected[0], 1)])
+    }
+
+    /// Otherwise, the redirect of "greedy" would yield again and again, and only redirects of "keen" would go.
+    @Test func `that get no place lose their turn if a redirect of their own application took it`() throws {
+        var queue = try Queue(maxPerHost: 1)
+        for app in ["keen", "greedy"] {
+            let number = queue.add("h", app: app)
+            #expect(queue.start() == number)
+            queue.end(number)
+        }
+        let running = queue.add("h", app: "keen", interval: .seconds(1))
+        #expect(queue.start() == running)
+        let redirected = [queue.add("elsewhere", app: "greedy"), queue.add("other", app: "keen", interval: .seconds(1))]
+        for _ in redirected { #expect(queue.start() != nil) }
+        for number in redirected {
+            queue.gate.redirect(RequestID(number, 1), to: "h", origin: "http://h:80", question: 1, now: queue.now)
+        }
+        queue.add("h", app: "keen")
+        queue.end(running)
+        queue.now = queue.now + .seconds(2)
+        #expect(queue.refresh() == [RequestID(redirected[1], 1)])
+        let isLost = queue.gate.loseTurns()
+        #expect(isLost)
+        queue.end(redirected[1])
+        #expect(queue.refresh() == [RequestID(redirected[0], 1)])
+    }
+
     @Test func `share a lane beyond 64 origins of a host, and keep their origins there`() throws {
         var queue = try Queue()
         var numbers: [DownloadNumber] = []
