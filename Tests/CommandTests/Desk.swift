@@ -73,6 +73,16 @@ struct Desk {
     }
 }
 
+/// A server of files of 1,000 bytes. It sends the first `count` bytes of a file, and the rest once `gate` is open.
+func slowServer(after count: Int = 500, until gate: Gate) -> ScriptedServer {
+    ScriptedServer { _, reply in
+        reply.head(200, length: 1000)
+        reply.send([UInt8](repeating: 1, count: count))
+        gate.wait()
+        reply.send([UInt8](repeating: 1, count: 1000 - count))
+    }
+}
+
 extension Child {
     /// Waits until `text` has been written to standard output.
     func says(_ text: String) async -> Bool { await eventually { output.contains(text) || !isRunning } && output.contains(text) }

@@ -251,7 +251,8 @@ import Testing
         #expect(try await eventually { try await world.entry()["endpoint"] != .string("") })
     }
 
-    @Test func `that answers too late, but gives an endpoint, is told of the end of the registration`() async throws {
+    /// A registration whose distributor is stopped, and has not answered in time.
+    private func makeLateDistributor() async throws -> (PushWorld, Child) {
         let world = try await PushWorld()
         let distributor = await world.distributor(versions: [2])
         distributor.signal(SIGSTOP)
@@ -259,6 +260,11 @@ import Testing
         // Its answer is waited for during 30 seconds.
         #expect(
             try await eventually(within: .seconds(120)) { try await world.entry()["problem"]?.string?.contains("refused") == true })
+        return (world, distributor)
+    }
+
+    @Test func `that answers too late, but gives an endpoint, is told of the end of the registration`() async throws {
+        let (world, distributor) = try await makeLateDistributor()
         distributor.signal(SIGCONT)
         #expect(try await eventually { try await world.entry()["endpoint"] != .string("") })
         try await world.call(Push.unregister, (PushWorld.app, "picture"))
@@ -267,13 +273,7 @@ import Testing
     }
 
     @Test func `that does not answer in time is told of the end of the registration, also before it gives an endpoint`() async throws {
-        let world = try await PushWorld()
-        let distributor = await world.distributor(versions: [2])
-        distributor.signal(SIGSTOP)
-        #expect(try await world.register()["endpoint"] == .string(""))
-        // Its answer is waited for during 30 seconds.
-        #expect(
-            try await eventually(within: .seconds(120)) { try await world.entry()["problem"]?.string?.contains("refused") == true })
+        let (world, distributor) = try await makeLateDistributor()
         try await world.call(Push.unregister, (PushWorld.app, "picture"))
         distributor.signal(SIGCONT)
         #expect(await eventually { distributor.lines("unregister 2").count == 1 })

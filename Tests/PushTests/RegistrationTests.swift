@@ -191,17 +191,19 @@ import Testing
         #expect(listFolder(folder("registrations")) == [token])
     }
 
+    /// Makes a registration, or changes its options.
+    @BusActor private func register(_ name: String, _ size: UInt64, in registry: Registry) throws -> OptionChange {
+        let options: [String: Variant] = ["hosts": .strings(["example.org"]), "max-size": .uint64(size)]
+        return try registry.register(app: "org.example.App", name: name, options: options, from: .user)
+    }
+
     @Test @BusActor func `whose change cannot be saved keeps what came meanwhile`() async throws {
         let folder = TemporaryFolder("todoku-push-store")
         let store = PushStore(folder: folder.path)
         _ = try store.open()
         let registry = Registry([], store: store)
-        func register(_ size: UInt64) throws -> OptionChange {
-            let options: [String: Variant] = ["hosts": .strings(["example.org"]), "max-size": .uint64(size)]
-            return try registry.register(app: "org.example.App", name: "a", options: options, from: .user)
-        }
-        let token = try register(1).token
-        let second = try register(2)
+        let token = try register("a", 1, in: registry).token
+        let second = try register("a", 2, in: registry)
         registry.change(token) { $0.endpoint = "https://push.example/" }
         registry.undo(second)
         #expect(registry[token]?.rules.maxSize == 1 && registry[token]?.endpoint == "https://push.example/")
@@ -213,18 +215,14 @@ import Testing
         let store = PushStore(folder: folder.path)
         _ = try store.open()
         let registry = Registry([], store: store)
-        func register(_ name: String, _ size: UInt64) throws -> OptionChange {
-            let options: [String: Variant] = ["hosts": .strings(["example.org"]), "max-size": .uint64(size)]
-            return try registry.register(app: "org.example.App", name: name, options: options, from: .user)
-        }
         // The store answers both calls in their order, also if both changes were in one write.
-        let token = try register("old", 1).token
-        let (second, third) = (try register("old", 2), try register("old", 3))
+        let token = try register("old", 1, in: registry).token
+        let (second, third) = (try register("old", 2, in: registry), try register("old", 3, in: registry))
         registry.undo(second)
         #expect(registry[token]?.rules.maxSize == 3)
         registry.undo(third)
         #expect(registry[token]?.rules.maxSize == 1)
-        let (first, later) = (try register("new", 1), try register("new", 2))
+        let (first, later) = (try register("new", 1, in: registry), try register("new", 2, in: registry))
         registry.undo(first)
         #expect(registry[later.token]?.rules.maxSize == 2)
         registry.undo(later)
@@ -236,16 +234,12 @@ import Testing
         let store = PushStore(folder: folder.path)
         _ = try store.open()
         let registry = Registry([], store: store)
-        func register(_ size: UInt64) throws -> OptionChange {
-            let options: [String: Variant] = ["hosts": .strings(["example.org"]), "max-size": .uint64(size)]
-            return try registry.register(app: "org.example.App", name: "a", options: options, from: .user)
-        }
-        let first = try register(1)
+        let first = try register("a", 1, in: registry)
         let token = first.token
         #expect(registry.saved(token) == nil)
         registry.confirm(first)
         #expect(registry.saved(token)?.rules.maxSize == 1)
-        let (second, third) = (try register(2), try register(3))
+        let (second, third) = (try register("a", 2, in: registry), try register("a", 3, in: registry))
         #expect(registry[token]?.rules.maxSize == 3 && registry.saved(token)?.rules.maxSize == 1)
         registry.confirm(second)
         #expect(registry.saved(token)?.rules.maxSize == 2)
@@ -259,16 +253,12 @@ import Testing
         let store = PushStore(folder: folder.path)
         _ = try store.open()
         let registry = Registry([], store: store)
-        func register(_ name: String, _ size: UInt64) throws -> OptionChange {
-            let options: [String: Variant] = ["hosts": .strings(["example.org"]), "max-size": .uint64(size)]
-            return try registry.register(app: "org.example.App", name: name, options: options, from: .user)
-        }
         func end(_ name: String) throws -> Registration {
             try registry.unregister(app: "org.example.App", name: name, from: .user)
         }
-        let old = try register("old", 1)
+        let old = try register("old", 1, in: registry)
         registry.confirm(old)
-        let changes = [try register("old", 2), try register("new", 3)]
+        let changes = [try register("old", 2, in: registry), try register("new", 3, in: registry)]
         let ends = [try end("old"), try end("new")]
         for change in changes { registry.undo(change) }
         for registration in ends { registry.restore(registration) }

@@ -46,13 +46,7 @@ import Testing
         let folder = TemporaryFolder("todoku-push-store")
         let (store, registry, token) = try makeRegistration(folder)
         let deliveries = makeDeliveries(world.connection, registry, store, folder)
-        let push = AcceptedPush(
-            url: "https://example.org/a", sha256: String(repeating: "0", count: 64), size: 1, type: nil, validUntil: 1, patience: 1)
-        deliveries.begin([
-            PendingPush(
-                id: randomName(), token: token, app: PushWorld.app, push: push, arrived: WallTime(microseconds: wallClock()), options: nil,
-                isSandboxed: false, outcome: PendingPush.Outcome(.failed, error: "e", message: "m"))
-        ])
+        deliveries.begin([makeMessage(token, outcome: PendingPush.Outcome(.failed, error: "e", message: "m"))])
         let ended = try registry.unregister(app: PushWorld.app, name: "a", from: .user)
         // The call of the app has found no registration after this.
         await withCheckedContinuation { continuation in BusActor.spawn { continuation.resume() } }
@@ -73,33 +67,18 @@ import Testing
 
     /// - Returns: whether the file was asked for again while the message was valid.
     @BusActor private func ends(after seconds: UInt64) async throws -> Bool {
-        let world = try await PushWorld(hasService: false)
-        let service = try ServiceStandIn(world)
-        service.silence()
+        let start = try await SilentStart()
+        let (service, app, registry, deliveries, token) = (start.service, start.app, start.registry, start.deliveries, start.token)
         service.state = "active"
-        let app = try AppStandIn(world)
-        let folder = TemporaryFolder("todoku-push-store")
-        let (store, registry, token) = try makeRegistration(folder)
-        try await store.commit()
-        let hold = IdleExit(connection: world.connection, name: Push.busName, idle: .seconds(3600)).makeHold()
-        let files = PushedFiles(hold: hold, log: PushOptions(folder: folder.path).logger, address: world.bus.address)
-        let deliveries = makeDeliveries(world.connection, registry, store, folder, files: files)
         let end = wallClock() / 1_000_000 + seconds
-        let push = AcceptedPush(
-            url: "https://example.org/a", sha256: String(repeating: "0", count: 64), size: 1, type: nil, validUntil: end,
-            patience: 3_600_000)
-        deliveries.begin([
-            PendingPush(
-                id: randomName(), token: token, app: PushWorld.app, push: push, arrived: WallTime(microseconds: wallClock()), options: nil,
-                isSandboxed: false, outcome: nil)
-        ])
+        deliveries.begin([makeMessage(token, until: end)])
         guard await eventually({ service.fetches.count == 1 }) else { return false }
         let ended = try registry.unregister(app: PushWorld.app, name: "a", from: .user)
         service.speak(DBusError("org.todoku.Error.HttpStatus", "404"))
         // The answers of a connection arrive in their order: that of Fetch has been read before the second of these.
         for _ in 0..<2 {
-            files.removeDownload("other", of: PushWorld.app)
-            #expect(await eventually { !hold.isHeld })
+            start.files.removeDownload("other", of: PushWorld.app)
+            #expect(await eventually { !start.filesHold.isHeld })
         }
         registry.restore(ended)
         service.silence()
@@ -122,6 +101,19 @@ import Testing
     return (store, registry, change.token)
 }
 
+/// A message about a file of one byte, as it is kept.
+/// - Parameter end: `valid-until`; nil: long ago.
+@BusActor func makeMessage(
+    _ token: String, url: String = "https://example.org/a", until end: UInt64? = nil, outcome: PendingPush.Outcome? = nil
+) -> PendingPush {
+    let push = AcceptedPush(
+        url: url, sha256: String(repeating: "0", count: 64), size: 1, type: nil, validUntil: end ?? 1,
+        patience: end == nil ? 1 : 3_600_000)
+    return PendingPush(
+        id: randomName(), token: token, app: PushWorld.app, push: push, arrived: WallTime(microseconds: end == nil ? 1 : wallClock()),
+        options: nil, isSandboxed: false, outcome: outcome)
+}
+
 /// - Parameter files: nil: those of a service on the session bus.
 @BusActor func makeDeliveries(
     _ connection: Connection, _ registry: Registry, _ store: PushStore, _ folder: TemporaryFolder, files: PushedFiles? = nil
@@ -134,9 +126,37 @@ import Testing
 }
 
 /// What fetches files by the service of a test's session.
-@BusActor func makeFiles(_ world: PushWorld, _ folder: TemporaryFolder) -> PushedFiles {
+/// - Parameter hold: what keeps the program alive while a call is not answered; nil: one of its own.
+@BusActor func makeFiles(_ world: PushWorld, _ folder: TemporaryFolder, hold: IdleExit.Hold? = nil) -> PushedFiles {
     let idleExit = IdleExit(connection: world.connection, name: Push.busName, idle: .seconds(3600))
-    return PushedFiles(hold: idleExit.makeHold(), log: PushOptions(folder: folder.path).logger, address: world.bus.address)
+    return PushedFiles(hold: hold ?? idleExit.makeHold(), log: PushOptions(folder: folder.path).logger, address: world.bus.address)
+}
+
+/// The start of a program that has one registration. The service answers no fetch until a test says otherwise.
+@BusActor struct SilentStart {
+    let world: PushWorld
+    let service: ServiceStandIn
+    let app: AppStandIn
+    let folder = TemporaryFolder("todoku-push-store")
+    let store: PushStore
+    let registry: Registry
+    let token: String
+    /// Held while a call of `files` is not answered.
+    let filesHold: IdleExit.Hold
+    let files: PushedFiles
+    let deliveries: Deliveries
+
+    init() async throws {
+        world = try await PushWorld(hasService: false)
+        service = try ServiceStandIn(world)
+        service.silence()
+        app = try AppStandIn(world)
+        (store, registry, token) = try makeRegistration(folder)
+        try await store.commit()
+        filesHold = IdleExit(connection: world.connection, name: Push.busName, idle: .seconds(3600)).makeHold()
+        files = makeFiles(world, folder, hold: filesHold)
+        deliveries = makeDeliveries(world.connection, registry, store, folder, files: files)
+    }
 }
 
 /// Calls of a distributor that bring one message.

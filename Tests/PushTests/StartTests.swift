@@ -41,65 +41,37 @@ import Testing
 
     /// The service refuses more than 256 waiting calls of one connection.
     @Test @BusActor func `is asked for beside at most 239 others, also after its time`() async throws {
-        let world = try await PushWorld(hasService: false)
-        let service = try ServiceStandIn(world)
-        service.silence()
-        let app = try AppStandIn(world)
-        let folder = TemporaryFolder("todoku-push-store")
-        let (store, registry, token) = try makeRegistration(folder)
-        try await store.commit()
-        let files = makeFiles(world, folder)
-        let deliveries = makeDeliveries(world.connection, registry, store, folder, files: files)
-        deliveries.begin(
-            (0..<300).map { number in
-                let push = AcceptedPush(
-                    url: "https://example.org/\(number)", sha256: String(repeating: "0", count: 64), size: 1, type: nil, validUntil: 1,
-                    patience: 1)
-                return PendingPush(
-                    id: randomName(), token: token, app: PushWorld.app, push: push, arrived: WallTime(microseconds: 1), options: nil,
-                    isSandboxed: false, outcome: nil)
-            })
+        let start = try await SilentStart()
+        let (service, deliveries, token) = (start.service, start.deliveries, start.token)
+        deliveries.begin((0..<300).map { makeMessage(token, url: "https://example.org/\($0)") })
         #expect(await eventually { service.fetches.count >= 240 })
         // The calls of a connection arrive in their order: a further Fetch would come before the second of these.
         for count in 1...2 {
-            files.removeDownload("other", of: PushWorld.app)
+            start.files.removeDownload("other", of: PushWorld.app)
             #expect(await eventually { service.removed.count == count })
         }
         #expect(service.fetches.count == 240)
         service.speak(DBusError("org.todoku.Error.HttpStatus", "404"))
         #expect(await eventually { deliveries.waitingCount(of: token) == 0 })
-        #expect(service.fetches.count == 300 && app.calls.count == 300)
+        #expect(service.fetches.count == 300 && start.app.calls.count == 300)
     }
 
     /// 200 others take the calls that may wait for a network, and all do.
     @Test @BusActor func `is asked for at its end though the files of all others wait for a network`() async throws {
-        let world = try await PushWorld(hasService: false)
-        let service = try ServiceStandIn(world)
-        service.silence()
-        let folder = TemporaryFolder("todoku-push-store")
-        let (store, registry, token) = try makeRegistration(folder)
+        let start = try await SilentStart()
         var others: [String] = []
         for number in 0..<50 {
-            let change = try registry.register(
+            let change = try start.registry.register(
                 app: "\(PushWorld.app)\(number)", name: "a", options: ["hosts": .strings(["example.org"])], from: .user)
-            registry.confirm(change)
+            start.registry.confirm(change)
             others.append(change.token)
         }
-        try await store.commit()
-        let deliveries = makeDeliveries(world.connection, registry, store, folder, files: makeFiles(world, folder))
-        func message(_ number: Int, of token: String, until end: UInt64) -> PendingPush {
-            let push = AcceptedPush(
-                url: "https://example.org/\(number)", sha256: String(repeating: "0", count: 64), size: 1, type: nil, validUntil: end,
-                patience: 3_600_000)
-            return PendingPush(
-                id: randomName(), token: token, app: PushWorld.app, push: push, arrived: WallTime(microseconds: wallClock()), options: nil,
-                isSandboxed: false, outcome: nil)
-        }
+        try await start.store.commit()
         let now = wallClock() / 1_000_000
-        let messages = (0..<200).map { message($0, of: others[$0 / 4], until: now + 3600) }
-        deliveries.begin(messages + [message(200, of: token, until: now + 20)])
+        let messages = (0..<200).map { makeMessage(others[$0 / 4], url: "https://example.org/\($0)", until: now + 3600) }
+        start.deliveries.begin(messages + [makeMessage(start.token, url: "https://example.org/200", until: now + 20)])
         // On a busy machine, its time may be over before the others are asked for.
-        #expect(await eventually(within: .seconds(120)) { service.fetches.contains { $0.url == "https://example.org/200" } })
+        #expect(await eventually(within: .seconds(120)) { start.service.fetches.contains { $0.url == "https://example.org/200" } })
     }
 
     /// On a busy machine, half a minute may pass between two steps.
@@ -112,23 +84,10 @@ import Testing
 
     /// - Returns: whether the file was asked for while the message was valid.
     @BusActor private func isAskedForAgain(after seconds: UInt64) async throws -> Bool {
-        let world = try await PushWorld(hasService: false)
-        let service = try ServiceStandIn(world)
-        service.silence()
-        let app = try AppStandIn(world)
-        let folder = TemporaryFolder("todoku-push-store")
-        let (store, registry, token) = try makeRegistration(folder)
-        try await store.commit()
-        let deliveries = makeDeliveries(world.connection, registry, store, folder, files: makeFiles(world, folder))
+        let start = try await SilentStart()
+        let (service, app, deliveries, token) = (start.service, start.app, start.deliveries, start.token)
         let end = wallClock() / 1_000_000 + seconds
-        let push = AcceptedPush(
-            url: "https://example.org/a", sha256: String(repeating: "0", count: 64), size: 1, type: nil, validUntil: end,
-            patience: 3_600_000)
-        deliveries.begin([
-            PendingPush(
-                id: randomName(), token: token, app: PushWorld.app, push: push, arrived: WallTime(microseconds: wallClock()), options: nil,
-                isSandboxed: false, outcome: nil)
-        ])
+        deliveries.begin([makeMessage(token, until: end)])
         guard await eventually({ service.fetches.count == 1 }), wallClock() / 1_000_000 < end else { return false }
         #expect(await eventually(within: .seconds(120)) { service.descriptions == 1 })
         #expect(wallClock() / 1_000_000 >= end)
@@ -146,11 +105,7 @@ import Testing
         service.state = "active"
         let folder = TemporaryFolder("todoku-push-store")
         let (_, registry, token) = try makeRegistration(folder)
-        let push = AcceptedPush(
-            url: "https://example.org/a", sha256: String(repeating: "0", count: 64), size: 1, type: nil, validUntil: 1, patience: 1)
-        let message = PendingPush(
-            id: randomName(), token: token, app: PushWorld.app, push: push, arrived: WallTime(microseconds: 1), options: nil,
-            isSandboxed: false, outcome: nil)
+        let message = makeMessage(token)
         var looks = 0
         let end = await makeFiles(world, folder).fetch(message, try #require(registry[token])) {
             looks += 1

@@ -96,6 +96,23 @@ import Testing
         #expect(try await eventually { try await world.entry()["waiting"] == .uint32(0) })
     }
 
+    /// Sends a push, and kills the program once the service has asked for the file. The server sends the file after that.
+    /// - Returns: the `valid-until` of the push, too; nil: the service has not asked for the file in time.
+    private func killBeforeFile(_ world: PushWorld, within seconds: UInt64) async throws -> (AppStandIn, Served, end: UInt64)? {
+        let distributor = await world.distributor(versions: [1])
+        let app = try await AppStandIn(world)
+        let gate = Gate()
+        defer { gate.open() }
+        let file = await Served(gate: gate)
+        _ = try await world.register()
+        let token = await distributor.token()
+        let end = wallClock() / 1_000_000 + seconds
+        await send(file.message(["valid-until": "\(end)"]), token, to: world)
+        guard await file.server.waitForRequests(1) else { return nil }
+        await world.kill()
+        return (app, file, end)
+    }
+
     @Test func `brings a file that came in time, though nobody was there to see it`() async throws {
         try await inTime { try await bringsUnseen(within: $0) }
     }
@@ -103,18 +120,7 @@ import Testing
     /// - Returns: whether the file came while the message was valid.
     private func bringsUnseen(within seconds: UInt64) async throws -> Bool {
         let world = try await PushWorld()
-        let distributor = await world.distributor(versions: [1])
-        let app = try await AppStandIn(world)
-        let gate = Gate()
-        let file = await Served(gate: gate)
-        _ = try await world.register()
-        let token = await distributor.token()
-        defer { gate.open() }
-        let end = wallClock() / 1_000_000 + seconds
-        await send(file.message(["valid-until": "\(end)"]), token, to: world)
-        guard await file.server.waitForRequests(1) else { return false }
-        await world.kill()
-        gate.open()
+        guard let (app, file, end) = try await killBeforeFile(world, within: seconds) else { return false }
         guard await eventually({ readFile("\(world.folder)/picture.png") == file.bytes }) else { return false }
         #expect(await eventually { wallClock() / 1_000_000 >= end })
         _ = try await world.entry()
@@ -132,18 +138,7 @@ import Testing
         let world = try await PushWorld(hasService: false)
         let service = Child([PushWorld.todokud, "--idle-exit", "3600"], environment: world.bus.environment)
         #expect(await world.bus.waitForOwner(BusName.service))
-        let distributor = await world.distributor(versions: [1])
-        let app = try await AppStandIn(world)
-        let gate = Gate()
-        let file = await Served(gate: gate)
-        _ = try await world.register()
-        let token = await distributor.token()
-        defer { gate.open() }
-        let end = wallClock() / 1_000_000 + seconds
-        await send(file.message(["valid-until": "\(end)"]), token, to: world)
-        guard await file.server.waitForRequests(1) else { return false }
-        await world.kill()
-        gate.open()
+        guard let (app, file, end) = try await killBeforeFile(world, within: seconds) else { return false }
         let id = try #require(world.messageFiles.first)
         let download = BusName.path(app: PushWorld.app, token: "push_\(id)")
         let isFinished = await eventually {
@@ -160,6 +155,7 @@ import Testing
         // If the service appears before the program has heard that it is not there, the program asks again after a minute.
         #expect(await eventually(within: .seconds(120)) { await !app.calls.isEmpty })
         #expect(await app.calls.map(\.result) == ["new-data"])
+        #expect(readFile("\(world.folder)/picture.png") == file.bytes)
         await again.stop()
         return true
     }

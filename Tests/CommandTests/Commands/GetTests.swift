@@ -202,12 +202,7 @@ import Testing
     @Test func `cancels nothing, however often Ctrl-C is pressed`() async throws {
         let desk = await Desk()
         let gate = Gate()
-        let server = ScriptedServer { _, reply in
-            reply.head(200, length: 1000)
-            reply.send([UInt8](repeating: 1, count: 500))
-            gate.wait()
-            reply.send([UInt8](repeating: 1, count: 500))
-        }
+        let server = slowServer(until: gate)
         let child = desk.start(["get", server.url("/slow.bin"), server.url("/other.bin")])
         #expect(await child.says("2 started"))
         for _ in 0..<5 { child.signal(SIGINT) }
@@ -222,12 +217,7 @@ import Testing
     @Test func `draws bars in place at a terminal`() async throws {
         let desk = await Desk()
         let gate = Gate()
-        let server = ScriptedServer { _, reply in
-            reply.head(200, length: 1000)
-            reply.send([UInt8](repeating: 1, count: 420))
-            gate.wait()
-            reply.send([UInt8](repeating: 1, count: 580))
-        }
+        let server = slowServer(after: 420, until: gate)
         // script(1) gives the command a terminal, and passes on its output.
         let url = server.url("/%E5%86%99%E7%9C%9F.bin")
         let child = Child(

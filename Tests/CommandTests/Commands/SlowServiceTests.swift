@@ -38,12 +38,7 @@ import Testing
     @Test func `does not hold up Ctrl-C, neither before its first answer nor while a download is followed`() async throws {
         let desk = await Desk()
         let gate = Gate()
-        let server = ScriptedServer { _, reply in
-            reply.head(200, length: 1000)
-            reply.send([UInt8](repeating: 1, count: 500))
-            gate.wait()
-            reply.send([UInt8](repeating: 1, count: 500))
-        }
+        let server = slowServer(until: gate)
         let follower = desk.start(["get", server.url("/slow.bin")])
         #expect(await follower.says("1 progress 50 %"), "\(follower.output) \(follower.errors)")
         let process = try #require(await desk.serviceProcess())

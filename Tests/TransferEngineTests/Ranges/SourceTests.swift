@@ -370,15 +370,22 @@ private func heldServer(_ file: [UInt8], until gate: Gate) -> ScriptedServer {
             reply.close()
         }
         let good = ScriptedServer { request, reply in
-            gate.open()
+            gate.wait()
             reply.serve(Self.file, for: request, entityTag: "\"g\"")
         }
-        if connections == 1 { gate.open() }
+        defer { gate.open() }
         let fixture = await EngineFixture()
-        let end = try await fixture.run(main.url()) {
+        let request = try fixture.request(main.url()) {
             $0.use([bad.url(), good.url()], mixes: true)
             $0.connections = connections
         }
+        fixture.engine.start(request)
+        // Once the others have ended, the bad one would be asked for the rest alone.
+        if connections > 1 {
+            await fixture.log.wait { $0.contains { if case .sources(_, let sources) = $0 { sources[1].left != nil } else { false } } }
+        }
+        gate.open()
+        let end = await fixture.log.end(of: request.number)
         #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file)
         #expect((bad.requests + good.requests).allSatisfy { $0.range != nil }, "nobody is asked for the whole file")
         #expect(await fixture.log.sources.map(\.left)[1...] == [connections == 1 ? .changed : .noRanges, nil])

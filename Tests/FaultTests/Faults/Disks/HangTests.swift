@@ -331,6 +331,24 @@ private struct CallsCase: Sendable, CustomStringConvertible {
     return verdict
 }
 
+/// Downloads a file of `Bodies.large` to a disk that hangs from then on. The trash is in the home, whose calls still answer.
+/// - Returns: nil: the service did not start, and `verdict` says why.
+@BusActor private func hangAfterDownload(
+    _ name: String, _ place: Place, _ lane: Lane, _ verdict: inout Verdict
+) async throws -> (path: ObjectPath, file: String)? {
+    let body = Bodies.large
+    let server = ScriptedServer { request, reply in reply.serve(body, for: request, entityTag: "\"v1\"") }
+    let fault = Fault(kind: .hang, at: 1_000_000, isLasting: true, disk: .downloads)
+    if let ending = await lane.start(place, fault) {
+        verdict.wrong.append("it did not start: \(ending.errors)")
+        return nil
+    }
+    let path = try await lane.download(server.url("/\(name)"), ["directory": .string(place.files), "notify": .string("never")])
+    await finish(path, name, body, place, lane, &verdict)
+    place.reach(fault)
+    return (path, "\(place.files)/\(name)")
+}
+
 private struct TrashCase: Sendable, CustomStringConvertible {
     var description: String { "a move to the trash" }
 }
@@ -338,17 +356,7 @@ private struct TrashCase: Sendable, CustomStringConvertible {
 @BusActor private func giveUpTrash(_ lane: Lane) async throws -> Verdict {
     let place = Place()
     var verdict = Verdict(row: "\(TrashCase())", name: "\(TrashCase())")
-    let (body, file) = (Bodies.large, "\(place.files)/kept.bin")
-    let server = ScriptedServer { request, reply in reply.serve(body, for: request, entityTag: "\"v1\"") }
-    // The trash is in the home, on the same disk, and answers.
-    let fault = Fault(kind: .hang, at: 1_000_000, isLasting: true, disk: .downloads)
-    if let ending = await lane.start(place, fault) {
-        verdict.wrong.append("it did not start: \(ending.errors)")
-        return verdict
-    }
-    let path = try await lane.download(server.url("/kept.bin"), ["directory": .string(place.files), "notify": .string("never")])
-    await finish(path, "kept.bin", body, place, lane, &verdict)
-    place.reach(fault)
+    guard let (path, file) = try await hangAfterDownload("kept.bin", place, lane, &verdict) else { return verdict }
     do throws(DBusError) {
         try await lane.trash(path)
         verdict.wrong.append("a file was moved from a disk that hangs")
@@ -364,7 +372,7 @@ private struct TrashCase: Sendable, CustomStringConvertible {
         !listFolder(tasks).contains { readFile("\(tasks)/\($0)/comm") == Array("todoku-disk\n".utf8) }
     }
     verdict.expect(hasEnded, "a thread of the disk has not ended")
-    verdict.expect(fileHolds(file, body), "the file was moved later")
+    verdict.expect(fileHolds(file, Bodies.large), "the file was moved later")
     let state = try await lane.describe()[path.value]?.state
     verdict.expect(state == "finished", "the download is \(state ?? "gone")")
     try await lane.trash(path)
@@ -382,16 +390,7 @@ private struct RemovalCase: Sendable, CustomStringConvertible {
 @BusActor private func giveUpRemoval(_ lane: Lane) async throws -> Verdict {
     let place = Place()
     var verdict = Verdict(row: "\(RemovalCase())", name: "\(RemovalCase())")
-    let (body, file) = (Bodies.large, "\(place.files)/unwanted.bin")
-    let server = ScriptedServer { request, reply in reply.serve(body, for: request, entityTag: "\"v1\"") }
-    let fault = Fault(kind: .hang, at: 1_000_000, isLasting: true, disk: .downloads)
-    if let ending = await lane.start(place, fault) {
-        verdict.wrong.append("it did not start: \(ending.errors)")
-        return verdict
-    }
-    let path = try await lane.download(server.url("/unwanted.bin"), ["directory": .string(place.files), "notify": .string("never")])
-    await finish(path, "unwanted.bin", body, place, lane, &verdict)
-    place.reach(fault)
+    guard let (path, file) = try await hangAfterDownload("unwanted.bin", place, lane, &verdict) else { return verdict }
     do throws(DBusError) {
         try await lane.remove(path)
         verdict.wrong.append("a file was deleted on a disk that hangs")
@@ -401,7 +400,7 @@ private struct RemovalCase: Sendable, CustomStringConvertible {
     }
     verdict.wasMet = place.hits > 0
     let rest = try await lane.describe()
-    verdict.expect(rest.isEmpty && fileHolds(file, body), "the download is on the list, or the file is gone")
+    verdict.expect(rest.isEmpty && fileHolds(file, Bodies.large), "the download is on the list, or the file is gone")
     place.stopFaults()
     verdict.expect(await eventually { !fileExists(file) }, "the disk is back, and the file is still there")
     verdict.right += 1
