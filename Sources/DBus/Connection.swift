@@ -278,14 +278,20 @@ internal import Glibc
         tell()
     }
 
-    /// Handles every message that has arrived, without waiting for more.
-    public func dispatchArrived() {
-        guard !isHeld else { return }
+    /// Handles every message that has arrived, without waiting for more. Stops after `time`, because other programs may send faster than
+    /// this one handles their messages. If the program then ends, the bus answers the calls that are left with `NoReply`.
+    ///
+    /// - Returns: false if messages may be left.
+    @discardableResult public func dispatchArrived(for time: Duration = .seconds(5)) -> Bool {
+        guard !isHeld else { return false }
+        let end = ContinuousClock.now + time
         for _ in 0..<Self.mostReadings {
             dbus_connection_read_write(raw, 0)  // reads about 2 KiB
-            while dispatchOne() {}
-            guard hasInput else { return }
+            while dispatchOne() { guard .now < end else { return false } }
+            guard hasInput else { return true }
+            guard .now < end else { return false }
         }
+        return false
     }
 
     private var hasInput: Bool {

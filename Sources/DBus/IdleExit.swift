@@ -31,6 +31,8 @@ public import EventLoop
         }
     }
 
+    /// How long the messages that came before the release of the name are handled. If more are left, the program does not end.
+    private static let lastMessages: Duration = .seconds(1)
     /// How soon after `regained` an end is taken for the doing of systemd.
     private static let reactionTime: Duration = .seconds(30)
 
@@ -91,8 +93,8 @@ public import EventLoop
         let before = connection.callsReceived
         do throws(DBusError) {
             try connection.releaseName(name)
-            connection.dispatchArrived()  // calls sent to us before the name was released
-            guard connection.callsReceived == before else {
+            let areAllHandled = connection.dispatchArrived(for: Self.lastMessages)  // calls sent to us before the name was released
+            guard areAllHandled, connection.callsReceived == before else {
                 if try connection.requestName(name) {
                     (regained, idleSince) = (.now, nil)
                     return look()

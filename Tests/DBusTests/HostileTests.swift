@@ -67,6 +67,24 @@ internal import Testing
         #expect(service.connection.callsReceived == UInt64(count))
     }
 
+    @Test @BusActor func `cannot keep the service from leaving by more calls than it can answer in time`() async throws {
+        let service = try await TestService()
+        let client = try service.client()
+        // The loop does not turn from here on, so the calls wait in the service's socket.
+        for _ in 0..<100 {
+            let name = service.connection.uniqueName
+            client.send(Message.call(to: name, path: ShelfTree.path.value, interface: Shelf.interface, member: "NoSuchMember"))
+        }
+        client.flush()
+        _ = try client.requestName("org.todoku.Barrier")  // the bus has taken all calls before this
+        try service.connection.releaseName(TestService.name)
+        // No time is left after the first message.
+        #expect(!service.connection.dispatchArrived(for: .zero))
+        #expect(service.connection.callsReceived <= 1)
+        #expect(service.connection.dispatchArrived(for: .seconds(60)))
+        #expect(service.connection.callsReceived == 100)
+    }
+
     @Test @BusActor func `cannot make the service hold many times what was sent`() async throws {
         let service = try await TestService()
         let client = try service.client()

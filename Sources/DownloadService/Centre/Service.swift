@@ -38,6 +38,8 @@ public struct ServiceOptions: Sendable {
     private static let longestWork: Duration = .seconds(30)
     /// How long the last calls may take once the bus may start the next process, which waits for this one (`Store.longestEnd`).
     private static let lastCalls: Duration = .seconds(5)
+    /// How long the last calls are handled in one turn of the loop. In between, their changes are saved, and `giveUp` counts seconds.
+    private static let lastCallsInTurn: Duration = .milliseconds(100)
 
     private let options: ServiceOptions
     private let connection: Connection
@@ -284,10 +286,12 @@ public struct ServiceOptions: Sendable {
         takeLastCalls(by: .now.advanced(by: Self.lastCalls), status)
     }
 
-    /// Closes once the calls that were sent to us before the release are answered, at the latest after `deadline`.
+    /// Closes once the calls that were sent to us before the release are answered, at the latest after `deadline`. Calls to the unique name
+    /// may come without end. Those that are left get `NoReply` from the bus.
     private func takeLastCalls(by deadline: ContinuousClock.Instant, _ status: Int32) {
-        connection.dispatchArrived()  // also answers the calls of callers that have been identified meanwhile
-        guard isTakingCalls, .now < deadline else { return journal.afterCommit { [self] in close(status) } }
+        // Also answers the calls of callers that have been identified meanwhile.
+        let areAllHandled = connection.dispatchArrived(for: Self.lastCallsInTurn)
+        guard isTakingCalls || !areAllHandled, .now < deadline else { return journal.afterCommit { [self] in close(status) } }
         Poller.shared.schedule(after: .milliseconds(2)) { [self] in takeLastCalls(by: deadline, status) }
     }
 
