@@ -50,6 +50,7 @@ internal import TransferEngine
     let list: DownloadList
     let journal: Journal
     let admission: Admission
+    let diskCalls: DiskCalls
     let executor: ServiceExecutor
     let connection: Connection
     let ownerCalls: OwnerCalls
@@ -88,12 +89,12 @@ internal import TransferEngine
     private var observers: [any DownloadObserver] = []
 
     init(
-        _ updater: AssetUpdater, list: DownloadList, journal: Journal, admission: Admission, executor: ServiceExecutor,
-        connection: Connection, ownerCalls: OwnerCalls, folders: AssetFolders, allowsHiddenFolders: Bool, isLogin: Bool,
-        hold: IdleExit.Hold, log: Logger
+        _ updater: AssetUpdater, list: DownloadList, journal: Journal, admission: Admission, diskCalls: DiskCalls,
+        executor: ServiceExecutor, connection: Connection, ownerCalls: OwnerCalls, folders: AssetFolders, allowsHiddenFolders: Bool,
+        isLogin: Bool, hold: IdleExit.Hold, log: Logger
     ) {
         (self.updater, self.list, self.journal, self.admission, self.executor) = (updater, list, journal, admission, executor)
-        (self.connection, self.ownerCalls, self.folders) = (connection, ownerCalls, folders)
+        (self.diskCalls, self.connection, self.ownerCalls, self.folders) = (diskCalls, connection, ownerCalls, folders)
         self.allowsHiddenFolders = allowsHiddenFolders
         (self.isLogin, self.hold, self.log) = (isLogin, hold, log)
         toldProgress = AssetProgress { key, report in

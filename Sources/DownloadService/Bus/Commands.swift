@@ -16,6 +16,7 @@ internal import TransferEngine
     let admission: Admission
     let foreground: Foreground
     let assets: AssetCentre
+    let diskCalls: DiskCalls
     private let desktopWork: DesktopWork
     private let engine: Engines
     private let unwantedFolders: UnwantedFolders
@@ -27,12 +28,13 @@ internal import TransferEngine
 
     init(
         list: DownloadList, executor: ServiceExecutor, journal: Journal, callers: Callers, admission: Admission, foreground: Foreground,
-        assets: AssetCentre, desktopWork: DesktopWork, engine: Engines, unwantedFolders: UnwantedFolders,
+        assets: AssetCentre, diskCalls: DiskCalls, desktopWork: DesktopWork, engine: Engines, unwantedFolders: UnwantedFolders,
         allowsHiddenFolders: Bool
     ) {
         (self.list, self.executor, self.journal, self.callers) = (list, executor, journal, callers)
         (self.admission, self.foreground, self.assets, self.desktopWork) = (admission, foreground, assets, desktopWork)
         (self.engine, self.unwantedFolders, self.allowsHiddenFolders) = (engine, unwantedFolders, allowsHiddenFolders)
+        self.diskCalls = diskCalls
     }
 
     var events: any EventSink { executor }
@@ -60,7 +62,7 @@ internal import TransferEngine
             return answerChange(reply)
         }
         let allowHidden = allowsHiddenFolders
-        DiskPool.shared.perform(at: .path(directory), within: DiskPatience.folder) {
+        diskCalls.perform(at: .path(directory), within: DiskPatience.folder) {
             Destination.check(directory, allowHidden: allowHidden, create: false)
         } then: { [self] result in
             switch result ?? .failure(.silentFolder(directory)) {
@@ -124,7 +126,7 @@ internal import TransferEngine
         // A sandboxed app can only choose the default folder, which `options` leave out.
         let (folder, isDefault) = (options.directory ?? list.defaultDirectory, options.directory == nil)
         let allowHidden = allowsHiddenFolders
-        DiskPool.shared.perform(at: .path(folder), within: DiskPatience.folder) {
+        diskCalls.perform(at: .path(folder), within: DiskPatience.folder) {
             Destination.check(folder, allowHidden: allowHidden, create: isDefault)
         } then: { [self] result in
             switch result ?? .failure(.silentFolder(folder)) {
@@ -218,7 +220,9 @@ internal import TransferEngine
         }
         try desktopWork.checkRoom()
         let identity = download.record.resume?.identity
+        diskCalls.begin()
         desktopWork.start { [self] in
+            defer { diskCalls.end() }
             do throws(Refusal) {
                 try await desktopWork.moveToTrash(path, identity)
                 if entry.isRemoved { return reply() }

@@ -95,13 +95,16 @@ enum DownloadFace {
             }
             // Another file may have the name by now: an existing file (`if-exists` `skip`), or a file that was moved there later. A
             // sandboxed app must not read that file.
-            openFile(path, object.download.record.resume?.identity, isAny: reply.call.caller == .user, reply)
+            let identity = object.download.record.resume?.identity
+            openFile(path, identity, isAny: reply.call.caller == .user, object.commands.diskCalls, reply)
         },
     ]
 
     /// - Parameter isAny: whether a file without this `identity` is accepted, too.
-    @BusActor private static func openFile(_ path: String, _ identity: FileIdentity?, isAny: Bool, _ reply: Reply<FileDescriptor>) {
-        DiskPool.shared.perform(at: .path(path), within: DiskPatience.file, late: closeLate) {
+    @BusActor private static func openFile(
+        _ path: String, _ identity: FileIdentity?, isAny: Bool, _ diskCalls: DiskCalls, _ reply: Reply<FileDescriptor>
+    ) {
+        diskCalls.perform(at: .path(path), within: DiskPatience.file, late: closeLate) {
             let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
             guard descriptor >= 0 else { return Result<Int32, Refusal>.failure(openFailed(path, errno)) }
             guard isAny || Commit.isFinished(descriptor, identity) else {

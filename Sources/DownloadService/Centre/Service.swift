@@ -46,6 +46,7 @@ public struct ServiceOptions: Sendable {
     private let gate: CallerGate
     private let admission: Admission
     private let commands: Commands
+    private let diskCalls = DiskCalls()
     private let store: Store
     private let journal: Journal
     private let engine: Engines
@@ -165,13 +166,13 @@ public struct ServiceOptions: Sendable {
             hold: idleExit.makeHold(), log: log)
         let desktopWork = DesktopWork(dataHome: Folders.data(), hold: idleExit.makeHold())
         assets = AssetCentre(
-            updater, list: list, journal: journal, admission: admission, executor: executor, connection: connection,
-            ownerCalls: ownerCalls, folders: assetFolders, allowsHiddenFolders: hidden, isLogin: options.ifPending,
-            hold: idleExit.makeHold(), log: log)
+            updater, list: list, journal: journal, admission: admission, diskCalls: diskCalls, executor: executor,
+            connection: connection, ownerCalls: ownerCalls, folders: assetFolders, allowsHiddenFolders: hidden,
+            isLogin: options.ifPending, hold: idleExit.makeHold(), log: log)
         commands = Commands(
             list: list, executor: executor, journal: journal, callers: callers, admission: admission, foreground: foreground,
-            assets: assets, desktopWork: desktopWork, engine: engine, unwantedFolders: downloader.unwantedFolders,
-            allowsHiddenFolders: hidden)
+            assets: assets, diskCalls: diskCalls, desktopWork: desktopWork, engine: engine,
+            unwantedFolders: downloader.unwantedFolders, allowsHiddenFolders: hidden)
         let opener = Opener(connection: connection)
         let actions = ApplicationActions(
             list: list, commands: commands, admission: admission, desktopWork: desktopWork, opener: opener)
@@ -261,10 +262,10 @@ public struct ServiceOptions: Sendable {
     /// Whether a received call is in progress: the service identifies its caller, works on the call, or deletes files.
     private var isTakingCalls: Bool { gate.isAsking || isWorking || commands.isDeleting }
 
-    /// Whether the service admits downloads, changes many downloads, or writes a long answer. If a disk does not answer, the service
-    /// refuses the call that waits for it after some seconds.
+    /// Whether the service admits downloads, changes many downloads, writes a long answer, or waits for a disk before it answers. If the
+    /// disk does not answer, the service refuses the call after some seconds.
     private var isWorking: Bool {
-        admission.hold.isHeld || downloader.scheduler.hasBulkChanges || journal.gate.hasLongAnswers
+        admission.hold.isHeld || downloader.scheduler.hasBulkChanges || journal.gate.hasLongAnswers || diskCalls.areWaiting
     }
 
     /// Whether the end waits for the work on calls. Once the name is released, only `lastCalls` are left, because the next process waits.
