@@ -207,6 +207,15 @@ void unlock(int is_locked) {
   errno = code;
 }
 
+// MARK: The clock
+
+// Swift's SuspendingClock reads CLOCK_MONOTONIC. A wait in the kernel keeps its length.
+int clock_gettime(clockid_t clock, struct timespec *now) {
+  int result = (int)syscall(SYS_clock_gettime, clock, now);
+  if (result == 0 && clock == CLOCK_MONOTONIC) now->tv_sec += (time_t)__atomic_load_n(&shared->ahead, __ATOMIC_SEQ_CST);
+  return result;
+}
+
 // MARK: Calls
 
 static int opened(int folder, const char *path, int flags, mode_t mode) {

@@ -37,6 +37,7 @@ struct shared {
   struct { uint64_t port, bytes; } received[64];  // bytes of TCP connections, by the server's port
   uint64_t hold;  // set by the test: writes that FAULTSHIM_HOLD names wait
   uint64_t held;  // writes that have waited
+  uint64_t ahead;  // set by the test: seconds by which CLOCK_MONOTONIC is ahead
 };
 
 enum change { CREATE = 1, MKDIR, TRUNCATE, EXTEND, WRITE, SYNC, SYNC_FOLDER, RENAME, LINK, UNLINK, SENT, SYMLINK, SYNC_ALL };

@@ -107,6 +107,8 @@ internal import Testing
         return await eventually(within: limit) { owner == nil }
     }
 
+    /// Whether the daemon has its name.
+    var hasName: Bool { owner != nil }
     var pid: Int32? { daemon?.pid }
     var address: String { bus.address }
 

@@ -117,6 +117,9 @@ final class Place: Sendable {
     var held: Int { Int(word(Self.holdWord + 1)) }
     private static let holdWord = 4 + 2 * 64
 
+    /// From now on, the `SuspendingClock` of the daemon is ahead.
+    func putClockAhead(seconds: UInt64) { set(Self.holdWord + 2, seconds) }
+
     /// Makes the next call the one that fails.
     func reach(_ fault: Fault) { set(0, UInt64(fault.at - 1)) }
 

@@ -34,6 +34,28 @@ extension `The fault campaign` {
             #expect(failure?.message.contains("did not answer") ?? true, "\(failure?.name ?? "")")
             #expect(await lane.end(SIGTERM).status == 0)
         }
+
+        /// Each call is refused after 5 s, and the next one has come by then. So the work on calls never ends.
+        @Test @BusActor func `leaves after half a minute, although calls keep coming that wait for the disk`() async throws {
+            let place = Place()
+            let lane = try await Lane(try await Shim.compiled())
+            let ending = await lane.start(place, Self.fault)
+            try #require(ending == nil, "\(ending?.errors ?? "")")
+            place.reach(Self.fault)
+            let arguments = (Manager.interface, Manager.defaultDirectory.name, Variant.string(place.files))
+            try lane.connection.tell(Standard.set, on: BusName.service, at: BusName.managerPath, arguments)
+            #expect(await eventually { place.hits > 0 })
+            // The half minute begins.
+            _ = await lane.leaves(within: .seconds(1))
+            place.putClockAhead(seconds: 30)
+            let hasLeft = try await eventually {
+                try lane.connection.tell(Standard.set, on: BusName.service, at: BusName.managerPath, arguments)
+                return !lane.hasName
+            }
+            #expect(hasLeft, "it works on calls without a bound")
+            place.stopFaults()
+            #expect(await lane.end(SIGTERM).status == 0)
+        }
     }
 }
 
