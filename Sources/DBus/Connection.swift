@@ -287,11 +287,16 @@ internal import Glibc
         let end = ContinuousClock.now + time
         for _ in 0..<Self.mostReadings {
             dbus_connection_read_write(raw, 0)  // reads about 2 KiB
-            while dispatchOne() { guard .now < end else { return false } }
+            while dispatchOne() { guard .now < end else { return !hasMessages } }
             guard hasInput else { return true }
             guard .now < end else { return false }
         }
         return false
+    }
+
+    /// Whether messages have been read and not handled, or wait in the socket.
+    private var hasMessages: Bool {
+        !identified.isEmpty || dbus_connection_get_dispatch_status(raw) == DBUS_DISPATCH_DATA_REMAINS || hasInput
     }
 
     private var hasInput: Bool {

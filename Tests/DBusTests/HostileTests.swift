@@ -63,7 +63,7 @@ internal import Testing
         _ = try client.requestName("org.todoku.Barrier")  // the bus has taken all calls before this
         try service.connection.releaseName(TestService.name)
         #expect(try service.connection.requestName(TestService.name))
-        service.connection.dispatchArrived()
+        service.connection.dispatchArrived(for: .seconds(60))
         #expect(service.connection.callsReceived == UInt64(count))
     }
 
@@ -83,6 +83,14 @@ internal import Testing
         #expect(service.connection.callsReceived <= 1)
         #expect(service.connection.dispatchArrived(for: .seconds(60)))
         #expect(service.connection.callsReceived == 100)
+        // After the last message, the time does not count: a pause of the process shows no further messages.
+        client.send(
+            Message.call(to: service.connection.uniqueName, path: ShelfTree.path.value, interface: Shelf.interface, member: "NoSuchMember"))
+        client.flush()
+        _ = try client.requestName("org.todoku.Barrier")
+        try service.passOn()
+        #expect(service.connection.dispatchArrived(for: .zero))
+        #expect(service.connection.callsReceived == 101)
     }
 
     @Test @BusActor func `cannot make the service hold many times what was sent`() async throws {

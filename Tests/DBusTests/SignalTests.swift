@@ -217,7 +217,7 @@ internal import Testing
                 _ = try? client.requestName("org.todoku.Barrier")  // the bus has taken all calls before this
                 let before = service.connection.callsReceived
                 try? service.connection.releaseName(TestService.name)
-                service.connection.dispatchArrived()
+                service.connection.dispatchArrived(for: .seconds(60))
                 #expect(service.connection.callsReceived - before == 300 - before)
                 done.resume()
             }
@@ -245,7 +245,7 @@ internal import Testing
                 BusActor.spawn {
                     client.flush()
                     _ = try? client.requestName("org.todoku.Barrier")
-                    service.connection.dispatchArrived()
+                    service.connection.dispatchArrived(for: .seconds(60))
                     #expect(service.connection.callsReceived == 50)
                     done.resume()
                 }

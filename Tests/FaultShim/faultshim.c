@@ -209,7 +209,7 @@ void unlock(int is_locked) {
 
 // MARK: The clock
 
-// Swift's SuspendingClock reads CLOCK_MONOTONIC. A wait in the kernel keeps its length.
+// Swift's SuspendingClock reads CLOCK_MONOTONIC. The kernel's clock is not ahead, so a wait until a time of this clock takes longer.
 int clock_gettime(clockid_t clock, struct timespec *now) {
   int result = (int)syscall(SYS_clock_gettime, clock, now);
   if (result == 0 && clock == CLOCK_MONOTONIC) now->tv_sec += (time_t)__atomic_load_n(&shared->ahead, __ATOMIC_SEQ_CST);
