@@ -313,13 +313,15 @@ extension HostGate {
         return owed.map { Awaited(lane: first.lane, claim: first.claim, turn: first.turn, owed: $0.claim) }
     }
 
-    /// A download that precedes a redirect but got no slot loses its turn. So it delays no request that has a slot or needs none.
+    /// A download that precedes a redirect but got no slot loses its turn. So it delays no request that has a slot or needs none. It keeps
+    /// the turn if no redirect waits there any more.
     ///
     /// - Returns: whether a download lost its turn, so that hosts must be refreshed again.
     mutating func loseTurns() -> Bool {
         var isLost = false
         for one in awaited where one.lane.count > 0 && one.lane.host.turns.last(one.claim) == one.turn {
             let host = one.lane.host
+            guard !host.hops.isEmpty else { continue }
             host.turns.took(one.claim)
             if one.owed != one.claim { host.turns.took(one.owed) }
             hosts.touch(host)

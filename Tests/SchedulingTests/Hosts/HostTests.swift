@@ -1032,6 +1032,31 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started.last == 4 && desk.permitted == [])
     }
 
+    /// A slice ends before it starts 4. While the journal is full, nothing starts, and the redirect that waits for 4 ends.
+    @Test func `stay with a queued download without a slot after the redirect behind it has ended`() throws {
+        let desk = desk { settings in
+            settings.maxActive = 2
+            try? settings.hostRules.set("other", second)
+        }
+        desk.add(2, "http://other/2", app: "busy")
+        desk.sent(2)
+        desk.finish(2)
+        desk.add(3, "http://other/3", app: "busy") { $0.options.priority = 1 }
+        desk.redirect(100...100, to: "slow", app: "greedy")
+        desk.add(4, "http://slow/4", app: "modest")
+        desk.add(5, "http://slow/5", app: "greedy")
+        desk.scheduler.sliceSize.starts = 1
+        desk.wait(.seconds(2))
+        #expect(desk.started == [1, 2, 100, 3] && desk.permitted == [])
+        try desk.turn([.journalFull(true)])
+        desk.finish(100)
+        desk.set { $0.maxActive = 1 }
+        try desk.turn([.journalFull(false)])
+        #expect(desk.started == [1, 2, 100, 3])
+        desk.finish(3)
+        #expect(desk.started == [1, 2, 100, 3, 4], "4 has waited longer than 5")
+    }
+
     @Test func `go first to a download that somebody moves to the front`() {
         let desk = desk()
         desk.add(2, "http://slow/2", app: "modest")
