@@ -372,9 +372,9 @@ internal import WebPush
         ends[id] = nil
         guard let message = waiting[id], message.outcome == nil else { return }
         if unseen.contains(id) {
-            // The service is asked whether the file came in time, also if it has not answered yet: it may not even run. No later file is
-            // taken.
-            if fetching.removeValue(forKey: id) != nil { order.insert(id, at: 0) }
+            // The service is asked whether the file came in time, also if it has not answered yet: it may not even run. A message that
+            // rests is not asked for later: its next try may be an hour away. No later file is taken.
+            if fetching.removeValue(forKey: id) != nil || resting.remove(id) != nil { order.insert(id, at: 0) }
             return fetchNext()
         }
         if let app = registry[message.token]?.key.app { files.removeDownload(id, of: app) }

@@ -98,6 +98,32 @@ import Testing
         return true
     }
 
+    @Test @BusActor func `is asked for at its end though the service has refused it for now, because the file may be there`() async throws {
+        for seconds in [20, 40] as [UInt64] {
+            if try await isAskedForAfterRefusal(after: seconds) { return }
+        }
+        Issue.record("the steps before the end of the message took too long, or the file was asked for with the next try only")
+    }
+
+    /// - Returns: whether the refusal came while the message was valid, and the file was asked for before the next try.
+    @BusActor private func isAskedForAfterRefusal(after seconds: UInt64) async throws -> Bool {
+        let start = try await SilentStart()
+        let (service, app, deliveries, token) = (start.service, start.app, start.deliveries, start.token)
+        let end = wallClock() / 1_000_000 + seconds
+        deliveries.begin([makeMessage(token, until: end)])
+        guard await eventually({ service.fetches.count == 1 }), wallClock() / 1_000_000 < end else { return false }
+        let refusal = ContinuousClock.now
+        service.speak(DBusError("org.todoku.Error.Storage", "full"))
+        #expect(await eventually(within: .seconds(120)) { service.descriptions == 1 })
+        // The next try comes a minute after the refusal.
+        guard ContinuousClock.now - refusal < .seconds(60) else { return false }
+        #expect(wallClock() / 1_000_000 >= end)
+        #expect(await app.wasCalled())
+        #expect(app.calls.map(\.result) == ["no-data"])
+        #expect(await eventually { deliveries.waitingCount(of: token) == 0 })
+        return true
+    }
+
     /// As when the clock is set back between two steps: no timer would end the download.
     @Test @BusActor func `is not fetched once its time was over, whatever the clock says next`() async throws {
         let world = try await PushWorld(hasService: false)
