@@ -232,7 +232,7 @@ internal import PushModel
 
     /// - Returns: why the distributor refused, or nil: it did not; and whether it has answered.
     private func register(_ registration: Registration, at distributor: String) async -> (failure: String?, hasAnswered: Bool) {
-        let description = "\(registration.key.app): \(registration.key.name)"
+        let description = registration.key.shortDescription
         var arguments: [String: Variant] = [
             "service": .string(Push.busName), "token": .string(registration.token), "description": .string(description),
         ]

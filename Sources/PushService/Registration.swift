@@ -9,6 +9,15 @@ internal import WebPush
 struct RegistrationKey: Hashable, Sendable {
     let app: String
     let name: String
+
+    /// Most bytes of a description. A distributor must ignore a call with a longer one (UnifiedPush, “Resources”).
+    private static let longestDescription = 100
+
+    /// The description that a distributor may show. A long id is cut, because the name tells the registrations of the app apart.
+    var shortDescription: String {
+        let ending = ": \(name)"
+        return "\(FileName.prefix(app, bytes: Self.longestDescription -| ending.utf8.count))\(ending)"
+    }
 }
 
 /// One registration of an app, as it is on disk.

@@ -207,6 +207,23 @@ import Testing
         #expect(await eventually { distributor.lines("register 2").last?.hasSuffix(" \(key)") == true })
     }
 
+    /// It must ignore a call with a longer description (UnifiedPush, “Resources”).
+    @Test(arguments: [1, 2])
+    func `gets a description of at most 100 bytes, with the whole name of the registration`(version: Int) async throws {
+        let world = try await PushWorld()
+        let distributor = await world.distributor(versions: [version])
+        let (app, name) = ("org.example." + String(repeating: "a", count: 200), String(repeating: "n", count: 64))
+        _ = try await world.call(Push.register, (app, name, world.options()))
+        #expect(await eventually { distributor.lines("description ").contains("description \(app.prefix(34)): \(name)") })
+        _ = try await world.register()
+        #expect(await eventually { distributor.lines("description ").contains("description \(PushWorld.app): picture") })
+    }
+
+    @Test func `is told whole characters of an id`() {
+        let key = RegistrationKey(app: String(repeating: "é", count: 60), name: "n")
+        #expect(key.shortDescription == String(repeating: "é", count: 48) + ": n")
+    }
+
     @Test func `gets another key of the app's server`() async throws {
         let world = try await PushWorld()
         let distributor = await world.distributor(versions: [2])

@@ -133,7 +133,7 @@ public enum FileName {
     }
 
     /// The longest prefix of whole characters within `bytes`. If not even one character fits, the longest prefix of whole scalars.
-    private static func prefix(_ text: String, bytes: Int) -> String {
+    package static func prefix(_ text: String, bytes: Int) -> String {
         var (room, end) = (bytes, text.startIndex)
         while end < text.endIndex, text[end].utf8.count <= room {
             room -= text[end].utf8.count
