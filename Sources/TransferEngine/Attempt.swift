@@ -86,7 +86,7 @@ final class Attempt: BodySink {
             isHeadless = true
             return .abort
         }
-        segment.pieces &+= 1
+        segment.signsOfLife &+= 1
         if case .undecided = verdict { decide() }
         switch verdict {
         case .body:
@@ -96,7 +96,7 @@ final class Attempt: BodySink {
             if count > 0 {
                 segment.liveness.count(count)
                 let taken = UnsafeRawBufferPointer(rebasing: fresh.prefix(count))
-                if segment.exceedsPiece(count) {
+                if segment.exceedsPart(count) {
                     segment.forgetBody()
                     verdict = segment.transfer.verdictOfSurplus(in: segment)
                     return .abort
@@ -136,7 +136,7 @@ final class Attempt: BodySink {
     var isStream: Bool { segment.exchange?.isStream ?? false && !segment.ownsConnection }
 
     override func receiveHeader(_ line: UnsafeRawBufferPointer) -> Answer {
-        segment.pieces &+= 1
+        segment.signsOfLife &+= 1
         do {
             try head.take(line)
             if head.isComplete, head.status == 401, !wasAskedForLogin {
@@ -211,7 +211,7 @@ final class Attempt: BodySink {
     private func compare(_ bytes: UnsafeRawBufferPointer) -> Verdict? {
         guard let check else { return nil }
         check.add(bytes)
-        guard segment.hasWholePiece else { return nil }
+        guard segment.hasWholePart else { return nil }
         self.check = nil
         return check.failure(of: segment.bodyRange, host: url.host).flatMap { segment.transfer.verdictOfWrongContent(in: segment, $0) }
     }

@@ -85,7 +85,7 @@ extension Transfer {
         if request.mixesSources, hasAlternative(to: source) {
             return isDivided(besides: segment) ? .declined(failure, .wrongDigest) : .left(.wrongDigest)
         }
-        isFurtherPiece = true
+        isFurtherPart = true
         return .again
     }
 

@@ -416,7 +416,7 @@ public actor Engine {
             forgetUncompared(of: transfer, ended: segment)
             switch transfer.complete(attempt) {
             case .success(let end): endWhole(transfer, end, by: segment)
-            case .failure where segment.gotPiece(attempt): goOn(segment)
+            case .failure where segment.gotPart(attempt): goOn(segment)
             case .failure(let failure) where transfer.isWhole: failWhole(segment, failure)
             case .failure(let failure): fail(segment, failure)
             }

@@ -86,7 +86,7 @@ extension Engine {
         }
         if transfer.mostSegmentsNow == 1 { keepOne(of: transfer) }
         guard isWaiting, let segment = transfer.segments.first, segment.exchange == nil, !segment.awaitsPermit else { return }
-        transfer.isFurtherPiece = true
+        transfer.isFurtherPart = true
         goOn(segment)
     }
 

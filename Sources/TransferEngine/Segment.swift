@@ -62,15 +62,15 @@ final class Segment {
     /// Where the first bytes of the current body were written.
     private var bodyStart: ByteCount = 0
     /// The end, in the file, of the part that the response announces; nil: the part is the whole rest.
-    private var pieceEnd: ByteCount?
+    private var partEnd: ByteCount?
     /// How many bytes at the front of the current body are held already.
     private var skip: ByteCount = 0
     /// Whether the response has not reached missing bytes yet.
     var isSkipping: Bool { skip > 0 }
 
     /// The number of header lines and stretches of the body that have come from the server.
-    var pieces = 0
-    private var piecesAtTick = 0
+    var signsOfLife = 0
+    private var signsAtTick = 0
     private(set) var lastHeard = SuspendingClock.now
     /// Whether the last reported event says that the server is silent.
     var isStalled = false
@@ -185,18 +185,18 @@ final class Segment {
     /// How many of `count` arrived bytes belong to the segment's stretch. The stretch grows if no other segment fetches the bytes behind
     /// it.
     func room(for count: Int) -> Int {
-        guard isBounded, let end, skip == 0, taken +| ByteCount(count) > end, pieceEnd != end, end < transfer.part?.total ?? .max else {
+        guard isBounded, let end, skip == 0, taken +| ByteCount(count) > end, partEnd != end, end < transfer.part?.total ?? .max else {
             return count
         }
-        let next = max(end, min(transfer.nextClaim(from: end, besides: self), pieceEnd ?? .max))
+        let next = max(end, min(transfer.nextClaim(from: end, besides: self), partEnd ?? .max))
         self.end = next
-        return next == pieceEnd || next >= transfer.part?.total ?? .max ? count : Int(clamping: min(ByteCount(count), next -| taken))
+        return next == partEnd || next >= transfer.part?.total ?? .max ? count : Int(clamping: min(ByteCount(count), next -| taken))
     }
 
     /// Whether the segment has all bytes of its stretch although the response has more bytes.
     var isFilled: Bool {
         guard isBounded, let end, began != nil, end < transfer.part?.total ?? .max else { return false }
-        return taken >= end && pieceEnd != end
+        return taken >= end && partEnd != end
     }
 
     /// The first byte of the requested range; nil: the request is for the whole file.
@@ -319,7 +319,7 @@ final class Segment {
     ///
     /// - Parameter isHolding: whether we hold back bytes that the server has sent.
     func listen(_ now: SuspendingClock.Instant, isHolding: Bool) {
-        if isHolding || pieces != piecesAtTick { (piecesAtTick, lastHeard) = (pieces, now) }
+        if isHolding || signsOfLife != signsAtTick { (signsAtTick, lastHeard) = (signsOfLife, now) }
     }
 
     // MARK: Body bytes
@@ -327,17 +327,17 @@ final class Segment {
     /// The body begins at `start` of the file. Its first `held` bytes are held already. It ends at `end`; nil: it is the whole file,
     /// whatever stretch the request asked for.
     func bodyBegins(at start: ByteCount, end: ByteCount?, skipping held: ByteCount = 0) {
-        (taken, place, skip, pieceEnd) = (start, start +| held, held, end)
+        (taken, place, skip, partEnd) = (start, start +| held, held, end)
         if end == nil { self.end = .max }
         bodyStart = place
         (began, meter, takenAtTick) = (.now, SpeedMeter(), start)
     }
 
     /// Whether `count` more bytes exceed the part in the response's `Content-Range`. Such a response proves nothing.
-    func exceedsPiece(_ count: Int) -> Bool { pieceEnd.map { taken +| ByteCount(count) > $0 } ?? false }
+    func exceedsPart(_ count: Int) -> Bool { partEnd.map { taken +| ByteCount(count) > $0 } ?? false }
 
     /// Whether the last byte of the part in the response's `Content-Range` has come.
-    var hasWholePiece: Bool { taken == pieceEnd }
+    var hasWholePart: Bool { taken == partEnd }
 
     /// The bytes of the file that the response has brought.
     var bodyRange: Range<ByteCount> { bodyStart..<max(bodyStart, taken) }
@@ -380,15 +380,15 @@ final class Segment {
     /// Whether `attempt`, which ended without an error, brought all bytes of the stretch, or of the part in its `Content-Range`, and other
     /// bytes of the file are missing. The missing bytes may be behind the part, because a server may send less than was requested (RFC
     /// 9110 §15.3.7), or elsewhere in the file. A stretch has no bytes if another segment has taken over all of them.
-    func gotPiece(_ attempt: Attempt) -> Bool {
+    func gotPart(_ attempt: Attempt) -> Bool {
         guard transfer.diskFailure == nil, transfer.candidate == nil, let part = transfer.part, part.isResumable,
             place > bodyStart || isFilled, let total = part.total, part.written < total, !isSkipping
         else { return false }
-        let isWholePiece =
+        let isWholePart =
             attempt.head.status == 206
             && attempt.head.text("content-range").flatMap(Range<UInt64>.fromContentRange)?.range.upperBound == place
-        guard isFilled || isWholePiece || transfer.pieces?.hasFailed ?? false && place == total else { return false }
-        transfer.isFurtherPiece = true
+        guard isFilled || isWholePart || transfer.pieces?.hasFailed ?? false && place == total else { return false }
+        transfer.isFurtherPart = true
         if place > bodyStart { transfer.losses = 0 }
         return true
     }

@@ -180,7 +180,7 @@ extension Transfer {
 
     /// Lets `segment`, the only segment of the transfer, continue at `source`.
     func turn(_ segment: Segment, to source: Source) {
-        isFurtherPiece = false  // the next body is of another source, even if the last one was a part
+        isFurtherPart = false  // the next body is of another source, even if the last one was a part
         if source.left == nil, part?.mirror == source.mirror {
             source.ask = .conditional  // all held bytes come from this source
         } else if source.left != nil {

@@ -63,7 +63,7 @@ final class Transfer {
     /// The name and the media type of the file of `part`, from the responses of this transfer; nil: from earlier ones.
     var partFacts: TransferFacts?
     /// Whether the next body continues the previous one (a further 206 of the same source): its beginning is not announced again.
-    var isFurtherPiece = false
+    var isFurtherPart = false
     private var heldAtStart: ByteCount = 0
 
     var meter = SpeedMeter()

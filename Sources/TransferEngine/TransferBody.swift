@@ -57,7 +57,7 @@ extension Segment {
     func watchUpload() {
         guard sendsBody, isBodyOut, let known = exchange?.acknowledged, known != acknowledged else { return }
         if known > acknowledged {
-            pieces &+= 1
+            signsOfLife &+= 1
             liveness.count(Int(clamping: known -| acknowledged))
         }
         acknowledged = known

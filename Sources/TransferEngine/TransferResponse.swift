@@ -44,7 +44,7 @@ extension Transfer {
             // The first bytes of this response could be dropped. But another source need not send them at all.
             return total == nil || hasAlternative(to: attempt.segment.source) ? .noRanges : nil
         case 206:
-            guard let part, case .failure(.contradiction(let fault)) = piece(attempt, part) else { return nil }
+            guard let part, case .failure(.contradiction(let fault)) = announcedPart(attempt, part) else { return nil }
             return fault
         case 304, 412: return .changed
         case 416: return isWhole(attempt) ? nil : .wrongSize
@@ -60,9 +60,9 @@ extension Transfer {
         case 206 where attempt.rangeStart != nil:
             if let failure = settleCoding(attempt) { return .declined(failure, SourceFault(failure)) }
             guard let part else { return .declined(nil, nil) }
-            let piece: (range: Range<ByteCount>, total: ByteCount)
-            switch self.piece(attempt, part) {
-            case .success(let found): piece = found
+            let announced: (range: Range<ByteCount>, total: ByteCount)
+            switch announcedPart(attempt, part) {
+            case .success(let found): announced = found
             case .failure(.contradiction(let fault)): return .declined(nil, fault)
             case .failure(.unproved): return .declined(nil, .changed)
             case .failure(.failed(let failure)): return .declined(nil, SourceFault(failure))
@@ -70,7 +70,7 @@ extension Transfer {
             if !statesLength(head) { return .declined(nil, .noRanges) }
             if let failure = checkContent(of: attempt) { return .declined(failure, nil) }
             guard claimStretch(of: attempt.segment) else { return .late }
-            attempt.segment.bodyBegins(at: piece.range.lowerBound, end: piece.range.upperBound)
+            attempt.segment.bodyBegins(at: announced.range.lowerBound, end: announced.range.upperBound)
             events.append(.joined(attempt.segment.id))
             return .body
         // The server ignores ranges, or the file has changed.
@@ -245,11 +245,11 @@ extension Transfer {
     /// A 206 brings the requested bytes, if the head says so and nothing contradicts the head.
     private func goOn(_ attempt: Attempt) -> Attempt.Verdict {
         guard let part else { return askAgain(attempt, .whole, distrusting: true) }
-        switch piece(attempt, part) {
-        case .success(let piece):
+        switch announcedPart(attempt, part) {
+        case .success(let announced):
             if let failure = checkContent(of: attempt) { return .failed(failure) }
             if !statesLength(attempt.head) { attempt.segment.source.takesRanges = false }
-            return goOn(attempt, part, piece.total, isWhole: false, end: piece.range.upperBound)
+            return goOn(attempt, part, announced.total, isWhole: false, end: announced.range.upperBound)
         case .failure(.unproved): return askAgain(attempt, .whole)
         case .failure(.contradiction): return askAgain(attempt, .whole, distrusting: true)
         case .failure(.failed(let failure)): return .failed(failure)
@@ -275,7 +275,7 @@ extension Transfer {
     }
 
     /// The bytes that a 206 brings, and the size of the file, if nothing contradicts that these are the requested bytes.
-    private func piece(_ attempt: Attempt, _ part: PartFile) -> Result<(range: Range<ByteCount>, total: ByteCount), Objection> {
+    private func announcedPart(_ attempt: Attempt, _ part: PartFile) -> Result<(range: Range<ByteCount>, total: ByteCount), Objection> {
         let (head, source) = (attempt.head, attempt.segment.source)
         let joins = joins(source)
         guard !head.isCoded, let field = head.text("content-range"), let (range, length) = Range<UInt64>.fromContentRange(field),
@@ -347,8 +347,8 @@ extension Transfer {
         facts.connection = attempt.segment.exchange?.sharedConnection
         facts.isFromPrivate = attempt.isToPrivate
         if attempt.segment.hops > 0 || attempt.segment.source.mirror != nil { facts.source = attempt.url.redacted }
-        let isTold = isFurtherPiece && self.facts?.fileName.isSameBytes(as: name) == true && self.facts?.total == total && offset > 0
-        isFurtherPiece = false
+        let isTold = isFurtherPart && self.facts?.fileName.isSameBytes(as: name) == true && self.facts?.total == total && offset > 0
+        isFurtherPart = false
         if !isTold {
             self.facts = facts
             events.append(.began(attempt.segment.id, facts))
