@@ -34,6 +34,21 @@ public func readToEnd(_ descriptor: Int32, atMost limit: Int) throws(SystemCallE
     }
 }
 
+/// The names in a folder without "." and "..", in the order of the file system. Names that are not UTF-8 are left out. Waits for the disk.
+///
+/// - Parameter limit: the reading ends after so many names.
+/// - Returns: nil if the folder cannot be opened, and errno says why.
+public func folderNames(_ path: String, atMost limit: Int = .max) -> [String]? {
+    guard let stream = opendir(path) else { return nil }
+    defer { closedir(stream) }
+    var names: [String] = []
+    while names.count < limit, let entry = readdir(stream) {
+        let name = withUnsafeBytes(of: &entry.pointee.d_name) { String(validating: $0.prefix { $0 != 0 }, as: UTF8.self) }
+        if let name, name != ".", name != ".." { names.append(name) }
+    }
+    return names
+}
+
 /// The folder for temporary files that the variable `TMPDIR` names; nil: the variable is missing or empty.
 public func temporaryFolder() -> String? {
     guard let path = getenv("TMPDIR"), path[0] != 0 else { return nil }

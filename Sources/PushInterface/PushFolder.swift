@@ -45,20 +45,9 @@ public struct PushFolder: Sendable {
     /// - Parameter cleansUp: whether to delete what an interrupted write left behind. Only the holder of the lock may do that.
     /// - Returns: nil if the folder cannot be read, and errno says why. A folder that is not there has no records.
     public func names(in part: String, cleansUp: Bool = false) -> [String]? {
-        guard let handle = opendir("\(path)/\(part)") else { return errno == ENOENT ? [] : nil }
-        defer { closedir(handle) }
-        var names: [String] = []
-        while let entry = readdir(handle) {
-            let name = withUnsafePointer(to: &entry.pointee.d_name) {
-                $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
-            }
-            if !name.hasPrefix(".") {
-                names.append(name)
-            } else if cleansUp, name.hasPrefix(Self.newPrefix) {
-                unlink("\(path)/\(part)/\(name)")
-            }
-        }
-        return names.sorted()
+        guard let names = folderNames("\(path)/\(part)") else { return errno == ENOENT ? [] : nil }
+        for name in names where cleansUp && name.hasPrefix(Self.newPrefix) { unlink("\(path)/\(part)/\(name)") }
+        return names.filter { !$0.hasPrefix(".") }.sorted()
     }
 
     /// The content of a file.

@@ -1,3 +1,4 @@
+internal import EventLoop
 internal import Glibc
 
 /// The user-visible name of a sandboxed app, from the desktop entry that its packaging exported. The app itself cannot write that entry.
@@ -37,18 +38,8 @@ struct SandboxedApp: Equatable {
     static func desktopPrefix(ofSnap instance: String) -> String { instance.split(separator: "_").joined(separator: "+") }
 
     private static func first(in folder: String, _ prefix: String) -> String? {
-        guard let handle = opendir(folder) else { return nil }
-        defer { closedir(handle) }
-        var names: [String] = []
-        var seen = 0
-        while seen < mostFiles, let entry = readdir(handle) {
-            seen += 1
-            let name = withUnsafePointer(to: &entry.pointee.d_name) {
-                $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
-            }
-            if name.hasPrefix(prefix + "_"), name.hasSuffix(".desktop") { names.append(String(name.dropLast(8))) }
-        }
-        return names.min()
+        let names = (folderNames(folder, atMost: mostFiles) ?? []).filter { $0.hasPrefix(prefix + "_") && $0.hasSuffix(".desktop") }
+        return names.map { String($0.dropLast(8)) }.min()
     }
 
     /// The value of `Name` in the group `Desktop Entry`; nil if there is none, or `path` is not a readable regular file.

@@ -121,13 +121,7 @@ public struct ServiceOptions: Sendable {
     /// longer needed: of finished and cancelled downloads, and of downloads that left the list just before a crash.
     private func sweepMaps(_ folder: String) {
         if mkdir(folder, 0o700) == 0 { return }
-        guard let handle = opendir(folder) else { return }
-        defer { closedir(handle) }
-        while let entry = readdir(handle) {
-            let name = withUnsafePointer(to: &entry.pointee.d_name) {
-                $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
-            }
-            guard name.first?.isNumber == true else { continue }
+        for name in folderNames(folder) ?? [] where name.first?.isNumber == true {
             // A map is named NUMBER, or NUMBER.next while it replaces another.
             let state = UInt64(name.prefix { $0.isNumber }).flatMap { downloader.scheduler[DownloadNumber($0)]?.state }
             if state.map({ $0.hasEnded && $0.failure == nil }) ?? true { unlink("\(folder)/\(name)") }

@@ -1,5 +1,6 @@
 internal import CSQLite
 internal import DownloadModel
+internal import EventLoop
 internal import Glibc
 
 /// Starts the queue anew, empty or from a backup, while no daemon runs.
@@ -280,12 +281,7 @@ extension StoreFolder {
     fileprivate func deleteNotes(except kept: Set<UInt64>) {
         unlink("\(path)/crashes")
         unlink("\(path)/starts")
-        guard let handle = opendir("\(path)/segments") else { return }
-        defer { closedir(handle) }
-        while let entry = readdir(handle) {
-            let name = withUnsafePointer(to: &entry.pointee.d_name) {
-                $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
-            }
+        for name in folderNames("\(path)/segments") ?? [] {
             // A map is named NUMBER, or NUMBER.next while it replaces another.
             guard let number = UInt64(name.prefix { $0.isNumber }), !kept.contains(number) else { continue }
             unlink("\(path)/segments/\(name)")

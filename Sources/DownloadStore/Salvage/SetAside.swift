@@ -1,5 +1,6 @@
 internal import CSystem
 internal import DownloadModel
+internal import EventLoop
 internal import Glibc
 
 /// Databases that were set aside. They contain passwords and headers of downloads, so they are kept no longer than those secrets.
@@ -59,18 +60,7 @@ extension StoreFolder {
 
     var namesSetAside: [String] { names(beginningWith: Self.prefix) }
 
-    private func names(beginningWith prefix: String) -> [String] {
-        guard let handle = opendir(path) else { return [] }
-        defer { closedir(handle) }
-        var names: [String] = []
-        while let entry = readdir(handle) {
-            let name = withUnsafePointer(to: &entry.pointee.d_name) {
-                $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
-            }
-            if name.hasPrefix(prefix) { names.append(name) }
-        }
-        return names
-    }
+    private func names(beginningWith prefix: String) -> [String] { (folderNames(path) ?? []).filter { $0.hasPrefix(prefix) } }
 
     /// The time in "todoku.db.corrupt-YYYYMMDD-HHMMSS", whatever follows it.
     private static func time(in name: String) -> time_t? {

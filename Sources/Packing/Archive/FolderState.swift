@@ -19,16 +19,7 @@ package struct FolderState: Equatable, Sendable {
 package enum PackedFolder {
     /// The names of the manifests in `folder` whose archive lies beside them.
     package static func manifests(in folder: String) -> [String] {
-        guard let stream = opendir(folder) else { return [] }
-        defer { closedir(stream) }
-        var names: [String] = []
-        while let entry = readdir(stream) {
-            let bytes = withUnsafeBytes(of: &entry.pointee.d_name) { Array($0.prefix { $0 != 0 }) }
-            if let name = String(validating: bytes, as: UTF8.self), name.hasSuffix(".json"), isManifest(name, in: folder) {
-                names.append(name)
-            }
-        }
-        return names.sorted()
+        names(in: folder).filter { $0.hasSuffix(".json") && isManifest($0, in: folder) }.sorted()
     }
 
     private static func isManifest(_ name: String, in folder: String) -> Bool {
@@ -71,15 +62,5 @@ package enum PackedFolder {
     /// More names than `Packer` gives to files at one call.
     private static let mostFiles = 16
 
-    private static func names(in folder: String) -> [String] {
-        guard let stream = opendir(folder) else { return [] }
-        defer { closedir(stream) }
-        var names: [String] = []
-        while let entry = readdir(stream) {
-            let bytes = withUnsafeBytes(of: &entry.pointee.d_name) { Array($0.prefix { $0 != 0 }) }
-            let name = String(decoding: bytes, as: UTF8.self)
-            if name != ".", name != ".." { names.append(name) }
-        }
-        return names
-    }
+    private static func names(in folder: String) -> [String] { folderNames(folder) ?? [] }
 }

@@ -94,15 +94,8 @@ internal import Glibc
 
     /// The processes whose parent is this one.
     private static func children() -> [pid_t] {
-        guard let folder = opendir("/proc") else { return [] }
-        defer { closedir(folder) }
         let own = getpid()
-        var found: [pid_t] = []
-        while let entry = readdir(folder) {
-            let name = withUnsafeBytes(of: &entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
-            if let process = pid_t(name), process > 0, parent(of: process) == own { found.append(process) }
-        }
-        return found
+        return (folderNames("/proc") ?? []).compactMap { pid_t($0) }.filter { $0 > 0 && parent(of: $0) == own }
     }
 
     /// From `/proc/PID/stat`: "pid (name) state parent …", where the name may hold anything (proc_pid_stat(5)).

@@ -66,13 +66,7 @@ enum CertificateExamination {
 
     /// Whether the folder has a file named by the hash of a certificate, as OpenSSL looks it up: "002c0b4f.0".
     private static func hasCertificate(folder: String) -> Bool {
-        guard let handle = opendir(folder) else { return false }
-        defer { closedir(handle) }
-        for _ in 0..<mostNames {
-            guard let entry = readdir(handle) else { return false }
-            let name = withUnsafePointer(to: &entry.pointee.d_name) {
-                $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
-            }
+        for name in folderNames(folder, atMost: mostNames) ?? [] {
             let parts = name.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
             guard parts.count == 2, parts[0].count == 8, UInt32(name.prefix(8), radix: 16) != nil, UInt8(String(parts[1]) ?? "") != nil
             else { continue }
