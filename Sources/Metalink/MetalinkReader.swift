@@ -109,12 +109,7 @@ final class MetalinkReader: XMLReceiver {
         }
     }
 
-    private var trimmed: ArraySlice<UInt8> {
-        func isBlank(_ byte: UInt8) -> Bool { byte == 0x20 || byte == 0x09 || byte == 0x0A || byte == 0x0D }
-        var rest = text.drop(while: isBlank)
-        while let last = rest.last, isBlank(last) { rest.removeLast() }
-        return rest
-    }
+    private var trimmed: ArraySlice<UInt8> { text.trimming { $0 == 0x20 || $0 == 0x09 || $0 == 0x0A || $0 == 0x0D } }
 
     private func digest(_ algorithm: Checksum.Algorithm) throws(MetalinkError) -> Checksum {
         do throws(Refusal) {

@@ -170,13 +170,8 @@ public enum FlatpakInfo {
         return values
     }
 
-    private static func trimmed(_ text: Substring) -> Substring {
-        let start = text.drop { isBlank($0) }
-        return start.lastIndex { !isBlank($0) }.map { start[...$0] } ?? ""
-    }
-
-    /// Blanks, tabs, and the carriage return before a line feed.
-    private static func isBlank(_ character: Character) -> Bool { character == " " || character == "\t" || character == "\r" }
+    /// Without blanks, tabs, and the carriage return before a line feed.
+    private static func trimmed(_ text: Substring) -> Substring { text.trimming { $0 == " " || $0 == "\t" || $0 == "\r" } }
 
     /// Whether `text` is an id by Flatpak's rule: at most 255 bytes, in at least three elements between dots. An element consists of
     /// letters, digits, "_" and "-", and begins with neither a digit nor "-".

@@ -22,9 +22,9 @@ struct KDEProxies: Equatable {
             }
             guard isInGroup, line.first != "#", let equals = line.firstIndex(of: "=") else { continue }
             let name = line[..<equals]
-            let key = Self.trimmed(name.prefix { $0 != "[" })
+            let key = String(name.prefix { $0 != "[" }.trimmingBlanks)
             if name.dropFirst(key.count).contains("[$"), name.drop(while: { $0 != "$" }).contains("i") { newlyFrozen.insert(key) }
-            if !frozen.contains(key) { values[key] = Self.trimmed(line[line.index(after: equals)...]) }
+            if !frozen.contains(key) { values[key] = String(line[line.index(after: equals)...].trimmingBlanks) }
         }
         frozen.formUnion(newlyFrozen)
         isFrozen = freezes
@@ -66,12 +66,5 @@ struct KDEProxies: Equatable {
         var text = String(first)
         if parts.count > 1 { text = (text.hasSuffix("/") ? String(text.dropLast()) : text) + ":" + parts[1] }
         return ProxyChoice(resolved: [text.contains("://") ? text : "http://\(text)"])
-    }
-
-    private static func trimmed(_ text: Substring) -> String {
-        var text = text
-        while let first = text.first, first == " " || first == "\t" { text.removeFirst() }
-        while let last = text.last, last == " " || last == "\t" { text.removeLast() }
-        return String(text)
     }
 }

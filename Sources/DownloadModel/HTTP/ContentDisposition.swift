@@ -50,7 +50,7 @@ private struct Parameters {
             guard rest.first == UInt8(ascii: "=") else { continue }
             rest = rest.dropFirst().drop(while: \.isBlank)
             let value = rest.first == UInt8(ascii: "\"") ? Self.quoted(&rest, sparesShiftJIS: sparesShiftJIS) : Self.token(&rest)
-            switch String(decoding: Self.trimmed(name), as: UTF8.self).lowercased() {
+            switch String(decoding: name.trimmingBlanks, as: UTF8.self).lowercased() {
             case "filename": plain = plain ?? value
             case "filename*": star = star ?? value
             default: break
@@ -70,7 +70,7 @@ private struct Parameters {
     private static func token(_ rest: inout ArraySlice<UInt8>) -> [UInt8] {
         let value = rest.prefix { $0 != UInt8(ascii: ";") }
         rest = rest[value.endIndex...]
-        return trimmed(value)
+        return Array(value.trimmingBlanks)
     }
 
     /// A quoted string (RFC 9110 §5.6.4). A string that is not closed ends with the field.
@@ -94,11 +94,5 @@ private struct Parameters {
             }
         }
         return value
-    }
-
-    private static func trimmed(_ bytes: ArraySlice<UInt8>) -> [UInt8] {
-        var bytes = bytes.drop(while: \.isBlank)
-        while bytes.last?.isBlank == true { bytes.removeLast() }
-        return Array(bytes)
     }
 }

@@ -32,8 +32,7 @@ extension Range<UInt64> {
 private enum ContentRangeParts {
     /// The text before and after the "/" of a field; nil if its unit is not bytes.
     static func split(_ field: String) -> (range: ArraySlice<UInt8>, length: ArraySlice<UInt8>)? {
-        var bytes = Array(field.utf8)[...].drop(while: \.isBlank)
-        while bytes.last?.isBlank == true { bytes.removeLast() }
+        let bytes = Array(field.utf8).trimmingBlanks
         // Range units are case-insensitive (§14.1).
         guard String(decoding: bytes.prefix(6), as: UTF8.self).lowercased() == "bytes " else { return nil }
         let parts = bytes.dropFirst(6).split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)

@@ -10,8 +10,7 @@ extension DownloadURL {
     ///
     /// - Throws: as `init(_:)`.
     public init(location: [UInt8], from base: DownloadURL) throws(Refusal) {
-        var reference = location.drop(while: \.isBlank)
-        while reference.last?.isBlank == true { reference.removeLast() }
+        var reference = location.trimmingBlanks
         let beginning = reference.prefix { !"/?#\\".utf8.contains($0) }
         if let colon = beginning.firstIndex(of: UInt8(ascii: ":")), colon > reference.startIndex {
             let rest = reference[(colon + 1)...]

@@ -5,8 +5,7 @@ public enum RetryAfter {
 
     /// The delay that the server requests, in seconds or by a date: from zero to `longest`. nil if malformed.
     public static func delay(_ field: String, now: WallTime) -> Duration? {
-        var bytes = Array(field.utf8)[...].drop(while: \.isBlank)
-        while bytes.last?.isBlank == true { bytes.removeLast() }
+        let bytes = Array(field.utf8).trimmingBlanks
         if !bytes.isEmpty, bytes.allSatisfy(\.isDigit) {
             // A number too large for the type is more than a day, too.
             return decimal(bytes, as: Int64.self).map { min(.seconds($0), longest) } ?? longest

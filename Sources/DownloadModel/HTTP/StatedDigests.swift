@@ -53,7 +53,7 @@ public struct StatedDigests: Equatable, Sendable {
     private static func inList(_ field: [UInt8]) -> [Checksum] {
         var found: [Checksum.Algorithm: Set<Checksum>] = [:]
         for element in field.split(separator: UInt8(ascii: ",")) {
-            let element = trimmed(element)
+            let element = element.trimmingBlanks
             guard let equals = element.firstIndex(of: UInt8(ascii: "=")),
                 let row = algorithms.first(where: { isName(element[..<equals], $0.name) }),
                 let checksum = EncodedWords.base64(element[equals...].dropFirst()).flatMap({ Checksum(row.algorithm, digest: $0) })
@@ -67,11 +67,5 @@ public struct StatedDigests: Equatable, Sendable {
         bytes.elementsEqual(name.utf8) { byte, own in
             ((UInt8(ascii: "A")...UInt8(ascii: "Z")).contains(byte) ? byte | 0x20 : byte) == own
         }
-    }
-
-    private static func trimmed(_ bytes: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
-        var bytes = bytes.drop(while: \.isBlank)
-        while bytes.last?.isBlank == true { bytes.removeLast() }
-        return bytes
     }
 }

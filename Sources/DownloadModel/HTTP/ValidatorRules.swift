@@ -12,7 +12,7 @@ extension Validator {
     /// A tag whose bytes are not UTF-8 reaches us with U+FFFD in their place, so two different tags may look equal. Such a tag is not
     /// strong, and rules out the date as a weak tag does.
     public init?(entityTag: String?, lastModified: String?, date: String?) {
-        if let entityTag = entityTag.map(Self.trimmed) {
+        if let entityTag = entityTag.map({ String($0.trimmingBlanks) }) {
             if Self.isStrong(entityTag) {
                 self = .entityTag(entityTag)
                 return
@@ -23,16 +23,16 @@ extension Validator {
         guard let lastModified, let date, let modified = HTTPDate.parse(lastModified), let sent = HTTPDate.parse(date),
             sent >= modified + .seconds(60)
         else { return nil }
-        self = .lastModified(Self.trimmed(lastModified))
+        self = .lastModified(String(lastModified.trimmingBlanks))
     }
 
     /// Whether a 206 response to a request with this validator can be of the same representation. An absent field is no contradiction; a
     /// different one is. Entity tags are compared strongly (§8.8.3.2), dates as instants.
     public func matches(entityTag: String?, lastModified: String?) -> Bool {
         switch self {
-        case .entityTag(let own): return entityTag.map { Self.trimmed($0).isSameBytes(as: own) } ?? true
+        case .entityTag(let own): return entityTag.map { $0.trimmingBlanks.isSameBytes(as: own) } ?? true
         case .lastModified(let own):
-            guard let lastModified, !Self.trimmed(lastModified).isSameBytes(as: own) else { return true }
+            guard let lastModified, !lastModified.trimmingBlanks.isSameBytes(as: own) else { return true }
             guard let theirs = HTTPDate.parse(lastModified), let ours = HTTPDate.parse(own) else { return false }
             return theirs == ours
         }
@@ -45,11 +45,5 @@ extension Validator {
         guard (2...longestTag).contains(bytes.count), bytes.first == quote, bytes.last == quote else { return false }
         return !tag.unicodeScalars.contains("\u{FFFD}")
             && bytes[1..<(bytes.count - 1)].allSatisfy { $0 > 0x20 && $0 != quote && $0 != 0x7F }
-    }
-
-    private static func trimmed(_ field: String) -> String {
-        var field = field[...].drop { $0 == " " || $0 == "\t" }
-        while field.last == " " || field.last == "\t" { field.removeLast() }
-        return String(field)
     }
 }

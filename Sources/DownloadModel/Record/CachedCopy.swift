@@ -103,7 +103,7 @@ public struct CopyValidators: Equatable, Sendable {
     public func matches(entityTag: String?, lastModified: String?) -> Bool {
         if let own = self.entityTag {
             // §13.2.2: if there is a tag, the date is ignored.
-            return entityTag.map { Self.opaque(Self.trimmed($0)).isSameBytes(as: Self.opaque(own)) } ?? true
+            return entityTag.map { Self.opaque(String($0.trimmingBlanks)).isSameBytes(as: Self.opaque(own)) } ?? true
         }
         guard let own = self.lastModified else { return false }
         return Validator.lastModified(own).matches(entityTag: nil, lastModified: lastModified)
@@ -116,15 +116,9 @@ public struct CopyValidators: Equatable, Sendable {
 
     /// `[ "W/" ] DQUOTE *etagc DQUOTE` (§8.8.3).
     private static func wellFormed(_ field: String) -> String? {
-        let tag = trimmed(field)
+        let tag = String(field.trimmingBlanks)
         guard case .entityTag? = Validator(entityTag: String(opaque(tag)), lastModified: nil, date: nil) else { return nil }
         return tag
-    }
-
-    private static func trimmed(_ field: String) -> String {
-        var field = field[...].drop { $0 == " " || $0 == "\t" }
-        while field.last == " " || field.last == "\t" { field.removeLast() }
-        return String(field)
     }
 }
 

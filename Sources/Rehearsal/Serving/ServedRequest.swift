@@ -42,7 +42,7 @@ struct ServedRequest: Equatable {
             guard let colon = line.firstIndex(of: ":"), colon > line.startIndex,
                 !line[..<colon].contains(where: { $0.isWhitespace })
             else { return .refused(status: 400) }
-            let value = line[line.index(after: colon)...].trimmed
+            let value = String(line[line.index(after: colon)...].trimmingBlanks)
             fields.merge([line[..<colon].lowercased(): value]) { "\($0), \($1)" }
         }
         guard words[0] == "GET" || words[0] == "HEAD" else { return .refused(status: 405) }
@@ -119,12 +119,12 @@ struct ServedRequest: Equatable {
         return range.isEmpty ? .unsatisfiable : .part(range)
     }
 
-    private static func list(_ field: String) -> [String] { field.split(separator: ",").map(\.trimmed) }
+    private static func list(_ field: String) -> [String] { field.split(separator: ",").map { String($0.trimmingBlanks) } }
 
     /// One range of bytes; empty: the file has none of them. nil: several, or no range at all, which is ignored.
     static func range(_ field: String, of size: UInt64) -> Range<UInt64>? {
         guard field.lowercased().hasPrefix("bytes=") else { return nil }
-        let parts = field.dropFirst(6).split(separator: "-", omittingEmptySubsequences: false).map(\.trimmed)
+        let parts = field.dropFirst(6).split(separator: "-", omittingEmptySubsequences: false).map { String($0.trimmingBlanks) }
         guard parts.count == 2, !parts[0].contains(","), !parts[1].contains(",") else { return nil }
         if parts[0].isEmpty {
             guard let count = decimal(parts[1].utf8, as: UInt64.self) else { return nil }
@@ -135,13 +135,5 @@ struct ServedRequest: Equatable {
         guard let last = decimal(parts[1].utf8, as: UInt64.self), last >= first else { return nil }
         let end = min(last +| 1, size)
         return min(first, end)..<end
-    }
-}
-
-extension StringProtocol {
-    /// Without blanks and tabs at both ends.
-    fileprivate var trimmed: String {
-        let start = drop { $0 == " " || $0 == "\t" }
-        return String(start.reversed().drop { $0 == " " || $0 == "\t" }.reversed())
     }
 }

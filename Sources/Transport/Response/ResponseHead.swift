@@ -50,21 +50,15 @@ package struct ResponseHead {
     private mutating func add(_ text: Slice<UnsafeRawBufferPointer>) throws(HeadTooLarge) {
         guard fields.count < Self.fieldLimit else { throw HeadTooLarge() }
         if let first = text.first, first == 0x20 || first == 0x09, !fields.isEmpty {  // obsolete line folding
-            fields[fields.count - 1].value += [0x20] + trimmed(text)
+            fields[fields.count - 1].value += [0x20] + Array(text.trimmingBlanks)
             return
         }
         guard let colon = text.firstIndex(of: UInt8(ascii: ":")) else { return }
         // Lowercase ASCII only, because Unicode lowercases the Kelvin sign to k.
         let name = text[..<colon].map { (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains($0) ? $0 | 0x20 : $0 }
-        let value = trimmed(text[text.index(after: colon)...])
+        let value = Array(text[text.index(after: colon)...].trimmingBlanks)
         if name.elementsEqual("set-cookie".utf8) { cookieBytes +|= value.count +| Self.cookieCost }
         fields.append((String(decoding: name, as: UTF8.self), value))
-    }
-
-    private func trimmed(_ text: Slice<UnsafeRawBufferPointer>) -> [UInt8] {
-        var text = text.drop { $0 == 0x20 || $0 == 0x09 }
-        while let last = text.last, last == 0x20 || last == 0x09 { text = text.dropLast() }
-        return Array(text)
     }
 
     /// The first field of this name (lower case), as bytes.
@@ -79,15 +73,9 @@ package struct ResponseHead {
         return values.isEmpty ? nil : Array(values.joined(separator: ", ".utf8))
     }
 
-    private func trimmedBlanks(_ bytes: Substring.UTF8View) -> [UInt8] {
-        var bytes = bytes.drop { $0 == 0x20 || $0 == 0x09 }
-        while let last = bytes.last, last == 0x20 || last == 0x09 { bytes.removeLast() }
-        return Array(bytes)
-    }
-
     private func all(_ name: String) -> [String] {
         fields.filter { $0.name == name }.flatMap {
-            String(decoding: $0.value, as: UTF8.self).split(separator: ",").map { String(decoding: trimmedBlanks($0.utf8), as: UTF8.self) }
+            String(decoding: $0.value, as: UTF8.self).split(separator: ",").map { String(decoding: $0.utf8.trimmingBlanks, as: UTF8.self) }
         }
     }
 

@@ -80,8 +80,7 @@ struct URLList: Equatable {
 
     private mutating func parse(_ bytes: ArraySlice<UInt8>, _ line: Int) throws(CommandFailure) {
         let isIndented = bytes.first.map(Self.isBlank) ?? false
-        var content = bytes.drop(while: Self.isBlank)
-        while let last = content.last, Self.isBlank(last) { content.removeLast() }
+        let content = bytes.trimming(Self.isBlank)
         guard let first = content.first, first != UInt8(ascii: "#") else { return }
         guard content.count <= Self.longestLine else {
             let reason = catalog.text("it is longer than %1$s bytes", catalog.count(Self.longestLine))
@@ -102,19 +101,13 @@ struct URLList: Equatable {
     /// The parts of an option line; nil: `text` is no option line. A URL has a “:” before its first “=”.
     private static func option(_ text: String) -> (name: String, value: String)? {
         guard let equals = text.firstIndex(of: "=") else { return nil }
-        let name = trimmed(text[..<equals])
+        let name = text[..<equals].trimmingBlanks
         guard !name.isEmpty, name.allSatisfy({ $0.isASCII && ($0.isLetter || $0.isNumber || $0 == "-") }) else { return nil }
-        return (String(name), String(trimmed(text[text.index(after: equals)...])))
-    }
-
-    /// `text` without blanks and tabs at its ends.
-    private static func trimmed(_ text: Substring) -> Substring {
-        let text = text.drop { $0 == " " || $0 == "\t" }
-        return text.lastIndex { $0 != " " && $0 != "\t" }.map { text[...$0] } ?? ""
+        return (String(name), String(text[text.index(after: equals)...].trimmingBlanks))
     }
 
     private func begin(_ text: String, line: Int) throws(CommandFailure) -> Entry {
-        let texts = text.split(separator: "\t").map { String(Self.trimmed($0)) }.filter { !$0.isEmpty }
+        let texts = text.split(separator: "\t").map { String($0.trimmingBlanks) }.filter { !$0.isEmpty }
         var urls: [DownloadURL] = []
         for text in texts {
             do throws(Refusal) { urls.append(try DownloadURL(text)) } catch { throw failure(error, line: line) }
