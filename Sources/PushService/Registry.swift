@@ -206,10 +206,4 @@ internal import WebPush
 }
 
 /// 32 hexadecimal digits, at random.
-func randomName() -> String {
-    var random = SystemRandomNumberGenerator()
-    return [random.next(), random.next()].map { (number: UInt64) in
-        let digits = String(number, radix: 16)
-        return String(repeating: "0", count: max(0, 16 &- digits.utf8.count)) + digits
-    }.joined()
-}
+func randomName() -> String { hexadecimal((0..<16).map { _ in UInt8.random(in: .min ... .max) }) }

@@ -1,7 +1,7 @@
 /// Percent-encoding (RFC 3986 §2.1), over bytes.
-enum PercentEncoding {
+package enum PercentEncoding {
     /// The decoded bytes; nil if a `%` is not followed by two hexadecimal digits.
-    static func decode(_ bytes: some Sequence<UInt8>) -> [UInt8]? {
+    package static func decode(_ bytes: some Sequence<UInt8>) -> [UInt8]? {
         var decoded: [UInt8] = []
         var rest = bytes.makeIterator()
         while let byte = rest.next() {
@@ -34,23 +34,19 @@ enum PercentEncoding {
     /// Percent-encodes every byte except `%` and those that `isAllowed` accepts. A `%` that begins no valid escape stays as it is, as in
     /// browsers and curl.
     static func complete(_ bytes: ArraySlice<UInt8>, isAllowed: (UInt8) -> Bool) -> String {
-        var encoded: [UInt8] = []
-        encoded.reserveCapacity(bytes.count)
-        for byte in bytes {
-            if byte == UInt8(ascii: "%") || isAllowed(byte) {
-                encoded.append(byte)
-            } else {
-                encoded += [UInt8(ascii: "%"), digits[Int(byte >> 4)], digits[Int(byte & 15)]]
-            }
-        }
-        return String(decoding: encoded, as: UTF8.self)
+        encode(bytes) { $0 == UInt8(ascii: "%") || isAllowed($0) }
     }
 
     /// Percent-encodes every byte except the unreserved ones and `/`, as GLib's g_filename_to_uri does.
     static func path(_ path: String) -> String {
+        encode(path.utf8) { $0.isLetter || $0.isDigit || "-._~/".utf8.contains($0) }
+    }
+
+    private static func encode(_ bytes: some Collection<UInt8>, isAllowed: (UInt8) -> Bool) -> String {
         var encoded: [UInt8] = []
-        for byte in path.utf8 {
-            if byte.isLetter || byte.isDigit || "-._~/".utf8.contains(byte) {
+        encoded.reserveCapacity(bytes.count)
+        for byte in bytes {
+            if isAllowed(byte) {
                 encoded.append(byte)
             } else {
                 encoded += [UInt8(ascii: "%"), digits[Int(byte >> 4)], digits[Int(byte & 15)]]

@@ -1,5 +1,5 @@
 /// Two digits for each byte, in lower case.
-func hexadecimal(_ bytes: some Sequence<UInt8>) -> String {
+package func hexadecimal(_ bytes: some Sequence<UInt8>) -> String {
     var text: [UInt8] = []
     text.reserveCapacity(bytes.underestimatedCount *| 2)
     for byte in bytes {

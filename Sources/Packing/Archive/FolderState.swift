@@ -27,7 +27,7 @@ package enum PackedFolder {
         guard file >= 0 else { return false }
         defer { close(file) }
         guard let bytes = try? readToEnd(file, atMost: ManifestText.mostBytes),
-            let base = try? DownloadURL("http://localhost/\(percentEncoded(name))"),
+            let base = try? DownloadURL("http://localhost/\(percentEncoded(path: name))"),
             let manifest = try? ManifestText.parse(bytes, from: base), let url = try? DownloadURL(manifest.url)
         else { return false }
         let archive = FileName.chosen(contentDisposition: nil, url: url) { _, _ in nil }

@@ -15,7 +15,7 @@ struct Publication {
     private var manifestName: String { "\(request.name).json" }
     private var signatureName: String { "\(request.name).json.sig" }
     /// The manifest's URL, or one that stands in for it.
-    private var base: String { "\(request.baseURL ?? "https://localhost/")\(percentEncoded(manifestName))" }
+    private var base: String { "\(request.baseURL ?? "https://localhost/")\(percentEncoded(path: manifestName))" }
 
     /// Waits until no other process packs into the same folder.
     init(_ request: PackRequest, source: OpenFolder) throws(PackingError) {
@@ -45,7 +45,7 @@ struct Publication {
         guard file >= 0 else { throw .of(path, "cannot be read", errno) }
         defer { close(file) }
         guard let bytes = try? readToEnd(file, atMost: ManifestText.mostBytes),
-            let base = try? DownloadURL("http://localhost/\(percentEncoded(name))"),
+            let base = try? DownloadURL("http://localhost/\(percentEncoded(path: name))"),
             let manifest = try? ManifestText.parse(bytes, from: base)
         else {
             throw PackingError("“\(path)” is there and is no manifest; give another --name or --output, or --force")
@@ -139,7 +139,7 @@ struct Publication {
     // MARK: The manifest
 
     private func manifest(version: String, digest: String, size: ByteCount, unpacked: ByteCount) -> String {
-        let name = percentEncoded(archiveName(version))
+        let name = percentEncoded(path: archiveName(version))
         var fields = [
             ("version", quoted(version)), ("url", quoted("\(request.baseURL ?? "")\(name)")), ("sha256", quoted(digest)),
             ("size", "\(size)"), ("unpacked-size", "\(unpacked)"),
@@ -211,19 +211,6 @@ struct Publication {
         guard code == 0 else { throw .of("\(output.path)/\(name)", "cannot be written", code) }
         try file.take(name: name)
     }
-}
-
-/// A segment of a URL's path (RFC 3986 §3.3), of unreserved characters.
-package func percentEncoded(_ name: String) -> String {
-    let digits = Array("0123456789ABCDEF".utf8)
-    let bytes = name.utf8.flatMap { byte -> [UInt8] in
-        switch byte {
-        case 0x30...0x39, 0x41...0x5A, 0x61...0x7A, UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"), UInt8(ascii: "~"): [byte]
-        default:
-            [UInt8(ascii: "%"), digits[Int(truncatingIfNeeded: byte >> 4)], digits[Int(truncatingIfNeeded: byte & 15)]]
-        }
-    }
-    return String(decoding: bytes, as: UTF8.self)
 }
 
 /// A string of JSON (RFC 8259 §7).

@@ -67,18 +67,9 @@ struct ServedRequest: Equatable {
     private static func fileName(_ target: Substring) -> String? {
         let path = target.prefix { $0 != "?" && $0 != "#" }
         guard path.first == "/" else { return nil }
-        var (bytes, rest) = ([UInt8](), path.dropFirst().utf8[...])
-        while let byte = rest.popFirst() {
-            guard byte == UInt8(ascii: "%") else {
-                bytes.append(byte)
-                continue
-            }
-            guard rest.count >= 2, let high = digit(rest.removeFirst()),
-                let low = digit(rest.removeFirst())
-            else { return nil }
-            bytes.append(high << 4 | low)
-        }
-        guard let name = String(validating: bytes, as: UTF8.self), FileName.isBare(name) else { return nil }
+        guard let bytes = PercentEncoding.decode(path.dropFirst().utf8), let name = String(validating: bytes, as: UTF8.self),
+            FileName.isBare(name)
+        else { return nil }
         return name
     }
 
@@ -86,9 +77,6 @@ struct ServedRequest: Equatable {
         let parts = target.prefix { $0 != "#" }.split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
         return parts.count == 2 ? String(parts[1]) : nil
     }
-
-    /// The value of a hexadecimal digit.
-    private static func digit(_ byte: UInt8) -> UInt8? { Character(Unicode.Scalar(byte)).hexDigitValue.map { UInt8(clamping: $0) } }
 
     // MARK: Conditions (RFC 9110 §13) and ranges (§14)
 

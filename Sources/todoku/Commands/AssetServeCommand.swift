@@ -97,7 +97,7 @@ struct AssetServe: ParsableCommand {
             }
         } catch { throw PackingError(error.message) }
         self.server = server
-        for manifest in manifests { tell("http://127.0.0.1:\(server.port)/\(percentEncoded(manifest))", manifest) }
+        for manifest in manifests { tell("http://127.0.0.1:\(server.port)/\(percentEncoded(path: manifest))", manifest) }
         if temporary != nil { look(after: Self.interval) }
     }
 
