@@ -179,8 +179,8 @@ public enum FlatpakInfo {
         let elements = text.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
         return text.utf8.count <= 255 && elements.count >= 3
             && elements.allSatisfy { element in
-                guard let first = element.first, !isDigit(first), first != UInt8(ascii: "-") else { return false }
-                return element.allSatisfy { isLetter($0) || isDigit($0) || $0 == UInt8(ascii: "_") || $0 == UInt8(ascii: "-") }
+                guard let first = element.first, !first.isDigit, first != UInt8(ascii: "-") else { return false }
+                return element.allSatisfy { $0.isLetter || $0.isDigit || $0 == UInt8(ascii: "_") || $0 == UInt8(ascii: "-") }
             }
     }
 }
@@ -248,11 +248,11 @@ enum ControlGroup {
         }
         let parts = instance.utf8.split(separator: UInt8(ascii: "_"), omittingEmptySubsequences: false)
         guard let name = parts.first, parts.count <= 2, (1...40).contains(name.count), name.contains(where: isLower),
-            name.allSatisfy({ isLower($0) || isDigit($0) || $0 == UInt8(ascii: "-") }), name.first != UInt8(ascii: "-"),
+            name.allSatisfy({ isLower($0) || $0.isDigit || $0 == UInt8(ascii: "-") }), name.first != UInt8(ascii: "-"),
             name.last != UInt8(ascii: "-"), !String(Substring(name)).contains("--")
         else { return nil }
         if parts.count == 2 {
-            guard (1...10).contains(parts[1].count), parts[1].allSatisfy({ isLower($0) || isDigit($0) }) else { return nil }
+            guard (1...10).contains(parts[1].count), parts[1].allSatisfy({ isLower($0) || $0.isDigit }) else { return nil }
         }
         return String(instance)
     }
@@ -279,8 +279,4 @@ enum ProcessStat {
     }
 }
 
-private func isDigit(_ byte: UInt8) -> Bool { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte) }
 private func isLower(_ byte: UInt8) -> Bool { (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte) }
-private func isLetter(_ byte: UInt8) -> Bool {
-    (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains(byte) || (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte)
-}

@@ -1,4 +1,5 @@
 internal import DBus
+internal import DownloadModel
 internal import EventLoop
 internal import Glibc
 
@@ -112,15 +113,8 @@ internal import Glibc
     }
 
     private nonisolated static func isName(_ name: String) -> Bool {
-        guard let first = name.utf8.first, first < UInt8(ascii: "0") || first > UInt8(ascii: "9") else { return false }
-        return name.utf8.allSatisfy { byte in
-            switch byte {
-            case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
-                UInt8(ascii: "_"):
-                true
-            default: false
-            }
-        }
+        guard let first = name.utf8.first, !first.isDigit else { return false }
+        return name.utf8.allSatisfy { $0.isLetter || $0.isDigit || $0 == UInt8(ascii: "_") }
     }
 
     /// Older versions of systemd refuse other control characters.

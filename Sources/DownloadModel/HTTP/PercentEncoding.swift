@@ -68,8 +68,10 @@ package enum PercentEncoding {
 }
 
 extension UInt8 {
-    var isDigit: Bool { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(self) }
-    var isLetter: Bool { (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(self | 0x20) }
+    /// A digit of ASCII.
+    package var isDigit: Bool { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(self) }
+    /// A letter of ASCII.
+    package var isLetter: Bool { (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(self | 0x20) }
     /// A control character of ASCII, NUL and DEL included.
     var isControl: Bool { self < 0x20 || self == 0x7F }
     /// Space or tab: HTTP's optional white space (RFC 9110 §5.6.3).

@@ -69,6 +69,6 @@ public struct HostRules: Equatable, Sendable {
     /// An address has no subdomains: a rule for 0.1 does not cover 127.0.0.1.
     private func isAddress(_ host: String) -> Bool {
         host.utf8.contains(UInt8(ascii: ":"))
-            || host.utf8.allSatisfy { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) || $0 == UInt8(ascii: ".") }
+            || host.utf8.allSatisfy { $0.isDigit || $0 == UInt8(ascii: ".") }
     }
 }

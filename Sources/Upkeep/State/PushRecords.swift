@@ -107,10 +107,7 @@ public struct PushRecords: Sendable {
 
     /// Whether it is a token or an id: 32 hexadecimal digits. So no name of a stranger's backup leads out of the folder.
     private static func isName(_ text: String) -> Bool {
-        text.utf8.count == 32
-            && text.utf8.allSatisfy {
-                (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) || (UInt8(ascii: "a")...UInt8(ascii: "f")).contains($0)
-            }
+        text.utf8.count == 32 && text.utf8.allSatisfy { $0.isDigit || (UInt8(ascii: "a")...UInt8(ascii: "f")).contains($0) }
     }
 
     /// Has todoku-push end the registrations, so that the distributor hears of it.

@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import DownloadModel
 internal import EventLoop
 internal import Glibc
 internal import TodokuClient
@@ -32,11 +33,10 @@ struct CompleteCommand: ParsableCommand {
     /// Whether `name` is a number, or APP/TOKEN without a sign that has a meaning for a shell. bash expands the words of a completion, and
     /// an app chooses its name.
     static func isPlain(_ name: String) -> Bool {
-        let isLetterOrDigit = { (byte: UInt8) in
-            (UInt8(ascii: "a")...UInt8(ascii: "z")).contains(byte | 0x20) || (UInt8(ascii: "0")...UInt8(ascii: "9")).contains(byte)
-        }
         let parts = name.utf8.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
-        let arePlain = parts.allSatisfy { part in !part.isEmpty && part.allSatisfy { isLetterOrDigit($0) || "._-".utf8.contains($0) } }
+        let arePlain = parts.allSatisfy { part in
+            !part.isEmpty && part.allSatisfy { $0.isLetter || $0.isDigit || "._-".utf8.contains($0) }
+        }
         return parts.count <= 2 && arePlain && name.utf8.first != UInt8(ascii: "-")
     }
 }

@@ -176,12 +176,7 @@ public struct DesktopID: Hashable, Sendable {
     ///   and `+`.
     public init?(_ name: String) {
         let bare = name.hasSuffix(".desktop") ? String(name.dropLast(8)) : name
-        let isName = bare.utf8.allSatisfy { byte in
-            switch byte {
-            case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"): true
-            default: ".-_+".utf8.contains(byte)
-            }
-        }
+        let isName = bare.utf8.allSatisfy { $0.isLetter || $0.isDigit || ".-_+".utf8.contains($0) }
         guard isName, (1...255).contains(bare.utf8.count) else { return nil }
         self.name = bare
     }
