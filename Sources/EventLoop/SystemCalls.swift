@@ -49,6 +49,18 @@ public func folderNames(_ path: String, atMost limit: Int = .max) -> [String]? {
     return names
 }
 
+/// The environment of this process.
+public func processEnvironment() -> [String: String] {
+    var result: [String: String] = [:]
+    var entry = environ
+    while let text = entry.pointee {
+        let pair = String(cString: text).split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
+        if pair.count == 2 { result[String(pair[0])] = String(pair[1]) }
+        entry += 1
+    }
+    return result
+}
+
 /// The folder for temporary files that the variable `TMPDIR` names; nil: the variable is missing or empty.
 public func temporaryFolder() -> String? {
     guard let path = getenv("TMPDIR"), path[0] != 0 else { return nil }

@@ -1,6 +1,6 @@
 internal import CSystem
 public import DownloadModel
-internal import EventLoop
+public import EventLoop
 public import PartFiles
 public import Transport
 

@@ -56,7 +56,7 @@ internal import TodokuClient
     init(_ client: DownloaderClient, on connection: Connection, language: Language?, finish: @escaping (Int32) -> Void) {
         (self.client, self.language, self.finish) = (client, language, finish)
         failures = UnseenFailures(since: WallTime(microseconds: wallClock()))
-        let environment = Folders.environment()
+        let environment = processEnvironment()
         opener = Opener(connection: connection, environment: environment)
         autostart = Autostart(
             environment: environment, home: Folders.home(environment), program: Self.ownProgram() ?? "todoku-tray")

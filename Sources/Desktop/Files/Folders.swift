@@ -1,3 +1,4 @@
+public import EventLoop
 internal import Glibc
 
 /// Where the user's files and our state belong.
@@ -6,37 +7,25 @@ public enum Folders {
     /// yet.
     ///
     /// Reads one small file.
-    public static func downloads(environment: [String: String] = environment()) -> String {
+    public static func downloads(environment: [String: String] = processEnvironment()) -> String {
         let home = home(environment)
         let text = SmallFile.text("\(configuration(environment))/user-dirs.dirs", atMost: 64 * 1024) ?? ""
         return downloadFolder(inUserDirectories: text, home: home) ?? "\(home)/Downloads"
     }
 
     /// `$XDG_STATE_HOME`, else `$HOME/.local/state` (XDG Base Directory Specification 0.8).
-    public static func state(environment: [String: String] = environment()) -> String {
+    public static func state(environment: [String: String] = processEnvironment()) -> String {
         absolute(environment["XDG_STATE_HOME"]) ?? "\(home(environment))/.local/state"
     }
 
     /// `$XDG_DATA_HOME`, else `$HOME/.local/share`.
-    public static func data(environment: [String: String] = environment()) -> String {
+    public static func data(environment: [String: String] = processEnvironment()) -> String {
         absolute(environment["XDG_DATA_HOME"]) ?? "\(home(environment))/.local/share"
     }
 
     /// `$HOME`, else the home directory in the user database, else `/`; without a trailing slash.
-    public static func home(_ environment: [String: String] = environment()) -> String {
+    public static func home(_ environment: [String: String] = processEnvironment()) -> String {
         absolute(environment["HOME"]) ?? getpwuid(getuid()).flatMap { absolute(String(cString: $0.pointee.pw_dir)) } ?? "/"
-    }
-
-    /// The process's environment.
-    public static func environment() -> [String: String] {
-        var result: [String: String] = [:]
-        var entry = environ
-        while let text = entry.pointee {
-            let pair = String(cString: text).split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
-            if pair.count == 2 { result[String(pair[0])] = String(pair[1]) }
-            entry += 1
-        }
-        return result
     }
 
     /// The download folder in the text of a `user-dirs.dirs` (xdg-user-dirs): `XDG_DOWNLOAD_DIR="$HOME/yyy"` or `="/yyy"`, in shell

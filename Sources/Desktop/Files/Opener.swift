@@ -40,7 +40,7 @@ internal import Glibc
     ///   - environment: the environment of started programs; by default that of this process.
     ///   - patience: the longest wait for another program.
     public init(
-        connection: Connection, environment: [String: String] = Folders.environment(), patience: Duration = Opener.patience
+        connection: Connection, environment: [String: String] = processEnvironment(), patience: Duration = Opener.patience
     ) {
         (self.connection, self.environment, self.patience) = (connection, environment, patience)
         startsUnits = TransientUnit.isOurs(environment)

@@ -32,7 +32,7 @@ internal import Glibc
     private nonisolated static let pool = Pool(name: "todoku-proxies", width: 1)
 
     public init(
-        connection: Connection, environment: [String: String] = Folders.environment(), patience: Duration = DesktopProxies.patience
+        connection: Connection, environment: [String: String] = processEnvironment(), patience: Duration = DesktopProxies.patience
     ) {
         (self.connection, self.patience) = (connection, patience)
         scripts = ProxyScripts(connection: connection, environment: environment, patience: patience)

@@ -16,7 +16,7 @@ struct SandboxedApp: Equatable {
     /// - Parameters:
     ///   - id: a Flatpak's application id, or `snap.NAME`. Without an entry, the id or the snap's name is the app's name.
     ///   - locale: the user's language. A name in that language is preferred.
-    init(_ id: String, locale: String = "", environment: [String: String] = Folders.environment()) {
+    init(_ id: String, locale: String = "", environment: [String: String] = processEnvironment()) {
         if id.hasPrefix("snap.") {
             let snap = String(id.dropFirst(5))
             let folder = "/var/lib/snapd/desktop/applications"

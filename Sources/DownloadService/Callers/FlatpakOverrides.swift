@@ -1,5 +1,6 @@
 internal import Desktop
 internal import DownloadModel
+internal import EventLoop
 internal import Glibc
 internal import Sandboxes
 
@@ -8,7 +9,7 @@ internal import Sandboxes
 enum FlatpakOverrides {
     /// The installations of the user and of the machine.
     static let folders: (own: String, machine: String) = {
-        let environment = Folders.environment()
+        let environment = processEnvironment()
         return (
             environment["FLATPAK_USER_DIR"] ?? "\(Folders.data(environment: environment))/flatpak",
             environment["FLATPAK_SYSTEM_DIR"] ?? "/var/lib/flatpak"

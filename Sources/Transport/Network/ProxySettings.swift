@@ -1,5 +1,4 @@
 package import DownloadModel
-internal import Glibc
 
 /// The proxy for a host from the usual environment variables, read as curl does: `http_proxy` (lower case only), `https_proxy`, `all_proxy`
 /// (either case), `no_proxy` (either case).
@@ -26,16 +25,4 @@ public struct ProxySettings: Equatable, Sendable {
         if exceptions.contains(where: { $0 == "*" || ProxyException.covers($0, host: url.host, port: url.port) }) { return .direct }
         return (url.scheme == "https" ? https : http).map { .through($0) }
     }
-}
-
-/// The environment of this process.
-public func processEnvironment() -> [String: String] {
-    var result: [String: String] = [:]
-    var entry = environ
-    while let text = entry.pointee {
-        let pair = String(cString: text).split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
-        if pair.count == 2 { result[String(pair[0])] = String(pair[1]) }
-        entry += 1
-    }
-    return result
 }

@@ -1,5 +1,4 @@
 internal import DBus
-internal import Desktop
 public import EventLoop
 
 /// Examines a session: whether the service can be started, and which programs, folders and libraries it would find.
@@ -20,7 +19,7 @@ public import EventLoop
     ///   - tell: called with each finding as soon as it is known.
     public init(version: String, startsService: Bool, tell: @escaping @BusActor (Finding) -> Void) {
         (self.version, self.startsService, self.tell) = (version, startsService, tell)
-        environment = Folders.environment()
+        environment = processEnvironment()
     }
 
     /// Call once.
