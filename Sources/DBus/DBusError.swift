@@ -23,6 +23,12 @@ public struct DBusError: Error, Equatable, Sendable {
 }
 
 extension DBusError {
+    /// Whether nobody owns the name that was called, and the bus could start nobody for it.
+    public var isNotThere: Bool {
+        let bus = "org.freedesktop.DBus.Error."
+        return name == bus + "ServiceUnknown" || name == bus + "NameHasNoOwner" || name.hasPrefix(bus + "Spawn.")
+    }
+
     /// Most bytes of an error's text that we send. It leaves room for a path of 4 KiB, but not for a MiB that a caller sent.
     static let longest = 8 << 10
 

@@ -18,7 +18,7 @@ struct MountTable {
             let fields = line.split(separator: UInt8(ascii: " "), maxSplits: 5)
             guard fields.count > 4, let number = UInt64(String(decoding: fields[0], as: UTF8.self)) else { continue }
             let disk = DiskKey(name: String(decoding: fields[2], as: UTF8.self))
-            byPath[Self.path(Self.unescaped(fields[4]))[...]] = disk  // a later mount at the same place hides the earlier one
+            byPath[Self.path(unescapedMountField(fields[4]))[...]] = disk  // a later mount at the same place hides the earlier one
             byNumber[number] = disk
         }
     }
@@ -49,24 +49,22 @@ struct MountTable {
         }
         return result
     }
+}
 
-    /// Decodes space, tab, newline and backslash, which are written as `\040` and so on.
-    private static func unescaped(_ bytes: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
-        guard bytes.contains(UInt8(ascii: "\\")) else { return bytes }
-        var result: [UInt8] = []
-        var rest = bytes
-        while let byte = rest.popFirst() {
-            if byte == UInt8(ascii: "\\"), rest.count >= 3,
-                let code = UInt8(String(decoding: rest.prefix(3), as: UTF8.self), radix: 8)
-            {
-                result.append(code)
-                rest = rest.dropFirst(3)
-            } else {
-                result.append(byte)
-            }
+/// A field of `/proc/self/mountinfo`, in which space, tab, newline and backslash are written as `\040` and so on.
+public func unescapedMountField(_ bytes: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
+    guard bytes.contains(UInt8(ascii: "\\")) else { return bytes }
+    var result: [UInt8] = []
+    var rest = bytes
+    while let byte = rest.popFirst() {
+        if byte == UInt8(ascii: "\\"), rest.count >= 3, let code = UInt8(String(decoding: rest.prefix(3), as: UTF8.self), radix: 8) {
+            result.append(code)
+            rest = rest.dropFirst(3)
+        } else {
+            result.append(byte)
         }
-        return result[...]
     }
+    return result[...]
 }
 
 /// A `MountTable` that is read again when the kernel reports changed mounts (POLLPRI). Used under its owner's lock.

@@ -44,11 +44,3 @@ internal import PushModel
         } catch { return error }
     }
 }
-
-extension DBusError {
-    /// Whether nobody owns the name, and the bus could start nobody for it.
-    fileprivate var isNotThere: Bool {
-        let bus = "org.freedesktop.DBus.Error."
-        return name == bus + "ServiceUnknown" || name == bus + "NameHasNoOwner" || name.hasPrefix(bus + "Spawn.")
-    }
-}

@@ -179,11 +179,3 @@ extension DownloadRecord {
     /// Whether the end brought new bytes.
     fileprivate var broughtFile: Bool { state == .finished && !isUnchanged && received > 0 }
 }
-
-extension DBusError {
-    /// Whether the name has no owner, and the bus could not start one.
-    fileprivate var isNotThere: Bool {
-        let bus = "org.freedesktop.DBus.Error."
-        return name == bus + "ServiceUnknown" || name == bus + "NameHasNoOwner" || name.hasPrefix(bus + "Spawn.")
-    }
-}

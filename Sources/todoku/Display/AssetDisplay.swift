@@ -87,7 +87,7 @@ final class LiveAssetDisplay: AssetDisplay {
     func clear() {
         guard let terminal = Terminal.current else { return }
         stopTimer()
-        Output.write(eraseText(terminal))
+        Output.write(terminal.erasing(widths))
         widths = []
     }
 
@@ -95,7 +95,7 @@ final class LiveAssetDisplay: AssetDisplay {
         guard let terminal = Terminal.current else { return }
         stopTimer()
         let lines = shown.suffix(terminal.rows - 1).map { style.text($0, columns: terminal.columns - 1) }
-        Output.write(eraseText(terminal) + lines.map { $0 + "\n" }.joined())
+        Output.write(terminal.erasing(widths) + lines.map { $0 + "\n" }.joined())
         widths = lines.map(TerminalText.width)
         drawn = .now
     }
@@ -103,11 +103,5 @@ final class LiveAssetDisplay: AssetDisplay {
     private func stopTimer() {
         if let timer { Poller.shared.cancel(timer) }
         timer = nil
-    }
-
-    /// Erases the lines. If the terminal became narrower, it has wrapped them into more.
-    private func eraseText(_ terminal: Terminal) -> String {
-        let rows = widths.reduce(0) { $0 + max(1, ($1 + terminal.columns - 1) / terminal.columns) }
-        return rows > 0 ? "\u{1b}[\(rows)A\r\u{1b}[J" : ""
     }
 }

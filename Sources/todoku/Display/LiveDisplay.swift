@@ -95,21 +95,15 @@ final class LiveDisplay: ProgressDisplay {
         }
     }
 
-    /// Erases the bars. If the terminal became narrower, it has wrapped them into more lines.
-    private func eraseText(_ terminal: Terminal) -> String {
-        let rows = widths.reduce(0) { $0 + max(1, ($1 + terminal.columns - 1) / terminal.columns) }
-        return rows > 0 ? "\u{1b}[\(rows)A\r\u{1b}[J" : ""
-    }
-
     private func erase() {
         guard let terminal = Terminal.current else { return }
-        Output.write(eraseText(terminal))
+        Output.write(terminal.erasing(widths))
         widths = []
     }
 
     private func draw() {
         guard !isSuspended, let terminal = Terminal.current else { return }
-        var text = eraseText(terminal)
+        var text = terminal.erasing(widths)
         for line in above { text += line + "\n" }
         above = []
         let lines = bars(terminal)

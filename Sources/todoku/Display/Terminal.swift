@@ -1,3 +1,4 @@
+internal import DownloadModel
 internal import EventLoop
 internal import Glibc
 internal import TodokuClient
@@ -13,6 +14,13 @@ struct Terminal {
         var size = winsize()
         guard ioctl(STDOUT_FILENO, UInt(TIOCGWINSZ), &size) == 0, size.ws_col > 0 else { return Terminal(columns: 80, rows: 24) }
         return Terminal(columns: Int(size.ws_col), rows: max(2, Int(size.ws_row)))
+    }
+
+    /// The text that erases the lines above the cursor, which have these widths. If the terminal became narrower, it has wrapped them into
+    /// more lines.
+    func erasing(_ widths: [Int]) -> String {
+        let lines = widths.reduce(0) { $0 +| max(1, ($1 +| columns -| 1) / columns) }
+        return lines > 0 ? "\u{1b}[\(lines)A\r\u{1b}[J" : ""
     }
 
     /// The columns for a text that is wrapped, found as ArgumentParser does: COLUMNS in the environment, else the width of the terminal at

@@ -1,5 +1,6 @@
 internal import Desktop
 internal import DownloadModel
+internal import EventLoop
 internal import Glibc
 internal import PartFiles
 
@@ -109,26 +110,11 @@ enum FileSystems {
             guard fields.count > 6, let hyphen = fields.dropFirst(6).firstIndex(of: [UInt8(ascii: "-")]),
                 let type = fields[hyphen...].dropFirst().first
             else { continue }
-            let place = unescaped(fields[4])
+            let place = Array(unescapedMountField(fields[4]))
             guard place == root || way == place || way.starts(with: [place, root].joined()) else { continue }
             // Of two at one place, the later one hides the earlier one.
             if place.count >= best?.length ?? 0 { best = (place.count, String(decoding: type, as: UTF8.self)) }
         }
         return best?.type
-    }
-
-    /// Decodes `\040` and the like.
-    private static func unescaped(_ bytes: ArraySlice<UInt8>) -> [UInt8] {
-        var result: [UInt8] = []
-        var rest = bytes
-        while let byte = rest.popFirst() {
-            if byte == UInt8(ascii: "\\"), rest.count >= 3, let code = UInt8(String(decoding: rest.prefix(3), as: UTF8.self), radix: 8) {
-                result.append(code)
-                rest = rest.dropFirst(3)
-            } else {
-                result.append(byte)
-            }
-        }
-        return result
     }
 }
