@@ -26,8 +26,6 @@ public struct JSONFields: Sendable {
         try field(key, "a text") { if case .string(let value) = $0 { value } else { nil } }
     }
 
-    public func bool(_ key: String) throws(JSONError) -> Bool { try required(key, try optionalBool(key)) }
-
     public func optionalBool(_ key: String) throws(JSONError) -> Bool? {
         try field(key, "true or false") { if case .bool(let value) = $0 { value } else { nil } }
     }
@@ -44,11 +42,6 @@ public struct JSONFields: Sendable {
 
     public func optionalArray(_ key: String) throws(JSONError) -> [JSONValue]? {
         try field(key, "a list") { if case .array(let value) = $0 { value } else { nil } }
-    }
-
-    public func optionalObject(_ key: String) throws(JSONError) -> JSONFields? {
-        guard let value = members[key] else { return nil }
-        return try JSONFields(value, at: path[key])
     }
 
     private func field<Value>(_ key: String, _ kind: String, _ convert: (JSONValue) -> Value?) throws(JSONError) -> Value? {

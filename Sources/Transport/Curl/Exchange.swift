@@ -166,16 +166,6 @@ package final class Exchange {
     /// exchange.
     package func resume() -> CurlError? { error(for: easy_pause(easy.raw, CURLPAUSE_CONT)) }
 
-    /// The HTTP version of the answer: "1.0", "1.1", "2".
-    var protocolVersion: String {
-        switch easy.number(CURLINFO_HTTP_VERSION) {
-        case Int(CURL_HTTP_VERSION_1_0): "1.0"
-        case Int(CURL_HTTP_VERSION_1_1): "1.1"
-        case Int(CURL_HTTP_VERSION_2_0): "2"
-        default: ""
-        }
-    }
-
     /// The connection of the answer, named by its local port, if other exchanges can share the connection; else nil.
     package var sharedConnection: UInt32? {
         guard isStream else { return nil }
