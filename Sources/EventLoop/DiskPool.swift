@@ -152,12 +152,8 @@ public final class DiskPool: Sendable {
 
     /// The mount id of an open file, from `/proc/self/fdinfo` (proc_pid_fdinfo(5)), because fstat(2) may hang.
     private static func mount(of descriptor: Int32) -> UInt64? {
-        let file = open("/proc/self/fdinfo/\(descriptor)", O_RDONLY | O_CLOEXEC)
-        guard file >= 0 else { return nil }
-        defer { _ = Glibc.close(file) }
-        var bytes = [UInt8](repeating: 0, count: 1024)
-        let count = read(file, &bytes, bytes.count)
-        let line = bytes.prefix(max(0, count)).split(separator: UInt8(ascii: "\n")).first { $0.starts(with: "mnt_id:".utf8) }
+        let bytes = firstBytes(of: "/proc/self/fdinfo/\(descriptor)", atMost: 1024) ?? []
+        let line = bytes.split(separator: UInt8(ascii: "\n")).first { $0.starts(with: "mnt_id:".utf8) }
         return line.flatMap { UInt64(String(decoding: $0.dropFirst(7).drop { $0 <= 0x20 }, as: UTF8.self)) }
     }
 }

@@ -34,6 +34,16 @@ public func readToEnd(_ descriptor: Int32, atMost limit: Int) throws(SystemCallE
     }
 }
 
+/// The first bytes of a file, at most `limit`; nil if it cannot be read. Waits for the disk, but not for the writer of a pipe.
+public func firstBytes(of path: String, atMost limit: Int) -> ArraySlice<UInt8>? {
+    let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+    guard descriptor >= 0 else { return nil }
+    defer { close(descriptor) }
+    var bytes = [UInt8](repeating: 0, count: limit)
+    let count = uninterrupted { read(descriptor, &bytes, limit) }
+    return count < 0 ? nil : bytes[..<count]
+}
+
 /// The names in a folder without "." and "..", in the order of the file system. Names that are not UTF-8 are left out. Waits for the disk.
 ///
 /// - Parameter limit: the reading ends after so many names.

@@ -135,13 +135,8 @@ final class UnpackingProcess {
 
     /// Whether the kernel says that the child cannot be interrupted (state D of proc_pid_stat(5)).
     private var isWaitingForDisk: Bool {
-        let file = open("/proc/\(pid)/stat", O_RDONLY | O_CLOEXEC)
-        guard file >= 0 else { return false }
-        defer { close(file) }
-        var bytes = [UInt8](repeating: 0, count: 256)
-        let count = read(file, &bytes, bytes.count)
+        let found = firstBytes(of: "/proc/\(pid)/stat", atMost: 256) ?? []
         // "pid (name) state": the name may contain a parenthesis.
-        let found = bytes.prefix(max(0, count))
         guard let end = found.lastIndex(of: UInt8(ascii: ")")), found.count > end +| 2 else { return false }
         return found[end +| 2] == UInt8(ascii: "D")
     }

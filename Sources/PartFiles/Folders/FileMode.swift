@@ -1,4 +1,5 @@
 internal import CSystem
+internal import EventLoop
 internal import Glibc
 
 /// The permissions of a finished file.
@@ -78,12 +79,8 @@ enum FileMode {
 
     /// This process's umask(2), which it never changes. Read without changing it, because other threads create files.
     private static let processUmask: mode_t = {
-        let descriptor = open("/proc/self/status", O_RDONLY | O_CLOEXEC)
-        guard descriptor >= 0 else { return 0o077 }
-        defer { close(descriptor) }
-        var bytes = [UInt8](repeating: 0, count: 4096)
-        let count = read(descriptor, &bytes, bytes.count)
-        let line = bytes.prefix(max(0, count)).split(separator: UInt8(ascii: "\n")).first { $0.starts(with: "Umask:".utf8) }
+        let bytes = firstBytes(of: "/proc/self/status", atMost: 4096) ?? []
+        let line = bytes.split(separator: UInt8(ascii: "\n")).first { $0.starts(with: "Umask:".utf8) }
         return line.flatMap { mode_t(String(decoding: $0.dropFirst(6).drop { $0 <= 0x20 }, as: UTF8.self), radix: 8) } ?? 0o077
     }()
 }

@@ -1,5 +1,6 @@
 internal import CSystem
 package import DownloadModel
+internal import EventLoop
 internal import Glibc
 internal import Synchronization
 
@@ -45,10 +46,6 @@ package func bootIdentity() -> String {
 private let knownBootIdentity = Mutex("")
 
 private func readBootIdentity() -> String {
-    let descriptor = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
-    guard descriptor >= 0 else { return "" }
-    defer { close(descriptor) }
-    var bytes = [UInt8](repeating: 0, count: 64)
-    let count = read(descriptor, &bytes, bytes.count)
-    return String(decoding: bytes.prefix(max(0, count)).prefix { $0 > 0x20 }, as: UTF8.self)
+    let bytes = firstBytes(of: "/proc/sys/kernel/random/boot_id", atMost: 64) ?? []
+    return String(decoding: bytes.prefix { $0 > 0x20 }, as: UTF8.self)
 }

@@ -100,12 +100,7 @@ internal import Glibc
 
     /// From `/proc/PID/stat`: "pid (name) state parent …", where the name may hold anything (proc_pid_stat(5)).
     private static func parent(of process: pid_t) -> pid_t? {
-        let file = open("/proc/\(process)/stat", O_RDONLY | O_CLOEXEC)
-        guard file >= 0 else { return nil }
-        defer { close(file) }
-        var bytes = [UInt8](repeating: 0, count: 512)
-        let count = read(file, &bytes, bytes.count)
-        let text = bytes.prefix(max(0, count))
+        let text = firstBytes(of: "/proc/\(process)/stat", atMost: 512) ?? []
         guard let end = text.lastIndex(of: UInt8(ascii: ")")) else { return nil }
         let words = text[end...].dropFirst().split(separator: UInt8(ascii: " "))
         return words.count > 1 ? pid_t(String(decoding: words[1], as: UTF8.self)) : nil

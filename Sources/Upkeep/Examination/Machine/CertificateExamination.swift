@@ -54,13 +54,7 @@ enum CertificateExamination {
 
     /// Whether the file begins with a certificate (PEM, RFC 7468), perhaps behind comments.
     private static func hasCertificate(file: String) -> Bool {
-        let descriptor = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
-        guard descriptor >= 0 else { return false }
-        defer { close(descriptor) }
-        var bytes = [UInt8](repeating: 0, count: mostBytes)
-        let count = read(descriptor, &bytes, bytes.count)
-        guard count > 0 else { return false }
-        let head = bytes[..<min(count, bytes.count)]
+        let head = firstBytes(of: file, atMost: mostBytes) ?? []
         return ["-----BEGIN CERTIFICATE-----", "-----BEGIN TRUSTED CERTIFICATE-----"].contains { head.firstRange(of: $0.utf8) != nil }
     }
 
