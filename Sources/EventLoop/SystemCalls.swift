@@ -34,7 +34,8 @@ public func readToEnd(_ descriptor: Int32, atMost limit: Int) throws(SystemCallE
     }
 }
 
-/// The first bytes of a file, at most `limit`; nil if it cannot be read. Waits for the disk, but not for the writer of a pipe.
+/// The first bytes of a file, as one read(2) returns them, at most `limit`; nil if the file cannot be read. Waits for the disk, but not for
+/// the writer of a pipe.
 public func firstBytes(of path: String, atMost limit: Int) -> ArraySlice<UInt8>? {
     let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
     guard descriptor >= 0 else { return nil }
