@@ -92,9 +92,14 @@ final class EngineFixture: Sendable {
             return permit(id, question)
         }
         events.append(event)
-        let due = waiters.filter { $0.condition(events) }
-        waiters.removeAll { $0.condition(events) }
-        for waiter in due { waiter.resume.resume() }
+        var due: [CheckedContinuation<Void, Never>] = []
+        // Ask each condition once: one that reads a clock may come true between two calls.
+        waiters.removeAll { waiter in
+            guard waiter.condition(events) else { return false }
+            due.append(waiter.resume)
+            return true
+        }
+        for waiter in due { waiter.resume() }
     }
 
     /// The requests that went out on a connection that they share, in the order of their ids.
