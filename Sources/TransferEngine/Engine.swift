@@ -147,6 +147,7 @@ public actor Engine {
 
     private func turn(_ block: Bool) {
         thread.setBusy()
+        forgiveSilence(.now)
         multi?.perform { exchange, error in exchangeEnded(exchange, error) }
         staging?.flush()
         let now = SuspendingClock.now
@@ -160,13 +161,20 @@ public actor Engine {
         thread.wait(multi.flatMap { isFetching || hasUnsaved ? ($0, left) : nil })
     }
 
+    /// If a disk has blocked this thread, or the machine has paused, nothing is known about silent servers. Call before silence counts.
+    private func forgiveSilence(_ now: SuspendingClock.Instant) {
+        guard now - lastTick > .seconds(2) else { return }
+        for transfer in transfers.values {
+            for segment in transfer.segments where segment.exchange != nil { segment.heard(now) }
+        }
+    }
+
     /// Runs ten times a second during transfers: progress, stalls, checkpoints, limits.
     private func look(_ now: SuspendingClock.Instant) {
         let seconds = min((now - lastTick) / .seconds(1), 1)
         let fetching = transfers.values.filter(\.isFetching)
         let segments = fetching.flatMap { $0.segments.filter { $0.exchange != nil } }
-        // If a disk blocked this thread, nothing is known about silent servers.
-        if now - lastTick > .seconds(2) { for segment in segments { segment.heard(now) } }
+        forgiveSilence(now)
         pace.deal(totalLimit, as: ObjectIdentifier(self), seconds: seconds, to: segments.map(\.pace))
         var snapshot: [TransferProgress] = []
         let mayReport = !isProgressUnderWay.load(ordering: .acquiring)

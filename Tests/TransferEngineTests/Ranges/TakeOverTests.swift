@@ -5,6 +5,7 @@ import TestSupport
 import Testing
 
 @testable internal import TransferEngine
+@testable internal import Transport
 
 @Suite(.timeLimit(.minutes(5))) struct `A connection whose whole stretch another one has taken over` {
     static let file = patternBytes(8_000_000)
@@ -92,5 +93,46 @@ import Testing
         #expect(transferEnd.complete?.size == 8_000_000 && fixture.part == Self.file)
         let firsts = server.requests.map { $0.range?.first }
         #expect(firsts.count == 3 && firsts[1] ?? 0 < 6_000_000 && firsts[2] == 6_000_000, "\(firsts)")
+    }
+}
+
+@Suite(.timeLimit(.minutes(5))) struct `A connection that is lost while a disk blocks the engine` {
+    static let file = patternBytes(8_000_000)
+
+    /// The bytes of the other connection and the loss of this one are found in one step. The engine has heard nothing for seconds by then.
+    @Test func `does not end the transfer that another one carries`() async throws {
+        let (lost, end) = (Gate(), Gate())
+        defer { for gate in [lost, end] { gate.open() } }
+        let server = ScriptedServer { request, reply in
+            switch request.number {
+            case 0:
+                reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: Self.file.count)
+                reply.send(Self.file[..<100_000])
+                reply.send(reply.trickle(Self.file[100_000...], until: end))
+            case 1:
+                let (first, last) = (request.range?.first ?? 0, request.range?.last ?? 0)
+                reply.head(206, ["ETag": "\"v1\"", "Content-Range": "bytes \(first)-\(last)/8000000"], length: last - first + 1)
+                reply.send(Self.file[first..<first + 10_000])
+                lost.wait()
+                reply.reset()
+            default: reply.serve(Self.file, for: request, entityTag: "\"v1\"")
+            }
+        }
+        let fixture = await EngineFixture()
+        let request = try fixture.request(server.url("/file.bin")) { $0.connections = 2 }
+        fixture.engine.start(request)
+        await fixture.log.wait { $0.contains { if case .joined = $0 { true } else { false } } }
+        fixture.engine.command { engine in
+            lost.open()
+            let silent = SuspendingClock.now + Transfer.takeOverAfter
+            while SuspendingClock.now < silent { poll(nil, 0, 100) }
+            let further = engine.transfers[request.number]?.segments.first { $0.id.ordinal == 1 }
+            var entry = pollfd(fd: further?.exchange?.socket ?? -1, events: 0, revents: 0)
+            poll(&entry, 1, 60_000)  // until the reset is there
+        }
+        await fixture.log.wait { $0.contains { if case .over(_, _?) = $0 { true } else { $0.isEnd(of: request.number) } } }
+        end.open()
+        let transferEnd = await fixture.log.end(of: request.number)
+        #expect(transferEnd.complete?.size == 8_000_000 && fixture.part == Self.file, "\(transferEnd)")
     }
 }
