@@ -53,7 +53,7 @@ public final class ScriptedServer: Sendable {
 
     /// - Parameters:
     ///   - everywhere: whether it listens on all addresses of this machine, not only on 127.0.0.1.
-    ///   - bodyStep: it reads bodies as a slow line carries them, so many bytes each tenth of a second; nil: at once.
+    ///   - bodyStep: it reads bodies as a slow line carries them, so many bytes a second; nil: at once.
     public convenience init(everywhere: Bool = false, bodyStep: Int? = nil, _ handler: @escaping @Sendable (Request, Reply) -> Void) {
         self.init(everywhere: everywhere, bodyStep: bodyStep, http2: nil, handler)
     }
@@ -285,7 +285,7 @@ final class Lock: Sendable {
 ///
 /// - Parameters:
 ///   - buffer: the bytes that have come already.
-///   - step: the most bytes that are read in a tenth of a second; nil: no limit.
+///   - step: the most bytes that are read in a second; nil: no limit.
 func readBytes(_ socket: Int32, _ buffer: inout [UInt8], _ length: Int, step: Int? = nil) -> [UInt8]? {
     var bytes = [UInt8](repeating: 0, count: step ?? 16384)
     while buffer.count < length {
@@ -293,7 +293,7 @@ func readBytes(_ socket: Int32, _ buffer: inout [UInt8], _ length: Int, step: In
         if count < 0, errno == EINTR { continue }
         guard count > 0 else { return nil }
         buffer += bytes[..<count]
-        if step != nil { usleep(100_000) }
+        if step != nil { poll(nil, 0, 1000) }
     }
     defer { buffer.removeFirst(length) }
     return Array(buffer[..<length])

@@ -103,7 +103,7 @@ private func heldServer(_ file: [UInt8], until gate: Gate) -> ScriptedServer {
             $0.use([mirror.url("/file.bin")])
             $0.expectedType = "application/octet-stream"
             if trouble == .wrongSize { $0.expectedSize = 2_000_000 }
-            if trouble == .silent { $0.stallTimeout = .seconds(10) }  // applies to the good server, too
+            if trouble == .silent { $0.stallTimeout = .seconds(40) }  // applies to the good server, too, however busy the machine is
         }
         gate.open()
         #expect(end.complete?.size == 2_000_000 && fixture.part == Self.file)

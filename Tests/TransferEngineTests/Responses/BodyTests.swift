@@ -115,10 +115,11 @@ import TransferEngine
     }
 
     @Test func `may take longer than the stall timeout on a slow line`() async throws {
-        let server = ScriptedServer(bodyStep: 16 << 10) { request, reply in reply.respond(200, text: "\(request.body.count)") }
+        // The body takes 42 s at least. The server may pause for half a minute meanwhile.
+        let server = ScriptedServer(bodyStep: 24 << 10) { request, reply in reply.respond(200, text: "\(request.body.count)") }
         let fixture = await EngineFixture()
         let end = try await fixture.run(server.url("/a")) {
-            ($0.body, $0.stallTimeout) = (RequestBody(patternBytes(1 << 20), type: "a/b"), .seconds(3))
+            ($0.body, $0.stallTimeout) = (RequestBody(patternBytes(1 << 20), type: "a/b"), .seconds(40))
         }
         #expect(end.complete?.size == 7 && fixture.part == Array("1048576".utf8), "\(end)")
     }

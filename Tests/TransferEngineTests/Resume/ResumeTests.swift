@@ -309,7 +309,7 @@ import TransferEngine
             gate.wait()
         }
         let part = try #require(try await fixture.run(server.url("/file.bin")).complete)
-        let end = try await fixture.run(server.url("/file.bin")) { ($0.resume, $0.stallTimeout) = (part.resume, .seconds(10)) }
+        let end = try await fixture.run(server.url("/file.bin")) { $0.resume = part.resume }
         #expect(end.complete?.size == 3_000_000, "\(end)")
         #expect(fixture.part == Self.file && server.requests.count == 2)
     }

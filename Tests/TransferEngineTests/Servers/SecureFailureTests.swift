@@ -176,8 +176,8 @@ extension EngineFixture {
             gate.wait()
         }
         let fixture = await EngineFixture(proxies: ProxySettings(environment: ["\(scheme)_proxy": proxy.url()]))
-        // The proxy has seconds for its head: without it, there would be no status.
-        let end = try await fixture.run("\(scheme)://files.example.org/x") { $0.stallTimeout = .seconds(6) }
+        // The proxy has time for its head, however busy the machine is: without it, there would be no status.
+        let end = try await fixture.run("\(scheme)://files.example.org/x") { $0.stallTimeout = .seconds(40) }
         let failure = try #require(end.failure, "\(end)")
         let words = "407 (Proxy Authentication Required); give its user name and password in the proxy settings or the option proxy."
         #expect(failure.message.hasSuffix(words) && failure.name == name && !failure.isRetryable, "\(failure)")

@@ -31,6 +31,7 @@ import Testing
         #expect(end.failure?.name == .timeout)
     }
 
+    /// The server has time for its head and the first bytes, however busy the machine is.
     @Test func `that trickles stalls, and the received bytes count`() async throws {
         let server = ScriptedServer { _, reply in
             reply.head(200, ["ETag": "\"v1\""], length: 1_000_000)
@@ -38,7 +39,7 @@ import Testing
             Self.drip(reply, "x", every: 2500)
         }
         let fixture = await EngineFixture()
-        let end = try await fixture.run(server.url("/x")) { $0.stallTimeout = .seconds(7) }
+        let end = try await fixture.run(server.url("/x")) { $0.stallTimeout = .seconds(40) }
         #expect(end.failure?.name == .timeout && end.resume.map { $0.written >= 5 } == true)
     }
 
@@ -48,10 +49,10 @@ import Testing
             Self.drip(reply, "x", every: 50)
         }
         let fixture = await EngineFixture()
-        // The server has seconds for its head: without it, there would be no status.
-        let gone = try await fixture.run(server.url("/gone")) { $0.stallTimeout = .seconds(6) }
+        // The server has time for its head, however busy the machine is: without it, there would be no status.
+        let gone = try await fixture.run(server.url("/gone")) { $0.stallTimeout = .seconds(40) }
         #expect(gone.failure?.httpStatus == 404)
-        let moved = try await fixture.run(server.url("/moved")) { $0.stallTimeout = .seconds(6) }
+        let moved = try await fixture.run(server.url("/moved")) { $0.stallTimeout = .seconds(40) }
         #expect(moved.failure?.name == .tooManyRedirects)  // a redirect is followed without its body
     }
 
@@ -68,9 +69,9 @@ import Testing
             gate.wait()
         }
         let fixture = await EngineFixture()
-        // The server has seconds for its head: without it, there would be no status.
+        // The server has time for its head, however busy the machine is: without it, there would be no status.
         let end = try await fixture.run(server.url("/x")) {
-            ($0.username, $0.password, $0.stallTimeout) = (password.map { _ in "me" }, password, .seconds(6))
+            ($0.username, $0.password, $0.stallTimeout) = (password.map { _ in "me" }, password, .seconds(40))
         }
         #expect(end.failure?.name == .httpStatus && end.failure?.httpStatus == 401, "\(end)")
         #expect(server.requests.count == (password == nil ? 1 : 2))
