@@ -125,10 +125,8 @@ import TransferEngine
     }
 
     @Test func `that did not go out may be tried again`() async throws {
-        let server = ScriptedServer { _, reply in reply.respond(200) }
-        let url = server.url("/a")
-        server.stop()
         let fixture = await EngineFixture()
-        #expect(try await fixture.run(url) { $0.body = Self.body }.failure?.isRetryable == true)
+        let failure = try await fixture.run("http://127.0.0.1:\(closedPort())/a") { $0.body = Self.body }.failure
+        #expect(failure?.isRetryable == true)
     }
 }
