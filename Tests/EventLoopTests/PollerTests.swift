@@ -172,9 +172,10 @@ internal import Testing
         source = nil
     }
 
+    /// The ends of a pipe. No program that another test starts meanwhile inherits them: it would keep them open.
     private nonisolated func ends() -> (Int32, Int32) {
         let pipe = Pipe()
-        return (dup(pipe.readEnd), dup(pipe.writeEnd))
+        return (fcntl(pipe.readEnd, F_DUPFD_CLOEXEC, 0), fcntl(pipe.writeEnd, F_DUPFD_CLOEXEC, 0))
     }
 }
 

@@ -135,19 +135,19 @@ private struct Line {
     private func numbers(_ numbers: UInt64...) -> Set<DownloadNumber> { Set(numbers.map { DownloadNumber($0) }) }
 
     @Test func `count the bytes and transfers of all, and go on one at a time`() {
-        let (trials, (one, two)) = (SharedTrials(), ids)
-        let alone = trials.begin(one, numbers(1), speed: 100)
+        let (trials, (one, two), now) = (SharedTrials(), ids, SuspendingClock.now)
+        let alone = trials.begin(one, numbers(1), speed: 100, now: now)
         #expect(alone.numbers == numbers(1) && alone.others == 0 && alone.mayTry)
         // Until the end of a measurement, it may become a trial.
-        let beside = trials.begin(two, numbers(2, 3), speed: 50)
+        let beside = trials.begin(two, numbers(2, 3), speed: 50, now: now)
         #expect(beside.numbers == numbers(1, 2, 3) && beside.others == 100 && !beside.mayTry)
         trials.end(two, isTrying: false)
         trials.end(one, isTrying: true)
-        #expect(trials.begin(one, numbers(1), speed: 120) == (numbers(1, 2, 3), 50, true))
+        #expect(trials.begin(one, numbers(1), speed: 120, now: now) == (numbers(1, 2, 3), 50, true))
         trials.end(one, isTrying: true)
-        #expect(!trials.begin(two, numbers(2, 3), speed: 50).mayTry)
+        #expect(!trials.begin(two, numbers(2, 3), speed: 50, now: now).mayTry)
         trials.end(one, isTrying: false)
-        #expect(trials.begin(two, numbers(2, 3), speed: 50) == (numbers(1, 2, 3), 120, true))
+        #expect(trials.begin(two, numbers(2, 3), speed: 50, now: now) == (numbers(1, 2, 3), 120, true))
     }
 
     @Test func `forget an engine that has ended, or whose disk hangs`() {
