@@ -36,6 +36,16 @@ private func connections(_ events: [TransferEvent], of number: UInt64 = 1) -> [U
 
 private func hasEnded(_ events: [TransferEvent]) -> Bool { events.contains { if case .ended = $0 { true } else { false } } }
 
+extension EventLog {
+    /// Waits until `bytes` of the only transfer were reported as received, or until it has ended. Its last bytes may be in no report.
+    fileprivate func receivedOrEnded(_ bytes: ByteCount) async {
+        await wait { events in
+            hasEnded(events)
+                || events.contains { if case .progress(let all) = $0 { all.contains { $0.received >= bytes } } else { false } }
+        }
+    }
+}
+
 /// The engine tries a second connection after two windows of a second each. Until then, the server has sent some 3 MB.
 @Suite(.timeLimit(.minutes(5))) struct `Automatic connections to a server with a slow link` {
     static let file = patternBytes(24_000_000)
@@ -135,7 +145,7 @@ private func hasEnded(_ events: [TransferEvent]) -> Bool { events.contains { if 
         let request = try fixture.request(server.url("/file.bin")) { $0.connections = 0 }
         fixture.engine.start(request)
         // After four seconds, three windows are over.
-        await fixture.log.received(2_000_000)
+        await fixture.log.receivedOrEnded(2_000_000)
         end.open()
         #expect(await fixture.log.end(of: request.number).complete?.size == ByteCount(size) && fixture.part == Array(Self.file[..<size]))
         #expect(server.requests.count == 1)
@@ -153,14 +163,17 @@ private func hasEnded(_ events: [TransferEvent]) -> Bool { events.contains { if 
         let request = try fixture.request(server.url("/file.bin")) { $0.connections = 0 }
         fixture.engine.start(request)
         // With a strong validator, this file has several connections by now, as the other tests show.
-        await fixture.log.received(8_000_000)
+        await fixture.log.receivedOrEnded(8_000_000)
         end.open()
         #expect(await fixture.log.end(of: request.number).complete?.size == 24_000_000 && fixture.part == Self.file)
         #expect(server.requests.map { $0.field("Range") } == [nil])
         #expect(connections(await fixture.log.events) == [1])
     }
 
-    @Test func `are one for the rest of the transfer if the server has ignored a range`() async throws {
+    /// Runs a transfer from a server that ignores the range of the second request.
+    ///
+    /// - Returns: the ranges of the requests.
+    private func rangesIfIgnored() async throws -> [String?] {
         let end = Gate()
         defer { end.open() }
         let server = ScriptedServer { request, reply in
@@ -172,9 +185,16 @@ private func hasEnded(_ events: [TransferEvent]) -> Bool { events.contains { if 
         fixture.engine.start(request)
         await fixture.log.wait { events in hasEnded(events) || events.contains { if case .over = $0 { true } else { false } } }
         // For two seconds more, the engine has many occasions to ask again.
-        await fixture.log.received(await fixture.log.received + 3_000_000)
+        await fixture.log.receivedOrEnded(await fixture.log.received + 3_000_000)
         end.open()
         #expect(await fixture.log.end(of: request.number).complete?.size == 24_000_000 && fixture.part == Self.file)
-        #expect(server.requests.map { $0.range == nil } == [true, false], "\(server.requests.map { $0.field("Range") })")
+        return server.requests.map { $0.field("Range") }
+    }
+
+    /// If a permit is so late that the trial is over, its request does not go out. So there are three tries.
+    @Test func `are one for the rest of the transfer if the server has ignored a range`() async throws {
+        var tries: [[String?]] = []
+        while tries.count < 3, tries.last?.count ?? 1 < 2 { tries.append(try await rangesIfIgnored()) }
+        #expect(tries.last?.map { $0 == nil } == [true, false], "\(tries)")
     }
 }
