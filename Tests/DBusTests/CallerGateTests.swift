@@ -202,12 +202,17 @@ extension Answers {
             }
             #expect(await eventually { answers.all.count == number })
         }
-        #expect(await guarded.service.call(Shelf.interface, "Add", "uu", "1", "2").output == "u 3\n")
+        // If its own inspection begins five seconds late, as on a busy machine, another caller is refused, and calls again.
+        var others: [Child.Exit] = []
+        while others.count < 5, others.last?.status != 0 {
+            others.append(await guarded.service.call(Shelf.interface, "Add", "uu", "1", "2"))
+        }
+        #expect(others.last?.output == "u 3\n", "\(others)")
         #expect(guarded.looks.begun == clients.count)
         #expect(answers.all.allSatisfy { $0.1 == "org.freedesktop.DBus.Error.Failed" })
         #expect(guarded.service.object.calls == ["Add"])
         guarded.door.open()
-        #expect(await eventually { guarded.looks.seen.count == clients.count + 1 })  // and gdbus
+        #expect(await eventually { guarded.looks.seen.count { $0.credentials.processID == UInt32(getpid()) } == clients.count })
         // The gate learns of the end of an inspection a moment after `looks` has counted it. Until then it refuses the caller.
         repeat {
             number += 1
