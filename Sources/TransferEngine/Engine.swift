@@ -124,6 +124,7 @@ public actor Engine {
 
     private func carryOut(_ body: @Sendable (isolated Engine) -> Void) {
         thread.setBusy()
+        forgiveSilence(.now)  // after a pause of the machine, commands come before the next tick
         body(self)
     }
 
@@ -147,7 +148,6 @@ public actor Engine {
 
     private func turn(_ block: Bool) {
         thread.setBusy()
-        forgiveSilence(.now)
         multi?.perform { exchange, error in exchangeEnded(exchange, error) }
         staging?.flush()
         let now = SuspendingClock.now
@@ -367,6 +367,7 @@ public actor Engine {
         guard let attempt = exchange.sink as? Attempt,
             transfers.values.contains(where: { $0.segments.contains { $0.exchange === exchange } })
         else { return }
+        forgiveSilence(.now)  // the disk may have blocked the same call of libcurl, which writes the bytes of all exchanges
         let segment = attempt.segment
         CrashMarks.working(on: segment.id.download.value) { conclude(attempt, segment, exchange, error) }
     }
