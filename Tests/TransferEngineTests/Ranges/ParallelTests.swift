@@ -80,7 +80,14 @@ private func parallelServer(
 
     /// Over HTTP/2, all requests would share one connection.
     @Test func `use HTTP 1.1 and connections of their own, although the first one uses HTTP 2`() async throws {
-        let server = parallelServer(Self.file) { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+        let joined = Gate()
+        defer { joined.open() }
+        // Until all three further requests have come, none of them is done. Otherwise a late one would use the connection of another.
+        let server = parallelServer(Self.file, gate: joined) { request, reply in
+            if request.number >= 3 { joined.open() }
+            joined.wait()
+            reply.serve(Self.file, for: request, entityTag: "\"v1\"")
+        }
         let nginx = await nginxInFront(
             of: server, log: "ranges.log ranges", http: "log_format ranges '$connection $server_protocol $http_range';")
         let fixture = await EngineFixture(certificateFile: nginx.authority)
