@@ -104,7 +104,7 @@ internal import Testing
     }
 
     @Test @BusActor func `cancelled ones do not pile up`() async {
-        let held = Poller.shared.heldDeadlines  // those of other tests may be thousands
+        let held = Poller.shared.heldDeadlines  // other tests may hold thousands
         for _ in 0..<20_000 { Poller.shared.cancel(Poller.shared.schedule(after: .seconds(86_400)) {}) }
         #expect(Poller.shared.heldDeadlines < held + 10_000)
         let journal = Journal<Int>()

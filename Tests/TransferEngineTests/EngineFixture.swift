@@ -93,7 +93,7 @@ final class EngineFixture: Sendable {
         }
         events.append(event)
         var due: [CheckedContinuation<Void, Never>] = []
-        // Ask each condition once: one that reads a clock may come true between two calls.
+        // Ask each condition once, because a condition that reads a clock may come true between two calls.
         waiters.removeAll { waiter in
             guard waiter.condition(events) else { return false }
             due.append(waiter.resume)

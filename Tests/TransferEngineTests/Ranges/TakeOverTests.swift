@@ -35,7 +35,7 @@ import Testing
             switch request.number {
             case 0:
                 reply.send(Self.file[..<100_000])
-                // If it were silent for three seconds, one of the others would get all of its rest.
+                // If this response were silent for three seconds, another request would get all of its rest.
                 let rest = reply.trickle(Self.file[100_000...], until: joined)
                 // The engine knows the speeds of its connections after a third of a second.
                 trickle(from: rest.startIndex) { $0 >= 600_000 }
@@ -64,7 +64,7 @@ import Testing
     static let file = patternBytes(8_000_000)
 
     /// The first connection gets into the stretch of the request, and is lost there. If the request counted as silent by then, the transfer
-    /// would fail. So lines of the head come until then, and nothing afterwards.
+    /// would fail. So the server sends lines of the head until the loss, and nothing afterwards.
     @Test func `gives up what is missing of its stretch, also if no connection receives any more`() async throws {
         let (asked, lost, end) = (Gate(), Gate(), Gate())
         defer { for gate in [asked, lost, end] { gate.open() } }
