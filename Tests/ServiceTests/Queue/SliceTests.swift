@@ -15,19 +15,22 @@ internal import Testing
         return try await running.client.batch(items, ["directory": .string(running.world.folder), "notify": .string("never")]).1
     }
 
-    /// Writes `call` and a `List` to the bus in one piece. Calls of one connection are answered in order, unless a call is carried out in
-    /// slices.
+    /// Sends `call` and a `List`. Calls of one connection are answered in order, unless a call is carried out in slices. The service sees
+    /// the first one when both are on their way: it would have carried out all slices where the second comes late.
     ///
     /// - Returns: whether the `List` found a download in one of `states`.
     private func lists(
         _ states: [String], rightAfter call: String, of interface: String = Manager.interface, with arguments: [Variant] = [],
-        _ bus: PrivateBus
+        _ bus: PrivateBus, _ daemon: Child
     ) async -> Bool {
         await onThread {
             let caller = RawCaller(bus)
+            daemon.signal(SIGSTOP)
             caller.call(BusName.managerPath.value, interface, call, arguments)
             let filter: Variant = .dictionary(["states": .strings(states), "limit": .uint32(1)])
             let list = caller.call(BusName.managerPath.value, Manager.interface, "List", [filter])
+            caller.pass()
+            daemon.signal(SIGCONT)
             // The first four bytes are the length of the array of paths.
             return caller.answer(to: list)?.body.prefix(4).contains { $0 != 0 } ?? false
         }
@@ -141,10 +144,11 @@ internal import Testing
         let running = try await Running.start()
         let last = try await queue(running, server)[Self.count - 1]
         let tally = try await Tally(running)
-        #expect(await lists(["queued"], rightAfter: "CancelAll", running.world.bus), "another call waited until all were cancelled")
+        let isCancelLate = await lists(["queued"], rightAfter: "CancelAll", running.world.bus, running.daemon)
+        #expect(isCancelLate, "another call waited until all were cancelled")
         #expect(await eventually { await tally.ended > 0 })
         await running.world.kill(running.daemon)
-        _ = await running.world.start()
+        let daemon = await running.world.start()
         let later = try await running.client.download(server.url("/later"), running.options())
         #expect(await eventually { (try? await running.client.get(Manager.remaining)) == 1 })
         #expect(try await running.client.get(Download.state, at: last) == "cancelled")
@@ -156,7 +160,8 @@ internal import Testing
         for path in [last, later] { #expect(try await running.client.get(Download.state, at: path) == "cancelled") }
 
         await tally.forget()
-        #expect(await lists(["cancelled"], rightAfter: "ClearEnded", running.world.bus), "another call waited until all were off the list")
+        let isClearLate = await lists(["cancelled"], rightAfter: "ClearEnded", running.world.bus, daemon)
+        #expect(isClearLate, "another call waited until all were off the list")
         #expect(await eventually { await tally.removed == Self.count + 1 })
         #expect(try await running.client.list() == [])
     }
@@ -173,7 +178,8 @@ internal import Testing
         let batch = try await running.client.batch(items, options).0
         #expect(try await running.client.wait(batch: batch) == [0, UInt32(Self.count), 0])
         let click: [Variant] = [.string("retry"), .array(of: "v", [.variant(.objectPath(batch))]), .dictionary([:])]
-        let isLate = await lists(["failed"], rightAfter: "ActivateAction", of: Application.interface, with: click, running.world.bus)
+        let isLate = await lists(
+            ["failed"], rightAfter: "ActivateAction", of: Application.interface, with: click, running.world.bus, running.daemon)
         #expect(isLate, "another call waited until all were retried")
         #expect(try await eventually { try await running.client.list(["states": .strings(["failed"])]).isEmpty })
     }
@@ -255,15 +261,18 @@ internal import Testing
         let items = (0..<Self.count).map { ("http://127.0.0.1:1/\($0)", ["start": .bool(false)] as [String: Variant]) }
         let paths = try await running.client.batch(items, ["directory": .string(running.world.folder), "notify": .string("never")]).1
         for round in 1...10 {
-            let (stale, described, isLate) = await onThread { [bus = running.world.bus] in
+            let (stale, described, isLate) = await onThread { [bus = running.world.bus, daemon = running.daemon] in
                 let (asking, changing) = (RawCaller(bus), RawCaller(bus))
                 let rule = "type='signal',sender='\(BusName.service)',member='PropertiesChanged'"
                 let bus = "org.freedesktop.DBus"
                 _ = asking.answer(to: asking.call("/org/freedesktop/DBus", bus, "AddMatch", [.string(rule)], to: bus))
                 let manager = BusName.managerPath.value
+                // As in `lists`: the service would have written the whole answer where the second call comes late.
+                daemon.signal(SIGSTOP)
                 let describe = asking.call(manager, Manager.interface, "Describe", [.dictionary(key: "s", value: "v", []), .strings([])])
                 let get = asking.call(manager, Standard.properties, "Get", [.string(Manager.interface), .string("Paused")])
-                asking.flush()
+                asking.pass()
+                daemon.signal(SIGCONT)
                 // Begin with the last download, because it is described last.
                 for path in paths.reversed() {
                     changing.call(
