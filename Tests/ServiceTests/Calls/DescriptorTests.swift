@@ -462,11 +462,10 @@ extension Running {
         let running = try await Running.start()
         let server = ScriptedServer { _, reply in reply.respond(200, text: "hello") }
         // A foreign program, which has ended when the file arrives.
-        let call = """
-            exec gdbus call --session --dest \(BusName.service) --object-path \(BusName.managerPath) \
-                --method \(Manager.interface).DownloadToFd "$0" 3 "{'start': <false>}" 3<>"$1"
-            """
-        let answer = await running.world.run("sh", "-c", call, server.url("/a"), running.file("mine"))
+        let method = "\(Manager.interface).DownloadToFd"
+        let call = gdbusCall(BusName.managerPath.value, method, [server.url("/a"), "handle 3", "{'start': <false>}"])
+        let answer = await Child.run(
+            ["sh", "-c", "exec 3<>\"$0\" \"$@\"", running.file("mine")] + call, environment: running.world.environment)
         #expect(answer.output == "(objectpath '\(BusName.downloadsPath)/1',)\n", "\(answer)")
         let path = BusName.path(of: DownloadNumber(1))
         try await running.client.resume(path)

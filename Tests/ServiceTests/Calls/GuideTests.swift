@@ -204,7 +204,7 @@ internal import Testing
 
     /// The page's commands with the test's manifest: to register, update, show, roll back, and the same three by `todoku`; to pack.
     private func recipeCommands(of levels: Levels) throws -> [(command: String, answer: String)] {
-        let commands = try guide.commands(5, [manifest: levels.server.url("/levels.json")])
+        let commands = try guide.commands(5, [manifest: levels.server.url("/levels.json"), "'{}'": "'\(noOptions)'"])
         try #require(commands.count == 7)
         return commands
     }
@@ -438,9 +438,10 @@ internal import Testing
 
     @Test func `for a sandbox has commands that download into a file of the app`() async throws {
         let (running, permitted, server) = try await sandboxed()
-        let commands = try guide.commands(6, ["https://example.org/data.bin": server.url("/data.bin")]).map { $0.command }
+        let changes = ["https://example.org/data.bin": server.url("/data.bin"), " 3 ": " 'handle 3' "]
+        let commands = try guide.commands(6, changes).map { $0.command }
         let token = BusName.path(app: "org.example.App", token: "map_7").value
-        let script = try guide.script(["cd /run"] + commands + ["o \(token) \(Download.interface).Wait '{}'", "cat data.bin"])
+        let script = try guide.script(["cd /run"] + commands + ["o \(token) \(Download.interface).Wait '\(noOptions)'", "cat data.bin"])
         let exit = await permitted.sandbox.run(["sh", "-c", script])
         #expect(exit.status == 0 && exit.output == "(objectpath '\(token)',)\n('',)\n/data.bin", "package libglib2.0-bin: \(exit)")
         // The proxy lets the app talk to whoever owns the name for pushes.

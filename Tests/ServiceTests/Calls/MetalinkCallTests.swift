@@ -277,9 +277,8 @@ extension Running {
         let running = try await Running.start()
         let path = running.world.bus.folder("doc")
         writeFile(path, document(element("a", "<url>http://127.0.0.1:1/a</url>")).utf8)
-        let script =
-            "exec 3<$0; gdbus call -e -d \(BusName.service) -o \(manager) -m \(Manager.interface).DownloadMetalink 3 \"{'start': <false>}\""
-        let exit = await running.world.run("sh", "-c", script, path)
+        let call = gdbusCall(manager, "\(Manager.interface).DownloadMetalink", ["handle 3", "{'start': <false>}"])
+        let exit = await Child.run(["sh", "-c", "exec 3<\"$0\" \"$@\"", path] + call, environment: running.world.environment)
         #expect(exit.status == 0 && exit.output.contains("/batch/1"), "\(exit)")
     }
 }

@@ -132,7 +132,7 @@ internal import Testing
         let manager = try await Self.manager()
         let name = ["org.todoku.Push1", "/org/todoku/Push1", "org.todoku.Push1"]
         let registered = await manager.run(
-            ["busctl", "--user", "call"] + name + [
+            ["busctl", "--user", "--timeout=120", "call"] + name + [
                 "Register", "ssa{sv}", "org.example.App", "news", "1", "hosts", "as", "1", "example.org",
             ])
         #expect(registered.status == 0 && registered.output.contains("public-key"), "\(registered)")
@@ -141,7 +141,7 @@ internal import Testing
         #expect(status.output.contains("NoNewPrivs:\t1\n") && status.output.contains("Seccomp:\t2\n"), "\(status)")
         #expect(await manager.run(["kill", "-KILL", process]).status == 0)
         #expect(await eventually { await manager.property("NRestarts", of: "todoku-push.service") == "1" })
-        let list = await manager.run(["busctl", "--user", "call"] + name + ["List", "s", ""])
+        let list = await manager.run(["busctl", "--user", "--timeout=120", "call"] + name + ["List", "s", ""])
         #expect(list.status == 0 && list.output.contains("\"org.example.App\""), "\(list)")
 
         // A wrong command line stays wrong.

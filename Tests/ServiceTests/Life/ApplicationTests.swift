@@ -39,9 +39,7 @@ private struct Session {
 
     /// Calls from a foreign client, for which the bus starts the service if necessary.
     func call(_ method: String, _ arguments: String...) async -> Child.Exit {
-        await Child.run(
-            ["gdbus", "call", "--session", "--timeout", "120", "--dest", BusName.service, "--object-path", manager]
-                + ["--method", "\(Application.interface).\(method)"] + arguments, environment: world.environment)
+        await Child.run(gdbusCall(manager, "\(Application.interface).\(method)", arguments), environment: world.environment)
     }
 
     func act(_ action: String, _ parameters: [Variant] = [], _ platform: [String: Variant] = [:]) async throws {

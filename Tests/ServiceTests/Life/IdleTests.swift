@@ -50,11 +50,7 @@ internal import Testing
         let running = Running(world: world, daemon: await world.start(["--idle-exit", "30"]), client: client)
         let path = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false)])
         let waiter = Child(
-            [
-                "gdbus", "call", "--session", "--timeout", "600", "--dest", BusName.service, "--object-path", path.value, "--method",
-                "org.todoku.Download1.Wait", "{}",
-            ],
-            environment: running.world.environment)
+            gdbusCall(path.value, "\(Download.interface).Wait", [noOptions], timeout: 600), environment: running.world.environment)
         #expect(await eventually { Trace(monitor.output).calls("Wait").count == 1 })
         // Still running well after the thirty seconds; only waiting can show that.
         #expect(await eventually(within: .seconds(33)) { !running.daemon.isRunning } == false)

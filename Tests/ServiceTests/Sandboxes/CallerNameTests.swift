@@ -9,11 +9,8 @@ internal import Testing
         let running = try await Running.start()
         let program = running.world.bus.folder("get-ダウンロード")
         #expect(await Child.run(["sh", "-c", #"cp "$(command -v gdbus)" "$0""#, program]).status == 0)
-        let exit = await Child.run(
-            [
-                program, "call", "--session", "--timeout", "120", "--dest", BusName.service, "--object-path", BusName.managerPath.value,
-                "--method", "\(Manager.interface).List", "{}",
-            ], environment: running.world.environment)
+        let call = gdbusCall(BusName.managerPath.value, "\(Manager.interface).List", [noOptions])
+        let exit = await Child.run([program] + call.dropFirst(), environment: running.world.environment)
         #expect(exit.status == 0 && exit.output == "(@ao [],)\n", "\(exit)")
     }
 }

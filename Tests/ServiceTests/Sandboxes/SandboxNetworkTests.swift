@@ -26,20 +26,18 @@ private let app = "org.example.App"
         let (download, url) = ("\(Manager.interface).Download", server.url("/a"))
         for (path, method, arguments) in [
             (manager, download, [url, "{}"]), (manager, "\(Manager.interface).Fetch", [url, "{}"]),
-            (manager, "\(Manager.interface).DownloadBatch", ["[('\(url)', {})]", "{}"]),
+            (manager, "\(Manager.interface).DownloadBatch", ["[('\(url)', \(noOptions))]", "{}"]),
             (given.value, "\(Download.interface).Resume", []), (given.value, "\(Download.interface).Retry", []),
             (given.value, "\(Download.interface).ReplaceUrl", [url, "{}"]), (batch.value, "\(Batch.interface).Resume", []),
         ] as [(String, String, [String])] {
             let answer = await sandbox.gdbus(path, method, arguments)
             #expect(answer.errors.contains("org.todoku.Error.NotAllowed: The sandbox of \(app) has no network"), "\(method): \(answer)")
         }
-        let script =
-            "exec 3<>/run/own; gdbus call -e -d \(BusName.service) -o \(manager) -m \(Manager.interface).DownloadToFd $0 3 {}"
-        let descriptor = await sandbox.run(["sh", "-c", script, url])
+        // The shell opens the file, and calls the method in its arguments.
+        let script = ["sh", "-c", "exec 3<>/run/own \"$@\"", "sh"]
+        let descriptor = await sandbox.run(script + gdbusCall(manager, "\(Manager.interface).DownloadToFd", [url, "handle 3", "{}"]))
         #expect(descriptor.errors.contains("NotAllowed: The sandbox of \(app) has no network"), "\(descriptor)")
-        let metalink =
-            "exec 3<>/run/own; gdbus call -e -d \(BusName.service) -o \(manager) -m \(Manager.interface).DownloadMetalink 3 {}"
-        let document = await sandbox.run(["sh", "-c", metalink])
+        let document = await sandbox.run(script + gdbusCall(manager, "\(Manager.interface).DownloadMetalink", ["handle 3", "{}"]))
         #expect(document.errors.contains("NotAllowed: The sandbox of \(app) has no network"), "\(document)")
         #expect(await sandbox.gdbus(given.value, "\(Download.interface).Cancel").status == 0)
         #expect(server.connections == 0)

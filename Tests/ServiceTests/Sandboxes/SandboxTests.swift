@@ -199,7 +199,7 @@ private let app = "org.example.App"
         #expect(await list("{'app': <'org.example.Other'>}").output == "(@ao [],)\n")
         #expect(await list("{'app': <''>}").output == "(@ao [],)\n")
         #expect(await list("{'after': <objectpath '\(theirs)'>}").errors.contains("NoSuchObject: "))
-        let described = await sandbox.gdbus(manager, "\(Manager.interface).Describe", "{}", "[]")
+        let described = await sandbox.gdbus(manager, "\(Manager.interface).Describe", "{}", "@as []")
         #expect(described.output == "(@a(oa{sv}) [],)\n", "\(described)")
         let nodes = await sandbox.gdbus(BusName.downloadsPath, "\(Standard.introspectable).Introspect")
         #expect(nodes.errors.contains("UnknownObject"), "\(nodes)")
@@ -269,10 +269,16 @@ private let app = "org.example.App"
     }
 
     private func children(of path: String, _ sandbox: Sandbox) async -> [String] {
-        let document = await sandbox.run([
-            "gdbus", "introspect", "--session", "--xml", "--dest", BusName.service, "--object-path", path,
-        ])
-        return Elements(document.output).all.filter { $0.name == "node" }.compactMap { $0.attributes["name"] }
+        var document = ""
+        // gdbus waits only three seconds for the answer.
+        _ = await eventually {
+            let exit = await sandbox.run([
+                "gdbus", "introspect", "--session", "--xml", "--dest", BusName.service, "--object-path", path,
+            ])
+            document = exit.output
+            return exit.status == 0
+        }
+        return Elements(document).all.filter { $0.name == "node" }.compactMap { $0.attributes["name"] }
     }
 
     @Test func `may read what affects all downloads, but not change it`() async throws {
@@ -311,7 +317,7 @@ private let app = "org.example.App"
         for (member, arguments) in [
             ("Activate", ["{}"]), ("Open", ["['\(server.url("/b"))']", "{}"]), ("Open", ["['file://\(file)']", "{}"]),
             ("ActivateAction", ["open", "[<objectpath '\(own)'>]", "{}"]), ("ActivateAction", ["retry", "[<objectpath '\(own)'>]", "{}"]),
-            ("ActivateAction", ["pause-all", "[]", "{}"]), ("ActivateAction", ["explode", "[]", "{}"]),
+            ("ActivateAction", ["pause-all", "@av []", "{}"]), ("ActivateAction", ["explode", "@av []", "{}"]),
         ] {
             let answer = await sandbox.gdbus(manager, "\(Application.interface).\(member)", arguments)
             #expect(answer.errors.contains("org.todoku.Error.NotAllowed: An app in a sandbox may not "), "\(member): \(answer)")
@@ -355,8 +361,8 @@ private let app = "org.example.App"
         let script = """
             call() { gdbus call --session --timeout 120 --dest \(BusName.service) --object-path "$@"; }
             exec 3<>/run/own
-            call \(manager) --method \(Manager.interface).DownloadToFd "$0" 3 "{'notify': <'never'>, 'token': <'mine'>}"
-            call \(BusName.path(app: app, token: "mine").value) --method \(Download.interface).Wait '{}'
+            call \(manager) --method \(Manager.interface).DownloadToFd "$0" 'handle 3' "{'notify': <'never'>, 'token': <'mine'>}"
+            call \(BusName.path(app: app, token: "mine").value) --method \(Download.interface).Wait '\(noOptions)'
             cat /run/own
             """
         let written = await sandbox.run(["sh", "-c", script, server.url("/own")])
@@ -587,7 +593,7 @@ private let app = "org.example.App"
                 "\(todokuError("NotAllowed")): Todoku cannot tell whether the caller is in a sandbox: the root folder of"),
             "\(hidden)")
         let plain = await Child.run(
-            unprivileged + ["busctl", "--user", "call", BusName.service, manager, Manager.interface, "ResumeAll"],
+            unprivileged + ["busctl", "--user", "--timeout=120", "call", BusName.service, manager, Manager.interface, "ResumeAll"],
             environment: running.world.environment)
         #expect(plain.isClean, "\(plain)")
     }

@@ -63,9 +63,7 @@ struct Sandbox: Sendable {
     /// Runs `gdbus call` inside.
     func gdbus(_ path: String, _ method: String, _ arguments: String...) async -> Child.Exit { await gdbus(path, method, arguments) }
     func gdbus(_ path: String, _ method: String, _ arguments: [String]) async -> Child.Exit {
-        await run(
-            ["gdbus", "call", "--session", "--timeout", "120", "--dest", BusName.service, "--object-path", path, "--method", method]
-                + arguments)
+        await run(gdbusCall(path, method, arguments))
     }
 
     /// Runs `dbus-send` inside. (busctl 252 and xdg-dbus-proxy 0.1.4 do not understand each other: sd-bus sends its first message together

@@ -76,10 +76,7 @@ final class ServiceWorld: Sendable {
 
     /// Calls a method of the service by `gdbus call`.
     func gdbus(_ path: String, _ method: String, _ arguments: String...) async -> Child.Exit {
-        await Child.run(
-            ["gdbus", "call", "--session", "--timeout", "120", "--dest", BusName.service, "--object-path", path, "--method", method]
-                + arguments,
-            environment: environment)
+        await Child.run(gdbusCall(path, method, arguments), environment: environment)
     }
 
     /// The names in `folder`, part files included.
@@ -144,6 +141,17 @@ struct Running {
     @discardableResult func fetch(_ url: String, _ more: [String: Variant] = [:]) async throws -> String {
         try await client.wait(try await download(url, more))
     }
+}
+
+/// An empty dictionary of options for `gdbus call`. gdbus asks the service for the types of the arguments, but waits only three seconds for
+/// the answer. After that, it reads a plain `{}` as text.
+let noOptions = "@a{sv} {}"
+
+/// A call of the service by `gdbus call`. For the argument `{}`, it has `noOptions`. Other arguments that do not show their type, such as
+/// `[]` or the number of a descriptor, need their type, too: `@as []`, `handle 3`.
+func gdbusCall(_ path: String, _ method: String, _ arguments: [String], timeout: Int = 120) -> [String] {
+    ["gdbus", "call", "--session", "--timeout", "\(timeout)", "--dest", BusName.service, "--object-path", path, "--method", method]
+        + arguments.map { $0 == "{}" ? noOptions : $0 }
 }
 
 /// The error that `body` throws; nil if none.

@@ -226,10 +226,7 @@ extension Client {
         let running = Running(world: world, daemon: await world.start(["--idle-exit", "30"]), client: client)
         let path = try await running.download("http://127.0.0.1:1/a", paused)
         let waiter = Child(
-            [
-                "gdbus", "call", "--session", "--timeout", "600", "--dest", BusName.service, "--object-path", BusName.managerPath.value,
-                "--method", "\(Manager.interface).WaitAll", "{}",
-            ],
+            gdbusCall(BusName.managerPath.value, "\(Manager.interface).WaitAll", [noOptions], timeout: 600),
             environment: running.world.environment)
         #expect(await eventually { Trace(monitor.output).calls("WaitAll").count == 1 })
         // Still running well after the thirty seconds; only waiting can show that.
