@@ -163,13 +163,20 @@ internal import Testing
             """
         let holder = Child(["python3", "-c", code, "\(world.state)/todoku.db"])
         try #require(await eventually { holder.output == "held\n" || !holder.isRunning } && holder.isRunning, "\(holder.errors)")
-        async let first = queue()
-        #expect(try await eventually { try await client.get(Manager.remaining) == 1 })
+        // The service waits two seconds for the database, and then forgets the download. Where a busy machine looks for it later, it is
+        // queued again.
+        var first = Task { await queue() }
+        for attempt in 1...20 {
+            if try await eventually(within: .seconds(2), { try await client.get(Manager.remaining) == 1 }) { break }
+            #expect(await first.value == nil)
+            #expect(attempt < 20)
+            first = Task { await queue() }
+        }
         // The first commit is in flight, so this change waits for the next one. So does the answer to the repeated call.
         try await client.connection.tell(
             Standard.set, on: BusName.service, at: BusName.managerPath, (Manager.interface, Manager.maxActive.name, .uint32(9)))
         async let second = queue()
-        #expect(await first == nil)
+        #expect(await first.value == nil)
         await holder.stop()
         let path = await second
         let listed = try await client.list()
