@@ -136,14 +136,23 @@ internal import Testing
         #expect(Set(quiet.keys.map(\.name)) == ["main", "todoku-curl", "todoku-store"])
     }
 
-    /// Within the minute in which a toast waits for a server.
-    ///
     /// - Parameter failsToStart: the bus starts a program for the server's name, which ends without taking the name.
     @Test(arguments: [false, true])
     func `without a notification server an end wakes nothing up and leaves no thread, and its toast comes with the server`(
         failsToStart: Bool
     ) async throws {
         if let sanitizer = underSanitizer() { return print("idle: the \(sanitizer) sanitizer has a thread that wakes up: not checked") }
+        // A toast waits for a server for a minute, which may be over before a busy machine has looked at all. Then it is tried again.
+        for attempt in 1...3 {
+            if try await checkRest(failsToStart) { return }
+            #expect(attempt < 3, "the minute was over each time")
+        }
+    }
+
+    /// Checks what the test above says.
+    ///
+    /// - Returns: false if the toast may have been given up, so that nothing is known.
+    private func checkRest(_ failsToStart: Bool) async throws -> Bool {
         let folder = TemporaryFolder("todoku-notifications")
         writeFile(folder("server"), "#!/bin/sh\necho started >> \(folder("starts"))\nexit 1\n".utf8)
         chmod(folder("server"), 0o755)
@@ -151,6 +160,7 @@ internal import Testing
         let server = ScriptedServer { request, reply in reply.serve(patternBytes(2_000_000), for: request) }
         let monitor = Child(["dbus-monitor", "--session", "--profile"], environment: running.world.environment)
         #expect(await eventually { monitor.output.contains("NameLost") })
+        let begun = ContinuousClock.now
         _ = try await running.fetch(server.url("/a"), ["notify": .string("always")])
         // The bus reports to the service that nothing was started, and the service wakes up for that.
         #expect(await eventually { Trace(monitor.output).refusals("StartServiceByName") >= 1 })
@@ -160,12 +170,16 @@ internal import Testing
         let before = await settled(process)
         // Half a minute: any further try to show the toast would have come by now.
         await pause(milliseconds: 32_000)
-        #expect(switches(process) == before)
-        #expect(Set(before.keys.map(\.name)) == ["main", "todoku-curl", "todoku-store"])
-        #expect(readFile(folder("starts")) == (failsToStart ? Array("started\n".utf8) : nil))
+        let after = switches(process)
+        let starts = readFile(folder("starts"))
         let toasts = try await OddServer(name: "Plasma", at: running.world.bus.address)
+        guard .now - begun < .seconds(55) else { return false }
+        #expect(after == before)
+        #expect(Set(before.keys.map(\.name)) == ["main", "todoku-curl", "todoku-store"])
+        #expect(starts == (failsToStart ? Array("started\n".utf8) : nil))
         #expect(await eventually { await toasts.received.count == 1 })
         #expect(await toasts.received.first?.hints["category"] == .string("transfer.complete"))
+        return true
     }
 
     /// A download that waits for an instant, and one whose owner must be called again.
