@@ -5,20 +5,10 @@ internal import Glibc
 internal import TestSupport
 internal import Testing
 
-extension TestSupport.Reply {
-    /// Sends a part of the body now and then, until the gate opens. A transfer that hears nothing for ten seconds counts as silent, and
-    /// another one takes its place.
-    ///
-    /// - Parameter part: 16 bytes of the body, as they are sent.
-    /// - Returns: how many bytes of the body were sent.
-    fileprivate func trickle(until gate: Gate, _ part: String = "0123456789abcdef") -> Int {
-        var sent = 0
-        while !gate.isOpen, send(part) {
-            sent += 16
-            poll(nil, 0, 500)
-        }
-        return sent
-    }
+extension Client {
+    /// Holds all transfers, or lets them go on. A server that held them might be silent for ten seconds on a busy machine. Then another
+    /// transfer takes the place of its own. A transfer that the service holds back is never silent.
+    fileprivate func holdTransfers(_ isHeld: Bool) async throws { try await set(Manager.speedLimit, isHeld ? 100 : 0) }
 }
 
 @Suite struct `The queue` {
@@ -73,12 +63,8 @@ extension TestSupport.Reply {
     @Test func `obeys MaxActive and MaxPerHost, and reports how many are active`() async throws {
         let running = try await Running.start()
         let client = running.client
-        let gate = Gate()
-        let server = ScriptedServer { _, reply in
-            reply.head(200, length: 100_000)
-            let sent = reply.trickle(until: gate)
-            reply.send(String(repeating: "2", count: max(0, 100_000 - sent)))
-        }
+        let server = ScriptedServer { _, reply in reply.respond(200, text: String(repeating: "2", count: 100_000)) }
+        try await client.holdTransfers(true)
         #expect(try await client.get(Manager.maxActive) == .max, "automatic")
         try await client.set(Manager.maxActive, 4)
         #expect(try await client.get(Manager.maxPerHost) == 6)
@@ -96,7 +82,7 @@ extension TestSupport.Reply {
         try await client.set(Manager.maxPerHost, 7)
         #expect(await server.waitForRequests(8))
         #expect(await client.signals.until { $0.last { $0.changed?["Active"] != nil }?.changed?["Active"] == .uint32(8) })
-        gate.open()
+        try await client.holdTransfers(false)
         #expect(await client.signals.has("AllEnded"))
         #expect(server.requests.count == 9)
         #expect(await client.signals.until { $0.last { $0.changed?["Active"] != nil }?.changed?["Active"] == .uint32(0) })
@@ -105,13 +91,10 @@ extension TestSupport.Reply {
     @Test func `has four large files at a time by default, and small ones beside them`() async throws {
         let running = try await Running.start()
         let client = running.client
-        let gate = Gate()
         let server = ScriptedServer { request, reply in
-            let size = request.path.hasPrefix("/large") ? 1 << 20 : 10_000
-            reply.head(200, length: size)
-            let sent = reply.trickle(until: gate)
-            reply.send(String(repeating: "2", count: max(0, size - sent)))
+            reply.respond(200, text: String(repeating: "2", count: request.path.hasPrefix("/large") ? 1 << 20 : 10_000))
         }
+        try await client.holdTransfers(true)
         try await client.set(Manager.maxPerHost, 0)
         for index in 0..<6 { _ = try await running.download(server.url("/large\(index)")) }
         #expect(await server.waitForRequests(4))
@@ -121,7 +104,7 @@ extension TestSupport.Reply {
         #expect(try await client.get(Manager.active) == 24)
         #expect(try await client.get(Manager.queued) == 3, "two large ones, and one that may be large")
         #expect(try await client.get(Download.state, at: unknown) == "queued")
-        gate.open()
+        try await client.holdTransfers(false)
         #expect(await client.signals.has("AllEnded"))
         #expect(try await client.list(["state": .string("finished")]).count == 27)
     }
@@ -129,19 +112,19 @@ extension TestSupport.Reply {
     @Test func `has more files of unknown size at a time by default, the more small ones have finished`() async throws {
         let running = try await Running.start()
         let client = running.client
-        let gate = Gate()
         let server = ScriptedServer { request, reply in
             guard request.path.hasPrefix("/held") else { return reply.respond(200, text: "whole") }
             reply.head(200, ["Transfer-Encoding": "chunked"])
-            _ = reply.trickle(until: gate, "10\r\n0123456789abcdef\r\n")
+            reply.chunk(patternBytes(10_000))
             reply.chunk([])
         }
         try await client.set(Manager.maxPerHost, 0)
         for index in 0..<10 { _ = try await client.wait(running.download(server.url("/\(index)"))) }
+        try await client.holdTransfers(true)
         for index in 0..<30 { _ = try await running.download(server.url("/held\(index)")) }
         #expect(await server.waitForRequests(10 + 14))
         #expect(try await client.get(Manager.active) == 14)
-        gate.open()
+        try await client.holdTransfers(false)
         #expect(await client.signals.has("AllEnded"))
     }
 
