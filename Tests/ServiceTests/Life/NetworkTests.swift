@@ -142,13 +142,18 @@ private struct Online {
         await online.manager.setSilently("State", 20)
         await online.manager.setSilently("Metered", 0)
         try await online.manager.appear()
-        _ = try await online.running.fetch("\(remote)/b")
+        let client = online.running.client
+        let other = try await online.running.download("\(remote)/b")
+        #expect(
+            await client.signals.until { seen in
+                seen.contains { $0.ended?.path == other || $0.path == other.value && $0.changed?["WaitReason"] == .string("offline") }
+            })
         // The earlier answer holds for ten seconds. Where these calls have taken longer, the state of the new NetworkManager counts.
-        let reason = try await online.running.client.get(Download.waitReason, at: path)
-        #expect(reason == "metered" || ContinuousClock.now - gone > .seconds(10), "\(reason)")
+        let states = [try await client.get(Download.waitReason, at: path), try await client.get(Download.state, at: other)]
+        #expect(states == ["metered", "finished"] || ContinuousClock.now - gone > .seconds(10), "\(states)")
         await online.manager.setSilently("Metered", 2)
         await online.manager.set("State", 70)
-        _ = try await online.running.client.wait(path)
+        for download in [path, other] { _ = try await client.wait(download) }
     }
 }
 
