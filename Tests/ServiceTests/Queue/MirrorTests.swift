@@ -167,7 +167,7 @@ extension Client {
             reply.head(
                 isPart ? 206 : 200, ["ETag": tag, "Content-Range": "bytes \(first)-\(last)/\(Self.file.count)"], length: last - first + 1)
             reply.send(Self.file[first..<first + 500_000])
-            // If the main server were silent for three seconds before the mirror is asked, the mirror would get all of its bytes.
+            // If the main server were silent for three seconds before the mirror is asked, the mirror would be asked for all missing bytes.
             reply.send(reply.trickle(Self.file[first + 500_000..<first + 600_000], by: 50, until: joined))
             gate.wait()
         }

@@ -6,8 +6,8 @@ internal import TestSupport
 internal import Testing
 
 extension Client {
-    /// Holds all transfers, or lets them go on. A server that held them might be silent for ten seconds on a busy machine. Then another
-    /// transfer takes the place of its own. A transfer that the service holds back is never silent.
+    /// Holds back all transfers, or lets them go on. If a server held them, it might be silent for ten seconds on a busy machine, and then
+    /// further transfers would start. A transfer that the service holds back is never silent.
     fileprivate func holdTransfers(_ isHeld: Bool) async throws { try await set(Manager.speedLimit, isHeld ? 100 : 0) }
 }
 

@@ -163,8 +163,8 @@ internal import Testing
             """
         let holder = Child(["python3", "-c", code, "\(world.state)/todoku.db"])
         try #require(await eventually { holder.output == "held\n" || !holder.isRunning } && holder.isRunning, "\(holder.errors)")
-        // The service waits two seconds for the database, and then forgets the download. Where a busy machine looks for it later, it is
-        // queued again.
+        // The service waits two seconds for the database, and then forgets the download. If a busy machine looks for the download later,
+        // the test queues it again.
         var first = Task { await queue() }
         for attempt in 1...20 {
             if try await eventually(within: .seconds(2), { try await client.get(Manager.remaining) == 1 }) { break }

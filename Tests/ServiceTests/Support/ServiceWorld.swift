@@ -147,8 +147,8 @@ struct Running {
 /// the answer. After that, it reads a plain `{}` as text.
 let noOptions = "@a{sv} {}"
 
-/// A call of the service by `gdbus call`. For the argument `{}`, it has `noOptions`. Other arguments that do not show their type, such as
-/// `[]` or the number of a descriptor, need their type, too: `@as []`, `handle 3`.
+/// The command line of `gdbus call` for a call of the service. The argument `{}` becomes `noOptions`. Other arguments that do not show
+/// their type, such as `[]` or the number of a descriptor, need their type, too: `@as []`, `handle 3`.
 func gdbusCall(_ path: String, _ method: String, _ arguments: [String], timeout: Int = 120) -> [String] {
     ["gdbus", "call", "--session", "--timeout", "\(timeout)", "--dest", BusName.service, "--object-path", path, "--method", method]
         + arguments.map { $0 == "{}" ? noOptions : $0 }
