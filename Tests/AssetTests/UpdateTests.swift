@@ -350,11 +350,7 @@ internal import Testing
         _ = await world.stop(desk.running.daemon)
         let daemon = await world.start(["--idle-exit", "30"])
         let caller = Child(
-            [
-                "gdbus", "call", "--session", "--timeout", "600", "--dest", BusName.service, "--object-path", asset.value, "--method",
-                "org.todoku.Asset1.Update", "{}",
-            ],
-            environment: world.environment)
+            gdbusCall(asset.value, "\(Asset.interface).Update", [noOptions], timeout: 600), environment: world.environment)
         #expect(await desk.downloads(asset))
         let download = try await desk.client.get(Asset.download, at: asset)
         try await desk.client.pause(download)

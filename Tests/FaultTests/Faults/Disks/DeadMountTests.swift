@@ -193,10 +193,10 @@ private struct DescriptorCase: Sendable, CustomStringConvertible {
         return verdict
     }
     let process = "/proc/\(lane.pid ?? 0)"
-    // Another program calls, because close(2) on this mount would block us too.
+    // Another program calls, because close(2) on this mount would block us too. gdbus may not learn the types of the arguments in time.
     let call = """
         exec gdbus call --address "$2" --timeout 60 --dest \(BusName.service) --object-path \(BusName.managerPath) \
-            --method \(Manager.interface).DownloadToFd "$0" 3 "{}" 3<>"$1"
+            --method \(Manager.interface).DownloadToFd "$0" 'handle 3' '@a{sv} {}' 3<>"$1"
         """
     let caller = await Child.run(
         ["sh", "-c", call, server.url("/its-file"), "\(process)/root\(disks.paths[0])/its-file", lane.address])
@@ -247,7 +247,7 @@ private struct DocumentCase: Sendable, CustomStringConvertible {
     for document in documents { writeFile(document, text.utf8) }
     let call = """
         exec gdbus call --address "$1" --timeout 60 --dest \(BusName.service) --object-path \(BusName.managerPath) \
-            --method \(Manager.interface).DownloadMetalink 3 "{'directory': <'\(place.files)'>, 'notify': <'never'>}" 3<"$0"
+            --method \(Manager.interface).DownloadMetalink 'handle 3' "{'directory': <'\(place.files)'>, 'notify': <'never'>}" 3<"$0"
         """
     let callers = documents.dropLast().map { Child(["sh", "-c", call, $0, lane.address]) }
     let path = try await lane.download(server.url("/healthy.bin"), ["directory": .string(place.files), "notify": .string("never")])
