@@ -3,7 +3,7 @@ import TestSupport
 import Testing
 
 @Suite(.serialized) struct `A service that does not answer` {
-    private let notice = "todoku: the download service has not answered yet; waiting for a minute at most\r\n"
+    private let notice = Desk.slowNotice
 
     @Test func `is told once at a terminal, and the command goes on`() async throws {
         let desk = await Desk()
