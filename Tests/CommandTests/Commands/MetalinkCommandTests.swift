@@ -212,7 +212,7 @@ private func openFiles(of process: Int32) -> [String] {
         let child = desk.start(["metalink", "--quiet", "http://127.0.0.1:1/release.meta4"])
         #expect(await eventually { (isQueued ? service.waiting != nil : service.queueing != nil) || !child.isRunning })
         child.signal(SIGINT)
-        #expect(await eventually(within: .seconds(30)) { !child.isRunning })
+        #expect(await eventually(within: .seconds(50)) { !child.isRunning })
         child.signal(SIGKILL)
         let exit = await child.wait()
         #expect(exit.status == 130 && exit.output == "" && exit.errors == "", "\(exit)")
