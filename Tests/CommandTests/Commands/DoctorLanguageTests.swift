@@ -45,14 +45,14 @@ private func isTranslated(_ line: String) -> Bool {
         let command = "stty cols 1000; \(before) '\(Desk.command)' doctor \(arguments)"
         // bash warns of a locale that is not generated.
         let variables = environment.merging(["NO_COLOR": "1", "SHELL": "/bin/sh"]) { $1 }
-        let exit = await Child(["script", "-qec", command, "/dev/null"], environment: variables).wait()
+        let exit = await askDoctor(["script", "-qec", command, "/dev/null"], variables)
         return exit.output.split(separator: "\r\n").map(String.init)
     }
 
     @Test func `is Japanese at a terminal of a Japanese session, and English elsewhere`() async throws {
         // A certificate that is wrong, beside much that is missing or found.
         let desk = await Desk(extra: ["LC_ALL": "ja_JP.UTF-8", "SSL_CERT_FILE": "/nowhere/all.pem"])
-        let json = await desk.run("doctor", "--json")
+        let json = await askDoctor([Desk.command, "doctor", "--json"], desk.environment)
         #expect(json.status == 1 && !isJapanese(json.output + json.errors), "\(json)")
         let findings = try #require(JSON(json.output)?.array)
         let verdicts = findings.compactMap { $0["verdict"]?.string }
@@ -78,7 +78,7 @@ private func isTranslated(_ line: String) -> Bool {
 
         let dumb = await atTerminal(desk.environment.merging(["TERM": "dumb"]) { $1 })
         #expect(dumb.first == lines.first && dumb.last == Self.hint, "\(dumb)")
-        let english = await desk.run("doctor")
+        let english = await askDoctor([Desk.command, "doctor"], desk.environment)
         #expect(english.output.hasPrefix("found    bus              the session bus answers\n"), "\(english)")
         #expect(!isJapanese(english.output + english.errors), "\(english)")
         // What the last line says gives the same report at a terminal.

@@ -41,6 +41,21 @@ import Transport
     }
 }
 
+/// Runs a command line with the doctor. It waits for five seconds for each answer. Where it has waited so long, a program that answers may
+/// have had no processor, so the doctor is asked again.
+func askDoctor(_ command: [String], _ environment: [String: String]) async -> Child.Exit {
+    var exit: Child.Exit
+    var tries = 0
+    var lasted: Duration
+    repeat {
+        tries += 1
+        let begun = ContinuousClock.now
+        exit = await Child.run(command, environment: environment)
+        lasted = .now - begun
+    } while lasted > .seconds(5) && tries < 5
+    return exit
+}
+
 @Suite(.serialized) struct `The doctor` {
     /// One line of `todoku doctor --json`.
     private struct Line {
@@ -48,19 +63,8 @@ import Transport
         let advice: String?
     }
 
-    /// Runs the doctor. It waits for five seconds for each answer. Where it has waited so long, a program that answers may have had no
-    /// processor, so the doctor is asked again.
     private func ask(_ environment: [String: String], _ arguments: [String] = []) async -> Child.Exit {
-        var exit: Child.Exit
-        var tries = 0
-        var lasted: Duration
-        repeat {
-            tries += 1
-            let begun = ContinuousClock.now
-            exit = await Child.run([Desk.command, "doctor"] + arguments, environment: environment)
-            lasted = .now - begun
-        } while lasted > .seconds(5) && tries < 5
-        return exit
+        await askDoctor([Desk.command, "doctor"] + arguments, environment)
     }
 
     /// - Parameter isOnce: whether one run is enough, however long it lasts.
@@ -274,7 +278,7 @@ import Transport
         // The session may keep it awake all the same.
         let power = try Connection.open(address: desk.bus.address)
         #expect(try power.requestName("org.freedesktop.PowerManagement"))
-        let kept = await Child.run([Desk.command, "doctor"], environment: environment)
+        let kept = await ask(environment)
         #expect(kept.output.contains("\nfound    sleep            the power manager of the session is asked to keep"), "\(kept)")
         #expect(kept.output.contains("\nwrong    tray ") && kept.output.contains(" does not answer\n"), "\(kept)")
         withExtendedLifetime((programs, watcher)) {}
@@ -397,7 +401,7 @@ import Transport
         let desk = await Desk(extra: none)
         let shell = desk.environment.merging(["https_proxy": "http://shell.example:1"]) { $1 }
         func proxy(in environment: [String: String]? = nil) async throws -> (text: String, advice: String) {
-            let exit = await Child.run([Desk.command, "doctor", "--json"], environment: environment ?? shell)
+            let exit = await ask(environment ?? shell, ["--json"])
             let line = try #require(JSON(exit.output)?.array?.first { $0["subject"]?.string == "proxy" }, "\(exit)")
             return (line["text"]?.string ?? "", line["advice"]?.string ?? "")
         }
