@@ -85,16 +85,16 @@ enum Shell: String, CaseIterable {
 
     /// What a shell offers for the last of `words`, sorted.
     private func offers(_ words: [String], in shell: Shell = .bash) async -> [String] {
-        let exit = await Child.run(["timeout", "60", "press-tab.\(shell)", folder, "todoku"] + words, environment: desk.environment)
+        let exit = await Child.run(["timeout", "300", "press-tab.\(shell)", folder, "todoku"] + words, environment: desk.environment)
         #expect(exit.status == 0 && exit.errors == "", "package \(shell): \(words): \(exit)")
         // fish writes a tabulator and a description after a word.
         return exit.output.split(separator: "\n").map { String($0.prefix { $0 != "\t" }) }.sorted()
     }
 
     /// Whether a shell comes to offer `expected`. On a busy machine, an answer of the service may take more than the two seconds for which
-    /// a completion waits.
+    /// a completion waits, and the shell itself many seconds.
     private func comesToOffer(_ expected: [String], for words: [String], in shell: Shell = .bash) async -> Bool {
-        await eventually { await offers(words, in: shell) == expected }
+        await eventually(within: .seconds(240)) { await offers(words, in: shell) == expected }
     }
 
     @Test(arguments: Shell.allCases)
@@ -146,12 +146,15 @@ enum Shell: String, CaseIterable {
         _ = await desk.run("add", "--paused", "http://127.0.0.1:1/a")
         let process = try #require(await desk.serviceProcess())
         kill(process, SIGSTOP)
-        let begun = ContinuousClock.now
-        let offered = await offers(["show", ""])
-        let elapsed = ContinuousClock.now - begun
+        // A call of the client waits for a minute. On a busy machine the shell itself may take most of that, but not each time.
+        var quickest: Duration = .seconds(60)
+        for _ in 1...5 where quickest >= .seconds(45) {
+            let begun = ContinuousClock.now
+            #expect(await offers(["show", ""]) == [])
+            quickest = min(quickest, .now - begun)
+        }
         kill(process, SIGCONT)
-        // A call of the client waits for a minute.
-        #expect(offered == [] && elapsed < .seconds(45), "\(elapsed)")
+        #expect(quickest < .seconds(45))
         #expect(await comesToOffer(["1"], for: ["show", ""]))
         await desk.close()
     }
