@@ -5,21 +5,6 @@ internal import TestSupport
 internal import Testing
 internal import TodokuClient
 
-/// The calls of each method that a monitor has seen.
-private struct Calls: Sendable {
-    private let monitor: Child
-
-    init(of desk: Desk) async {
-        monitor = Child(["dbus-monitor", "--session", "--profile"], environment: desk.environment)
-        let isReady = await eventually { [monitor] in monitor.output.contains("NameLost") }
-        #expect(isReady, "package dbus-bin: \(monitor.errors)")
-    }
-
-    func count(_ method: String) -> Int {
-        monitor.output.split(separator: "\n").count { $0.hasPrefix("mc\t") && $0.hasSuffix("\t\(method)") }
-    }
-}
-
 /// Starts a wait on the client's thread.
 ///
 /// - Returns: when the wait has made its call, or joined another call.

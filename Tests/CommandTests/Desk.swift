@@ -77,6 +77,21 @@ struct Desk {
     }
 }
 
+/// The calls of each method that a monitor has seen.
+struct Calls: Sendable {
+    private let monitor: Child
+
+    init(of desk: Desk) async {
+        monitor = Child(["dbus-monitor", "--session", "--profile"], environment: desk.environment)
+        let isReady = await eventually { [monitor] in monitor.output.contains("NameLost") }
+        #expect(isReady, "package dbus-bin: \(monitor.errors)")
+    }
+
+    func count(_ method: String) -> Int {
+        monitor.output.split(separator: "\n").count { $0.hasPrefix("mc\t") && $0.hasSuffix("\t\(method)") }
+    }
+}
+
 /// A server of files of 1,000 bytes. It sends the first `count` bytes of a file, and the rest once `gate` is open.
 func slowServer(after count: Int = 500, until gate: Gate) -> ScriptedServer {
     ScriptedServer { _, reply in

@@ -49,9 +49,11 @@ import Testing
         let desk = stage.desk
         let add = ["add", "--private", "--paused"] + stage.urls(["/slow", "/fast", "/gone"])
         #expect(await desk.start(add).wait().output == "1\n2\n3\n")
+        let calls = await Calls(of: desk)
         let wait = desk.start(["wait", "1", "2", "3"])
-        // The command says so just before it waits for the third download.
         #expect(await wait.complains("download 3 is paused"), "\(wait.errors)")
+        // The command says so before it waits for the third download, which must not have left the list then.
+        #expect(await eventually { calls.count("Wait") == 3 }, "\(wait.errors)")
         #expect(await desk.run("resume", "1", "2", "3").status == 0)
         #expect(await stage.haveLeft(2, 3))
         #expect(wait.output == "", "the first file is still missing")
@@ -88,8 +90,10 @@ import Testing
         let add = ["add", "--private", "--paused"] + stage.urls(["/first", "/second"])
         #expect(await desk.start(add).wait().output == "1\n2\n")
         let command = #"noting "$1"; [ "$TODOKU_DOWNLOAD" = 2 ] || while "$TODOKU" show 2 >/dev/null 2>&1; do sleep 0.2; done"#
+        let calls = await Calls(of: desk)
         let wait = desk.start(["wait", "--exec", command, "1", "2"])
         #expect(await wait.complains("download 2 is paused"), "\(wait.errors)")
+        #expect(await eventually { calls.count("Wait") == 2 }, "\(wait.errors)")
         #expect(await desk.run("resume", "1", "2").status == 0)
         let exit = await wait.wait()
         #expect(exit.status == 0 && exit.output == "\(desk.downloads)/first\n\(desk.downloads)/second\n", "\(exit)")
