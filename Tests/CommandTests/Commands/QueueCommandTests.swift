@@ -3,14 +3,9 @@ import Glibc
 import TestSupport
 import Testing
 
-extension Reply {
-    /// Sends a file that is whole once the gate is open. Until then its bytes come slowly: a download that hears nothing for ten seconds
-    /// counts as silent, and another one takes its place.
-    fileprivate func trickle(until gate: Gate) {
-        head(200, length: 10_000)
-        send(trickle(repeatElement(UInt8(ascii: "x"), count: 10_000), until: gate))
-    }
-}
+/// A file that is whole after some hours at the smallest speed limit. A server that held it back would count as silent after ten seconds,
+/// and another download would take its place.
+private let longText = String(repeating: "x", count: 10_000)
 
 @Suite struct `The reason of a download's state` {
     @Test func `is a sentence with the host rule, the downloads ahead and the time of the start`() async throws {
@@ -41,14 +36,14 @@ extension Reply {
 
     @Test func `is given for active, queued, delayed and ended downloads`() async throws {
         let desk = await Desk()
-        let (first, gate) = (Gate(), Gate())
+        let first = Gate()
         let server = ScriptedServer { request, reply in
             guard request.path == "/a" else { return reply.respond(request.path == "/missing" ? 404 : 200, text: "x") }
             first.wait()
-            reply.trickle(until: gate)
+            reply.respond(200, text: longText)
         }
         _ = await desk.run("settings", "max-active", "1")
-        _ = await desk.run("add", "--stall-timeout", "1h", server.url("/a"))
+        _ = await desk.run("add", "--stall-timeout", "1h", "--speed-limit", "1B", server.url("/a"))
         #expect(await server.waitForRequests(1))  // it may be queued still when its number is told
         #expect(await desk.run("why", "1").output.hasPrefix("active: 127.0.0.1 has not sent anything"))
         first.open()
@@ -61,7 +56,7 @@ extension Reply {
         #expect(queued == "queued: another download is active, and only one may be active at a time; 1 ahead\n")
         _ = await desk.run("add", "--not-before", "+5h", server.url("/c"))
         #expect(await desk.run("why", "4").output.hasPrefix("waiting: it may not start before "))
-        gate.open()
+        #expect(await desk.run("limit", "none", "1").status == 0)
         _ = await desk.run("wait", "1", "2", "3")
         #expect(await desk.run("why", "2").output == "finished: the file is \(desk.downloads)/b\n")
         let failed = await desk.run("why", "3").output
@@ -266,12 +261,9 @@ extension Reply {
 
     @Test func `names the download of a batch that cannot change, and changes the others`() async throws {
         let desk = await Desk()
-        let (gate, folder) = (Gate(), desk.bus.folder.makeFolder("music"))
-        let server = ScriptedServer { request, reply in
-            if request.path == "/a" { reply.trickle(until: gate) } else { reply.respond(200, text: "x") }
-        }
-        defer { gate.open() }
-        writeFile(desk.bus.folder("list"), "\(server.url("/a"))\n\(server.url("/b"))\n".utf8)
+        let folder = desk.bus.folder.makeFolder("music")
+        let server = ScriptedServer { request, reply in reply.respond(200, text: request.path == "/a" ? longText : "x") }
+        writeFile(desk.bus.folder("list"), "\(server.url("/a"))\n  max-download-limit=1\n\(server.url("/b"))\n".utf8)
         #expect(await desk.run("settings", "max-active", "1").status == 0)
         #expect(await desk.run("batch", "--notify", "never", "list").succeeded(saying: "1\n"))
         #expect(await server.waitForRequests(1))
@@ -281,7 +273,7 @@ extension Reply {
         let isTold = change.errors.hasPrefix("todoku: 2: ") && reasons.contains { change.errors.contains($0) }
         #expect(change.status == 3 && isTold, "\(change)")
         #expect(change.errors.split(separator: "\n").count == 1)
-        gate.open()
+        #expect(await desk.run("limit", "none", "2").status == 0)
         #expect(await desk.run("wait", "1").status == 0)
         #expect(listFolder(folder) == ["b"])
         await desk.close()
