@@ -38,7 +38,7 @@ import Testing
         #expect(await desk.run("host", "example.org", "--interval", "1h").status == 0)
         _ = await desk.run("add", "--stall-timeout", "1h", "http://example.org/1")
         #expect(await server.waitForRequests(1))
-        let get = desk.start(["get", "http://example.org/2"])
+        let get = desk.start(["get", "--stall-timeout", "1h", "http://example.org/2"])
         #expect(await get.says("2 waiting rate-limit until "), "\(get.output) \(get.errors)")
         #expect(await desk.run("pause", "--all").status == 0)
         #expect(await get.says("2 waiting paused-all: everything is paused; ‘todoku resume --all’ resumes it\n"), "\(get.output)")
