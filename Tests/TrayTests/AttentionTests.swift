@@ -18,7 +18,7 @@ import TodokuClient
             reply.send(patternBytes(100_000))
             gate.wait()
         }
-        _ = try await world.download(server.url("/a.zip")) { $0.stallTimeout = .seconds(3600) }
+        _ = try await world.download(server.url("/a.zip"))
         #expect(await item.shows("a.zip — 50 %"))
         _ = try? await world.client.wait(for: try await world.download(server.url("/gone.zip")))
         // The signal of the end may come before a list that has the failure.

@@ -54,10 +54,11 @@ final class TrayWorld: Sendable {
 
     func isServiceThere() async -> Bool { await bus.hasOwner("org.todoku.Downloader1") }
 
-    /// Queues a download without toasts.
+    /// Queues a download without toasts. Its server may be silent for as long as the test takes.
     func download(_ url: String, _ change: (inout DownloadRequest) -> Void = { _ in }) async throws -> DownloadReference {
         var request = DownloadRequest()
         request.notify = .never
+        request.stallTimeout = .seconds(3600)
         change(&request)
         return try await client.download(url, request)
     }
@@ -71,10 +72,11 @@ struct Item: Sendable {
     let connection: Connection
     let name: String
 
+    /// On a busy machine, the answer may take longer than a call of D-Bus waits by default.
     func call<In: Sendable, Out: Sendable>(_ method: MethodOf<In, Out>, at path: ObjectPath = ItemInterface.path, _ arguments: In)
         async throws
         -> Out
-    { try await connection.call(method, on: name, at: path, arguments) }
+    { try await connection.call(method, on: name, at: path, arguments, timeout: .seconds(120)) }
 
     func get<V>(_ property: PropertyOf<V>, at path: ObjectPath = ItemInterface.path) async throws -> V {
         let variant = try await call(Standard.get, at: path, (property.interface, property.name))

@@ -10,7 +10,10 @@ public import EventLoop
         methods: [
             Row(MethodOf(name, "RegisterStatusNotifierItem", in: String.self)) { panel, service, reply in
                 panel.attempts += 1
-                if panel.refuses { throw DBusError.failed("not yet") }
+                guard panel.refusals == 0 else {
+                    panel.refusals -= 1
+                    throw DBusError.failed("not yet")
+                }
                 reply()
                 panel.items.append(service.hasPrefix("/") ? reply.call.sender : service)
             }
@@ -21,7 +24,8 @@ public import EventLoop
     /// The bus names of the registered items, in order.
     public private(set) var items: [String] = []
     public private(set) var attempts = 0
-    public var refuses = false
+    /// How many of the next items are refused.
+    public var refusals = 0
     /// Whether the watcher knows a panel that shows the items.
     public var hasHost = true
     /// Signals of the item, each with its first argument if this is a string, and its time of arrival.
