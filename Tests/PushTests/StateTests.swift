@@ -207,11 +207,14 @@ import Testing
         #expect(isLocked)
         #expect(unlink("\(world.state)/registrations/\(token)") == 0)
         async let list = world.call(Push.list, "")
-        // The program has opened the lock, and waits for it.
+        // The program has opened the lock, and waits for it for 15 seconds. A program that asks the bus for its process might start later.
         #expect(
             await eventually {
-                guard let process = await world.bus.process(of: Push.busName) else { return false }
-                return openFiles(of: process, below: world.state) == 1
+                guard
+                    let process = try? await world.connection.call(
+                        BusDaemon.getConnectionUnixProcessID, on: BusDaemon.name, at: BusDaemon.path, Push.busName)
+                else { return false }
+                return openFiles(of: Int32(process), below: world.state) == 1
             })
         writeFile("\(world.state)/registrations/\(token)", record, mode: 0o600)
         lock = nil
