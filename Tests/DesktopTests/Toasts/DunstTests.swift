@@ -120,7 +120,7 @@ internal import Testing
             await notifier.show(ProgressToast.of(2_000_000))
             await notifier.show(EndToast.finished(3))
             expect(await reports.contains(.shown(DownloadNumber(3))), is: true)
-            expect(await dunst.displayed(), is: 1)
+            expect(await eventually { await dunst.displayed() == 1 }, is: true)
             // A download that starts later gets a progress toast.
             expect(await notifier.show(ProgressToast.of(3_000_000, round: 1), until: { await dunst.displayed() == 2 }), is: true)
             await dunst.stop()

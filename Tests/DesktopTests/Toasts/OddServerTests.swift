@@ -354,7 +354,7 @@ internal import Testing
             let reports = Reports()
             let notifier = reports.make()
             await notifier.show(EndToast.finished(1))
-            expect(await eventually { await server.asked == 1 }, is: true)
+            expect(await eventually { await server.asked >= 1 }, is: true)
             await server.behave(.answers)
             await notifier.show(EndToast.finished(2))
             for number in 1...2 as ClosedRange<UInt64> { expect(await reports.contains(.shown(DownloadNumber(number))), is: true) }
@@ -368,9 +368,10 @@ internal import Testing
             let bus = await beginSession()
             let server = try await OddServer(name: "Plasma", .isNameless)
             let reports = Reports()
-            let notifier = reports.make(patience: .seconds(20))
+            // The first retry, after half of that time, may come before a test on a busy machine goes on.
+            let notifier = reports.make(patience: .seconds(40))
             await notifier.show(EndToast.finished(1))
-            expect(await eventually { await server.asked == 1 }, is: true)
+            expect(await eventually { await server.asked >= 1 }, is: true)
             await server.behave(.answers)
             expect(await reports.contains(.shown(DownloadNumber(1))), is: true)
             expect(await server.received.count, is: 1)

@@ -13,9 +13,10 @@ internal import Testing
             let bus = await beginSession()
             let server = try await OddServer(name: "Plasma", .hidesCapabilities)
             let reports = Reports()
-            let notifier = reports.make(patience: .seconds(20))
+            // The first retry, after half of that time, may come before a test on a busy machine goes on.
+            let notifier = reports.make(patience: .seconds(40))
             await notifier.show(EndToast.finished(1, "<b>.zip"))
-            expect(await eventually { await server.askedForCapabilities == 1 }, is: true)
+            expect(await eventually { await server.askedForCapabilities >= 1 }, is: true)
             await server.behave(.answers)
             expect(await reports.contains(.shown(DownloadNumber(1))), is: true)
             let received = await server.received
