@@ -76,7 +76,7 @@ import Testing
     @Test func `is asked once by two calls for one registration`() async throws {
         let world = try await PushWorld()
         let distributor = await world.distributor(versions: [2])
-        // A stopped distributor without this registration would find its begin and its end at once, and tell no endpoint.
+        // The stopped distributor below tells no endpoint for a registration that begins and ends before it goes on.
         _ = try await world.registered("earlier")
         distributor.signal(SIGSTOP)
         let (connection, arguments) = (world.connection, (PushWorld.app, "picture", world.options()))

@@ -207,7 +207,8 @@ import Testing
         #expect(isLocked)
         #expect(unlink("\(world.state)/registrations/\(token)") == 0)
         async let list = world.call(Push.list, "")
-        // The program has opened the lock, and waits for it for 15 seconds. A program that asks the bus for its process might start later.
+        // todoku-push has opened the lock, and waits for it for 15 seconds. The test asks the bus for the process by a call of its own: a
+        // program that asks might start only after that time.
         #expect(
             await eventually {
                 guard

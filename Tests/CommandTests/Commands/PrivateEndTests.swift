@@ -53,7 +53,7 @@ import Testing
         let wait = desk.start(["wait", "1", "2", "3"])
         #expect(await wait.complains("download 3 is paused"), "\(wait.errors)")
         // The command says so before it waits for the third download, which must not have left the list then.
-        #expect(await eventually { calls.count("Wait") == 3 }, "\(wait.errors)")
+        #expect(await eventually { calls.count("Wait") >= 3 }, "\(wait.errors)")
         #expect(await desk.run("resume", "1", "2", "3").status == 0)
         #expect(await stage.haveLeft(2, 3))
         #expect(wait.output == "", "the first file is still missing")
@@ -93,7 +93,7 @@ import Testing
         let calls = await Calls(of: desk)
         let wait = desk.start(["wait", "--exec", command, "1", "2"])
         #expect(await wait.complains("download 2 is paused"), "\(wait.errors)")
-        #expect(await eventually { calls.count("Wait") == 2 }, "\(wait.errors)")
+        #expect(await eventually { calls.count("Wait") >= 2 }, "\(wait.errors)")
         #expect(await desk.run("resume", "1", "2").status == 0)
         let exit = await wait.wait()
         #expect(exit.status == 0 && exit.output == "\(desk.downloads)/first\n\(desk.downloads)/second\n", "\(exit)")

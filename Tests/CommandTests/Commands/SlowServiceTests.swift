@@ -24,7 +24,7 @@ import Testing
             kill(process, SIGCONT)
             return child
         }
-        // Nobody reads what the first command of a pair complains of.
+        // Of a pair, nobody reads the errors of the first command.
         var unread: Child?
         let list = await hold {
             unread = desk.start(["list"])
