@@ -224,8 +224,7 @@ internal import Testing
         await desk.publisher.publish("1", size: 2_000_000)
         let gate = desk.publisher.hold("/1.tar.gz")
         defer { gate.open() }
-        let asset = try await client.call(
-            Manager.registerAsset, (Desk.app, "maps", desk.publisher.url, ["notify": .string("never")]))
+        let asset = try await client.call(Manager.registerAsset, (Desk.app, "maps", desk.publisher.url, Desk.quiet))
         async let answer = client.call(Asset.update, at: asset, [:], timeout: .seconds(180))
         #expect(await desk.downloads(asset))
         let download = try await client.get(Asset.download, at: asset)
