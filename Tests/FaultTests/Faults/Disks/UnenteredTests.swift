@@ -9,6 +9,14 @@ extension `The fault campaign` {
     /// The commit of a new download takes as long as the test wants.
     @Suite(.timeLimit(.minutes(5))) struct `A download whose row is not on disk yet` {
         @Test func `is not there for any caller, and ends only after it was added`() async throws {
+            // A call waits 15 s for the commit. If the machine pauses for nearly as long, the test begins again.
+            var isInTime = false
+            for _ in 0..<5 where !isInTime { isInTime = try await addSlowly() }
+            #expect(isInTime, "each time, the machine paused for seconds")
+        }
+
+        /// - Returns: false: the service may have refused the call before its commit was let go.
+        private func addSlowly() async throws -> Bool {
             let place = Place()
             let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
             let lane = try await Lane(try await Shim.compiled())
@@ -19,6 +27,7 @@ extension `The fault campaign` {
                 "directory": .string(place.files), "notify": .string("never"), "app": .string("org.example.App"), "token": .string("new"),
             ]
             place.hold(true)
+            let begun = ContinuousClock.now
             async let added = lane.connection.call(
                 Manager.download, on: BusName.service, at: BusName.managerPath, (server.url("/a"), options), timeout: .seconds(60))
             #expect(await eventually { place.held > 0 })
@@ -27,10 +36,16 @@ extension `The fault campaign` {
             #expect(await errorName(lane, path, Download.remove, false) == unknown)
             #expect(await errorName(lane, path, Standard.getAll, Download.interface) == unknown)
             place.hold(false)
+            guard ContinuousClock.now - begun < .seconds(14) else {
+                _ = try? await added
+                await lane.end(SIGKILL)
+                return false
+            }
             #expect(try await added == path)
             #expect(try await lane.settle([path])[path.value]?.state == "finished")
             #expect(await lane.count("Completed", path) == 1)
             await lane.end(SIGTERM)
+            return true
         }
     }
 }
