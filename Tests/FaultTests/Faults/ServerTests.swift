@@ -39,7 +39,7 @@ private func stalls(_ misbehaviour: Misbehaviour) -> Bool {
     // An answer that is late on a busy machine is no stall: a retry would use up the wrong answer.
     let isShort = stalls(test.misbehaviour) && [Stage.fresh, .resume].contains(test.stage)
     var options: [String: Variant] = [
-        "directory": .string(place.files), "notify": .string("never"), "stall-timeout": .uint32(isShort ? 500 : 10_000),
+        "directory": .string(place.files), "notify": .string("never"), "stall-timeout": .uint32(isShort ? 500 : 600_000),
         "filename": .string("file"),
     ]
     let mirrors = test.stage == .mirrors ? test.mirrors(gate) : []

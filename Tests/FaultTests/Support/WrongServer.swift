@@ -39,18 +39,26 @@ struct ServerCase: Sendable, CustomStringConvertible {
             if stage.isDivided, request.number == 0 {
                 reply.send("HTTP/1.1 200 OK\r\n" + first.joined(separator: "\r\n"))
                 reply.send(Misbehaviour.old[..<100_000])
-                // Less than the time limit for stalls.
-                for _ in 0..<(mustDivide ? 800 : 100) where !gate.isOpen { poll(nil, 0, 10) }
+                var place = 100_000
+                if mustDivide {
+                    // Single bytes keep the connection alive until the other ranges are requested, however slow the machine is.
+                    while !gate.isOpen, reply.send(Misbehaviour.old[place..<place + 1]) {
+                        place += 1
+                        poll(nil, 0, 50)
+                    }
+                } else {
+                    for _ in 0..<100 where !gate.isOpen { poll(nil, 0, 10) }
+                }
                 // The wrong answers come before the end of the file, except those that take longer.
                 if stage == .several { for _ in 0..<100 where turns.answers < Stage.severalRanges { poll(nil, 0, 10) } }
-                reply.send(Misbehaviour.old[100_000...])
+                reply.send(Misbehaviour.old[place...])
                 return reply.close()
             }
             if stage == .ranges || stage == .mirrors { gate.open() }
             if stage == .several, !gate.isOpen {
                 if turns.hold() >= Stage.severalRanges { gate.open() }
-                // Less than the time after which another connection takes over.
-                for _ in 0..<280 where !gate.isOpen { poll(nil, 0, 10) }
+                // After three seconds, another connection takes over, and its request waits, too.
+                if mustDivide { gate.wait() } else { for _ in 0..<280 where !gate.isOpen { poll(nil, 0, 10) } }
                 turns.release()
             }
             if stage != .fresh, request.number == 0 {
