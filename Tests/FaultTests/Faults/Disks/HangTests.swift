@@ -237,7 +237,20 @@ private struct StallCase: Sendable, CustomStringConvertible {
     var description: String { (isEnd ? "with its last byte" : "in the middle of the file") + way.rawValue }
 }
 
+/// The disk stalls for ten seconds, or until four files have come to the other disk. A transfer waits for its disk for 30 s. If the machine
+/// pauses so that the disk stalls for 20 s, the case begins again.
 @BusActor private func stall(_ test: StallCase, _ lane: Lane) async throws -> Verdict {
+    for _ in 0..<4 {
+        let (verdict, time) = try await stallOnce(test, lane)
+        if time < .seconds(20) { return verdict }
+        if lane.isRunning { await lane.end(SIGKILL) }
+        lane.begin()
+    }
+    return try await stallOnce(test, lane).verdict
+}
+
+/// - Returns: the verdict, and how long the disk stalled.
+@BusActor private func stallOnce(_ test: StallCase, _ lane: Lane) async throws -> (verdict: Verdict, time: Duration) {
     let (place, stalled) = (Place(), try otherDisk())
     var verdict = Verdict(row: "\(test)", name: "\(test)")
     let (body, gate) = (Bodies.large, Gate())
@@ -248,18 +261,18 @@ private struct StallCase: Sendable, CustomStringConvertible {
     let fault = Fault(kind: .hang, at: 1_000_000, isLasting: true)
     if let ending = await lane.start(place, fault, more: ["FAULTSHIM_ROOTS": stalled.path]) {
         verdict.wrong.append("it did not start: \(ending.errors)")
-        return verdict
+        return (verdict, .zero)
     }
     let options: [String: Variant] = ["directory": .string(stalled.path), "notify": .string("never")]
     let path = try await lane.download(servers.url, options.merging(try await servers.options(place)) { $1 })
     let isHalf = try await eventually { try await lane.describe()[path.value]?.received ?? 0 >= UInt64(servers.early) }
     verdict.expect(isHalf, "the first \(servers.early) bytes did not come")
+    let reached = ContinuousClock.now
     place.reach(fault)
     gate.open()
     verdict.wasMet = await eventually { place.hits > 0 }
     let begun = ContinuousClock.now
     var number = 0
-    // On a busy machine four files may take longer than 10 s. A transfer waits for its disk for 30 s.
     while ContinuousClock.now - begun < .seconds(10) || number < 4 && ContinuousClock.now - begun < .seconds(20) {
         number += 1
         let name = "healthy-\(number).bin"
@@ -271,6 +284,7 @@ private struct StallCase: Sendable, CustomStringConvertible {
     }
     verdict.expect(number > 3, "only \(number) files came to the healthy disk meanwhile")
     place.stopFaults()
+    let time = ContinuousClock.now - reached
     let end = try await lane.settle([path], within: .seconds(60))[path.value]
     verdict.expect(end?.state == "finished", "it is \(end.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone")")
     verdict.expect(end.map { fileHolds($0.path, body) } ?? false, "the stalled disk's file is wrong")
@@ -281,7 +295,7 @@ private struct StallCase: Sendable, CustomStringConvertible {
     verdict.right += 1
     verdict.expect(await eventually { listFolder(stalled.path) == ["stalled.bin"] }, "left behind: \(listFolder(stalled.path))")
     await lane.end(SIGTERM)
-    return verdict
+    return (verdict, time)
 }
 
 private struct CallsCase: Sendable, CustomStringConvertible {
