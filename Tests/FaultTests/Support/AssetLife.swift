@@ -366,7 +366,8 @@ enum AssetStep: Sendable, Equatable {
     func expectTidy() async {
         guard await wake() else { return }
         // Without a fault no start is needed, and one that is recorded would look like that of an interrupted update.
-        if await eventually(within: .seconds(place.hits > 0 ? 3 : 15), { await isTidy() }) { return }
+        let patience = place.hits > 0 ? 3 : more["FAULTSHIM_RECORD"] == nil ? 15 : 60
+        if await eventually(within: .seconds(patience), { await isTidy() }) { return }
         guard await restart() else { return }
         if await eventually(within: .seconds(60), { await isTidy() }) { return }
         let downloads = (try? await lane.urls().values.sorted()) ?? []
