@@ -245,14 +245,21 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
     }
 
     @Test func `is waited for as long as its daemon may save after it has released its bus name`() async throws {
-        let (first, second) = (Store(folder: folder.path), Store(folder: folder.path))
-        _ = try await first.open()
-        async let opened = second.open()
-        // A slow disk: three seconds for the last flush.
-        #expect(await eventually(within: .seconds(3)) { false } == false)
-        await first.close()
-        #expect(try await opened.records == [])
-        await second.close()
+        // The second store waits 15 s. If the machine pauses the first one for nearly as long, two others are tried.
+        var isInTime = false
+        for _ in 0..<5 where !isInTime {
+            let (first, second) = (Store(folder: folder.path), Store(folder: folder.path))
+            _ = try await first.open()
+            let begun = ContinuousClock.now
+            async let opened = second.open()
+            // A slow disk: three seconds for the last flush.
+            #expect(await eventually(within: .seconds(3)) { false } == false)
+            await first.close()
+            isInTime = ContinuousClock.now - begun < .seconds(14)
+            if isInTime { #expect(try await opened.records == []) } else { _ = try? await opened }
+            await second.close()
+        }
+        #expect(isInTime, "each time, the machine paused for seconds")
     }
 
     @Test func `keeps no bytes of removed rows`() async throws {
@@ -271,7 +278,7 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
     @Test func `delays no commit, and is emptied once it is not read any more`() async throws {
         let folder = TemporaryFolder()
         // Much longer than the commits below take.
-        let store = Store(folder: folder.path, mostPages: Store.mostPages, wait: .seconds(30))
+        let store = Store(folder: folder.path, mostPages: Store.mostPages, wait: .seconds(120))
         _ = try await store.open()
         var large = plainRecord(1)
         large.options.title = String(repeating: "x", count: 5 << 20)  // more pages than a log has before it is emptied
@@ -283,7 +290,7 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
             let start = ContinuousClock.now
             for _ in 1...3 { try await store.commit(changes, nextNumber: DownloadNumber(2)) }
             await store.tidy()
-            #expect(ContinuousClock.now - start < .seconds(30))
+            #expect(ContinuousClock.now - start < .seconds(120))
             try reader.execute("ROLLBACK")
         }
         #expect(readFile(folder("todoku.db-wal"))?.isEmpty == false)
