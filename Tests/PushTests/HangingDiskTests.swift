@@ -29,21 +29,14 @@ struct `A registration on a disk that hangs` {
     }
 
     @Test func `is made again at its distributor if its end is refused`() async throws {
-        #expect(try await isMet { try await refuseEnd() }, "each time, the answer of the distributor came after the refusal")
+        #expect(try await inTime { try await refuseEnd() }, "each time, the answer of the distributor came after the refusal")
     }
 
     @Test func `is not made at a distributor that appears before the call is refused`() async throws {
-        #expect(try await isMet { try await refuseBesideDistributor() }, "each time, the distributor appeared after the refusal")
+        #expect(try await inTime { try await refuseBesideDistributor() }, "each time, the distributor appeared after the refusal")
     }
 
-    /// Whether what a test is about happens before the calls are refused, after 15 s. If the machine pauses for nearly as long, the test
-    /// begins again.
-    private func isMet(_ body: () async throws -> Bool) async throws -> Bool {
-        for _ in 0..<5 { if try await body() { return true } }
-        return false
-    }
-
-    /// - Returns: whether the distributor has ended the registration before the end was refused.
+    /// - Returns: whether the distributor has ended the registration before the end was refused, after 15 s.
     private func refuseEnd() async throws -> Bool {
         let (world, shim, place) = (try await PushWorld(hasService: false), try await Shim.compiled(), Place())
         let variables = ["XDG_STATE_HOME": world.bus.folder("state"), "FAULTSHIM_ROOTS": world.state, "FAULTSHIM_HOLD": ""]
@@ -73,7 +66,7 @@ struct `A registration on a disk that hangs` {
         return hasEnded
     }
 
-    /// - Returns: whether the program has seen the distributor before the calls were refused.
+    /// - Returns: whether the program has seen the distributor before the calls were refused, after 15 s.
     private func refuseBesideDistributor() async throws -> Bool {
         let (world, shim, place) = (try await PushWorld(hasService: false), try await Shim.compiled(), Place())
         let variables = ["XDG_STATE_HOME": world.bus.folder("state"), "FAULTSHIM_ROOTS": world.state, "FAULTSHIM_HOLD": ""]

@@ -258,6 +258,26 @@ public func eventually(within limit: Duration = .seconds(60), _ condition: () as
     }
 }
 
+/// Runs `body` until its steps were in time, five times at most. A pause of the machine may outlast a time limit of the program under test.
+/// Then the test meets another state than the one that it is about.
+///
+/// - Parameter body: returns whether its steps were in time. It must not fail the test if a step was late.
+/// - Returns: false: a step was late in each run. The test must fail then, because a fault may have made the program slow.
+public func inTime(_ body: () async throws -> Bool) async rethrows -> Bool {
+    for _ in 0..<5 { if try await body() { return true } }
+    return false
+}
+
+/// As `inTime`, for a body with a value.
+///
+/// - Parameter isInTime: whether the steps of the run with this value were in time.
+/// - Returns: the value of the last run, even if a step was late in each run.
+public func repeated<Value>(_ body: () async throws -> Value, until isInTime: (Value) -> Bool) async rethrows -> Value {
+    var value = try await body()
+    for _ in 0..<4 where !isInTime(value) { value = try await body() }
+    return value
+}
+
 /// A line of `/proc/PID/status` with a size, such as `VmHWM` (proc(5)), in bytes; nil if the process is gone.
 public func memory(_ pid: Int32, _ name: String) -> UInt64? {
     let lines = String(decoding: readFile("/proc/\(pid)/status") ?? [], as: UTF8.self).split(separator: "\n")

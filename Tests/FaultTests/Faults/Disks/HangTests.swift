@@ -240,17 +240,13 @@ private struct StallCase: Sendable, CustomStringConvertible {
 /// The disk stalls for ten seconds, or until four files have come to the other disk. A transfer waits for its disk for 30 s. If the machine
 /// pauses so that the disk stalls for 20 s, the case begins again.
 @BusActor private func stall(_ test: StallCase, _ lane: Lane) async throws -> Verdict {
-    for _ in 0..<4 {
-        let (verdict, time) = try await stallOnce(test, lane)
-        if time < .seconds(20) { return verdict }
-        if lane.isRunning { await lane.end(SIGKILL) }
-        lane.begin()
-    }
-    return try await stallOnce(test, lane).verdict
+    let (verdict, _) = try await repeated { try await stallOnce(test, lane) } until: { $0.time < .seconds(20) }
+    return verdict
 }
 
 /// - Returns: the verdict, and how long the disk stalled.
 @BusActor private func stallOnce(_ test: StallCase, _ lane: Lane) async throws -> (verdict: Verdict, time: Duration) {
+    lane.begin()
     let (place, stalled) = (Place(), try otherDisk())
     var verdict = Verdict(row: "\(test)", name: "\(test)")
     let (body, gate) = (Bodies.large, Gate())

@@ -9,13 +9,10 @@ extension `The fault campaign` {
     /// The commit of a new download takes as long as the test wants.
     @Suite(.timeLimit(.minutes(5))) struct `A download whose row is not on disk yet` {
         @Test func `is not there for any caller, and ends only after it was added`() async throws {
-            // A call waits 15 s for the commit. If the machine pauses for nearly as long, the test begins again.
-            var isInTime = false
-            for _ in 0..<5 where !isInTime { isInTime = try await addSlowly() }
-            #expect(isInTime, "each time, the machine paused for seconds")
+            #expect(try await inTime { try await addSlowly() }, "each time, the commit was released too late")
         }
 
-        /// - Returns: false: the service may have refused the call before its commit was let go.
+        /// - Returns: false: the service may have refused the call before its commit was released. It refuses a call after 15 s.
         private func addSlowly() async throws -> Bool {
             let place = Place()
             let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
