@@ -57,9 +57,10 @@ struct ServerCase: Sendable, CustomStringConvertible {
             if stage == .ranges || stage == .mirrors { gate.open() }
             if stage == .several, !gate.isOpen {
                 if turns.hold() >= Stage.severalRanges { gate.open() }
-                // After three seconds, another connection takes over, and its request waits, too.
-                if mustDivide { gate.wait() } else { for _ in 0..<280 where !gate.isOpen { poll(nil, 0, 10) } }
+                // After three seconds, another connection takes over. From then on its request counts, and this one does not.
+                for _ in 0..<280 where !gate.isOpen { poll(nil, 0, 10) }
                 turns.release()
+                if mustDivide { gate.wait() }
             }
             if stage != .fresh, request.number == 0 {
                 reply.send("HTTP/1.1 200 OK\r\n" + first.joined(separator: "\r\n"))
