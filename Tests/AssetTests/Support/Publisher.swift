@@ -115,8 +115,8 @@ struct Desk {
 
     var client: Client { running.client }
 
-    /// The options of an asset without toasts, whose publisher may hold an archive for as long as the test needs. It then sends two bytes a
-    /// second, and the service wants 30 bytes in 30 seconds by default. So a busy machine need only stop its thread for 15 seconds.
+    /// The options of an asset without toasts, whose publisher may hold an archive for as long as the test needs. By default, the service
+    /// wants 30 bytes in 30 seconds. The publisher sends two bytes a second, which are too few if its thread pauses for 15 seconds.
     static let quiet = Client.patient(["notify": .string("never")])
 
     func register(_ name: String = "maps", _ more: [String: Variant] = [:], url: String? = nil) async throws -> ObjectPath {

@@ -75,8 +75,8 @@ enum UnsavedEnd: CaseIterable, Sendable {
 
     var requests: Int { end.way == .one ? server.requests.count : servers.requestCount }
 
-    /// A desk whose download has ended in the memory of its service, and the calls that read it. While a commit takes more than 5 s, such
-    /// calls are answered. If the machine pauses for nearly as long, another desk begins.
+    /// A desk whose download has ended in the memory of its service, and the calls that read this end. The service answers such calls once
+    /// a commit has taken 5 s. If the machine pauses for nearly as long, another desk begins.
     static func withReads(_ end: UnsavedEnd) async throws -> (desk: UnsavedEndDesk, reads: Reads) {
         for _ in 0..<4 {
             let desk = try await UnsavedEndDesk(end)
