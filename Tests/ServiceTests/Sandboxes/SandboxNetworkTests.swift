@@ -1,4 +1,5 @@
 internal import DBus
+internal import DownloadModel
 internal import DownloaderInterface
 internal import EventLoop
 internal import Glibc
@@ -173,6 +174,20 @@ private let app = "org.example.App"
         ("[Context]\nsockets=network;", false),
     ])
     func `is read from the group Context of .flatpak-info`(text: String, has: Bool) { #expect(FlatpakInfo.hasNetwork(in: text) == has) }
+}
+
+@Suite struct `The id of an app in a sandbox` {
+    /// U+212A, the kelvin sign, is canonically equivalent to the letter K. Under such an id, no file of overrides is found that takes the
+    /// network from the app, and no desktop entry for which the user has switched toasts off.
+    @Test func `is its own only if all bytes are`() throws {
+        func options(_ named: String) throws(Refusal) -> DownloadOptions {
+            try DownloadOptions(
+                decoding: ["app": .string(named)], from: .app("org.example.Kite"), defaultDirectory: "/d", settings: Settings())
+        }
+        #expect(try options("org.example.Kite").app == "org.example.Kite")
+        let refusal = #expect(throws: Refusal.self) { try options("org.example.\u{212A}ite") }
+        #expect(refusal?.name == .notAllowed && refusal?.message.contains("app") == true)
+    }
 }
 
 @Suite struct `A value in .flatpak-info` {

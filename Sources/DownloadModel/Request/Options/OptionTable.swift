@@ -24,7 +24,8 @@ extension OptionRow {
     private static let ofCaller: [OptionRow] = [
         OptionRow(
             "app", \.app, .text(most: 255).checked { $0.isEmpty ? "is empty." : nil },
-            sandbox: .rule { $1.app == $0.app ? nil : "use the id of another app; its own is \($1.app)" },
+            // By bytes: files are found by the id, such as the overrides of Flatpak, and `==` takes U+212A (the kelvin sign) for a K.
+            sandbox: .rule { $1.app.isSameBytes(as: $0.app) ? nil : "use the id of another app; its own is \($1.app)" },
             help: "Id of the application that owns the download, such as org.example.App."),
         OptionRow(
             "token", \.token, .text(most: 64).checked { isToken($0) ? nil : "must have 1 to 64 characters of A–Z, a–z, 0–9 and _." },
