@@ -55,13 +55,16 @@ public struct PushRules: Equatable, Sendable {
         try checkSandbox(options, caller)
     }
 
-    private func checkSandbox(_ options: [String: Variant], _ caller: CallerIdentity) throws(Refusal) {
+    /// Checks the options of an app in a sandbox, and corrects `if-exists`.
+    private mutating func checkSandbox(_ options: [String: Variant], _ caller: CallerIdentity) throws(Refusal) {
         guard case .app(let id, _) = caller else { return }
         func refuse(_ key: String, _ what: String) -> Refusal {
             Refusal(.notAllowed, "Option \(key): an app in a sandbox may not \(what).")
         }
         if options["directory"] != nil { throw refuse("directory", "choose the folder") }
         if ifExists == .replace { throw refuse("if-exists", "replace files") }
+        // As for `Download` from a sandbox. `skip` would also pass off a file of the user's as the pushed one.
+        ifExists = .rename
         if allowsPrivate { throw refuse("allow-private", "reach this machine or a private network") }
         guard activate == id || activate.hasPrefix(id + ".") else { throw refuse("activate", "have another application started") }
     }

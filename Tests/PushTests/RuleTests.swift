@@ -53,6 +53,17 @@ private func message(
         #expect(throws: PushRefusal.self) { try open.check(try message("http://192.168.1.1/"), now: now) }
     }
 
+    /// As by `Download`. With `skip`, the app would be told that a file of the user's is the pushed one.
+    @Test(arguments: ["rename", "skip", "fail"])
+    func `give a file of an app in a sandbox a free name, whatever it asks for`(policy: String) throws {
+        func policyFor(_ caller: CallerIdentity) throws -> String {
+            let options: [String: Variant] = ["hosts": .strings(["example.org"]), "if-exists": .string(policy)]
+            return try PushRules(decoding: options, app: "org.example.App", from: caller).ifExists.rawValue
+        }
+        #expect(try policyFor(.app("org.example.App")) == "rename")
+        #expect(try policyFor(.user) == policy)
+    }
+
     @Test func `bound the size and the time`() throws {
         #expect(throws: Never.self) { try rules(["max-size": .uint64(7)]).check(try message(size: 7), now: now) }
         #expect(throws: PushRefusal.self) { try rules(["max-size": .uint64(7)]).check(try message(size: 8), now: now) }
