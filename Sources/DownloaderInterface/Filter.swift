@@ -41,7 +41,7 @@ public struct DownloadFilter: Equatable, Sendable {
 
 extension DownloadFilter: ListFilter {
     static let keys = allKeys(
-        FilterKey("tag", "s", { $0.string }) { $0.tag = $1 },
+        .text("tag") { $0.tag = $1 },
         FilterKey("state", "s", { $0.string }) { (filter, name) throws(Refusal) in try filter.add([name], of: "state") },
         FilterKey("states", "as", { $0.strings }) { (filter, names) throws(Refusal) in try filter.add(names, of: "states") },
         FilterKey("batch", "o", { $0.objectPath }) { $0.batch = $1 },

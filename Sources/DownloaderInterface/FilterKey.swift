@@ -23,6 +23,21 @@ struct FilterKey<Filter>: Sendable {
     }
 }
 
+/// Most bytes of a text in a filter, as of the option of the same name. No download has a longer text.
+private let longestText = 255
+
+extension FilterKey {
+    /// A key whose value is a text. The text is bounded, because a call that waits for its answer keeps its filter.
+    static func text(_ name: String, _ set: @escaping @Sendable (inout Filter, String) -> Void) -> FilterKey {
+        FilterKey(name, "s", { $0.string }) { (filter, text) throws(Refusal) in
+            guard text.utf8.count <= longestText else {
+                throw Refusal(.invalidOption, "Filter key \(name) is longer than \(longestText) bytes.")
+            }
+            set(&filter, text)
+        }
+    }
+}
+
 /// The common fields of the filters for downloads and for batches.
 protocol ListFilter: Sendable {
     var app: String? { get set }
@@ -38,7 +53,7 @@ protocol ListFilter: Sendable {
 extension ListFilter {
     /// The keys of a filter: `app`, its `own` keys, and those that select a part of the list.
     static func allKeys(_ own: FilterKey<Self>...) -> [FilterKey<Self>] {
-        var keys = [FilterKey<Self>("app", "s", { $0.string }) { $0.app = $1 }]
+        var keys = [FilterKey<Self>.text("app") { $0.app = $1 }]
         keys.append(contentsOf: own)
         keys.append(contentsOf: [
             FilterKey("after", "o", { $0.objectPath }) { $0.after = $1 },

@@ -258,6 +258,7 @@ internal import Testing
             ("unknown", .string("x")),
             ("newest-first", .uint32(1)), ("batch", .string("/org/todoku/Downloader1/batch/1")),
             ("metadata", .string("a")), ("metadata", .dictionary([("a", "b")])),
+            ("app", .string(String(repeating: "a", count: 256))), ("tag", .string(String(repeating: "a", count: 256))),
         ]
         for (key, value) in bad {
             for error in await [

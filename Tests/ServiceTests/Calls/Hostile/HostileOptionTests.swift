@@ -16,6 +16,16 @@ internal import Testing
         #expect((refusal?.message.utf8.count ?? .max) < 1000)
     }
 
+    /// A call of `WaitAll`, or of `List` behind other long answers, keeps its filter. There may be 256 of them.
+    @Test(arguments: ["app", "tag"]) func `meets a text in a filter that is longer than the option of its name may be`(key: String) throws {
+        func text(_ count: Int) -> Variant { .string(String(repeating: "x", count: count)) }
+        #expect(try DownloadFilter(decoding: [key: text(255)]) != DownloadFilter())
+        let refusal = #expect(throws: Refusal.self) { try DownloadFilter(decoding: [key: text(256)]) }
+        #expect(refusal?.name == .invalidOption && refusal?.message == "Filter key \(key) is longer than 255 bytes.")
+        let batches = #expect(throws: Refusal.self) { try BatchFilter(decoding: ["app": text(256)]) }
+        #expect(batches?.message == "Filter key app is longer than 255 bytes.")
+    }
+
     @Test(arguments: ["headers", "directory", "unknown"]) func `holds no control character of what it repeats`(place: String) {
         let odd = "/a\u{85}\u{9B}31m"
         let refusal = #expect(throws: Refusal.self) {
