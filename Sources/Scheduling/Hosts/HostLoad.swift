@@ -37,7 +37,8 @@ final class HostLoad {
     var rulesCount: UInt64 = 0
     /// The facts that the table of all hosts keeps about this host.
     var listing = HostTable.Listing()
-    /// At most this many intervals of downloads are distinguished. A further interval is rounded up, to a known interval or a power of two.
+    /// At most this many intervals of downloads are distinguished. A further interval is rounded up, to a known interval or a power of two,
+    /// whichever is shorter. So an application with many long intervals at most doubles the interval of another.
     private static let mostRequestIntervals = 64
     private static let mostOrigins = 64
     /// The regime under which the waits of the queued downloads were announced last: see `Scheduler.review`.
@@ -207,11 +208,10 @@ final class HostLoad {
         guard requestInterval > .zero else { return .zero }
         let known = Set(lanes.lazy.map(\.requestInterval)).union(requestIntervals.keys).subtracting([.zero])
         if known.contains(requestInterval) || known.count < Self.mostRequestIntervals { return requestInterval }
-        if let longer = known.filter({ $0 > requestInterval }).min() { return longer }
         // Powers of two, in milliseconds: few different intervals.
         var longer: Duration = .milliseconds(1)
         while longer < requestInterval { longer = longer * 2 }
-        return longer
+        return known.filter { $0 > requestInterval }.min().map { min($0, longer) } ?? longer
     }
 
     /// Returns `origin` if its downloads get lanes of their own. nil: they share a lane with other origins, and the first download delays

@@ -202,6 +202,24 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(!(desk.started.contains(401) && desk.started.contains(402)), "within 50 minutes")
     }
 
+    @Test func `of one application's many long ones does not lengthen another's beyond twice`() {
+        let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
+        for number in 1...64 {
+            desk.add(UInt64(number), app: "greedy") { $0.options.requestInterval = .seconds(40 * 86_400 + number) }
+            desk.sent(UInt64(number))
+        }
+        #expect(desk.started.count == 64)
+        for number in UInt64(101)...103 { desk.add(number, app: "patient") { $0.options.requestInterval = .seconds(1) } }
+        #expect(desk.started.last == 101, "no request of its interval has been sent")
+        for number in UInt64(102)...103 {
+            desk.sent(number - 1)
+            desk.wait(.milliseconds(990))
+            #expect(desk.started.last == number - 1)
+            desk.wait(.milliseconds(1100))
+            #expect(desk.started.last == number)
+        }
+    }
+
     @Test func `outlasts the process, even if the last request may not have gone out`() {
         for isSent in [true, false] {
             let before = Desk { try? $0.hostRules.set("h", second) }
