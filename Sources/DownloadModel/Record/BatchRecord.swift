@@ -32,6 +32,12 @@ public struct BatchRecord: Equatable, Sendable {
         (icon, sound) = (options.icon, options.sound)
     }
 
+    /// Bytes of texts that the service stores for the batch, beside those of its members. As of a download, the first KiB is not counted.
+    public var heldBytes: Int {
+        let texts = [title, body, icon, sound].reduce(0) { $0 +| ($1?.utf8.count ?? 0) }
+        return max(0, texts -| 1024)
+    }
+
     /// The numbers of the batch's members.
     public var numbers: some RandomAccessCollection<DownloadNumber> {
         let count = UInt64(min(count, UInt32(Limits.batchItems)))  // bounded, because a database row may hold any number

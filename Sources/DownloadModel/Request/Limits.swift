@@ -3,8 +3,8 @@ public enum Limits {
     public static let downloadsNotEnded = 100_000
     /// The part of `downloadsNotEnded` that an app in a sandbox may have.
     public static let downloadsNotEndedOfSandboxedApp = 50_000
-    /// Most bytes of URLs, headers, metadata and other texts that all downloads of an app in a sandbox may hold, ended downloads included.
-    /// The first KiB of each download is not counted.
+    /// Most bytes of URLs, headers, metadata and other texts that all downloads and batches of an app in a sandbox may hold, ended ones
+    /// included. The first KiB of each download and batch is not counted.
     public static let heldBytesOfSandboxedApp = 32 << 20
     /// Most downloads that one call queues as a batch.
     public static let batchItems = 10_000

@@ -54,6 +54,7 @@ extension Scheduler {
     func insert(_ record: BatchRecord, _ members: PreparedMembers) -> ScheduledBatch {
         let batch = ScheduledBatch(record)
         batches[record.number] = batch
+        index.count(record, 1)
         index.insert(members.runs)
         for entry in members.entries {
             precondition(entry.record.batch == record.number && record.hasNumber(entry.number), "a member has a number of its batch")
@@ -89,7 +90,12 @@ extension Scheduler {
         // A member may have been the last unfinished download.
         announceAllEnded()
         batch.isRemoved = true
-        batches[batch.number] = nil
+        drop(batch)
+    }
+
+    /// Takes `batch` off the list, unless it has left the list.
+    private func drop(_ batch: ScheduledBatch) {
+        if batches.removeValue(for: batch.number) != nil { index.count(batch.record, -1) }
     }
 
     /// Restores stored batches. A member whose batch is missing becomes an ordinary download.
@@ -97,6 +103,7 @@ extension Scheduler {
         for record in records {
             batches[record.number] = ScheduledBatch(record)
             batches[record.number]?.isEntered = true
+            index.count(record, 1)
         }
     }
 
@@ -114,7 +121,7 @@ extension Scheduler {
     /// Removes each batch that has no restored member.
     func dropEmptyBatches() {
         for batch in batches.values where batch.counts.present == 0 {
-            batches[batch.number] = nil
+            drop(batch)
             output.append(.save(.removeBatch(batch.number)))
         }
     }
@@ -129,7 +136,7 @@ extension Scheduler {
             return
         }
         batch.isRemoved = true
-        batches[batch.number] = nil
+        drop(batch)
         output.append(.save(.removeBatch(batch.number)))
         output.append(.batchRemoved(batch))
     }

@@ -4,7 +4,7 @@ public import DownloadModel
 struct DownloadIndex {
     private var apps = KeyTable<String, NumberSet>()
     private var tags = KeyTable<String, NumberSet>()
-    /// The bytes that the downloads of an app hold (`DownloadOptions.heldBytes`).
+    /// The bytes that the downloads and batches of an app hold (`heldBytes` of `DownloadOptions` and `BatchRecord`).
     private var bytes = KeyTable<String, Int>()
 
     mutating func insert(_ record: DownloadRecord) {
@@ -66,6 +66,11 @@ struct DownloadIndex {
         if !app.isEmpty { add(sign * record.options.heldBytes(with: record.url), of: app) }
     }
 
+    /// Adds (`sign` 1) or subtracts (-1) the bytes that `batch` holds beside its members.
+    mutating func count(_ batch: BatchRecord, _ sign: Int) {
+        if !batch.app.isEmpty { add(sign * batch.heldBytes, of: batch.app) }
+    }
+
     private mutating func add(_ held: Int, of app: String) {
         guard held != 0 else { return }
         let sum = bytes(of: app) + held
@@ -81,7 +86,7 @@ struct DownloadIndex {
 }
 
 extension Scheduler {
-    /// The number of unfinished downloads of `app`, which is not empty, and the bytes that all its downloads hold.
+    /// The number of unfinished downloads of `app`, which is not empty, and the bytes that all its downloads and batches hold.
     public func holdings(of app: String) -> (remaining: Int, bytes: Int) {
         (index.count(of: app) - ended.count(of: app), index.bytes(of: app))
     }

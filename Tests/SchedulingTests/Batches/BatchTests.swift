@@ -51,6 +51,33 @@ extension [Scheduler.Action] {
         #expect(desk.scheduler.orderedMembers(of: batch).map(\.value) == [2, 3, 4, 5, 6])
     }
 
+    @Test func `counts the texts of its toast as bytes of its app while it is on the list`() {
+        let desk = makeDesk()
+        var options = DownloadOptions()
+        (options.title, options.body) = (String(repeating: "t", count: 1000), String(repeating: "b", count: 4000))
+        func add(_ number: UInt64) -> (ScheduledBatch, [ScheduledDownload]) {
+            desk.addUnsavedBatch(
+                BatchRecord(number: BatchNumber(number), count: 2, app: "org.example.A", directory: "/d", options: options))
+        }
+        func bytes() -> Int { desk.scheduler.holdings(of: "org.example.A").bytes }
+        let (lost, members) = add(1)
+        let held = lost.record.heldBytes
+        #expect(held > 3900 && held < 5000 && bytes() == held, "the first KiB is not counted")
+        desk.unsaved(lost, members)
+        #expect(bytes() == 0)
+        for number in [11, 21] as [UInt64] {
+            let (batch, members) = add(number)
+            desk.saved(batch, members)
+        }
+        #expect(bytes() == 2 * held)
+        desk.restart()
+        #expect(bytes() == 2 * held)
+        for number in [11, 21] as [UInt64] {
+            if let batch = desk.scheduler.batch(BatchNumber(number)) { desk.remove(batch) }
+        }
+        #expect(bytes() == 0)
+    }
+
     @Test func `leaves no trace if it could not be saved`() {
         let desk = makeDesk()
         let (batch, entries) = desk.addUnsavedBatch(1, 5)

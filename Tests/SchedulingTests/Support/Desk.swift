@@ -140,12 +140,16 @@ final class Desk {
 
     /// As `addUnsaved`, for a batch. The numbers of its `count` members follow its own.
     func addUnsavedBatch(_ number: UInt64, _ count: Int) -> (ScheduledBatch, [ScheduledDownload]) {
+        addUnsavedBatch(BatchRecord(number: BatchNumber(number), count: UInt32(count)))
+    }
+
+    func addUnsavedBatch(_ record: BatchRecord) -> (ScheduledBatch, [ScheduledDownload]) {
         var members = PreparedMembers()
-        for index in 1...UInt64(count) {
-            scheduler.prepare(Desk.record(number + index) { $0.batch = BatchNumber(number) }, in: &members)
+        for number in record.numbers {
+            scheduler.prepare(Desk.record(number.value, app: record.app) { $0.batch = record.number }, in: &members)
         }
-        happens(.addBatch(BatchRecord(number: BatchNumber(number), count: UInt32(count)), members))
-        return (scheduler.batch(BatchNumber(number))!, members.entries)
+        happens(.addBatch(record, members))
+        return (scheduler.batch(record.number)!, members.entries)
     }
 
     func saved(_ batch: ScheduledBatch, _ members: [ScheduledDownload]) {

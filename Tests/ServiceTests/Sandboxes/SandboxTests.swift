@@ -90,6 +90,11 @@ private let app = "org.example.App"
             await refusal(replace, "http://127.0.0.1:1/x", "{'headers': <\(headers)>}", at: paths[0].value).contains(
                 "LimitExceeded: The URLs, headers"))
         #expect(await refusal(download, "http://127.0.0.1:1/x", "{'start': <false>}") == "", "an ordinary one has no bytes that count")
+        // A batch keeps texts that none of its items has.
+        let batch = "{'start': <false>, 'body': <'\(text.prefix(3000))'>}"
+        #expect(
+            await refusal("\(Manager.interface).DownloadBatch", "[('http://127.0.0.1:1/x', {'body': <''>})]", batch).contains(
+                "LimitExceeded: The URLs, headers"))
         for path in paths.prefix(20) {
             try await running.client.cancel(path)
             try await running.client.remove(path)

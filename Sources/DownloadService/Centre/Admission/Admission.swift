@@ -73,6 +73,12 @@ internal import TransferEngine
             caller.app == nil ? 0 : wanted.options.heldBytes(with: wanted.url)
         }
 
+        /// The bytes that a batch with these options counts against that limit, beside its items.
+        static func bytes(ofBatch options: DownloadOptions, from caller: CallerIdentity) -> Int {
+            guard caller.app != nil else { return 0 }
+            return BatchRecord(number: BatchNumber(0), count: 0, app: "", directory: "", options: options).heldBytes
+        }
+
         /// The load of a fresh link for an existing download.
         init(renewing link: FreshLink, from caller: CallerIdentity) {
             var options = DownloadOptions()

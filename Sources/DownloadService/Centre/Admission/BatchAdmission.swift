@@ -14,8 +14,8 @@ internal import Scheduling
     /// The folders of the items. True: an item goes to the default folder, which is created if it is missing.
     private(set) var folders: [ByteText: Bool] = [:]
     private(set) var hasTokens = false
-    /// The bytes that the items count against the limit of a sandboxed app.
-    private(set) var bytes = 0
+    /// The bytes that the batch and its items count against the limit of a sandboxed app.
+    private(set) var bytes: Int
     /// Reads the next item. This closure, and the message that it reads, are released as soon as all items are read.
     private var next: (() throws -> (String, [String: Variant])?)?
     private let settings: Settings
@@ -26,6 +26,7 @@ internal import Scheduling
     ) {
         (self.next, self.defaults, self.defaultDirectory, self.settings) = (next, defaults, defaultDirectory, settings)
         (self.request, self.reply) = (request, reply)
+        bytes = Admission.Load.bytes(ofBatch: defaults, from: reply.call.caller)
         wanted.reserveCapacity(count)
     }
 
