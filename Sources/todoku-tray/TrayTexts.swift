@@ -101,7 +101,8 @@ struct TrayTexts {
 
     private func name(_ asset: AssetDescription) -> String {
         let isNamed = asset.stage != .checking && !asset.latestVersion.isEmpty
-        return Self.shortened(isNamed ? "\(asset.name) \(asset.latestVersion)" : asset.name, to: Self.longestName)
+        // The publisher chooses the version, which may hold marks that change the direction of the whole line.
+        return Self.shortened(isNamed ? "\(asset.name) \(shown(asset.latestVersion))" : asset.name, to: Self.longestName)
     }
 
     private func state(_ download: DownloadDescription) -> String {

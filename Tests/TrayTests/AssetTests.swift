@@ -99,6 +99,13 @@ import Testing
         #expect(TrayTexts(.japanese).line(unpacking, nil) == "maps 2026.1 — 展開中 · 25 %")
     }
 
+    @Test func `reverses no line by a mark in its version`() {
+        let texts = TrayTexts(.english)
+        let odd = ["LatestVersion": Variant.string("1\u{202E}gnp.2")]
+        #expect(texts.line(asset("downloading", odd), nil) == "maps 1\u{FFFD}gnp.2 — downloading")
+        #expect(texts.retryLine(asset("failed", odd)) == "maps 1\u{FFFD}gnp.2 — failed · try again")
+    }
+
     @Test func `counts once, and keeps the icon lit while nothing is downloaded`() {
         let running = TrayLook(
             overview(["Active": .uint32(1), "Remaining": .uint32(1)], [archive("active")]), assets: [asset("downloading", download)],
