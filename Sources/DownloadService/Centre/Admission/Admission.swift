@@ -274,8 +274,8 @@ internal import TransferEngine
             throw Refusal(
                 .limitExceeded,
                 """
-                The URLs, headers, cookies, bodies and metadata of an app in a sandbox may take at most \
-                \(Limits.heldBytesOfSandboxedApp >> 20) MiB, the first KiB of each download aside; remove some that have ended.
+                The URLs, headers, cookies, bodies, metadata and texts of toasts of an app in a sandbox may take at most \
+                \(Limits.heldBytesOfSandboxedApp >> 20) MiB, the first KiB of each download or batch aside; remove some that have ended.
                 """)
         }
     }
