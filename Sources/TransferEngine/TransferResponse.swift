@@ -356,13 +356,15 @@ extension Transfer {
         if candidate == nil { partFacts = facts }
         // The validators of the held bytes come from another URL.
         if offset > 0, joins(attempt.segment.source) { return }
+        // A 416 does not say whether the file has variants.
+        let vary = attempt.head.status == 416 ? "*" : attempt.head.vary
         // For held bytes, only the validator that ties their parts together is proved.
         validators =
             offset > 0
-            ? part?.validator.map { CopyValidators($0, source: attempt.url.text) }
+            ? part?.validator.flatMap { CopyValidators($0, vary: vary, source: attempt.url.text) }
             : CopyValidators(
                 entityTag: attempt.head.text("etag"), lastModified: attempt.head.text("last-modified"), date: attempt.head.text("date"),
-                vary: attempt.head.text("vary"), source: attempt.url.text)
+                vary: vary, source: attempt.url.text)
     }
 
     /// The failure if the media type is not the expected one.

@@ -279,7 +279,8 @@ extension World {
         let part = ResumeData(
             written: file.content.length, total: transfer.total, validator: transfer.validator, identity: identity(file.inode),
             mirror: transfer.mirror)
-        validators[number] = entry.record.mirrors.isEmpty ? transfer.validator.map { CopyValidators($0, source: entry.record.url) } : nil
+        validators[number] =
+            entry.record.mirrors.isEmpty ? transfer.validator.flatMap { CopyValidators($0, vary: nil, source: entry.record.url) } : nil
         end(number, .complete(size: file.content.length, fileName: name, part))
     }
 

@@ -85,18 +85,26 @@ public struct CopyValidators: Equatable, Sendable {
     public init?(entityTag: String?, lastModified: String?, date: String?, vary: String?, source: String) {
         let tag = entityTag.flatMap(Self.wellFormed)
         var modified: String?
-        let varies = vary.map { $0.lowercased().split { ", \t".contains($0) }.contains { $0 != "accept-encoding" } } ?? false
-        if !varies, case .lastModified(let field)? = Validator(entityTag: nil, lastModified: lastModified, date: date) { modified = field }
+        if !Self.varies(vary), case .lastModified(let field)? = Validator(entityTag: nil, lastModified: lastModified, date: date) {
+            modified = field
+        }
         guard tag != nil || modified != nil else { return nil }
         self.init(entityTag: tag, lastModified: modified, source: source)
     }
 
-    /// From the strong validator of bytes that came in several responses.
-    public init(_ validator: Validator, source: String) {
+    /// From the strong validator of bytes that came in several responses; nil if it is a date, and the last response has `Vary`, as above.
+    public init?(_ validator: Validator, vary: String?, source: String) {
         switch validator {
         case .entityTag(let tag): self.init(entityTag: tag, lastModified: nil, source: source)
-        case .lastModified(let date): self.init(entityTag: nil, lastModified: date, source: source)
+        case .lastModified(let date):
+            guard !Self.varies(vary) else { return nil }
+            self.init(entityTag: nil, lastModified: date, source: source)
         }
+    }
+
+    /// Whether a response with this field has variants that a date cannot tell apart.
+    private static func varies(_ vary: String?) -> Bool {
+        vary.map { $0.lowercased().split { ", \t".contains($0) }.contains { $0 != "accept-encoding" } } ?? false
     }
 
     /// Whether a 304 with these fields can be about the representation in question; a different field is a contradiction.

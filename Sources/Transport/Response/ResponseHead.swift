@@ -148,6 +148,9 @@ package struct ResponseHead {
     /// The fields `Link`, as one; nil: there is none.
     package var links: [UInt8]? { joined("link") }
 
+    /// The fields `Vary`, as one; nil: there is none.
+    package var vary: String? { joined("vary").map { String(decoding: $0, as: UTF8.self) } }
+
     package var validator: Validator? {
         Validator(entityTag: text("etag"), lastModified: text("last-modified"), date: text("date"))
     }

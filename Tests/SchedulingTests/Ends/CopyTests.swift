@@ -34,6 +34,17 @@ private let source = "http://h/a"
         }
     }
 
+    @Test func `is the validator of bytes from several responses, but no date if the last of them varies`() {
+        let (tag, date) = (Validator.entityTag("\"1\""), Validator.lastModified("Fri, 20 Nov 2026 11:58:59 GMT"))
+        for vary in [nil, "Accept-Encoding"] as [String?] {
+            #expect(CopyValidators(date, vary: vary, source: source)?.lastModified == date.ifRange)
+        }
+        for vary in ["Accept", "*", "accept-encoding, Accept-Language"] {
+            #expect(CopyValidators(date, vary: vary, source: source) == nil)
+            #expect(CopyValidators(tag, vary: vary, source: source)?.entityTag == tag.ifRange)
+        }
+    }
+
     @Test(
         arguments: [
             ("\"1\"", nil, true), ("\"1\"", "\"1\"", true), ("\"1\"", "W/\"1\"", true), ("W/\"1\"", "\"1\"", true),

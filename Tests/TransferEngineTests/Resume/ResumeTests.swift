@@ -235,6 +235,38 @@ import TransferEngine
         #expect(server.requests.map { $0.range?.first } == [nil, 1_200_000, 2_000_000])
     }
 
+    /// A date cannot tell the variants of a file apart. A proxy often adds a field of its own in front of the server's.
+    @Test(arguments: [("Accept-Encoding", true), ("Cookie", false)])
+    func `leaves a date for later requests only if the rest does not vary`(vary: String, isLeft: Bool) async throws {
+        let date = "Mon, 01 Jun 2026 10:00:00 GMT"
+        let server = ScriptedServer { request, reply in
+            guard request.number == 0 else {
+                let fields: KeyValuePairs = ["Vary": "Accept-Encoding", "vary": vary]
+                return reply.serve(Self.file, for: request, lastModified: date, fields: fields)
+            }
+            reply.head(200, ["Last-Modified": date, "Date": "Fri, 20 Nov 2026 12:00:00 GMT"], length: Self.file.count)
+            reply.send(Self.file[..<1_200_000])
+            reply.close()
+        }
+        let fixture = await EngineFixture()
+        let cut = try await fixture.run(server.url("/file.bin"))
+        let end = try await fixture.run(server.url("/file.bin")) { $0.resume = cut.resume }
+        #expect(server.requests.map { $0.field("If-Range") } == [nil, date])
+        let complete = try #require(end.complete, "\(end)")
+        #expect(complete.validators?.lastModified == (isLeft ? date : nil))
+    }
+
+    @Test func `leaves no date for later requests if the server only says that nothing is missing`() async throws {
+        let date = "Mon, 01 Jun 2026 10:00:00 GMT"
+        let server = ScriptedServer { request, reply in reply.serve(Self.file, for: request, lastModified: date) }
+        let fixture = await EngineFixture()
+        let part = try #require(try await fixture.run(server.url("/file.bin")).complete)
+        #expect(part.validators?.lastModified == date)
+        let end = try await fixture.run(server.url("/file.bin")) { $0.resume = part.resume }
+        let complete = try #require(end.complete, "\(end)")
+        #expect(server.requests.map { $0.field("Range") } == [nil, "bytes=3000000-"] && complete.validators == nil)
+    }
+
     @Test func `starts from 0 without a validator, unless a checksum will prove the whole`() async throws {
         for hasChecksum in [false, true] {
             let gate = Gate()

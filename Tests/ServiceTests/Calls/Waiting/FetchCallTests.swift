@@ -112,6 +112,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
     /// A date within this minute may stand for two files, and so may a response that varies.
     @Test(arguments: [
         "Last-Modified: Fri, 20 Nov 2026 11:59:30 GMT", "Last-Modified: Mon, 01 Jun 2026 10:00:00 GMT\r\nVary: Accept", "X: 1",
+        "Last-Modified: Mon, 01 Jun 2026 10:00:00 GMT\r\nVary: Accept-Encoding\r\nVary: Accept",
     ])
     func `sends no weak condition, and recognises the same bytes`(field: String) async throws {
         let running = try await Running.start()
