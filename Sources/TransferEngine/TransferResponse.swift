@@ -100,17 +100,24 @@ extension Transfer {
         if let name = request.fileName { return name }
         // With `replace`, the server must not choose which file is overwritten, neither by a header (its type, too) nor by a redirect.
         if request.ifExists == .replace { return FileName.chosen(contentDisposition: nil, url: request.url, decode: iconvDecoder) }
+        if let name = toldName(attempt) { return name }
         // The caller has chosen the URL of the download, and a mirror may name its copies in other ways.
         let url = attempt.segment.source.mirror == nil ? attempt.url : request.url
-        return FileName.chosen(
-            contentDisposition: attempt.head.bytes("content-disposition"), url: url, mediaType: attempt.head.mediaType,
-            decode: iconvDecoder)
+        let mediaType = attempt.head.status == 416 ? knownType : attempt.head.mediaType
+        return FileName.chosen(contentDisposition: nil, url: url, mediaType: mediaType, decode: iconvDecoder)
+    }
+
+    /// The name in the response's `Content-Disposition`, made safe; nil: it has none that can be used. The fields of a 416 are about its
+    /// own body, not about the file.
+    private func toldName(_ attempt: Attempt) -> String? {
+        guard attempt.head.status != 416, let field = attempt.head.bytes("content-disposition") else { return nil }
+        return ContentDisposition.fileName(from: field, decode: iconvDecoder).flatMap { FileName.safe($0) }
     }
 
     /// The file name for a response that continues held bytes.
     private func continuedName(_ attempt: Attempt) -> String {
         if joins(attempt.segment.source), let name = request.fileName ?? knownName { return name }
-        guard attempt.head.bytes("content-disposition") == nil, request.ifExists != .replace else { return fileName(attempt) }
+        guard toldName(attempt) == nil, request.ifExists != .replace else { return fileName(attempt) }
         return request.fileName ?? knownName ?? fileName(attempt)
     }
 

@@ -213,6 +213,29 @@ import TransferEngine
         #expect(server.requests.count == 2)
     }
 
+    /// The field need not have a name (RFC 6266 §4.1). In a 416, it is about the body of the 416.
+    @Test(arguments: [("attachment", 1_200_000), ("inline; filename=\"..\"", 1_200_000), ("attachment; filename=error.json", 3_000_000)])
+    func `keeps the name of an earlier response if the next one names something else, or nothing`(field: String, held: Int) async throws {
+        let isRest = held < Self.file.count
+        let range = isRest ? "bytes \(held)-2999999/3000000" : "bytes */3000000"
+        let server = ScriptedServer { request, reply in
+            guard request.number > 0 else {
+                reply.head(200, ["ETag": "\"v1\"", "Content-Disposition": "attachment; filename=told"], length: Self.file.count)
+                reply.send(Self.file[..<held])
+                return reply.close()
+            }
+            let fields: KeyValuePairs = ["ETag": "\"v1\"", "Content-Range": range, "Content-Disposition": field]
+            reply.head(isRest ? 206 : 416, fields, length: Self.file.count - held)
+            reply.send(Self.file[held...])
+        }
+        let fixture = await EngineFixture()
+        let first = try await fixture.run(server.url("/file.bin"))
+        let resume = first.resume ?? first.complete?.resume
+        let end = try await fixture.run(server.url("/file.bin")) { ($0.resume, $0.knownName) = (resume, "told") }
+        #expect(server.requests.map { $0.range?.first } == [nil, held])
+        #expect(end.complete?.facts.fileName == "told" && fixture.part == Self.file, "\(end)")
+    }
+
     /// The file of that other name must not end the transfer either.
     @Test func `keeps the name that an earlier response of the same transfer has told`() async throws {
         let gate = Gate()
