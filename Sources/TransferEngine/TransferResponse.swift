@@ -161,8 +161,9 @@ extension Transfer {
             contentDisposition: attempt.head.bytes("content-disposition"), url: attempt.url, mediaType: attempt.head.mediaType,
             decode: iconvDecoder)
         // `fileName`: the file may get another name than the server gives.
-        let names = [given, fileName(attempt), request.knownName].compactMap(\.self)
-        if coding == .unknown || coding.isOfFileItself(mediaType: attempt.head.mediaType, names: names) {
+        let names = [given, fileName(attempt), knownName].compactMap(\.self)
+        let mediaType = attempt.head.mediaType ?? (attempt.head.status == 206 ? knownType : nil)
+        if coding == .unknown || coding.isOfFileItself(mediaType: mediaType, names: names) {
             attempt.head.isStoredCoded = true
             return nil
         }

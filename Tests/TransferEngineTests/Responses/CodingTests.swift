@@ -160,6 +160,27 @@ private enum Coded {
         #expect(server.requests.map { $0.field("Range") } == [nil, "bytes=100000-"])
     }
 
+    /// A response with the rest may omit fields of an earlier one (RFC 9110 §15.3.7).
+    @Test(arguments: ["Content-Disposition: attachment; filename=a.tgz", "Content-Type: application/gzip"])
+    func `whose archive an earlier response has named as one resumes from there`(field: String) async throws {
+        let file = patternBytes(300_000)
+        let server = ScriptedServer { request, reply in
+            let first = request.range?.first ?? 0
+            let range = first == 0 ? "" : "Content-Range: bytes \(first)-\(first + 99_999)/300000\r\n"
+            reply.send(
+                "HTTP/1.1 \(first == 0 ? 200 : 206) OK\r\nETag: \"v1\"\r\nContent-Encoding: gzip\r\n\(range)"
+                    + (request.number < 2 ? "\(field)\r\n" : "") + "Content-Length: \(first == 0 ? 300_000 : 100_000)\r\n\r\n")
+            reply.send(file[first..<(first + 100_000)])
+            if first == 0 { reply.close() }
+        }
+        let fixture = await EngineFixture()
+        let cut = try await fixture.run(server.url("/get"))
+        #expect(cut.resume?.written == 100_000)
+        let end = try await fixture.run(server.url("/get")) { $0.resume = cut.resume }
+        #expect(end.complete?.size == 300_000 && fixture.part == file, "\(end)")
+        #expect(server.requests.map { $0.range?.first } == [nil, 100_000, 200_000])
+    }
+
     @Test func `twice over is refused, and unpacks to nothing`() async throws {
         let (end, part) = try await run("/x", coding: "gzip, gzip", body: Coded.gzip)
         #expect(end.failure?.name == .network && end.failure?.isRetryable == false && part == nil)
