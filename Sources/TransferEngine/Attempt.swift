@@ -148,7 +148,7 @@ final class Attempt: BodySink {
             if head.isComplete, head.status >= 200, head.status != 401 || !segment.hasLogin { decide() }
             return refusesBody ? .abort : .accepted
         } catch {
-            verdict = .failed(DownloadFailure(.network, "\(url.host) sent more header fields than Todoku accepts.", host: url.host))
+            verdict = .failed(FailureMapping.headTooLarge(host: url.host))
             return .abort
         }
     }

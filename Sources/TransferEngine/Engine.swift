@@ -432,6 +432,10 @@ public actor Engine {
         case .undecided where attempt.isKeptAway && error?.kind == .connect: fail(segment, segment.keptAway)
         case .undecided, .body:
             let error = error ?? CurlError(.other, "no answer")
+            // libcurl takes header lines of at most 100 KiB. Before version 8.6, it calls a longer line a lack of memory.
+            if [.noMemory, .tooLarge].contains(error.kind), exchange.hasAsked, !attempt.head.isComplete {
+                return fail(segment, FailureMapping.headTooLarge(host: segment.url.host))
+            }
             let failure = FailureMapping.failure(
                 error, host: segment.url.host, proxy: attempt.isProxied, stallTimeout: transfer.request.stallTimeout,
                 madeProgress: transfer.facts != nil)

@@ -5,7 +5,7 @@ package struct CurlError: Error {
     package enum Kind {
         case resolve, resolveProxy, connect, proxy, timeout, certificate, tls, tlsHandshake, reset, nothingReceived, partialFile, http2,
             coding
-        case writeRefused, aborted, malformedAnswer, noMemory, other
+        case writeRefused, aborted, malformedAnswer, noMemory, tooLarge, other
     }
 
     package let kind: Kind
@@ -54,6 +54,7 @@ package struct CurlError: Error {
         case CURLE_ABORTED_BY_CALLBACK: .aborted
         case CURLE_WEIRD_SERVER_REPLY, CURLE_UNSUPPORTED_PROTOCOL: .malformedAnswer
         case CURLE_OUT_OF_MEMORY: .noMemory
+        case CURLcode(rawValue: 100): .tooLarge  // CURLE_TOO_LARGE, which the headers have since libcurl 8.6
         default: .other
         }
     }

@@ -57,7 +57,7 @@ package enum FailureMapping {
         case .malformedAnswer: return DownloadFailure(.network, "\(host) sent a response that is not HTTP.", host: host)
         case .noMemory:
             return DownloadFailure(.network, "There is not enough memory for a connection to \(host).", host: host, isRetryable: true)
-        case .writeRefused, .aborted, .other:
+        case .writeRefused, .aborted, .tooLarge, .other:
             return DownloadFailure(.network, "The transfer from \(host) failed: \(error.text).", host: host, isRetryable: true)
         }
     }
@@ -110,6 +110,11 @@ package enum FailureMapping {
             ? "The server \(host) redirected to an address that is not http or https."
             : "The server \(host) redirected to an address that cannot be used. \(refusal.message)"
         return DownloadFailure(.unsafeRedirect, reason, host: host)
+    }
+
+    /// The failure of a response whose head is larger than `ResponseHead` or libcurl takes.
+    package static func headTooLarge(host: String) -> DownloadFailure {
+        DownloadFailure(.network, "\(host) sent more header fields than Todoku accepts.", host: host)
     }
 
     package static func truncated(host: String) -> DownloadFailure {

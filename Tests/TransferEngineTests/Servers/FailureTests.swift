@@ -163,6 +163,9 @@ import TransferEngine
         for path in ["/many", "/hints", "/long", "/lengths", "/cr", "/ssh"] {
             let end = try await fixture.run(server.url(path))
             #expect(end.failure?.name == .network, "\(path): \(end)")
+            guard ["/many", "/hints", "/long"].contains(path) else { continue }
+            #expect(end.failure?.message == "127.0.0.1 sent more header fields than Todoku accepts.", "\(path): \(end)")
+            #expect(end.failure?.isRetryable == false, "\(path): \(end)")
         }
         #expect(!fileExists(fixture.folder(".todoku-1.part")))
     }

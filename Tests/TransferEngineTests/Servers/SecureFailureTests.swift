@@ -95,7 +95,7 @@ extension EngineFixture {
 @Suite struct `The sentence about an error of libcurl` {
     private static let kinds: [CurlError.Kind] = [
         .resolve, .resolveProxy, .connect, .proxy, .timeout, .certificate, .tls, .tlsHandshake, .reset, .nothingReceived, .partialFile,
-        .http2, .coding, .writeRefused, .aborted, .malformedAnswer, .noMemory, .other,
+        .http2, .coding, .writeRefused, .aborted, .malformedAnswer, .noMemory, .tooLarge, .other,
     ]
 
     /// A new kind needs a sentence here, and a place in `kinds`.
@@ -115,7 +115,7 @@ extension EngineFixture {
         case .coding: "127.0.0.1 sent a body that cannot be decoded."
         case .malformedAnswer: "127.0.0.1 sent a response that is not HTTP."
         case .noMemory: "There is not enough memory for a connection to 127.0.0.1."
-        case .writeRefused, .aborted, .other: "The transfer from 127.0.0.1 failed: the library’s words."
+        case .writeRefused, .aborted, .tooLarge, .other: "The transfer from 127.0.0.1 failed: the library’s words."
         }
     }
 
