@@ -5,8 +5,8 @@ internal import Transport
 /// One HTTP exchange of a segment: receives the response, judges it by its head, and passes the body on.
 ///
 /// The attempt is judged at the end of the head. After a 401 to a request for which there are credentials, it is judged only at the first
-/// body byte, or at the end. Until then, libcurl may answer by sending the credentials. A proxy gets its credentials with each request, so
-/// a 407 is a refusal.
+/// body byte, or at the end, if the 401 offers Basic or Digest. Until then, libcurl may answer by sending the credentials. A proxy gets its
+/// credentials with each request, so a 407 is a refusal.
 final class Attempt: BodySink {
     /// Most bytes that are read of an unwanted body (of an error or redirect), to keep the connection usable.
     static let unwantedLimit = 64 * 1024
@@ -145,13 +145,16 @@ final class Attempt: BodySink {
             } else if head.isComplete, head.status == 401 {
                 wasLoginRefused = true
             }
-            if head.isComplete, head.status >= 200, head.status != 401 || !segment.hasLogin { decide() }
+            if head.isComplete, head.status >= 200, head.status != 401 || !mayLogIn { decide() }
             return refusesBody ? .abort : .accepted
         } catch {
             verdict = .failed(FailureMapping.headTooLarge(host: url.host))
             return .abort
         }
     }
+
+    /// Whether libcurl may answer a 401 by sending user and password.
+    private var mayLogIn: Bool { segment.hasLogin && segment.exchange?.offersLogin ?? false }
 
     override func mayConnect(to address: String) -> Bool {
         if segment.mayConnect(to: address, for: self) { return true }

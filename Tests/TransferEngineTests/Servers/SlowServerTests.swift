@@ -56,15 +56,14 @@ import Testing
         #expect(moved.failure?.name == .tooManyRedirects)  // a redirect is followed without its body
     }
 
-    /// A server asks for user and password by a 401, and refuses wrong ones by another 401.
-    @Test(arguments: [nil, "wrong"] as [String?]) func `that never sends the body of a 401 has refused the request`(
-        password: String?
-    ) async throws {
+    /// A server asks for user and password by a 401, and refuses wrong ones by another 401. It may also want a login of another kind.
+    @Test(arguments: [(nil, "Basic realm=\"r\""), ("wrong", "Basic realm=\"r\""), ("right", "Bearer")] as [(String?, String)])
+    func `that never sends the body of a 401 has refused the request`(password: String?, kind: String) async throws {
         let gate = Gate()
         defer { gate.open() }
         let server = ScriptedServer { request, reply in
-            let login: KeyValuePairs = ["WWW-Authenticate": "Basic realm=\"r\""]
-            if password != nil, request.field("Authorization") == nil { return reply.respond(401, login) }
+            let login: KeyValuePairs = ["WWW-Authenticate": kind]
+            if password == "wrong", request.field("Authorization") == nil { return reply.respond(401, login) }
             reply.head(401, login, length: 500)
             gate.wait()
         }
@@ -74,7 +73,7 @@ import Testing
             ($0.username, $0.password, $0.stallTimeout) = (password.map { _ in "me" }, password, .seconds(40))
         }
         #expect(end.failure?.name == .httpStatus && end.failure?.httpStatus == 401, "\(end)")
-        #expect(server.requests.count == (password == nil ? 1 : 2))
+        #expect(server.requests.count == (password == "wrong" ? 2 : 1))
     }
 }
 
