@@ -23,7 +23,7 @@ import Testing
         ("http:?y", "http://a.example:8080/b/c/d;p?y"),
         // Some servers write their paths with backslashes.
         ("\\g\\h.zip", "http://a.example:8080/g/h.zip"), ("..\\g", "http://a.example:8080/b/g"), ("http:\\g", "http://a.example:8080/g"),
-        ("http://b.example/g\\h?a\\b", "http://b.example/g/h?a%5Cb"), ("/g\\\\h", "http://a.example:8080/g//h"),
+        ("http://b.example/g\\h?a\\b", "http://b.example/g/h?a\\b"), ("/g\\\\h", "http://a.example:8080/g//h"),
         ("\\a:b", "http://a.example:8080/a:b"),
     ])
     func `is resolved against the URL that was asked for`(location: String, expected: String) throws {

@@ -1,7 +1,8 @@
 /// A strict absolute http or https URL (RFC 3986).
 ///
-/// As in browsers, a path or query may hold characters that RFC 3986 does not allow (space, non-ASCII as UTF-8, brackets …): they are
-/// percent-encoded. A `%` that begins no escape stays as it is. Blanks around the URL are dropped. A backslash in the path becomes "/".
+/// A path or query may hold characters that RFC 3986 does not allow. As in browsers (URL Standard, section 1.3), these are percent-encoded:
+/// space, `"`, `<`, `>`, bytes outside ASCII and, in the path, ``^`{}``. Others, such as brackets, stay as they are, because a server may
+/// have signed them. A `%` that begins no escape stays as it is. Blanks around the URL are dropped. A backslash in the path becomes "/".
 ///
 /// Anything else that is malformed is refused. So is a URL whose host programs read differently (`http:/a/b`, `http:///a`, a backslash
 /// before the path). Two URLs are equal if they differ only in the case of scheme and host, in the default port, in dot segments or in the
@@ -17,9 +18,9 @@ public struct DownloadURL: Hashable, Sendable {
     public let username: String?
     /// Percent-decoded, without control characters; nil if the URL has none.
     public let password: String?
-    /// Percent-encoded, without dot segments. Begins with "/".
+    /// Percent-encoded as above, without dot segments. Begins with "/".
     public let path: String
-    /// Percent-encoded, without its "?".
+    /// Percent-encoded as above, without its "?".
     public let query: String?
 
     /// - Throws: `InvalidUrl`, `UnsupportedScheme`, or `LimitExceeded` if the URL, as given or percent-encoded, is longer than
@@ -73,8 +74,8 @@ public struct DownloadURL: Hashable, Sendable {
         rest = rest[..<(rest.firstIndex(of: UInt8(ascii: "#")) ?? rest.endIndex)]
         let pathEnd = rest.firstIndex(of: UInt8(ascii: "?")) ?? rest.endIndex
         let slashed = rest[..<pathEnd].map { $0 == UInt8(ascii: "\\") ? UInt8(ascii: "/") : $0 }
-        path = Self.withoutDotSegments(Self.complete(slashed[...], marks: "/:@"))
-        query = pathEnd == rest.endIndex ? nil : Self.complete(rest[(pathEnd + 1)...], marks: "/:@?")
+        path = Self.withoutDotSegments(Self.complete(slashed[...], marks: "/:@[]|"))
+        query = pathEnd == rest.endIndex ? nil : Self.complete(rest[(pathEnd + 1)...], marks: "/:@?[]\\^`{|}")
         guard text.utf8.count <= Limits.urlBytes else { throw Self.tooLong }
     }
 

@@ -107,14 +107,14 @@ import TransferEngine
         #expect(fixture.part == Array("here".utf8))
     }
 
-    @Test func `continue with the bytes that were sent, including a bare percent sign`() async throws {
+    @Test func `continue with the bytes that were sent, including a bare percent sign and brackets`() async throws {
         let server = ScriptedServer { request, reply in
             switch request.target {
             case "/first%?a=1%":
                 reply.send("HTTP/1.1 302 Found\r\nLocation: /")
                 reply.send([0x93, 0xFA, 0x96, 0x7B])  // 日本 in Shift_JIS
-                reply.send("?sig=100%&x=1\r\nContent-Length: 0\r\n\r\n")
-            case "/%93%FA%96%7B?sig=100%&x=1": reply.respond(302, ["Location": "100%.txt"])
+                reply.send("?sig=100%&x[1]={a|b}\r\nContent-Length: 0\r\n\r\n")
+            case "/%93%FA%96%7B?sig=100%&x[1]={a|b}": reply.respond(302, ["Location": "100%.txt"])
             case "/100%.txt": reply.respond(200, text: "here")
             default: reply.respond(404)
             }
@@ -122,7 +122,7 @@ import TransferEngine
         let fixture = await EngineFixture()
         let end = try await fixture.run(server.url("/first%?a=1%"))
         #expect(end.complete?.facts.fileName == "100%.txt", "\(end)")
-        #expect(server.requests.map(\.target) == ["/first%?a=1%", "/%93%FA%96%7B?sig=100%&x=1", "/100%.txt"])
+        #expect(server.requests.map(\.target) == ["/first%?a=1%", "/%93%FA%96%7B?sig=100%&x[1]={a|b}", "/100%.txt"])
     }
 
     @Test func `from a public server do not lead into a private network`() async throws {
