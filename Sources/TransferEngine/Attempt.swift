@@ -93,7 +93,7 @@ final class Attempt: BodySink {
             let fresh = bytes[min(ahead, bytes.count)...]
             let room = segment.room(for: fresh.count)
             let count = segment.pace.take(room)
-            if count > 0 {
+            if count > 0 || decoder?.isPaused ?? false {
                 segment.liveness.count(count)
                 let taken = UnsafeRawBufferPointer(rebasing: fresh.prefix(count))
                 if segment.exceedsPart(count) {
@@ -112,12 +112,14 @@ final class Attempt: BodySink {
             }
             // The next bytes belong to another segment.
             if count == room, room < fresh.count { return .abort }
-            guard count == fresh.count else {
+            let isUnpacking = decoder?.isPaused ?? false
+            guard count == fresh.count, !isUnpacking else {
                 if isStream {
                     verdict = .alone
                     return .abort
                 }
-                ahead += count
+                if isUnpacking { segment.pace.hold() }
+                ahead += count - (decoder?.unread ?? 0)
                 return .pause
             }
             ahead -= bytes.count - count

@@ -211,6 +211,7 @@ public actor Engine {
     private func look(at segment: Segment, _ now: SuspendingClock.Instant) {
         guard segment.exchange != nil else { return }
         segment.watchUpload()
+        segment.attempt?.decoder?.beginTick()
         let isHolding = segment.pace.isHolding
         if segment.pace.release() { resume(segment) }
         if let attempt = segment.attempt, attempt.drags(now) { return leaveBody(of: segment, attempt) }

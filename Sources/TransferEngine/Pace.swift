@@ -98,6 +98,9 @@ final class Pace {
         return taking
     }
 
+    /// Holds back further bytes until the next tick, whatever the limits allow.
+    func hold() { isHolding = true }
+
     /// Whether held bytes may be delivered now. If so, the hold ends.
     func release() -> Bool {
         guard isHolding, !allowance.hasLimit || allowance.available >= 1 else { return false }

@@ -26,8 +26,13 @@ private func unpack(_ coding: ContentCoding, _ body: [UInt8], piece: Int) -> (co
     }
     var rest = body[...]
     while !rest.isEmpty {
-        let failure = rest.prefix(piece).withUnsafeBytes { decoder.decode($0, host: "example.org", take) }
-        if let failure { return (count, sum, failure) }
+        var input = rest.prefix(piece)
+        repeat {
+            decoder.beginTick()
+            let failure = input.withUnsafeBytes { decoder.decode($0, host: "example.org", take) }
+            if let failure { return (count, sum, failure) }
+            input = input.suffix(decoder.unread)
+        } while decoder.isPaused
         rest = rest.dropFirst(piece)
     }
     return (count, sum, decoder.finish(host: "example.org", isEmptyAnnounced: body.isEmpty))

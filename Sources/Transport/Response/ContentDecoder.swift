@@ -51,6 +51,8 @@ package final class ContentDecoder {
     /// If the caller set no limit, a body that decodes to more than this must stay within `mostRatio` times its coded size.
     static let unsuspicious: ByteCount = 64 << 20
     static let mostRatio: ByteCount = 100
+    /// A tick's work for one body. 16 KiB of brotli may unpack to gigabytes, and other transfers wait meanwhile.
+    static let mostInTick: ByteCount = 32 << 20
     private static let roomSize = 64 * 1024
 
     private let decoder: OpaquePointer
@@ -58,7 +60,14 @@ package final class ContentDecoder {
     private let room = UnsafeMutablePointer<UInt8>.allocate(capacity: ContentDecoder.roomSize)
     private var taken: ByteCount = 0
     private var made: ByteCount = 0
+    private var madeInTick: ByteCount = 0
     private var isAtEnd = false
+    /// Whether the decoder may hold decoded bytes that did not fit into `room`.
+    private var isFull = false
+    /// Whether `decode` has stopped for this tick. In the next tick, call it again with the unread bytes, even if there are none.
+    package private(set) var isPaused = false
+    /// How many bytes at the end of the last input `decode` has not read, because it is paused.
+    package private(set) var unread = 0
 
     /// - Parameter isBounded: whether the caller limits the file's size.
     /// - Returns: nil if the coding's library cannot be loaded, or the coding cannot be decoded.
@@ -80,20 +89,28 @@ package final class ContentDecoder {
         room.deallocate()
     }
 
-    /// Decodes `bytes` and delivers the result in parts. Returns a failure if the transfer must end.
+    /// Call ten times a second. From now on `decode` may deliver `mostInTick` more bytes.
+    package func beginTick() { madeInTick = 0 }
+
+    /// Decodes `bytes` and delivers the result in parts, up to `mostInTick` (`isPaused`). Returns a failure if the transfer must end.
     package func decode(
         _ bytes: UnsafeRawBufferPointer, host: String, _ deliver: (UnsafeRawBufferPointer) -> DownloadFailure?
     ) -> DownloadFailure? {
         taken += ByteCount(bytes.count)
         var rest = bytes[...]
-        // Run without input, too: the decoder may hold decoded bytes that did not fit.
-        var isFull = false
+        (isPaused, unread) = (false, 0)
         while !rest.isEmpty || isFull {
+            guard madeInTick < Self.mostInTick else {
+                (isPaused, unread) = (true, rest.count)
+                taken -= ByteCount(rest.count)
+                return nil
+            }
             var (used, count) = (0, 0)
             let input = UnsafeRawBufferPointer(rebasing: rest).bindMemory(to: UInt8.self)
             let answer = todoku_decoder_run(decoder, input.baseAddress, input.count, &used, room, Self.roomSize, &count)
             rest = rest.dropFirst(used)
             made += ByteCount(count)
+            madeInTick += ByteCount(count)
             isFull = count == Self.roomSize
             if count > 0, let failure = deliver(UnsafeRawBufferPointer(start: room, count: count)) { return failure }
             if !isBounded, made > Self.unsuspicious, made / Self.mostRatio > taken { return Self.bomb(host) }

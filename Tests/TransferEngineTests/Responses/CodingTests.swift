@@ -198,6 +198,24 @@ private enum Coded {
         #expect(allowed.complete?.size == 80 << 20)
     }
 
+    /// 3 KiB of zstd: blocks of one repeated byte (RFC 8878 §3.1.1.2.2). Other transfers of the engine do not wait for all of them.
+    @Test func `that unpacks to much is unpacked a part at a time`() async throws {
+        let frame: [UInt8] = [0x28, 0xB5, 0x2F, 0xFD, 0x00, 0x38]  // with a window of 128 KiB
+        let blocks = (1...768).flatMap { [$0 == 768 ? 0x03 : 0x02, 0x00, 0x10, 0x00] as [UInt8] }  // of 128 KiB each
+        let server = ScriptedServer { _, reply in
+            let head = "HTTP/1.1 200 OK\r\nContent-Encoding: zstd\r\nContent-Length: \(frame.count + blocks.count)\r\n\r\n"
+            reply.send(Array(head.utf8) + frame + blocks)
+        }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(server.url("/x")) { $0.maxSize = 96 << 20 }
+        #expect(end.complete?.size == 96 << 20, "\(end)")
+        let received = await fixture.log.events.compactMap { event -> ByteCount? in
+            if case .progress(let all) = event { all.first?.received } else { nil }
+        }
+        let first = try #require(received.first { $0 > 0 })
+        #expect(first <= 64 << 20, "\(received)")
+    }
+
     @Test func `of the transfer is not accepted`() async throws {
         let server = ScriptedServer { _, reply in
             reply.head(200, ["Transfer-Encoding": "gzip, chunked"])
