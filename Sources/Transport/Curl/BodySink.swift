@@ -5,7 +5,8 @@ internal import Glibc
 
 /// Receives libcurl's data for one exchange, on the thread that drives the multi handle.
 ///
-/// Subclasses override all five members. None of them may wait, allocate for body bytes, or call libcurl.
+/// Subclasses override all five members. None of them may wait, allocate for body bytes, or call libcurl, except to read a fact of the
+/// exchange (curl_easy_getinfo).
 open class BodySink {
     public init() {}
 
