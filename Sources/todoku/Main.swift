@@ -3,6 +3,7 @@ internal import Glibc
 
 @main struct Main {
     static func main() {
+        Output.openClosedStreams()
         // ArgumentParser's own flag would answer for a subcommand's option --version whenever another argument is wrong.
         guard CommandLine.arguments.dropFirst() != ["--version"] else {
             Output.write("todoku \(Program.version)\n")

@@ -278,6 +278,31 @@ private let subcommands = TodokuCommand.configuration.subcommands.map { $0.confi
         await desk.close()
     }
 
+    /// A program that opens a file or a socket gets the number of a stream that is closed.
+    @Test func `writes into none of its own files and sockets if a standard stream is closed`() async throws {
+        let desk = await Desk()
+        #expect(await desk.run("add", "--paused", "http://127.0.0.1:1/a").status == 0)
+        // A command that never ends is stopped, with the status 124.
+        func run(_ redirection: String, _ arguments: String...) async -> Child.Exit {
+            await Child.run(
+                ["sh", "-c", #"exec timeout 300 "$0" "$@" \#(redirection)"#, Desk.command] + arguments, environment: desk.environment)
+        }
+        for redirection in [">&-", "<&- >&-"] {
+            let list = await run(redirection, "list")
+            #expect(list.status == 3 && list.errors == "todoku: cannot write the output: Bad file descriptor\n", "\(list)")
+        }
+        for redirection in ["2>&-", "<&- 2>&-"] {
+            let list = await run(redirection, "list")
+            #expect(list.status == 0 && list.output.contains("paused"), "\(list)")
+            // The message is dropped.
+            let missing = await run(redirection, "show", "99", "1")
+            #expect(missing.status == 3 && missing.output.contains("paused"), "\(missing)")
+        }
+        let batch = await run("<&-", "batch", "-")
+        #expect(batch.status == 2 && batch.errors == "todoku: cannot read “standard input”: Bad file descriptor\n", "\(batch)")
+        await desk.close()
+    }
+
     @Test func `refuses to write to standard output`() async throws {
         let desk = await Desk()
         let exit = await desk.run("get", "-o", "-", "http://127.0.0.1:1/a")
