@@ -19,6 +19,7 @@ public func uninterrupted(_ call: () -> Int32) -> Int32 {
 /// A system call that failed, by its errno.
 public struct SystemCallError: Error {
     public let code: Int32
+    public init(code: Int32) { self.code = code }
 }
 
 /// The bytes of a file or pipe, from its offset to its end; nil if there are more than `limit`. Waits for the disk, or for the writer.

@@ -1,5 +1,6 @@
 internal import ArgumentParser
 internal import DownloadModel
+internal import EventLoop
 internal import Glibc
 internal import Localization
 internal import TodokuClient
@@ -23,6 +24,10 @@ struct CredentialArguments: ParsableArguments {
         }
     }
 
+    private static func unreadable(_ file: String, _ error: Int32) -> CommandFailure {
+        CommandFailure(.usage, catalog.text("cannot read the password from “%1$s”: %2$s", file, String(cString: strerror(error))))
+    }
+
     /// - Returns: nil, nil if none was given.
     /// - Throws: if the password can neither be read nor be asked for.
     func read() throws(CommandFailure) -> (String?, String?) {
@@ -30,13 +35,14 @@ struct CredentialArguments: ParsableArguments {
         if let colon = user.firstIndex(of: ":") { return (String(user[..<colon]), String(user[user.index(after: colon)...])) }
         if let passwordFile {
             let descriptor = passwordFile == "-" ? STDIN_FILENO : open(passwordFile, O_RDONLY | O_CLOEXEC)
-            guard descriptor >= 0 else {
-                throw CommandFailure(
-                    .usage,
-                    catalog.text("cannot read the password from “%1$s”: %2$s", passwordFile, String(cString: strerror(errno))))
-            }
+            guard descriptor >= 0 else { throw Self.unreadable(passwordFile, errno) }
             defer { if descriptor != STDIN_FILENO { close(descriptor) } }
-            guard let password = InputLine.read(from: descriptor) else {
+            let line: String?
+            do throws(SystemCallError) { line = try InputLine.read(from: descriptor) } catch {
+                throw Self.unreadable(passwordFile, error.code)
+            }
+            // UTF-16 has bytes of 0, and a text on the bus would end at the first of them.
+            guard let password = line, !password.utf8.contains(0) else {
                 throw CommandFailure(.usage, catalog.text("the password in “%1$s” is not UTF-8", passwordFile))
             }
             return (user, password)

@@ -70,7 +70,7 @@ struct Terminal {
     static func password(prompt: String) -> String? { line(prompt: prompt, isSecret: true) }
 
     /// Asks for a line on the terminal. Ctrl-C restores the terminal and ends the program, also while SIGINT is blocked. nil: there is no
-    /// terminal, or the line is not UTF-8.
+    /// terminal, or no longer, or the line is not UTF-8.
     static func line(prompt: String, isSecret: Bool = false) -> String? {
         let terminal = open("/dev/tty", O_RDWR | O_CLOEXEC)
         guard terminal >= 0 else { return nil }
@@ -84,7 +84,7 @@ struct Terminal {
         defer { tcsetattr(terminal, TCSAFLUSH, &before) }
         let prompt = Array(prompt.utf8)
         _ = write(terminal, prompt, prompt.count)
-        let line = InputLine.read(from: terminal)
+        let line = try? InputLine.read(from: terminal)
         let isInterrupted = line?.utf8.last == interrupt
         if isSecret || isInterrupted { _ = write(terminal, "\n", 1) }
         if isInterrupted {
@@ -117,11 +117,14 @@ enum InputLine {
     private static let longest = 4096
 
     /// Reads a line without its line end, and nothing after it. A Ctrl-C ends the line and is kept.
-    static func read(from descriptor: Int32) -> String? {
+    ///
+    /// - Returns: nil if the line is not UTF-8.
+    static func read(from descriptor: Int32) throws(SystemCallError) -> String? {
         var bytes: [UInt8] = []
         var byte: UInt8 = 0
         while bytes.count < longest {
             let count = uninterrupted { Glibc.read(descriptor, &byte, 1) }
+            guard count >= 0 else { throw SystemCallError(code: errno) }
             guard count == 1, byte != UInt8(ascii: "\n") else { break }
             bytes.append(byte)
             if byte == 3 { break }

@@ -270,9 +270,17 @@ import Testing
         }
         writeFile(desk.bus.folder("password"), "secret\n".utf8, mode: 0o600)
         #expect(await desk.run("get", "-q", "--user", "me", "--password-file", "password", server.url("/a.bin")).status == 0)
+        let asked = server.requests.count
         let none = await desk.run("get", "-q", "--user", "me", "--password-file", "nowhere", server.url("/a.bin"))
         #expect(none.status == 2)
         #expect(none.errors == "todoku: cannot read the password from “nowhere”: No such file or directory\n")
+        let folder = await desk.run("get", "-q", "--user", "me", "--password-file", ".", server.url("/a.bin"))
+        #expect(folder.status == 2 && folder.errors == "todoku: cannot read the password from “.”: Is a directory\n", "\(folder)")
+        // In UTF-16, letters of ASCII are UTF-8 with bytes of 0.
+        writeFile(desk.bus.folder("wide"), "secret\n".utf8.flatMap { [$0, 0] })
+        let wide = await desk.run("get", "-q", "--user", "me", "--password-file", "wide", server.url("/a.bin"))
+        #expect(wide.status == 2 && wide.errors == "todoku: the password in “wide” is not UTF-8\n", "\(wide)")
+        #expect(server.requests.count == asked, "without a password, nothing is requested")
         await desk.close()
     }
 }
