@@ -85,20 +85,23 @@ struct DocumentFile {
         name = path == "-" ? catalog.text("standard input") : path
         let source = path == "-" ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC)
         var status = stat()
-        guard source >= 0, fstat(source, &status) == 0, status.st_mode & S_IFMT != S_IFDIR else { throw Self.unreadable(name) }
+        guard source >= 0, fstat(source, &status) == 0 else { throw Self.unreadable(name, errno) }
+        guard status.st_mode & S_IFMT != S_IFDIR else { throw Self.unreadable(name, EISDIR) }
         if status.st_mode & S_IFMT == S_IFREG {
             descriptor = source
             return
         }
-        descriptor = try Self.temporary(for: name)
+        let copy = try Self.temporary(for: name)
+        descriptor = copy
         var buffer = [UInt8](repeating: 0, count: 1 << 16)
         var total = 0
         // The service refuses a document that is longer than this.
         while total <= Limits.documentBytes {
             let count = uninterrupted { read(source, &buffer, buffer.count) }
-            guard count >= 0 else { throw Self.unreadable(name) }
+            guard count >= 0 else { throw Self.unreadable(name, errno) }
             if count == 0 { return }
-            guard write(descriptor, buffer, count) == count else { throw Self.unreadable(name) }
+            let failure = buffer.withUnsafeBytes { writeAll(UnsafeRawBufferPointer(rebasing: $0[..<count]), to: copy) }
+            guard failure == 0 else { throw Self.unreadable(name, failure) }
             total += count
         }
     }
@@ -151,12 +154,13 @@ struct DocumentFile {
     private static func temporary(for name: String) throws(CommandFailure) -> Int32 {
         var path = Array("\(temporaryFolder() ?? "/tmp")/todoku-XXXXXX".utf8CString)
         let descriptor = mkstemp(&path)
-        guard descriptor >= 0 else { throw unreadable(name) }
+        guard descriptor >= 0 else { throw unreadable(name, errno) }
         unlink(path)
         return descriptor
     }
 
-    private static func unreadable(_ name: String) -> CommandFailure {
-        CommandFailure(.usage, catalog.text("cannot read “%1$s”: %2$s", name, String(cString: strerror(errno == 0 ? EISDIR : errno))))
+    /// - Parameter error: taken from errno before this call, because the first use of the catalogue looks for files of the locale.
+    private static func unreadable(_ name: String, _ error: Int32) -> CommandFailure {
+        CommandFailure(.usage, catalog.text("cannot read “%1$s”: %2$s", name, String(cString: strerror(error))))
     }
 }

@@ -125,7 +125,9 @@ struct RehearseCommand: ParsableCommand {
         if path == "-" { return STDOUT_FILENO }
         let file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o666)
         guard file >= 0 else {
-            throw CommandFailure(.usage, catalog.text("“%1$s” cannot be written: %2$s", path, String(cString: strerror(errno))))
+            // The first use of the catalogue looks for files of the locale, and sets errno.
+            let reason = String(cString: strerror(errno))
+            throw CommandFailure(.usage, catalog.text("“%1$s” cannot be written: %2$s", path, reason))
         }
         return file
     }

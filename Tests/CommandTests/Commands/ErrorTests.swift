@@ -206,6 +206,29 @@ private let notFailing: Set = ["complete", "doctor", "reset"]
     }
 }
 
+@Suite struct `A file that cannot be used` {
+    /// The C library looks for the number format of such a locale in files that are not there.
+    @Test func `is named with the right reason, also in a locale that is not installed`() async {
+        let folder = TemporaryFolder()
+        writeFile(folder("file"), [])
+        let path = folder("file/x")
+        for (arguments, message) in [
+            (["get", "--user", "me", "--password-file", path, "http://h/"], "cannot read the password from “\(path)”: Not a directory"),
+            (["metalink", path], "cannot read “\(path)”: Not a directory"),
+            (["metalink", folder.path], "cannot read “\(folder.path)”: Is a directory"),
+            (["batch", path], "cannot read “\(path)”: Not a directory"),
+            (["batch", folder.path], "cannot read “\(folder.path)”: Is a directory"),
+            (
+                ["rehearse", "--service", Desk.service, "--summary", path, "none", "--", "true"],
+                "“\(path)” cannot be written: Not a directory"
+            ),
+        ] {
+            let exit = await Desk.runAlone(arguments, ["LC_ALL": "xx_XX.UTF-8"])
+            #expect(exit.status == 2 && exit.errors == "todoku: \(message)\n", "\(exit)")
+        }
+    }
+}
+
 @Suite struct `An option that is wrong` {
     @Test(arguments: [("--checksum", "x"), ("--piece-hashes", "x"), ("--proxy", "x://y")])
     func `is named by its flag`(option: String, value: String) async {
