@@ -22,9 +22,7 @@ struct AssetRequestArguments: ParsableArguments {
 
     func validate() throws {
         try RequestArguments.check(header)
-        if loadCookies == "-", login.passwordFile == "-" {
-            throw ValidationError(catalog.text("Standard input gives one file only; --load-cookies and --password-file share it."))
-        }
+        try login.checkInput(beside: loadCookies)
         if let proxy { try RequestArguments.check(proxy: proxy) }
     }
 
@@ -40,6 +38,16 @@ struct AssetRequestArguments: ParsableArguments {
         request.set(\.userAgent, to: userAgent)
         if let proxy, let address = try? ProxyAddress(proxy) { request.proxy = address }
         return request
+    }
+}
+
+extension CredentialArguments {
+    /// Refuses to read the password and another file from standard input. The password would be the first line of the other file.
+    ///
+    /// - Parameter cookies: the argument of `--load-cookies`.
+    func checkInput(beside cookies: String?) throws {
+        guard cookies == "-", passwordFile == "-" else { return }
+        throw ValidationError(catalog.text("Standard input gives one file only; --load-cookies and --password-file share it."))
     }
 }
 

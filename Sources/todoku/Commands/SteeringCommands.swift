@@ -169,7 +169,10 @@ struct RenewCommand: ParsableCommand {
     @OptionGroup var credentials: CredentialArguments
     @OptionGroup var output: OutputArguments
 
-    func validate() throws { try RequestArguments.check(header) }
+    func validate() throws {
+        try RequestArguments.check(header)
+        try credentials.checkInput(beside: loadCookies)
+    }
 
     func run() throws {
         let headers = header.isEmpty ? nil : header.compactMap { RequestArguments.header($0) }

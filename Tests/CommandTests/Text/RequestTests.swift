@@ -132,6 +132,7 @@ import Testing
         ["wait", "--tag", "t", "7"], ["wait", "--app", "a", "7"], ["get"],
         ["list", "--state", "done"], ["settings", "colour"], ["settings", "max-active", "many"], ["settings", "speed-limit", "fast"],
         ["open", "x"], ["open", "7", "8"], ["remove", "--trash", "--delete-file", "7"], ["fly"],
+        ["renew", "7", "http://h/", "--user", "me", "--password-file", "-", "--load-cookies", "-"],
     ])
     func `are refused if they make no sense`(arguments: [String]) {
         #expect(throws: (any Error).self) { try TodokuCommand.parseAsRoot(arguments) }
