@@ -51,7 +51,7 @@ enum Amounts {
     }
 
     /// "23:30" (the next one), "2026-12-24T03:00", "2026-12-24 03:00:30" in local time; "+2h" from now; "@1800000000" in seconds since the
-    /// Unix epoch. nil: malformed.
+    /// Unix epoch. nil: malformed, or a day that no calendar has.
     static func instant(_ text: String, now: time_t = time(nil)) -> WallTime? {
         if text.hasPrefix("+") {
             return duration(String(text.dropFirst())).map { WallTime(microseconds: UInt64(clamping: now) *| 1_000_000) + $0 }
@@ -68,8 +68,11 @@ enum Amounts {
         else { return nil }
         (parts.tm_hour, parts.tm_min, parts.tm_sec) = (clock[0], clock[1], clock.count == 3 ? clock[2] : 0)
         if halves.count == 2 {
-            guard let date = numbers(halves[0], separator: "-"), date.count == 3, (1970...9999).contains(date[0]),
-                (1...12).contains(date[1]), (1...31).contains(date[2])
+            // mktime(3) would make the third of March out of the 31st of February.
+            guard let date = numbers(halves[0], separator: "-"), date.count == 3,
+                HTTPDate.instant(
+                    year: UInt64(clamping: date[0]), month: Int(clamping: date[1]), day: UInt64(clamping: date[2]), hour: 0, minute: 0,
+                    second: 0) != nil
             else { return nil }
             (parts.tm_year, parts.tm_mon, parts.tm_mday) = (date[0] - 1900, date[1] - 1, date[2])
         }

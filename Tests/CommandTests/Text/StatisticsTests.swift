@@ -65,7 +65,7 @@ import Testing
         #expect(StatsCommand.instant("3h", now: Self.now) == WallTime(microseconds: Self.now.microseconds - Self.day / 8))
         #expect(StatsCommand.instant("@5", now: Self.now) == WallTime(microseconds: 5_000_000))
         #expect(StatsCommand.instant("65535d", now: WallTime(microseconds: 5)) == WallTime(microseconds: 0))
-        for wrong in ["", "d", "h", "5", "-5d", "65536d", "12:00", "2026-13-01", "2026-11-01x"] {
+        for wrong in ["", "d", "h", "5", "-5d", "65536d", "12:00", "2026-13-01", "2026-02-30", "2026-11-01x"] {
             #expect(StatsCommand.instant(wrong, now: Self.now) == nil, "\(wrong)")
         }
     }

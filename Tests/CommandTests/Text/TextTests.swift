@@ -124,6 +124,18 @@ import Testing
 
     @Test(arguments: ["", "s", "-1s", "1.5s", "3d", "50000000"])
     func `refuses a malformed time`(text: String) { #expect(Amounts.duration(text) == nil) }
+
+    @Test(arguments: ["2026-12-24T03:00", "2026-12-24 03:00:30", "2028-02-29T00:00", "2026-11-30T23:59"])
+    func `reads a day`(text: String) throws {
+        let instant = try #require(Amounts.instant(text))
+        #expect(Clock.text(instant).hasPrefix(text.replacing("T", with: " ")))
+    }
+
+    @Test(arguments: [
+        "2026-02-31T03:00", "2026-02-29T03:00", "2026-11-31 03:00", "2026-01-32T03:00", "2026-00-01T03:00", "2026-13-01T03:00",
+        "2026-01-00T03:00", "1969-12-31T03:00", "10000-01-01T03:00",
+    ])
+    func `refuses a day that no calendar has`(text: String) { #expect(Amounts.instant(text) == nil) }
 }
 
 @Suite struct `Paths at the command line` {
