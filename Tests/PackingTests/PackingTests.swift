@@ -251,6 +251,14 @@ private func failure(_ request: PackRequest) -> String? {
         #expect(try SigningKey.read(folder("hex")).key.publicText == "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
     }
 
+    @Test func `is read from a pipe, whose writer may come later`() async throws {
+        mkfifo(folder("pipe"), 0o600)
+        let writer = Child(["sh", "-c", #"printf '%064d\n' 1 >"$0""#, folder("pipe")])
+        let (key, isShared) = try SigningKey.read(folder("pipe"))
+        #expect(key.publicText.utf8.count == 64 && !isShared)
+        #expect(await writer.wait().status == 0)
+    }
+
     @Test(arguments: ["", "x", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "-----BEGIN ENCRYPTED PRIVATE KEY-----\n"])
     func `is refused if it is none`(text: String) {
         writeFile(folder("k"), text.utf8)

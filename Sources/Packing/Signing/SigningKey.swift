@@ -30,11 +30,12 @@ package struct SigningKey: Sendable {
         return signature
     }
 
-    /// Reads a private key as `openssl genpkey -algorithm ed25519` writes it (PKCS #8 in PEM), or as 64 hexadecimal digits.
+    /// Reads a private key as `openssl genpkey -algorithm ed25519` writes it (PKCS #8 in PEM), or as 64 hexadecimal digits. Blocks.
     ///
     /// - Returns: also whether others may read the file.
     package static func read(_ path: String) throws(PackingError) -> (key: SigningKey, isShared: Bool) {
-        let file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
+        // Of a pipe, as <(gpg -d key.gpg) is one, it waits for the writer.
+        let file = open(path, O_RDONLY | O_CLOEXEC)
         guard file >= 0 else { throw .of(path, "cannot be read", errno) }
         defer { close(file) }
         var status = stat()
