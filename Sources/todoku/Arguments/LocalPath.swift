@@ -4,8 +4,8 @@ internal import Localization
 
 /// Makes paths of the command line absolute, because the service has another working directory.
 enum LocalPath {
-    /// An absolute path without ".", ".." and doubled slashes. If the path exists, ".." is resolved on the disk, because a symbolic link's
-    /// target has another parent than the link. Otherwise ".." is resolved by name.
+    /// An absolute path without ".", ".." and doubled slashes. ".." is resolved on the disk, because a symbolic link's target has another
+    /// parent than the link. What follows the last ".." may be missing. If more is missing, ".." is resolved by name.
     ///
     /// - Throws: for a relative path if the current folder has been deleted, and for a folder whose path is not UTF-8.
     static func absolute(_ path: String) throws(CommandFailure) -> String {
@@ -14,12 +14,12 @@ enum LocalPath {
 
     static func absolute(_ path: String, in folder: String) throws(CommandFailure) -> String {
         let full = path.hasPrefix("/") ? path : "\(folder)/\(path)"
-        let parts = full.split(separator: "/")
-        if parts.contains(".."), let real = realpath(full, nil) {
+        var (kept, parts) = ([Substring](), full.split(separator: "/")[...])
+        if let up = parts.lastIndex(of: ".."), let real = realpath("/\(parts[...up].joined(separator: "/"))", nil) {
             defer { free(real) }
-            return try ArgumentText.path(real)
+            kept = try ArgumentText.path(real).split(separator: "/")
+            parts = parts[up...].dropFirst()
         }
-        var kept: [Substring] = []
         for part in parts {
             switch part {
             case ".": continue

@@ -1,4 +1,5 @@
 import DownloadModel
+import Glibc
 import TestSupport
 import Testing
 
@@ -143,6 +144,22 @@ import Testing
         ("a", "/w/a"), ("./a//b/", "/w/a/b"), ("/x/./y", "/x/y"), ("nowhere/../b", "/w/b"), ("/", "/"), (".", "/w"), ("../../../q", "/q"),
     ])
     func `are made absolute`(given: String, absolute: String) throws { #expect(try LocalPath.absolute(given, in: "/w") == absolute) }
+
+    @Test func `lead up from the target of a link, as the system reads them`() throws {
+        let folder = TemporaryFolder()
+        mkdir(folder("disk"), 0o755)
+        mkdir(folder("disk/photos"), 0o755)
+        symlink("disk/photos", folder("link"))
+        symlink("nowhere", folder("disk/dead"))
+        let disk = try LocalPath.absolute("disk/photos/..", in: folder.path)
+        #expect(disk.hasSuffix("/disk"))
+        for (given, expected) in [
+            ("link/..", disk), ("link/../new", "\(disk)/new"), ("./link/.././new/", "\(disk)/new"), ("link/../dead", "\(disk)/dead"),
+            ("link/../new/deep", "\(disk)/new/deep"), ("link/../new/..", try LocalPath.absolute(".", in: folder.path)),
+        ] {
+            #expect(try LocalPath.absolute(given, in: folder.path) == expected, "\(given)")
+        }
+    }
 
     @Test func `are split into folder and name`() throws {
         let split = try #require(try LocalPath.split("/tmp/a b.bin"))
