@@ -141,11 +141,18 @@ final class PackMeter {
     private let isSeen = Terminal.errorsAreSeen && Terminal.current != nil && !CommandLine.arguments.contains("--json")
 
     func show(_ done: ByteCount, of total: ByteCount) {
-        guard isSeen, .now - begun > .milliseconds(500), shown.map({ .now - $0 > .milliseconds(200) }) ?? true else { return }
+        guard isSeen, .now - begun > .milliseconds(500), shown.map({ .now - $0 > .milliseconds(200) }) ?? true,
+            let terminal = Terminal.current
+        else { return }
         shown = .now
+        Output.writeError("\r\u{1b}[K" + Self.text(done, of: total, columns: terminal.columns - 1))
+    }
+
+    /// "packing  50 %  1.0 GiB of 2.0 GiB", at most `columns` wide: a line that is wrapped could not be drawn anew.
+    static func text(_ done: ByteCount, of total: ByteCount, columns: Int, _ catalog: Catalog = todoku.catalog) -> String {
         let share = catalog.percent(total == 0 ? 100 : Int(clamping: Double(done) / Double(total) * 100))
         let word = catalog.text("packing")
-        Output.writeError("\r\u{1b}[K\(word)  \(share)  \(catalog.size(done, of: total))")
+        return TerminalText.cut("\(word)  \(share)  \(catalog.size(done, of: total))", to: columns, ellipsis: "...")
     }
 
     func clear() { if shown != nil { Output.writeError("\r\u{1b}[K") } }

@@ -60,6 +60,13 @@ import Testing
         let text = lines.map { $0.drop { $0 == " " } }.joined()
         #expect(text.contains(path) && text.contains("→ Move"), "\(lines)")
     }
+
+    @Test func `the progress of packing fits`() {
+        #expect(PackMeter.text(1 << 30, of: 2 << 30, columns: 80, plainCatalog) == "packing  50 %  1.0 GiB of 2.0 GiB")
+        for columns in 0..<40 {
+            #expect(TerminalText.width(PackMeter.text(1 << 30, of: 2 << 30, columns: columns, plainCatalog)) <= columns)
+        }
+    }
 }
 
 @Suite struct `The rule of a host` {
