@@ -26,6 +26,9 @@ package struct PackRequest: Sendable {
     package var forces = false
 
     package init(folder: String, output: String, name: String) { (self.folder, self.output, self.name) = (folder, output, name) }
+
+    /// Whether `name` can name the files.
+    package static func isName(_ name: String) -> Bool { FileName.isBare(name) && name.utf8.count <= 64 }
 }
 
 /// What was packed.

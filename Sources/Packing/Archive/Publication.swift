@@ -20,7 +20,7 @@ struct Publication {
     /// Waits until no other process packs into the same folder.
     init(_ request: PackRequest, source: OpenFolder) throws(PackingError) {
         self.request = request
-        guard FileName.isBare(request.name), request.name.utf8.count <= 64 else {
+        guard PackRequest.isName(request.name) else {
             throw PackingError("“\(DownloadModel.shown(request.name))” cannot name files; give another --name, of at most 64 bytes")
         }
         output = try Packer.open(request.output)

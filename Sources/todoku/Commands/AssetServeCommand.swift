@@ -121,7 +121,11 @@ struct AssetServe: ParsableCommand {
         Output.write(JSON.object([("event", .string(event))] + members).text + "\n")
     }
 
-    private var name: String { source.split(separator: "/").last.map(String.init) ?? "asset" }
+    /// What the packed files are named by: the name of the folder, unless it is hidden or too long.
+    private var name: String {
+        let own = source.split(separator: "/").last.map(String.init) ?? ""
+        return PackRequest.isName(own) ? own : "asset"
+    }
 
     /// The commands that register and update the asset.
     private func tell(_ url: String, _ manifest: String) {

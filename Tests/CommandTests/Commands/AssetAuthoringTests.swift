@@ -214,6 +214,24 @@ private func python(_ script: String, _ arguments: String...) async -> Child.Exi
         await desk.close()
     }
 
+    @Test(arguments: [".levels", String(repeating: "levels", count: 12)])
+    func `serve a folder as it is, also if its name cannot name files`(name: String) async throws {
+        let studio = await Studio()
+        let folder = studio.desk.bus.folder.makeFolder(name)
+        writeFile("\(folder)/1.txt", "first".utf8)
+        let (server, url) = try await studio.serve(folder)
+        #expect(url.hasSuffix("/asset.json"), "\(url)")
+        let asset = "org.example.App/asset"
+        #expect(await server.says("todoku asset update \(asset)\n"), "\(server.output)")
+        let path = studio.desk.bus.folder("data/todoku/assets/\(asset)/current")
+        #expect(await studio.desk.run("asset", "add", asset, url).succeeded(saying: "\(path)\n"))
+        #expect(await studio.desk.run("asset", "update", "-q", asset).succeeded(saying: "\(path)\n"))
+        #expect(readFile("\(path)/1.txt") == Array("first".utf8))
+        server.signal(SIGINT)
+        #expect(await server.wait().status == 0)
+        await studio.desk.close()
+    }
+
     /// A packing that Ctrl-C interrupts may give a file its name after the program has listed the files that it deletes. A script takes
     /// the place of that packing here. The other files keep the program busy meanwhile.
     @Test func `serve a folder as it is, and leave no file behind, although a file gets its name during Ctrl-C`() async throws {
