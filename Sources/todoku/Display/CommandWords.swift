@@ -17,6 +17,9 @@ enum CommandWords {
     /// How the service begins a sentence about a folder. Several flags name one, such as --output.
     private static let folder = "directory: "
 
+    /// How the service names two options that are one flag.
+    private static let credentials = "the options username and password"
+
     /// The keys with which sentences about their values begin.
     private static let keysInFront = ["checksum", "piece-hashes"]
 
@@ -24,6 +27,7 @@ enum CommandWords {
     static func replacingKeys(in sentence: String) -> String {
         if sentence.hasPrefix(folder) { return "The folder \(sentence.dropFirst(folder.count))" }
         if keysInFront.contains(where: { sentence.hasPrefix("\($0): ") }) { return "--\(sentence)" }
+        let sentence = sentence.replacing(credentials, with: "--user")
         var words: [Substring] = []
         for word in sentence.split(separator: " ", omittingEmptySubsequences: false) {
             let key = word.prefix { $0.isASCII && ($0.isLetter || $0 == "-") }
