@@ -337,8 +337,7 @@ extension HelpTemplate {
         HelpTemplate("The URL's host has an empty or too long part between its dots."),
         HelpTemplate("The URL's host is neither a name nor an IPv4 address of four decimal numbers."),
         HelpTemplate(
-            "The user name or password in the URL has a character that must be percent-encoded; encode it, or give the options username and password."
-        ),
+            "The user name or password in the URL has a character that must be percent-encoded; encode it, or give --user."),
         HelpTemplate("The user name or password in the URL has a control character in it."),
         HelpTemplate("The user name in the URL has a colon in it."),
         // The name of an asset.

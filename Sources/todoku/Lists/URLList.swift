@@ -160,8 +160,7 @@ struct URLList: Equatable {
     }
 
     private func failure(_ refusal: Refusal, line: Int) -> CommandFailure {
-        CommandFailure(
-            .refused, Self.text(name, line: line, catalog.explanation(refusal, namesFlag: false)), name: refusal.name.busName)
+        CommandFailure(.refused, Self.text(name, line: line, catalog.explanation(refusal)), name: refusal.name.busName)
     }
 
     private func failure(_ fault: Aria2Options.Fault, line: Int) -> CommandFailure {

@@ -83,8 +83,13 @@ private let subcommands = TodokuCommand.configuration.subcommands.map { $0.confi
             let flag = try #require(CommandWords.flag(of: key))
             #expect(help.contains(flag), "\(key): \(flag)")
         }
-        let password = await desk.run("add", "http://me:pass word@127.0.0.1:1/")
-        #expect(password.status == 3 && password.errors.hasSuffix("; encode it, or give --user.\n"), "\(password)")
+        // The service refuses the URL of “add”, and the command itself that of “batch”.
+        let url = "http://me:pass word@127.0.0.1:1/"
+        writeFile(desk.bus.folder("list"), "\(url)\n".utf8)
+        for arguments in [["add", url], ["batch", "list"]] {
+            let exit = await desk.start(arguments).wait()
+            #expect(exit.status == 3 && exit.errors.hasSuffix("; encode it, or give --user.\n"), "\(exit)")
+        }
         #expect(CommandWords.flag(of: "frob") == nil)
         #expect(CommandWords.replacingKeys(in: "Option frob needs the option app; an option.") == "Option frob needs --app; an option.")
         await desk.close()
