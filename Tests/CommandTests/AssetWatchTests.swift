@@ -15,6 +15,7 @@ import TodokuClient
                 // The bus answers so for a program that does not answer in time.
                 if service.isSilent, service.asked == 1 { throw DBusError("org.freedesktop.DBus.Error.NoReply", "it hangs") }
                 reply(service.assets.map { ObjectPath($0.path) })
+                service.isListed()
             }
         ])
     private static let face = Face<StandInAssets>(
@@ -28,6 +29,8 @@ import TodokuClient
     private(set) var held: [Message] = []
     /// The registered assets, in order.
     var assets: [AssetReference]
+    /// Called after the list has been sent.
+    var isListed: () -> Void = {}
     /// How often the list was asked for.
     private(set) var asked = 0
 
@@ -151,5 +154,18 @@ import TodokuClient
         #expect(await eventually { told.words.last == "a downloading" && told.words.count > 2 })
         #expect(told.words == ["b removed", "a downloading", "a removed", "a downloading"])
         watch.stop()
+    }
+}
+
+@Suite(.timeLimit(.minutes(5))) struct `The list of assets` {
+    @Test @BusActor func `leaves out an asset that is unregistered before it is described`() async throws {
+        let bus = await PrivateBus()
+        let (first, gone) = (try #require(AssetReference("org.example.App/a")), try #require(AssetReference("org.example.App/b")))
+        let service = try StandInAssets(on: bus.address, [first, gone])
+        service.isListed = { [weak service] in service?.assets = [first] }
+        let list = await Child.run([Desk.command, "asset", "list"], environment: bus.environment)
+        #expect(list.status == 0 && list.errors == "", "\(list)")
+        #expect(list.output.split(separator: "\n").count == 2, "a heading and an asset: \(list)")
+        #expect(service.asked == 1)
     }
 }

@@ -196,7 +196,12 @@ struct AssetList: ParsableCommand {
     func run() throws {
         Program.run(json: output.json) { client in
             var descriptions: [AssetDescription] = []
-            for asset in try await client.assets(of: app) { descriptions.append(try await client.describe(asset)) }
+            for asset in try await client.assets(of: app) {
+                do throws(ClientError) { descriptions.append(try await client.describe(asset)) } catch {
+                    // It may have been unregistered since it was listed.
+                    guard error.cause == .unknownDownload else { throw error }
+                }
+            }
             guard !output.json else {
                 Output.write(JSON.array(descriptions.map(\.json)).text + "\n")
                 return .success
