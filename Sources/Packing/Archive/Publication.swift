@@ -25,7 +25,7 @@ struct Publication {
         }
         output = try Packer.open(request.output)
         guard output.path != source.path, !output.path.hasPrefix(source.path == "/" ? "/" : source.path + "/") else {
-            throw PackingError("the output “\(output.path)” lies in the folder that is packed; give another --output")
+            throw PackingError("the output “\(output.path)” lies in the folder that is packed; give another \(request.outputSetting)")
         }
         let folder = output.descriptor
         _ = uninterrupted { flock(folder, LOCK_EX) }  // a file system without locks has none to wait for

@@ -121,7 +121,7 @@ struct AssetServe: ParsableCommand {
         Output.write(JSON.object([("event", .string(event))] + members).text + "\n")
     }
 
-    /// What the packed files are named by: the name of the folder, unless it is hidden or too long.
+    /// What the packed files are named by: the name of the folder, unless it cannot name files.
     private var name: String {
         let own = source.split(separator: "/").last.map(String.init) ?? ""
         return PackRequest.isName(own) ? own : "asset"
@@ -161,6 +161,7 @@ struct AssetServe: ParsableCommand {
         guard let temporary else { return }
         var request = PackRequest(folder: source, output: temporary, name: name)
         (request.compression, request.level, request.key) = (command.packing.compression, command.packing.level, key)
+        request.outputSetting = "TMPDIR"
         let asked = request
         let result = await onDisk { Result { () throws(PackingError) in try Packer.pack(asked) } }
         let asset = try result.get()

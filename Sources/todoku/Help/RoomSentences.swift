@@ -56,7 +56,7 @@ extension HelpTemplate {
         HelpTemplate("“%1$s” is empty"),
         HelpTemplate("“%1$s” was changed while it was packed; try again"),
         HelpTemplate("“%1$s” cannot name files; give another --name, of at most 64 bytes"),
-        HelpTemplate("the output “%1$s” lies in the folder that is packed; give another --output"),
+        HelpTemplate("the output “%1$s” lies in the folder that is packed; give another %2$s"),
         HelpTemplate("“%1$s.json” is signed, and a manifest without --key would not be; give the key, or --force"),
         HelpTemplate("“%1$s” is there and is no manifest; give another --name or --output, or --force"),
         HelpTemplate(

@@ -232,6 +232,16 @@ private func python(_ script: String, _ arguments: String...) async -> Child.Exi
         await studio.desk.close()
     }
 
+    @Test func `learn that the temporary folder lies in the served one, and which variable names another`() async {
+        let studio = await Studio()
+        let temporary = studio.desk.bus.folder.makeFolder("levels/temporary")
+        let exit = await studio.run(["asset", "serve", "levels"], ["TMPDIR": temporary])
+        #expect(exit.status == 3 && exit.output == "", "\(exit)")
+        #expect(exit.errors.hasSuffix("” lies in the folder that is packed; give another TMPDIR\n"), "\(exit)")
+        #expect(listFolder(temporary) == [])
+        await studio.desk.close()
+    }
+
     /// A packing that Ctrl-C interrupts may give a file its name after the program has listed the files that it deletes. A script takes
     /// the place of that packing here. The other files keep the program busy meanwhile.
     @Test func `serve a folder as it is, and leave no file behind, although a file gets its name during Ctrl-C`() async throws {
