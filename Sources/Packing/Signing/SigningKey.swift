@@ -34,7 +34,7 @@ package struct SigningKey: Sendable {
     ///
     /// - Returns: also whether others may read the file.
     package static func read(_ path: String) throws(PackingError) -> (key: SigningKey, isShared: Bool) {
-        // Of a pipe, as <(gpg -d key.gpg) is one, it waits for the writer.
+        // Waits for the writer of a pipe, such as <(gpg -d key.gpg).
         let file = open(path, O_RDONLY | O_CLOEXEC)
         guard file >= 0 else { throw .of(path, "cannot be read", errno) }
         defer { close(file) }
