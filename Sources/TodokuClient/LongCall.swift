@@ -8,12 +8,15 @@ internal import EventLoop
 /// A task that is cancelled leaves at once. D-Bus cannot take a call back, so the service still answers it later. The call waits for this
 /// answer only while another task waits for it, or may still join.
 @BusActor final class LongCall<Answer: Sendable>: JoinableCall {
+    private typealias Waiter = CheckedContinuation<Result<Answer, any Error>, Never>
+
     /// The wait for the answer of the service.
     let answerWait = AnswerWait()
     private var answer: Result<Answer, any Error>?
     private var isJoinable: Bool
-    private var waiting: [UInt64: CheckedContinuation<Result<Answer, any Error>, Never>] = [:]
-    private var nextNumber: UInt64 = 0
+    /// The tasks that wait; nil: the task has entered, and its wait has not begun.
+    private var waiting: [UInt64: Waiter?] = [:]
+    private var nextPlace: UInt64 = 0
 
     /// - Parameter isJoinable: whether another task may join the call, until `endJoining`.
     init(isJoinable: Bool) { self.isJoinable = isJoinable }
@@ -21,29 +24,38 @@ internal import EventLoop
     /// Whether a task still waits. If none does, the call is not repeated.
     var isAwaited: Bool { !waiting.isEmpty }
 
+    /// A task is going to wait: from now on the call is not given up for want of a task.
+    ///
+    /// - Returns: its place, for `wait`.
+    func enter() -> UInt64 {
+        let place = nextPlace
+        nextPlace &+= 1
+        waiting.updateValue(nil, forKey: place)
+        return place
+    }
+
     /// Waits for `end(_:)`.
     ///
     /// - Throws: the error that the call ended with; `CancellationError` at once when the task is cancelled.
-    func wait() async throws -> Answer {
-        let number = nextNumber
-        nextNumber &+= 1
-        return try await withTaskCancellationHandler {
-            await withCheckedContinuation { continuation in
-                if let answer {
-                    continuation.resume(returning: answer)
-                } else if Task.isCancelled {
+    func wait(_ place: UInt64) async throws -> Answer {
+        try await withTaskCancellationHandler {
+            await withCheckedContinuation { (continuation: Waiter) in
+                // Other work of the loop may have run since `enter`. The call of a cancelled task may have been given up by it.
+                if Task.isCancelled {
                     continuation.resume(returning: .failure(CancellationError()))
+                } else if let answer {
+                    continuation.resume(returning: answer)
                 } else {
-                    waiting[number] = continuation
+                    waiting.updateValue(continuation, forKey: place)
                 }
             }
         } onCancel: {
-            BusActor.spawn { self.leave(number) }
+            BusActor.spawn { self.leave(place) }
         }.get()
     }
 
-    private func leave(_ number: UInt64) {
-        waiting.removeValue(forKey: number)?.resume(returning: .failure(CancellationError()))
+    private func leave(_ place: UInt64) {
+        if case let task?? = waiting.removeValue(forKey: place) { task.resume(returning: .failure(CancellationError())) }
         giveUpIfUseless()
     }
 
@@ -59,7 +71,7 @@ internal import EventLoop
         self.answer = answer
         let tasks = waiting.values
         waiting = [:]
-        for task in tasks { task.resume(returning: answer) }
+        for task in tasks { task?.resume(returning: answer) }
     }
 }
 
@@ -89,15 +101,18 @@ extension ClientCore {
     ) async throws -> (answer: Out, wasLost: Bool) {
         // The call of a cancelled task would change the service's queue.
         try Task.checkCancellation()
-        if let key, let call = longCalls[key] as? LongCall<(answer: Out, wasLost: Bool)> { return try await call.wait() }
+        if let key, let call = longCalls[key] as? LongCall<(answer: Out, wasLost: Bool)> {
+            return try await call.wait(call.enter())
+        }
         let call = LongCall<(answer: Out, wasLost: Bool)>(isJoinable: key != nil)
         if let key { longCalls[key] = call }
+        let place = call.enter()
         BusActor.spawn { [self] in
             let answer = await repeatUntilAnswered(method, at: path, arguments, for: call)
             if let key { longCalls[key] = nil }
             call.end(answer)
         }
-        return try await call.wait()
+        return try await call.wait(place)
     }
 
     /// The method, object and arguments of a call, in bytes: Swift takes canonically equivalent strings for the same.

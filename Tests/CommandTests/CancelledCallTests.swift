@@ -3,7 +3,7 @@ internal import EventLoop
 internal import Glibc
 internal import TestSupport
 internal import Testing
-internal import TodokuClient
+@testable internal import TodokuClient
 
 /// Starts a wait on the client's thread.
 ///
@@ -78,6 +78,18 @@ private func begin<Answer: Sendable>(_ wait: @escaping @Sendable () async throws
         #expect(try await eventually { try await client.list(DownloadQuery(states: [.finished])).count >= 2 })
         #expect(calls.count("Cancel") == 0)
         await desk.close()
+    }
+
+    /// Work of the loop that comes between the call and the wait for its answer: the call is given up, and ends in an error.
+    @Test @BusActor func `ends as cancelled, though the call was given up before the wait for its answer began`() async {
+        let call = LongCall<Int>(isJoinable: false)
+        let place = call.enter()
+        #expect(call.isAwaited, "no other task gives the call up")
+        call.end(.failure(ClientError(DBusError.disconnected("the bus is gone"))))
+        let waiting = Task { @BusActor in try await call.wait(place) }
+        waiting.cancel()
+        await #expect(throws: CancellationError.self) { try await waiting.value }
+        #expect(!call.isAwaited)
     }
 
     @Test func `ends also while the service does not answer, and then does not start the service again`() async throws {

@@ -47,7 +47,11 @@ private func sampleArchive(_ place: Place, zip: Bool) async -> [String: String] 
         let first = Place()
         let expected = await sampleArchive(first, zip: zip)
         // A run that takes ten seconds notes a checkpoint, whose steps a faster run lacks.
-        let whole = await repeated { await wholeRun(of: readFile(first.archive), each: each) } until: { $0.time < .seconds(10) }
+        let whole = await repeated {
+            await wholeRun(of: readFile(first.archive), each: each)
+        } until: {
+            $0.time < .seconds(10)
+        }
         let count = steps(whole.exit)
         #expect(tree("\(whole.place.files)/new") == expected && count > 60, "\(whole.exit)")
         var random = SeededRandom(zip ? 3 : 4)

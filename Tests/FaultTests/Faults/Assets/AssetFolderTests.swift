@@ -9,7 +9,11 @@ extension `The fault campaign` {
     @Suite struct `The folder of an asset` {
         @Test @BusActor func `has no link in the way of the unregistration after a first switch that failed was cancelled`() async throws {
             let versions = try await PublishedVersion.makeAll()
-            let (failing, error, _) = try await repeated { try await FirstUpdate.failAtFlush(versions) } until: { !$0.isSlow }
+            let (failing, error, _) = try await repeated {
+                try await FirstUpdate.failAtFlush(versions)
+            } until: {
+                !$0.isSlow
+            }
             let hit = failing.place.log
             #expect(hit.contains("sync") && hit.hasSuffix("/\(FirstUpdate.name)\n"), "another call has failed: \(hit)")
             #expect(error?.name.hasPrefix("org.todoku.Error.") == true, "\(error as Any)")

@@ -240,7 +240,11 @@ private struct StallCase: Sendable, CustomStringConvertible {
 /// The disk stalls for ten seconds, or until four files have come to the other disk. A transfer waits for its disk for 30 s. If the machine
 /// pauses so that the disk stalls for 20 s, the case begins again.
 @BusActor private func stall(_ test: StallCase, _ lane: Lane) async throws -> Verdict {
-    let (verdict, _) = try await repeated { try await stallOnce(test, lane) } until: { $0.time < .seconds(20) }
+    let (verdict, _) = try await repeated {
+        try await stallOnce(test, lane)
+    } until: {
+        $0.time < .seconds(20)
+    }
     return verdict
 }
 
