@@ -350,7 +350,8 @@ final class Session {
     /// The length of the log; nil: it is empty.
     func mark() -> LogMark? {
         guard log.frames > 0 else { return nil }
-        if salts == nil {
+        // SQLite begins a log that was moved, but not emptied, from the start again, with other salts, once nobody reads it.
+        if salts == nil || leastLog > 0 {
             salts = PlainFile(folder.database + "-wal")?.read(at: 0, count: WriteAheadLog.headerLength)?.bigEndian64(at: 16)
         }
         return salts.map { LogMark(salts: $0, frames: log.frames) }

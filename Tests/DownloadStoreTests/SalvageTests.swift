@@ -240,6 +240,33 @@ private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<
         #expect(try await reopened(torn).setAside == nil)
     }
 
+    /// A program that reads keeps the log from being emptied. Afterwards SQLite begins the same file again, with other salts.
+    @Test func `in its last commit is known by the mark, also after another program has read the database`() async throws {
+        let (path, killed) = (folder.makeFolder("read"), folder.makeFolder("killed"))
+        let store = Store(folder: path)
+        _ = try await store.open()
+        for number in 1...count { try await store.commit([.put(record(number))], nextNumber: DownloadNumber(number + 1)) }
+        do {
+            let reader = try Database("\(path)/todoku.db", flags: 2)
+            try reader.execute("BEGIN; SELECT count(*) FROM download")
+            await store.tidy()
+            try reader.execute("ROLLBACK")
+        }
+        let before = try #require(StoreFolder(path: path).mark)
+        try await store.commit([.put(record(count + 1))], nextNumber: DownloadNumber(count + 2))
+        let frames = try #require(StoreFolder(path: path).mark?.frames)
+        #expect(frames < before.frames, "SQLite has not begun the log again")
+        for name in ["todoku.db", "todoku.db-wal", "todoku.lock"] {
+            writeFile("\(killed)/\(name)", try #require(readFile("\(path)/\(name)")), mode: 0o600)
+        }
+        await store.close()
+        var log = try #require(readFile("\(killed)/todoku.db-wal"))
+        log[WriteAheadLog.offset(ofFrame: Int(frames) - 1, pageSize: pageSize) + 100] ^= 4
+        writeFile("\(killed)/todoku.db-wal", log)
+        let state = try await reopened(killed)
+        #expect(state.setAside != nil && state.salvaged?.mayHaveLost == true && state.records.count >= 190)
+    }
+
     @Test func `that was cut behind what was acknowledged is known by the mark`() async throws {
         try await makeKilled()
         let path = try copy(1, hasMark: true) { $0.removeLast($0.count / 2) }
