@@ -335,13 +335,16 @@ final class Session {
     /// commit would wait. A later call, or the next opening, tries again.
     ///
     /// A log that was moved, but not emptied, would be read again after a kill. A fault in it would then put older pages over newer ones.
-    func checkpoint() {
+    ///
+    /// - Returns: whether the log is empty now, so that the database alone has all rows.
+    @discardableResult func checkpoint() -> Bool {
         database.waitWhenBusy(milliseconds: 0)
         defer { database.waitWhenBusy(milliseconds: wait) }
         let isEmpty = (try? database.number("PRAGMA wal_checkpoint(TRUNCATE)")) == 0
         salts = nil
         if isEmpty { log.frames = 0 }
         leastLog = isEmpty ? 0 : log.frames +| Self.worthwhileLog
+        return isEmpty
     }
 
     /// Empties the log in a quiet moment, if it is long enough to be worth two flushes.

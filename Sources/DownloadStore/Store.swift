@@ -145,7 +145,7 @@ public actor Store {
     ///
     /// - Returns: where the damaged database is now; nil if none was salvaged.
     private func takeSalvaged(at now: time_t) throws(StoreError) -> String? {
-        unlink(folder.salvageDraft)
+        folder.deleteSalvageDraft()
         unlink(folder.resetDraft)
         guard access(folder.salvaged, F_OK) == 0 else { return nil }
         let aside = try folder.setAside(at: now)
@@ -211,23 +211,34 @@ public actor Store {
         return try? session.copy(for: key)
     }
 
-    /// Sets aside a database that a commit has found `damaged`. Saves the changes of all `parts`, which are the whole queue, in a new
-    /// database: in one transaction, in order. If this fails, call it again, because until it succeeds nothing else can be saved.
+    /// Replaces a database that a commit has found `damaged` by a new one with the changes of all `parts`, which are the whole queue: in
+    /// one transaction, in order. If this fails, call it again, because until it succeeds nothing else can be saved.
+    ///
+    /// The damaged database keeps its place until the new one is complete and on disk, so a process that dies on the way loses nothing
+    /// that either of the two has.
     ///
     /// - Returns: where the old database is now; nil if it was gone.
     public func startAnew(_ parts: [[StoreChange]], nextNumber: DownloadNumber) throws(StoreError) -> String? {
         try checkOpen()
-        // A file that an earlier try of this method created is not set aside again.
+        // A file that an earlier try of this method has put in its place is not set aside again.
         if isWhole || folder.id != current?.id { current = nil }
         (session, isWhole) = (nil, false)
         try folder.make()
         if !(lock?.isInPlace(of: folder) ?? false) { lock = try folder.lock(wait: .zero) }
-        if current == nil { aside = try folder.setAside(at: time(nil)) ?? aside }
+        let isInPlace = current != nil
+        if !isInPlace {
+            try writeSalvaged(parts, nextNumber: nextNumber)
+            aside = try folder.setAside(at: time(nil)) ?? aside
+            // If this fails, the next try writes the new database once more. Without another try, the next start takes it.
+            guard rename(folder.salvaged, folder.database) == 0 else { throw StoreError(system: errno, "save the queue", folder.database) }
+        }
         let file = try folder.makeDatabase()
         current = file.hold()
         do throws(StoreError) {
+            try file.sync()
             let session = try Session(folder, file, first: nextNumber, wait: wait, mostPages: mostPages)
-            try session.commit(parts, nextNumber: nextNumber, isEverything: true)
+            // The changes may be others than those of the earlier try.
+            if isInPlace { try session.commit(parts, nextNumber: nextNumber, isEverything: true) }
             if let aside { session.keep(SetAsideNote(path: aside, salvaged: Salvaged(downloads: 0, mayHaveLost: false))) }
             lock?.note(session.mark())
             self.session = session
@@ -238,6 +249,29 @@ public actor Store {
         isWhole = true
         defer { aside = nil }
         return aside
+    }
+
+    /// Writes the changes of all `parts` into `salvaged`, which is complete and on disk on return.
+    private func writeSalvaged(_ parts: [[StoreChange]], nextNumber: DownloadNumber) throws(StoreError) {
+        folder.deleteSalvageDraft()
+        do throws(StoreError) {
+            try fill(folder.ofDraft, with: parts, nextNumber: nextNumber)
+            guard rename(folder.salvageDraft, folder.salvaged) == 0, StoreFolder.sync(folder.path) else {
+                throw StoreError(system: errno, "save the queue", folder.salvaged)
+            }
+        } catch {
+            folder.deleteSalvageDraft()
+            throw error
+        }
+    }
+
+    /// Writes a database that no program knows yet. On return, it is a single file, and on disk.
+    private func fill(_ draft: StoreFolder, with parts: [[StoreChange]], nextNumber: DownloadNumber) throws(StoreError) {
+        let file = try draft.makeDatabase()
+        let session = try Session(draft, file, first: nextNumber, wait: wait, mostPages: mostPages)
+        try session.commit(parts, nextNumber: nextNumber, isEverything: true)
+        // The log does not follow the file to its name.
+        guard session.checkpoint() else { throw StoreError(system: EIO, "save the queue", draft.database) }
     }
 
     /// Leaves the database as a single file, unless another program reads it, and unlocks the folder. `open` may follow.

@@ -4,12 +4,16 @@ internal import Glibc
 /// The folder of the database and its files. Only the user may read it, because the database contains credentials.
 struct StoreFolder {
     let path: String
+    /// The name of the database.
+    var name = "todoku.db"
 
-    var database: String { "\(path)/todoku.db" }
+    var database: String { "\(path)/\(name)" }
     fileprivate var lockFile: String { "\(path)/todoku.lock" }
-    /// A new database with the readable rows of a damaged one: the draft, and then `salvaged` once it is complete and on disk.
-    var salvageDraft: String { "\(database).salvage" }
+    /// A new database with all rows of a damaged one that are known: the draft, and then `salvaged` once it is complete and on disk.
+    var salvageDraft: String { ofDraft.database }
     var salvaged: String { "\(database).salvaged" }
+    /// The same folder, with that draft as the database.
+    var ofDraft: StoreFolder { StoreFolder(path: path, name: "\(name).salvage") }
     /// The draft of the database with which a reset or a restore replaces the present one.
     var resetDraft: String { "\(database).restored.new" }
     /// Whether there is a database that is not empty.
@@ -69,6 +73,9 @@ struct StoreFolder {
         }
         return file
     }
+
+    /// Deletes what an interrupted process has left of the draft.
+    func deleteSalvageDraft() { for suffix in ["", "-wal", "-shm"] { unlink(salvageDraft + suffix) } }
 
     /// The file that has the database's name; nil: none.
     var id: FileID? { FileID(database) }

@@ -295,6 +295,33 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         #expect(try await reopened(folder.path).records == [plainRecord(1), plainRecord(2), plainRecord(4), plainRecord(5)])
     }
 
+    /// The process is killed after there was no room for the new database.
+    @Test func `that is damaged while it is used keeps its place until the new one is complete`() async throws {
+        let copy = TemporaryFolder()
+        let known = [plainRecord(1), plainRecord(2)]
+        let store = Store(folder: folder.path, mostPages: 60, wait: .zero)
+        _ = try await store.open()
+        try await store.commit(known.map { .put($0) }, nextNumber: DownloadNumber(3))
+        var large = plainRecord(3)
+        large.options.metadata = [UInt8](repeating: 7, count: 300_000)
+        let rows = known.map { StoreChange.put($0) }
+        let more = StoreChange.put(large)
+        let error = await storeError { _ = try await store.startAnew([rows, [more]], nextNumber: DownloadNumber(4)) }
+        #expect(error?.reason == .diskFull)
+        #expect(!listFolder(folder.path).contains { $0.contains("corrupt") || $0.contains("salvage") }, "\(listFolder(folder.path))")
+        for name in listFolder(folder.path) { try copyFile(folder(name), copy(name)) }
+        // What a kill leaves while the new one is written.
+        for suffix in ["", "-wal", "-shm"] { writeFile(copy("todoku.db.salvage\(suffix)"), [1]) }
+        let killed = try await reopened(copy.path)
+        #expect(killed.records == known && killed.setAside == nil && killed.nextNumber == DownloadNumber(3))
+        #expect(!listFolder(copy.path).contains { $0.contains("salvage") }, "\(listFolder(copy.path))")
+        let aside = try #require(try await store.startAnew([rows], nextNumber: DownloadNumber(4)))
+        await store.close()
+        let state = try await reopened(folder.path)
+        #expect(state.records == known && state.setAside == aside && state.nextNumber == DownloadNumber(4))
+        #expect(!listFolder(folder.path).contains { $0.contains("salvage") }, "\(listFolder(folder.path))")
+    }
+
     @Test func `that was replaced while none was open is written again, too`() async throws {
         for isEmpty in [true, false] {
             let store = Store(folder: folder.path)

@@ -255,7 +255,7 @@ extension StoreFolder {
     fileprivate func replaceDatabase(by draft: String, settingAside: Bool) throws(StoreError) -> String? {
         // What an interrupted start has left would replace the new database at the next start.
         unlink(salvaged)
-        unlink(salvageDraft)
+        deleteSalvageDraft()
         var aside: String?
         if settingAside {
             guard rename(draft, salvaged) == 0 else { throw StoreError(system: errno, "write the queue", database) }
