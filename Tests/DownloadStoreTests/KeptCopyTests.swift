@@ -60,6 +60,20 @@ private typealias Attachment = DownloadStore.Attachment
         #expect(try await reopened(folder.path).records.isEmpty)
     }
 
+    /// The service was killed while it cancelled the downloads.
+    @Test func `does not go on with cancelling once it is restored`() async throws {
+        try await save([.put(plainRecord(1)), .put(plainRecord(2))], next: 3)
+        _ = try Store.backUp(folder: folder.path, to: target("b"), withSecrets: false)
+        var settings = Settings()
+        (settings.cancelsThrough, settings.maxPerHost) = (DownloadNumber(2), 3)
+        let interrupted = settings
+        try await save([.set(interrupted), .put(plainRecord(1, .cancelled))], next: 3)
+        _ = try Store.reset(folder: folder.path, settingAside: false, refreshing: target("b"))
+        let kept = try await content(of: target("b"))
+        #expect(kept.records == [plainRecord(1), plainRecord(2)])
+        #expect(kept.settings.cancelsThrough == nil && kept.settings.maxPerHost == 3)
+    }
+
     @Test func `has an update of an asset that the reset has cancelled, but not one that has ended`() async throws {
         func asset(_ name: String, installed: String, pending: UInt64?) -> AssetRecord {
             var record = RandomAssets.plain(name)

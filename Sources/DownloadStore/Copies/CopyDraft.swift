@@ -151,6 +151,12 @@ struct CopyDraft: ~Copyable {
         // A sweep would delete the part file that the download continues.
         let delete = try database.prepare("DELETE FROM main.sweep WHERE number = ?")
         for number in numbers { try delete.run(number) }
+        // If the service was killed while it cancelled them, a restore must not go on with that.
+        try database.execute(
+            """
+            DELETE FROM main.setting WHERE key = '\(Settings.cancelsThroughKey)';
+            INSERT INTO main.setting (key, value) SELECT key, value FROM earlier.setting WHERE key = '\(Settings.cancelsThroughKey)'
+            """)
         // The download of an asset was cancelled, too. An asset that was updated or unregistered meanwhile stays as it is.
         try database.execute(
             """

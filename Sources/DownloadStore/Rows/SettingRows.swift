@@ -30,11 +30,12 @@ extension Settings {
             ("default-directory", defaultDirectory), ("paused", String(paused)), ("host-rules", hostRules.text),
             ("language", language.rawValue), ("badge", badge.rawValue), ("sandbox-private", String(allowsPrivateFromSandbox)),
             ("disk-reserve", String(diskReserve.wire)),
-            ("cancels-through", cancelsThrough.map { ([$0] + spared.sorted()).map { "\($0)" }.joined(separator: " ") } ?? ""),
+            (Self.cancelsThroughKey, cancelsThrough.map { ([$0] + spared.sorted()).map { "\($0)" }.joined(separator: " ") } ?? ""),
         ]
     }
 
     private static let automaticText = "auto"
+    static let cancelsThroughKey = "cancels-through"
 
     /// What is missing or unreadable has its default.
     init(_ values: [String: String]) {
@@ -53,7 +54,7 @@ extension Settings {
         badge = values["badge"].flatMap(BadgeContent.init) ?? badge
         diskReserve = values["disk-reserve"].flatMap { Int64($0) }.flatMap(DiskReserve.init(wire:)) ?? diskReserve
         hostRules = HostRules(text: values["host-rules"] ?? "")
-        let cancelled = (values["cancels-through"] ?? "").split(separator: " ").compactMap { UInt64($0) }.map(DownloadNumber.init)
+        let cancelled = (values[Self.cancelsThroughKey] ?? "").split(separator: " ").compactMap { UInt64($0) }.map(DownloadNumber.init)
         (cancelsThrough, spared) = (cancelled.first, Set(cancelled.dropFirst()))
     }
 }
