@@ -311,6 +311,23 @@ private var secretRecord: DownloadRecord {
         #expect(state.sweeps == [DownloadNumber(1): moved.directory, DownloadNumber(2): later.directory])
     }
 
+    /// When the backup was made, an earlier part file of the download was still to be deleted.
+    @Test func `deletes no part file that the download has begun since the backup`() async throws {
+        let record = plainRecord(1)
+        try await save(folder.path, [.put(record), .sweep(record.number, directory: record.directory)], next: 2)
+        _ = try Store.backUp(folder: folder.path, to: target("b"), withSecrets: true)
+        mkdir(folder("segments"), 0o700)
+        // Nothing is left to delete; then only a part file in a folder that the download has left.
+        for present in [StoreChange.swept(record.number), .sweep(record.number, directory: "/left")] {
+            try await save(folder.path, [present], next: 2)
+            writeFile(folder("segments/1"), "x".utf8)
+            _ = try Store.restore(folder: folder.path, from: target("b"))
+            let state = try await reopened(folder.path)
+            #expect(state.records == [record] && listFolder(folder("segments")) == ["1"])
+            #expect(state.sweeps[record.number] == (present == .swept(record.number) ? nil : "/left"), "\(state.sweeps)")
+        }
+    }
+
     @Test func `works in an empty folder, as on another machine`() async throws {
         try await save(folder.path, [.put(listedRecord(1))], next: 2)
         _ = try Store.backUp(folder: folder.path, to: target("b"), withSecrets: true)

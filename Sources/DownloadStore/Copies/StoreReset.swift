@@ -172,6 +172,9 @@ private struct FormerDatabase {
         }
         try database.execute("BEGIN")
         try database.prepare("INSERT OR REPLACE INTO setting (key, value) VALUES (?, ?)").run(Session.nextNumberKey, String(number))
+        // A row of the backup that the present database does not have is done. By now, the download may have another part file there.
+        let swept = try database.prepare("DELETE FROM sweep WHERE number = ?")
+        for number in kept where isRead { try swept.run(number) }
         let sweep = try database.prepare("INSERT OR REPLACE INTO sweep (number, directory) VALUES (?, ?)")
         var folders = sweeps
         for (number, part) in parts where !kept.contains(number) { folders[number, default: []].append(part.directory) }
