@@ -49,16 +49,28 @@ public func firstBytes(of path: String, atMost limit: Int) -> ArraySlice<UInt8>?
 /// The names in a folder without "." and "..", in the order of the file system. Names that are not UTF-8 are left out. Waits for the disk.
 ///
 /// - Parameter limit: the reading ends after so many names.
-/// - Returns: nil if the folder cannot be opened, and errno says why.
+/// - Returns: nil if the folder cannot be opened, or not be read to its end, and errno says why.
 public func folderNames(_ path: String, atMost limit: Int = .max) -> [String]? {
+    folderNames(path, atMost: limit) { readdir($0) }
+}
+
+/// - Parameter next: readdir(3). Tests replace it, to simulate a failing disk.
+func folderNames(_ path: String, atMost limit: Int, next: (_ stream: OpaquePointer) -> UnsafeMutablePointer<dirent>?) -> [String]? {
     guard let stream = opendir(path) else { return nil }
-    defer { closedir(stream) }
     var names: [String] = []
-    while names.count < limit, let entry = readdir(stream) {
+    var code: Int32 = 0
+    while names.count < limit {
+        errno = 0
+        guard let entry = next(stream) else {
+            code = errno
+            break
+        }
         let name = withUnsafeBytes(of: &entry.pointee.d_name) { String(validating: $0.prefix { $0 != 0 }, as: UTF8.self) }
         if let name, name != ".", name != ".." { names.append(name) }
     }
-    return names
+    closedir(stream)
+    errno = code
+    return code == 0 ? names : nil
 }
 
 /// The environment of this process.

@@ -101,14 +101,15 @@ internal import PushInterface
     }
 
     /// Makes the folders, and reads everything. Blocks, so call it before the program answers calls.
+    ///
+    /// - Throws: `Storage` if a folder cannot be made or listed. Messages without their registrations would be deleted.
     func open() throws(Refusal) -> Content {
         try makeFolders()
         var content = Content()
         content.settings = read("settings") ?? [:]
         content.starts = read("starts") ?? [:]
         for name in ["settings", "starts"] { folder.deleteDraft(of: name) }
-        let registrations = folder.names(in: PushFolder.registrations, cleansUp: true) ?? []
-        let messages = folder.names(in: PushFolder.messages, cleansUp: true) ?? []
+        let (registrations, messages) = (try names(in: PushFolder.registrations), try names(in: PushFolder.messages))
         present = Set(registrations.map { Item.registration($0) }).union(messages.map { Item.message($0) })
         for item in [Item.settings, .starts] where folder.has(item.name) { present.insert(item) }
         // Files that cannot be read, and messages of registrations among them, take no place of others: they may stay for long.
@@ -133,6 +134,14 @@ internal import PushInterface
         content.registrations.sort { ($0.created, $0.token) < ($1.created, $1.token) }
         content.messages.sort { ($0.arrived, $0.id) < ($1.arrived, $1.id) }
         return content
+    }
+
+    /// The names of records. Deletes what an interrupted write has left.
+    private func names(in part: String) throws(Refusal) -> [String] {
+        guard let names = folder.names(in: part, cleansUp: true) else {
+            throw Self.failed("The folder \(folder.path)/\(part) cannot be used: \(String(cString: strerror(errno))).")
+        }
+        return names
     }
 
     private func read(_ name: String) -> [String: Variant]? {

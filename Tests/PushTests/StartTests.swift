@@ -39,6 +39,22 @@ import Testing
         #expect(listFolder(folder("messages")).count == Deliveries.mostWaiting + 1)
     }
 
+    /// A file has the place of the folder, as if the disk could not read the folder. Without its registration, a message would be deleted.
+    @Test @BusActor func `is kept if the registrations cannot be listed, because the program does not start`() throws {
+        let folder = TemporaryFolder("todoku-push-store")
+        let store = PushStore(folder: folder.path)
+        _ = try store.open()
+        #expect(rmdir(folder("registrations")) == 0)
+        writeFile(folder("registrations"), [], mode: 0o700)
+        let message = makeMessage(randomName())
+        writeFile(folder("messages/\(message.id)"), Message.bytes(of: message.record))
+        do throws(Refusal) {
+            let content = try store.open()
+            Issue.record("\(content.messages.count) messages of no registration")
+        } catch { #expect(error.name == .storage && error.message.contains(folder("registrations")), "\(error.message)") }
+        #expect(listFolder(folder("messages")) == [message.id])
+    }
+
     /// The service refuses more than 256 waiting calls of one connection.
     @Test @BusActor func `is asked for beside at most 239 others, also after its time`() async throws {
         let start = try await SilentStart()
