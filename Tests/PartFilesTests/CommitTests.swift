@@ -191,6 +191,22 @@ import Testing
         #expect(outcome == .committed(path: folder("a")))
     }
 
+    /// The service was killed before its row said that the flush had failed. The next flush succeeds, but writes nothing.
+    @Test(arguments: [EIO, ENOSPC]) func `finds no whole file after a flush that has failed`(code: Int32) {
+        writeFile(folder(".todoku-1.part"), "new".utf8, mode: 0o600)
+        writeFile(folder("map"), "x".utf8)
+        let identity = found(".todoku-1.part")
+        let failed = Commit.verify(
+            directory: folder.path, partName: ".todoku-1.part", identity: identity, size: 3, checksum: nil, digest: nil, expectedSize: nil,
+            mapPath: folder("map"), allowHidden: false, traits: nil
+        ) { _ in code }
+        guard case .failed(let failure) = failed else { return #expect(Bool(false)) }
+        #expect(failure.wait == (code == EIO ? .destination : .diskSpace) && !fileExists(folder("map")))
+        let next = Commit.verify(
+            directory: folder.path, partName: ".todoku-1.part", identity: identity, size: 3, checksum: nil, expectedSize: nil)
+        #expect(next == .lost)
+    }
+
     @Test func `leaves the existing file under skip and fail`() {
         writeFile(folder("a"), "old".utf8)
         #expect(commit("a", .skip, "new") == .skipped(path: folder("a")))

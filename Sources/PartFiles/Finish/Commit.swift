@@ -60,6 +60,17 @@ public enum Commit {
         directory: String, partName: String, identity: FileIdentity, size: ByteCount, checksum: Checksum?, digest: Checksum? = nil,
         expectedSize: ByteCount?, mapPath: String? = nil, allowHidden: Bool = false, traits: FileTraits? = nil
     ) -> Verification {
+        verify(
+            directory: directory, partName: partName, identity: identity, size: size, checksum: checksum, digest: digest,
+            expectedSize: expectedSize, mapPath: mapPath, allowHidden: allowHidden, traits: traits
+        ) { fsync($0) == 0 ? 0 : errno }
+    }
+
+    /// - Parameter flush: fsync(2): 0 or errno. Tests replace it, to simulate a failing disk.
+    static func verify(
+        directory: String, partName: String, identity: FileIdentity, size: ByteCount, checksum: Checksum?, digest: Checksum?,
+        expectedSize: ByteCount?, mapPath: String?, allowHidden: Bool, traits: FileTraits?, flush: (_ descriptor: Int32) -> Int32
+    ) -> Verification {
         do throws(DiskError) {
             guard let part = try OpenPart.open(directory, partName, allowHidden: allowHidden) else { return .lost }
             let found = part.identity
@@ -69,11 +80,13 @@ public enum Commit {
             }
             // `commit` tries again, and reports a failure.
             if let traits { _ = try? traits.give(to: part.descriptor, in: part.folder) }
-            guard fsync(part.descriptor) == 0 else {
-                // No shortage that passes: the next flush may succeed without writing.
-                let error = DiskError("save the part file", errno == ENOMEM ? EIO : errno)
+            let code = flush(part.descriptor)
+            guard code == 0 else {
+                // This process may be killed before the row says that the file no longer counts as whole.
+                part.shorten(partName)
                 if let mapPath { WrittenMap.remove(mapPath) }
-                throw error
+                // No shortage that passes: the next flush may succeed without writing.
+                throw DiskError("save the part file", code == ENOMEM ? EIO : code)
             }
             return prove(part.descriptor, found, checksum: checksum, digest: digest) { $0.failure(folder: directory) }
         } catch {
@@ -369,6 +382,15 @@ private struct OpenPart: ~Copyable {
     }
 
     deinit { Glibc.close(descriptor) }
+
+    /// Cuts off the last byte, so that the size shows that the file is not whole.
+    func shorten(_ name: String) {
+        let writable = openUninterrupted(folder.descriptor, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+        guard writable >= 0 else { return }
+        defer { Glibc.close(writable) }
+        guard size > 0, (try? fileIdentity(of: writable, boot: bootIdentity())) == identity else { return }
+        _ = ftruncate(writable, off_t(clamping: size -| 1))
+    }
 
     /// nil: the folder is there, but has no file of this name.
     static func open(_ directory: String, _ name: String, allowHidden: Bool) throws(DiskError) -> OpenPart? {
