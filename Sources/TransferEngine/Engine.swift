@@ -494,10 +494,13 @@ public actor Engine {
         transfer.syncing = part
         transfer.lastCheckpoint = .now
         let (descriptor, folder, number) = (part.descriptor, part.unflushedFolder, transfer.request.number)  // open until `synced`
+        let (map, identity) = (transfer.request.mapPath, part.identity)
         DiskPool.shared.perform(at: .descriptor(descriptor), takesLong: true) { [flush] in
             var code = CrashMarks.working(on: number.value) { flush(descriptor) }
             // A file system without fsync for folders returns EINVAL.
             if code == 0, let folder, fsync(folder) != 0, errno != EINVAL { code = errno }
+            // The engine's thread may wait for the same disk, and the process may be killed before the engine knows of the failure.
+            if code != 0, let map { WrittenMap.disown(map, of: identity) }
             return code == 0 ? nil : DiskError("save the part file", code)
         } then: { [self] error in
             command { $0.synced(number, data, error) }

@@ -253,4 +253,31 @@ struct `A small disk` {
         #expect(server.requests.last?.field("Range") == "bytes=1200000-")
         #expect(fixture.part == Self.file)
     }
+
+    /// The service may be killed before the engine’s thread, which waits for the same disk, learns of the failure.
+    @Test func `leaves no valid map, even while the engine does not know of it`() async throws {
+        let server = ScriptedServer { request, reply in
+            reply.head(200, ["ETag": "\"v1\""], length: Self.file.count)
+            reply.send(Self.file[..<1_200_000])
+            reply.close()
+        }
+        let (isFlushing, fails, isBlocked, isFree) = (Gate(), Gate(), Gate(), Gate())
+        let fixture = await EngineFixture(flush: { _ in
+            isFlushing.open()
+            fails.wait()
+            return EIO
+        })
+        defer { isFree.open() }
+        fixture.engine.start(try fixture.request(server.url("/x")))
+        #expect(await eventually { isFlushing.isOpen } && fileExists(fixture.folder("map-1")))
+        fixture.engine.command { _ in
+            isBlocked.open()
+            isFree.wait()
+        }
+        #expect(await eventually { isBlocked.isOpen })
+        fails.open()
+        #expect(await eventually { !fileExists(fixture.folder("map-1")) })
+        isFree.open()
+        #expect(await fixture.log.end(of: DownloadNumber(1)).failure?.name == .writeFailed)
+    }
 }
