@@ -22,22 +22,23 @@ public struct PushFolder: Sendable {
     /// Makes the folder with its parents and the folders below it, unless they are there.
     ///
     /// - Returns: 0, or the error number of what cannot be used.
-    public func make() -> Int32 {
+    public func make() -> Int32 { make { _ = Self.flush($0) } }
+
+    /// - Parameter flush: brings the names in a folder to disk. Tests replace it.
+    func make(flush: (_ folder: String) -> Void) -> Int32 {
+        // Before anybody has taken the lock, an earlier process may have died before it flushed the folders' names.
+        let isFirst = !has(Self.lockName)
+        func makeOne(_ path: String) { if mkdir(path, 0o700) == 0 || isFirst { flush("\(path)/..") } }
         var parent = ""
         for component in path.split(separator: "/") {
             parent += "/\(component)"
-            Self.make(parent)
+            makeOne(parent)
         }
         for part in [Self.registrations, Self.messages] {
-            Self.make("\(path)/\(part)")
+            makeOne("\(path)/\(part)")
             guard access("\(path)/\(part)", R_OK | W_OK | X_OK) == 0 else { return errno }
         }
         return 0
-    }
-
-    /// Makes a folder unless it is there, and brings its name to disk.
-    private static func make(_ path: String) {
-        if mkdir(path, 0o700) == 0 { _ = flush("\(path)/..") }
     }
 
     /// Names of records in a folder below this one, in alphabetical order.
@@ -108,12 +109,14 @@ public struct PushFolder: Sendable {
 
     // MARK: The lock
 
+    private static let lockName = "lock"
+
     /// Takes the lock that makes one process the only writer. The folder must be there.
     ///
     /// - Parameter patience: how long to wait for another process.
     /// - Returns: nil if it cannot be had, and errno says why; `EWOULDBLOCK`: another process keeps it.
     public func lock(within patience: Duration) -> PushFolderLock? {
-        let descriptor = open("\(path)/lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
+        let descriptor = open("\(path)/\(Self.lockName)", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600)
         guard descriptor >= 0 else { return nil }
         let deadline = ContinuousClock.now + patience
         while flock(descriptor, LOCK_EX | LOCK_NB) != 0 {
