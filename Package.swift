@@ -127,7 +127,7 @@ let package = Package(
             ], isTestable: true),
         room("WebPush", ["CCrypto"]),
         room("PushModel", ["DBus", "DownloadModel", "DownloaderInterface", "JSON", "WebPush"]),
-        room("PushInterface", ["CEmbedded", "DBus", "DownloaderInterface", "EventLoop"]),
+        room("PushInterface", ["CEmbedded", "DBus", "DownloaderInterface", "EventLoop"], isTestable: true),
         room(
             "PushService",
             [
