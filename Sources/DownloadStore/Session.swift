@@ -5,7 +5,7 @@ internal import Glibc
 /// The open database and its statements, kept from `open` to `close`.
 final class Session {
     static let nextNumberKey = "next-number"
-    private static let setAsideKey = "set-aside"
+    static let setAsideKey = "set-aside"
     /// Most hosts whose last request is remembered across a restart.
     private static let mostRequests = 10_000
     private static let recordsAtATime = 2048

@@ -96,8 +96,11 @@ public actor Store {
             // Without a file to set aside, the path is that of the new database.
             guard path != folder.database else { return }
             session?.keep(SetAsideNote(path: path, salvaged: opening.salvaged ?? Salvaged(downloads: 0, mayHaveLost: true)))
-        } else if let note = session?.setAsideNote, access(note.path, F_OK) == 0 {
-            (opening.setAside, opening.salvaged, opening.isSetAsideEarlier) = (note.path, note.salvaged, true)
+        } else if let note = session?.setAsideNote {
+            guard let path = note.path ?? folder.lastSetAside, access(path, F_OK) == 0 else { return }
+            (opening.setAside, opening.salvaged, opening.isSetAsideEarlier) = (path, note.salvaged, note.path != nil)
+            // The process that has set it aside has died before it told anybody.
+            if note.path == nil { session?.keep(SetAsideNote(path: path, salvaged: note.salvaged)) }
         }
     }
 
@@ -148,7 +151,8 @@ public actor Store {
         folder.deleteSalvageDraft()
         unlink(folder.resetDraft)
         guard access(folder.salvaged, F_OK) == 0 else { return nil }
-        let aside = try folder.setAside(at: now)
+        // An earlier process may have died when it had set the damaged database aside.
+        let aside = try folder.setAside(at: now) ?? folder.lastSetAside
         guard rename(folder.salvaged, folder.database) == 0 else { throw StoreError(system: errno, "open the database", folder.database) }
         _ = StoreFolder.sync(folder.path)
         return aside ?? folder.database

@@ -163,6 +163,20 @@ private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<
         }
     }
 
+    /// The process was killed before it had noted what it had set aside: after the second rename, or between the two.
+    @Test(arguments: [true, false]) func `that was set aside is named by every later start`(isReplaced: Bool) async throws {
+        try await makeWhole()
+        let path = folder.makeFolder("state")
+        try await damaged(by: { _, _ in }, seed: 1, in: path)
+        let salvaged = try #require(try StoreFolder(path: path).salvage(afterLoss: 1, isDamaged: true))
+        let aside = try #require(try StoreFolder(path: path).setAside(at: time(nil)))
+        if isReplaced { #expect(rename("\(path)/todoku.db.salvaged", "\(path)/todoku.db") == 0) }
+        for _ in 0..<2 {
+            let state = try await reopened(path)
+            #expect(state.records.count == Int(count) && state.setAside == aside && state.salvaged == salvaged)
+        }
+    }
+
     /// The columns of a row alone identify its table.
     @Test func `has tables that their rows tell apart, in each version`() throws {
         for version in 1...Schema.version {

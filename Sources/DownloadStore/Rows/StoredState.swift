@@ -47,19 +47,20 @@ public struct StoreOpening: Equatable, Sendable {
 
 /// What the new database remembers of the one that was set aside.
 struct SetAsideNote {
-    let path: String
+    /// nil: the one that was set aside last. A salvaged database has such a note until a start has noted the path.
+    let path: String?
     let salvaged: Salvaged
 
-    init(path: String, salvaged: Salvaged) { (self.path, self.salvaged) = (path, salvaged) }
+    init(path: String?, salvaged: Salvaged) { (self.path, self.salvaged) = (path, salvaged) }
 
     /// The value of the setting. The path is last, because it may contain spaces.
-    var text: String { "\(salvaged.downloads) \(salvaged.mayHaveLost) \(path)" }
+    var text: String { "\(salvaged.downloads) \(salvaged.mayHaveLost)" + (path.map { " \($0)" } ?? "") }
 
     /// nil: the text is unreadable.
     init?(text: String) {
         let words = text.split(separator: " ", maxSplits: 2)
-        guard words.count == 3, let downloads = UInt32(words[0]), let mayHaveLost = Bool(String(words[1])) else { return nil }
-        self.init(path: String(words[2]), salvaged: Salvaged(downloads: downloads, mayHaveLost: mayHaveLost))
+        guard words.count >= 2, let downloads = UInt32(words[0]), let mayHaveLost = Bool(String(words[1])) else { return nil }
+        self.init(path: words.dropFirst(2).first.map { String($0) }, salvaged: Salvaged(downloads: downloads, mayHaveLost: mayHaveLost))
     }
 }
 

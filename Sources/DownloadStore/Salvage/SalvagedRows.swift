@@ -97,9 +97,13 @@ enum SalvagedRows {
             }
             try database.prepare("INSERT OR REPLACE INTO setting (key, value) VALUES (?, ?)").run(Session.nextNumberKey, String(next))
         }
-        try database.execute("PRAGMA application_id = \(Schema.applicationID); PRAGMA user_version = \(version); COMMIT")
         let count = try database.number("SELECT count(*) FROM download")
-        return Salvaged(downloads: UInt32(clamping: count), mayHaveLost: salvage.hasLoss)
+        let salvaged = Salvaged(downloads: UInt32(clamping: count), mayHaveLost: salvage.hasLoss)
+        // If the process dies once this database has its name, the next one must still tell of the loss.
+        let note = SetAsideNote(path: nil, salvaged: salvaged)
+        try database.prepare("INSERT OR REPLACE INTO setting (key, value) VALUES (?, ?)").run(Session.setAsideKey, note.text)
+        try database.execute("PRAGMA application_id = \(Schema.applicationID); PRAGMA user_version = \(version); COMMIT")
+        return salvaged
     }
 
     /// The tables of a version, by the shapes of their rows. Rows may be older than a table's last columns.

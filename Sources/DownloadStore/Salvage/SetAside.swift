@@ -60,6 +60,12 @@ extension StoreFolder {
 
     var namesSetAside: [String] { names(beginningWith: Self.prefix) }
 
+    /// The path of the database that was set aside last; nil: there is none.
+    var lastSetAside: String? {
+        let databases = namesSetAside.filter { Self.time(in: $0) != nil && !$0.hasSuffix("-wal") && !$0.hasSuffix("-shm") }
+        return databases.max().map { "\(path)/\($0)" }
+    }
+
     private func names(beginningWith prefix: String) -> [String] { (folderNames(path) ?? []).filter { $0.hasPrefix(prefix) } }
 
     /// The time in "todoku.db.corrupt-YYYYMMDD-HHMMSS", whatever follows it.
