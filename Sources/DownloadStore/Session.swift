@@ -335,16 +335,23 @@ final class Session {
     /// commit would wait. A later call, or the next opening, tries again.
     ///
     /// A log that was moved, but not emptied, would be read again after a kill. A fault in it would then put older pages over newer ones.
-    ///
-    /// - Returns: whether the log is empty now, so that the database alone has all rows.
-    @discardableResult func checkpoint() -> Bool {
+    func checkpoint() {
         database.waitWhenBusy(milliseconds: 0)
         defer { database.waitWhenBusy(milliseconds: wait) }
         let isEmpty = (try? database.number("PRAGMA wal_checkpoint(TRUNCATE)")) == 0
         salts = nil
         if isEmpty { log.frames = 0 }
         leastLog = isEmpty ? 0 : log.frames +| Self.worthwhileLog
-        return isEmpty
+    }
+
+    /// Moves the log into the database and empties it. On return, the file of the database alone has all rows, and is on disk.
+    func completeFile() throws(StoreError) {
+        let busy: Int64
+        do throws(SQLiteError) { busy = try database.number("PRAGMA wal_checkpoint(TRUNCATE)") } catch { throw StoreError(error, folder) }
+        guard busy == 0 else {
+            throw StoreError(.inUse, "Another program holds the database \(folder.database); close it and try again.")
+        }
+        (log.frames, salts, leastLog) = (0, nil, 0)
     }
 
     /// Empties the log in a quiet moment, if it is long enough to be worth two flushes.

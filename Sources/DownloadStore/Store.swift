@@ -275,7 +275,7 @@ public actor Store {
         let session = try Session(draft, file, first: nextNumber, wait: wait, mostPages: mostPages)
         try session.commit(parts, nextNumber: nextNumber, isEverything: true)
         // The log does not follow the file to its name.
-        guard session.checkpoint() else { throw StoreError(system: EIO, "save the queue", draft.database) }
+        try session.completeFile()
     }
 
     /// Leaves the database as a single file, unless another program reads it, and unlocks the folder. `open` may follow.

@@ -308,4 +308,22 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
         }
         #expect(try await reopened(folder.path).records == [large])
     }
+
+    @Test func `is why a file that must have all rows is refused`() throws {
+        let folder = TemporaryFolder()
+        let place = StoreFolder(path: folder.path)
+        let session = try Session(place, place.makeDatabase(), first: DownloadNumber(1), wait: .zero, mostPages: Store.mostPages)
+        try session.commit([[.put(plainRecord(1))]], nextNumber: DownloadNumber(2))
+        do {
+            let reader = try Database(folder("todoku.db"), flags: 2)
+            try reader.execute("BEGIN; SELECT count(*) FROM download")
+            do throws(StoreError) {
+                try session.completeFile()
+                Issue.record("the log is still read")
+            } catch { #expect(error.reason == .inUse, "\(error)") }
+            try reader.execute("ROLLBACK")
+        }
+        try session.completeFile()
+        #expect(readFile(folder("todoku.db-wal"))?.isEmpty == true)
+    }
 }
