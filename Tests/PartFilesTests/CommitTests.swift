@@ -207,6 +207,28 @@ import Testing
         #expect(next == .lost)
     }
 
+    /// Before the flush, the part file gets the mode of the file that it replaces.
+    @Test func `finds no whole file after a failed flush, also where it replaces one that nobody may write`() {
+        writeFile(folder("a"), "old".utf8, mode: 0o400)
+        writeFile(folder(".todoku-1.part"), "new".utf8, mode: 0o600)
+        _ = Commit.verify(
+            directory: folder.path, partName: ".todoku-1.part", identity: found(".todoku-1.part"), size: 3, checksum: nil, digest: nil,
+            expectedSize: nil, mapPath: nil, allowHidden: false, traits: FileTraits(origin: nil, replaced: "a")
+        ) { _ in EIO }
+        #expect(text(".todoku-1.part") == "ne" && text("a") == "old")
+    }
+
+    /// An earlier commit gave the file its name by link(2), and could remove neither name afterwards.
+    @Test func `cuts nothing off a file that has its name already, if a flush fails`() {
+        writeFile(folder(".todoku-1.part"), "new".utf8, mode: 0o600)
+        #expect(link(folder(".todoku-1.part"), folder("a")) == 0)
+        _ = Commit.verify(
+            directory: folder.path, partName: ".todoku-1.part", identity: found(".todoku-1.part"), size: 3, checksum: nil, digest: nil,
+            expectedSize: nil, mapPath: nil, allowHidden: false, traits: nil
+        ) { _ in EIO }
+        #expect(text("a") == "new")
+    }
+
     @Test func `leaves the existing file under skip and fail`() {
         writeFile(folder("a"), "old".utf8)
         #expect(commit("a", .skip, "new") == .skipped(path: folder("a")))

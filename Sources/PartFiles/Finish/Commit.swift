@@ -385,10 +385,15 @@ private struct OpenPart: ~Copyable {
 
     /// Cuts off the last byte, so that the size shows that the file is not whole.
     func shorten(_ name: String) {
+        var status = stat()
+        // An interrupted commit may have left the file under its final name, too. There it must stay whole.
+        guard size > 0, fstat(descriptor, &status) == 0, status.st_nlink == 1 else { return }
+        // The file may have the mode of the one that it replaces, which nobody may write.
+        _ = fchmod(descriptor, 0o600)
         let writable = openUninterrupted(folder.descriptor, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
         guard writable >= 0 else { return }
         defer { Glibc.close(writable) }
-        guard size > 0, (try? fileIdentity(of: writable, boot: bootIdentity())) == identity else { return }
+        guard (try? fileIdentity(of: writable, boot: bootIdentity())) == identity else { return }
         _ = ftruncate(writable, off_t(clamping: size -| 1))
     }
 
