@@ -59,3 +59,24 @@ import Testing
         #expect(listFolder(folder.path) == ["a"])
     }
 }
+
+@Suite struct `The map of a file that was cut after a failed flush` {
+    /// The process was killed before it could remove the map.
+    @Test func `counts no more than the last checkpoint`() throws {
+        let folder = TemporaryFolder("todoku-leftover")
+        let (map, size) = (folder("map"), ByteCount(1 << 20))
+        let open = try OpenFolder.open(folder.path, allowHidden: true)
+        let part = try PartFile.create(in: open, name: ".todoku-1.part", mapPath: map, boot: bootIdentity())
+        (part.validator, part.isResumable) = (.entityTag("\"v1\""), true)
+        try patternBytes(1 << 20).withUnsafeBytes { try part.write($0, at: 0) }
+        let checkpoint = try #require(part.resumeData(ByteRanges(prefix: 300_000)))
+        func reopened() throws -> ByteCount? {
+            try PartFile.reopen(
+                in: open, name: ".todoku-1.part", resume: checkpoint, hasChecksum: false, mapPath: map, boot: bootIdentity()
+            )?.written
+        }
+        #expect(try reopened() == size && fileExists(map))
+        #expect(truncate(folder(".todoku-1.part"), off_t(size) - 1) == 0)
+        #expect(try reopened() == 300_000 && !fileExists(map))
+    }
+}

@@ -149,7 +149,8 @@ package final class PartFile {
     ///
     /// - Parameters:
     ///   - hasChecksum: whether bytes with neither a validator nor a digest count, too.
-    ///   - mapPath: the written map; nil: the file has none. A map counts if boot, device, inode and mount are those of the file.
+    ///   - mapPath: the written map; nil: the file has none. A map counts if boot, device, inode and mount are those of the file, and the
+    ///     file is as long as it says.
     /// - Returns: nil if there is no part file, or none of its bytes count. Throws if the disk cannot tell.
     package static func reopen(
         in folder: OpenFolder, name: String, resume: ResumeData?, hasChecksum: Bool, mapPath: String?, boot: String
@@ -171,7 +172,10 @@ package final class PartFile {
             if data.proves(hasChecksum: hasChecksum), data.written > best?.written ?? 0 { best = data }
         }
         if let resume, resume.identity.isSamePart(as: identity) { offer(resume) }
-        if let mapPath, let map = try WrittenMap.read(mapPath, of: identity) { offer(map.header.resumeData(map.ranges)) }
+        if let mapPath, let map = try WrittenMap.read(mapPath, of: identity) {
+            // The map of a file that was cut after a failed flush claims bytes that are not on disk.
+            if map.ranges.end > size { WrittenMap.remove(mapPath) } else { offer(map.header.resumeData(map.ranges)) }
+        }
         guard let best else { return nil }
         let found = PartFile(
             adopting: descriptor, name: name, folder: folder, identity: identity, ranges: best.ranges, mapPath: mapPath)
