@@ -28,6 +28,25 @@ extension `The fault campaign` {
             try await runCases(cases, report) { try await damaged($0, $1) }
             await report.finish(expecting: Way.allCases.flatMap { way in DamageCase.Kind.allCases.map { $0.rawValue + way.rawValue } })
         }
+
+        @Test func `that a call finds is replaced, and no kill on the way loses a download in silence`() async throws {
+            let report = await Report(
+                "A queue that is damaged while the daemon runs",
+                notes: """
+                    Thirty acknowledged downloads; a page of the database is overwritten by zeros, and the next call makes the daemon replace the \
+                    database. From then on, it is killed at each of its calls (before it, after it, or with half of its bytes written), every \
+                    third time once more at its next start. Or each of these calls and all later ones answer ENOSPC, and it is killed once it has \
+                    refused the call. Every acknowledged download is on the list, or SetAside names the damaged file. Everything that SQLite \
+                    itself still finds there is on the list.
+                    """)
+            var cases: [ReplacementCase] = []
+            for kind in ReplacementCase.kinds {
+                let calls = try await countCallsOfReplacement(kind)
+                cases += Length.sample((1...calls).map { ReplacementCase(kind, at: $0) }, 8)
+            }
+            try await runCases(cases, report) { try await replaced($0, $1) }
+            await report.finish(expecting: ReplacementCase.kinds.map { ReplacementCase.row(of: $0) })
+        }
     }
 }
 
@@ -180,6 +199,115 @@ private let reader = """
     let after = try await lane.urls()
     verdict.expect(after == before, "\(before.count) became \(after.count) at the next start")
     verdict.expect(try await lane.property("SetAside").string == named, "the next start names another database as set aside")
+    await lane.end(SIGTERM)
+    return verdict
+}
+
+/// A kill while the daemon replaces a database that it has found damaged.
+private struct ReplacementCase: Sendable, CustomStringConvertible {
+    static let kinds: [Fault.Kind] = [.kill, .killAfter, .killTorn, .enospc]
+    /// The calls before the damage have numbers up to this one.
+    static let begin = 1_000_000
+
+    /// Its call is counted from the damage on; 0: none.
+    let fault: Fault
+    /// Every third kill is followed by another one at the next start.
+    var again: Fault? { fault.isLasting || fault.at % 3 != 2 ? nil : Fault(kind: .kill, at: 1 + fault.at * 7 % 90, disk: .state) }
+    var row: String { Self.row(of: fault.kind) + (again == nil ? "" : ", and again") }
+    var description: String { "replacement, \(fault)\(again.map { " then \($0)" } ?? "")" }
+
+    init(_ kind: Fault.Kind, at call: Int) { fault = Fault(kind: kind, at: call, isLasting: kind == .enospc, disk: .state) }
+
+    static func row(of kind: Fault.Kind) -> String { kind == .enospc ? "a full disk, then a kill" : kind.rawValue }
+}
+
+/// Overwrites each page of a running daemon's database that has a word, once all rows are in the database and none in its log.
+private let spoiler = """
+    import sqlite3, sys
+    path, word = sys.argv[1], sys.argv[2].encode()
+    database = sqlite3.connect(path)
+    with database:
+        # Another program's change makes the daemon read the pages again.
+        database.execute("UPDATE setting SET value = value")
+    assert database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+    database.close()
+    with open(path, "r+b") as file:
+        pages = file.read()
+        found = [place for place in range(4096, len(pages), 4096) if word in pages[place:place + 4096]]
+        assert found
+        for place in found:
+            file.seek(place)
+            file.write(bytes(4096))
+    """
+
+/// How many calls of a replacement without a kill a fault of this kind can hit.
+@BusActor private func countCallsOfReplacement(_ kind: Fault.Kind) async throws -> Int {
+    let lane = try await Lane(try await Shim.compiled())
+    let place = Place()
+    var calls = 0
+    let verdict = try await replaced(ReplacementCase(kind, at: 0), lane, place) { calls = place.calls }
+    #expect(verdict.wrong == [], "without a kill: \(verdict.wrong)")
+    try #require(calls > 0)
+    return calls
+}
+
+/// - Parameter answered: called when the call that finds the damage was answered, or was cut off by the kill.
+@BusActor private func replaced(
+    _ test: ReplacementCase, _ lane: Lane, _ place: Place = Place(), answered: () -> Void = {}
+) async throws -> Verdict {
+    var verdict = Verdict(row: test.row, name: "\(test)")
+    var fault = test.fault
+    if fault.at > 0 { fault.at += ReplacementCase.begin }
+    guard await startInTheEnd(place, fault, lane, &verdict) else { return verdict }
+    let options: [String: Variant] = ["directory": .string(place.files), "notify": .string("never"), "start": .bool(false)]
+    func url(_ name: String) -> String { "http://127.0.0.1:1/\(name).bin" }
+    var queued: [String: String] = [:]
+    for number in 0..<30 { queued[try await lane.download(url("kept-\(number)"), options).value] = url("kept-\(number)") }
+
+    let database = "\(place.state)/todoku/todoku.db"
+    // The page with the last row is the one that the next row needs.
+    let spoilt = await Child.run(["python3", "-c", spoiler, database, "kept-29.bin"])
+    verdict.expect(spoilt.status == 0, "the database cannot be damaged: \(spoilt.errors)")
+    let copy = place.folder.makeFolder("copy")
+    if let bytes = readFile(database) { writeFile("\(copy)/todoku.db", bytes) }
+    let readable = await Child.run(["python3", "-c", reader, "\(copy)/todoku.db"]).output.split(separator: "\n").compactMap { UInt64($0) }
+
+    // The next call has the number 1 from the damage on.
+    place.reach(Fault(kind: fault.kind, at: fault.at - test.fault.at + 1))
+    do { queued[try await lane.download(url("late"), options).value] = url("late") } catch {
+        if fault.isLasting { verdict.tell(error.message, "the caller") }
+    }
+    answered()
+    verdict.wasMet = place.hits > 0
+    verdict.note = "it befell: \(place.log.split(separator: "\n").prefix(3).joined(separator: ", "))"
+    await lane.end(SIGKILL)
+    if let again = test.again {
+        guard await startAlive(place, .call(again), lane, &verdict) else { return verdict }
+        await lane.end(SIGKILL)
+    }
+
+    guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict }
+    let all = try await lane.urls()
+    let aside = try await lane.property("SetAside").string ?? ""
+    let (_, mayHaveLost) = try await lane.salvaged()
+    let lost = queued.keys.filter { all[$0] == nil }
+    verdict.note += "; \(all.count) of \(queued.count), \(readable.count) by SQLite, SetAside \(aside)"
+    // A call without an answer, or one that was refused, may have left its download.
+    for (path, found) in all { verdict.expect(found == queued[path] ?? url("late"), "\(path) is of \(found)") }
+    for number in readable {
+        verdict.expect(queued.keys.contains { $0.hasSuffix("/\(number)") && all[$0] != nil }, "row \(number) can be read, and is gone")
+    }
+    verdict.expect(lost.isEmpty || !aside.isEmpty && mayHaveLost, "\(lost.count) are lost, and nobody is told")
+    if !lost.isEmpty { verdict.errors += 1 }
+    if !aside.isEmpty { verdict.expect(access(aside, F_OK) == 0, "there is no \(aside)") }
+    let fresh = try await lane.download(url("fresh"), options)
+    verdict.expect(queued[fresh.value] == nil, "\(fresh) was given twice")
+    let before = try await lane.urls()
+    await lane.end(SIGTERM)
+    guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict }
+    let (after, named) = (try await lane.urls(), try await lane.property("SetAside").string)
+    verdict.expect(after == before, "\(before.count) became \(after.count) at the next start")
+    verdict.expect(named == aside, "the next start names \(named ?? "nothing") as set aside")
     await lane.end(SIGTERM)
     return verdict
 }
