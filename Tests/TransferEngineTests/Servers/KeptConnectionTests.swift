@@ -140,8 +140,10 @@ import TransferEngine
 
     /// One call of libcurl takes the end of an answer, sends the next request on that connection, and lasts until the next answer is there.
     @Test func `that has the next answer before the end of the last is told is used again`() throws {
-        let rest = Gate()
+        let (rest, connects) = (Gate(), Gate())
+        defer { connects.open() }
         let server = ScriptedServer { request, reply in
+            if request.path == "/third" { connects.wait() }
             guard request.path == "/second" else { return reply.respond(200, text: "right") }
             reply.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nri")
             rest.wait()
@@ -175,7 +177,11 @@ import TransferEngine
         waitForBytes()
         // The same call takes the rest, sends "/third" on that connection, and begins a new one. There it waits.
         exchanges.append(try exchange("/third", CountingSink()))
-        exchanges.append(try exchange("/fourth", CountingSink(connects: waitForBytes)))
+        let fourth = CountingSink {
+            connects.open()
+            waitForBytes()
+        }
+        exchanges.append(try exchange("/fourth", fourth))
         perform { refused.count == 4 }
         #expect(refused == [false, false, false, false])
         #expect(server.requests.sorted { $0.path < $1.path }.map(\.connection) == [0, 1, 0, 0], "/first, /fourth, /second, /third")
