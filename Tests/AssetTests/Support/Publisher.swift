@@ -117,7 +117,7 @@ struct Desk {
 
     /// The options of an asset without toasts, whose publisher may hold an archive for as long as the test needs. By default, the service
     /// wants 30 bytes in 30 seconds. The publisher sends two bytes a second, which are too few if its thread pauses for 15 seconds.
-    static let quiet = Client.patient(["notify": .string("never")])
+    static let quiet = patient(["notify": .string("never")])
 
     func register(_ name: String = "maps", _ more: [String: Variant] = [:], url: String? = nil) async throws -> ObjectPath {
         try await client.call(Manager.registerAsset, (Self.app, name, url ?? publisher.url, Self.quiet.merging(more) { $1 }))

@@ -135,14 +135,8 @@ internal import Testing
         return call != nil
     }
 
-    /// The options of a download whose server may be silent for as long as the case needs. By default, the service gives up a server that
-    /// has been silent for half a minute, and its next request would no longer be held.
-    nonisolated static func patient(_ options: [String: Variant]) -> [String: Variant] {
-        ["stall-timeout": .uint32(3_600_000)].merging(options) { $1 }
-    }
-
     func download(_ url: String, _ options: [String: Variant]) async throws(DBusError) -> ObjectPath {
-        let arguments = (url, Self.patient(options))
+        let arguments = (url, patient(options))
         return try await connection.call(Manager.download, on: BusName.service, at: BusName.managerPath, arguments, timeout: .seconds(60))
     }
     func set(_ property: String, _ value: Variant) async throws(DBusError) {

@@ -39,7 +39,7 @@ func makeMemoryFile() -> Int32 {
     return unsafeBitCast(symbol, to: Create.self)("todoku-test", 1)  // MFD_CLOEXEC
 }
 
-private let quiet = Client.patient(["notify": .string("never")])
+private let quiet = patient(["notify": .string("never")])
 
 extension Running {
     fileprivate func write(

@@ -23,14 +23,8 @@ internal import TestSupport
         async throws -> Out
     { try await connection.call(method, on: BusName.service, at: path, arguments, timeout: timeout) }
 
-    /// The options of a download whose server may be silent for as long as the test needs. By default, the service gives a server up that
-    /// has been silent for half a minute, and a busy machine may need as long from one call of a test to the next.
-    nonisolated static func patient(_ options: [String: Variant]) -> [String: Variant] {
-        ["stall-timeout": .uint32(3_600_000)].merging(options) { $1 }
-    }
-
     func download(_ url: String, _ options: [String: Variant]) async throws -> ObjectPath {
-        try await call(Manager.download, (url, Self.patient(options)))
+        try await call(Manager.download, (url, patient(options)))
     }
     /// Waits until the download has ended, which may take as long as the disk does.
     func wait(_ path: ObjectPath) async throws -> String { try await call(Download.wait, at: path, [:], timeout: .seconds(180)) }

@@ -130,7 +130,7 @@ struct Running {
 
     /// Options for a download without toasts, into the test's folder, from a server that may be silent.
     func options(_ more: [String: Variant] = [:]) -> [String: Variant] {
-        Client.patient(["directory": .string(world.folder), "notify": .string("never")].merging(more) { $1 })
+        patient(["directory": .string(world.folder), "notify": .string("never")].merging(more) { $1 })
     }
 
     func download(_ url: String, _ more: [String: Variant] = [:]) async throws -> ObjectPath {

@@ -76,7 +76,7 @@ enum UnsavedEnd: CaseIterable, Sendable {
     var requests: Int { end.way == .one ? server.requests.count : servers.requestCount }
 
     /// A desk whose download has ended in the memory of its service, and the calls that read this end. The service answers such calls once
-    /// a commit has taken 5 s. If the machine pauses for nearly as long, another desk begins.
+    /// a commit has taken 5 s. If the machine pauses for nearly as long, this function tries again with another desk.
     static func withReads(_ end: UnsavedEnd) async throws -> (desk: UnsavedEndDesk, reads: Reads) {
         for _ in 0..<4 {
             let desk = try await UnsavedEndDesk(end)
@@ -101,7 +101,7 @@ enum UnsavedEnd: CaseIterable, Sendable {
         servers = CaseServers(Bodies.large, end.way, middle: .wait(gate))
         let ending = await lane.start(place, more: ["FAULTSHIM_HOLD": "todoku.db-wal"])
         try #require(ending == nil, "\(ending?.errors ?? "")")
-        let options = Lane.patient(["directory": .string(place.files), "notify": .string("never")])
+        let options = patient(["directory": .string(place.files), "notify": .string("never")])
         let item = Structure(end.way == .one ? server.url("/file.bin") : servers.url, try await servers.options(place))
         let (batch, paths): (ObjectPath, [ObjectPath]) = try await lane.connection.call(
             Manager.downloadBatch, on: BusName.service, at: BusName.managerPath, ([item], options))

@@ -547,7 +547,7 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
             reply.send(body[..<2_000_000])
             gate.wait()
         }
-        let options = Client.patient(["directory": .string(world.folder), "notify": .string("never")])
+        let options = patient(["directory": .string(world.folder), "notify": .string("never")])
         let url = server.url("/a")
         async let lost = thrown { try await client.call(Manager.fetch, (url, options)) }
         #expect(await client.signals.until { $0.contains { ($0.progress?.received ?? 0) >= 1_500_000 } })
