@@ -11,6 +11,10 @@ final class PushWorld: Sendable {
     static let todokud = builtProgram("todokud", variable: "TODOKUD")
     static let program = builtProgram("todoku-push", variable: "TODOKU_PUSH")
     static let app = "org.example.Picture"
+    /// The seconds for which a message is valid, in one run of a test after another (`inTime`). On a busy machine, half a minute may pass
+    /// between two steps.
+    static let validities: [UInt64] = [20, 50]
+    static let tooSlow: Comment = "the steps before the end of the message took longer than 50 seconds"
 
     let bus: PrivateBus
     /// A connection of the test itself.

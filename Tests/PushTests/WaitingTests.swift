@@ -11,18 +11,9 @@ import Testing
         #expect(await world.connectorError(UnifiedPush.Version1.message, (token, Array(message.utf8), "id")) == nil)
     }
 
-    /// Tries a message that is valid for longer and longer, until `body` was in time, and returns true. On a busy machine, half a minute
-    /// may pass between two steps.
-    private func inTime(_ body: (_ seconds: UInt64) async throws -> Bool) async throws {
-        for seconds in [20, 50] as [UInt64] {
-            if try await body(seconds) { return }
-        }
-        Issue.record("the steps before the end of the message took longer than 50 seconds")
-    }
-
     /// As while no unmetered network is there: the service's deadline does not count then.
     @Test func `ends when it is no longer valid, and so does its download`() async throws {
-        try await inTime { try await ends(after: $0) }
+        #expect(try await inTime(PushWorld.validities) { try await ends(after: $0) }, PushWorld.tooSlow)
     }
 
     /// - Returns: whether the file was asked for while the message was valid.
@@ -49,7 +40,7 @@ import Testing
     }
 
     @Test func `ends as valid for as long as the last message about its file says`() async throws {
-        try await inTime { try await endsWithTheLast(after: $0) }
+        #expect(try await inTime(PushWorld.validities) { try await endsWithTheLast(after: $0) }, PushWorld.tooSlow)
     }
 
     /// - Returns: whether all messages came while the first was valid.
@@ -114,7 +105,7 @@ import Testing
     }
 
     @Test func `brings a file that came in time, though nobody was there to see it`() async throws {
-        try await inTime { try await bringsUnseen(within: $0) }
+        #expect(try await inTime(PushWorld.validities) { try await bringsUnseen(within: $0) }, PushWorld.tooSlow)
     }
 
     /// - Returns: whether the file came while the message was valid.
@@ -130,7 +121,7 @@ import Testing
     }
 
     @Test func `brings a file that came in time, though the service cannot be reached when its time is over`() async throws {
-        try await inTime { try await bringsLater(within: $0) }
+        #expect(try await inTime(PushWorld.validities) { try await bringsLater(within: $0) }, PushWorld.tooSlow)
     }
 
     /// - Returns: whether the file came while the message was valid.

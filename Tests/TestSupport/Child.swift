@@ -258,13 +258,21 @@ public func eventually(within limit: Duration = .seconds(60), _ condition: () as
     }
 }
 
-/// Runs `body` until its steps were in time, five times at most. A pause of the machine may outlast a time limit of the program under test.
-/// Then the test meets another state than the one that it is about.
+/// Runs `body` until its steps were in time, at most five times. A pause of the machine may outlast a time limit of the program under test.
+/// The test then sees another state than the one that it checks.
 ///
-/// - Parameter body: returns whether its steps were in time. It must not fail the test if a step was late.
+/// - Parameter body: returns whether its steps were in time. If a step was late, the body must not fail the test.
 /// - Returns: false: a step was late in each run. The test must fail then, because a fault may have made the program slow.
 public func inTime(_ body: () async throws -> Bool) async rethrows -> Bool {
     for _ in 0..<5 { if try await body() { return true } }
+    return false
+}
+
+/// As `inTime`, once with each of `limits`, until the steps of a run were in time.
+///
+/// - Parameter limits: time limits for the program under test, each longer than the one before.
+public func inTime<Limit>(_ limits: [Limit], _ body: (_ limit: Limit) async throws -> Bool) async rethrows -> Bool {
+    for limit in limits { if try await body(limit) { return true } }
     return false
 }
 

@@ -41,19 +41,17 @@ import Transport
     }
 }
 
-/// Runs a command line with the doctor. It waits for five seconds for each answer. Where it has waited so long, a program that answers may
-/// have had no processor, so the doctor is asked again.
+/// Runs a command line with the doctor. The doctor waits for five seconds for each answer. If it has waited for so long, a program that
+/// answers may have had no processor, so the command line is run again.
 func askDoctor(_ command: [String], _ environment: [String: String]) async -> Child.Exit {
-    var exit: Child.Exit
-    var tries = 0
-    var lasted: Duration
-    repeat {
-        tries += 1
+    let last = await repeated { () async -> (exit: Child.Exit, time: Duration) in
         let begun = ContinuousClock.now
-        exit = await Child.run(command, environment: environment)
-        lasted = .now - begun
-    } while lasted > .seconds(5) && tries < 5
-    return exit
+        let exit = await Child.run(command, environment: environment)
+        return (exit, ContinuousClock.now - begun)
+    } until: {
+        $0.time <= .seconds(5)
+    }
+    return last.exit
 }
 
 @Suite(.serialized) struct `The doctor` {

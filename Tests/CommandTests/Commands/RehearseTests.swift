@@ -333,19 +333,19 @@ private let plays: [RehearsalPlay] = [
     @Test(arguments: [SIGTERM, SIGHUP, SIGINT, SIGQUIT]) func `passes a signal on, and cleans up`(signal: Int32) async {
         // A terminal sends SIGINT and SIGQUIT to the command, too. A command that goes on gets SIGTERM after a while.
         let trap = signal == SIGHUP ? "HUP" : "TERM"
-        // A command that has not ended five seconds after its signal is killed. On a busy machine, it may have had no processor. Then it is
-        // tried again.
-        for attempt in 1...5 {
+        let status = await repeated { () async -> Int32 in
             let stage = Stage()
             let child = stage.start(["none", "--", "sh", "-c", "trap 'exit 9' \(trap); echo ready; sleep 1000 & wait"])
             #expect(await child.says("ready"))
             child.signal(signal)
-            let status = await child.wait().status
+            let exit = await child.wait()
             #expect(stage.isClean)
-            if status == 128 + SIGKILL, attempt < 5 { continue }
-            #expect(status == 9)
-            break
+            return exit.status
+        } until: {
+            // A command that has not ended five seconds after its signal is killed. On a busy machine, it may have had no processor.
+            $0 != 128 + SIGKILL
         }
+        #expect(status == 9)
     }
 
     /// A signal to all processes of a session or a unit ends the bus, too.

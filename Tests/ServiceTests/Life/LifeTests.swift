@@ -38,8 +38,8 @@ internal import Testing
 
     /// Begins a download, and holds it once each of its eight connections has brought 700,000 bytes.
     ///
-    /// - Returns: nil if that did not come about. On a busy machine, the first connections may wait three seconds for the eighth request.
-    ///   After three seconds without a byte, another connection takes over the part of a silent one.
+    /// - Returns: nil if the connections did not bring these bytes. On a busy machine, the first connections may wait three seconds for the
+    ///   eighth request. After three seconds without a byte, another connection takes over the part of a silent one.
     private func eightParts(of body: [UInt8], _ world: ServiceWorld, _ client: Client) async throws -> (
         path: ObjectPath, server: ScriptedServer, gate: Gate
     )? {
@@ -73,8 +73,11 @@ internal import Testing
         let client = try await world.client()
         let body = patternBytes(16_000_000)
         let daemon = await world.start()
-        var held: (path: ObjectPath, server: ScriptedServer, gate: Gate)?
-        for _ in 0..<5 where held == nil { held = try await eightParts(of: body, world, client) }
+        let held = try await repeated {
+            try await eightParts(of: body, world, client)
+        } until: {
+            $0 != nil
+        }
         let (path, server, gate) = try #require(held)
         await world.kill(daemon)
         _ = await world.start()
