@@ -158,20 +158,10 @@ private let reader = """
     let readable = await Child.run(["python3", "-c", reader, "\(copy)/todoku.db"]).output.split(separator: "\n").compactMap { UInt64($0) }
 
     guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict }
-    let all = try await lane.urls()
-    let aside = try await lane.property("SetAside").string ?? ""
-    let (saved, mayHaveLost) = try await lane.salvaged()
-    let lost = queued.keys.filter { all[$0] == nil }
+    let (all, aside, saved, mayHaveLost) = try await checkList(queued, readable, lane, &verdict)
     verdict.note = "\(all.count) of \(queued.count), \(readable.count) by SQLite, Salvaged (\(saved), \(mayHaveLost)), SetAside \(aside)"
     for (path, url) in all { verdict.expect(queued[path] == url, "\(path) is of \(url), not \(queued[path] ?? "anything")") }
-    // The path of a download without a token ends with its number.
-    for number in readable {
-        verdict.expect(queued.keys.contains { $0.hasSuffix("/\(number)") && all[$0] != nil }, "row \(number) can be read, and is gone")
-    }
-    verdict.expect(lost.isEmpty || !aside.isEmpty && mayHaveLost, "\(lost.count) are lost, and nobody is told")
-    if !lost.isEmpty { verdict.errors += 1 }
     verdict.expect(aside.isEmpty || Int(saved) == all.count, "\(saved) are told of, and \(all.count) are there")
-    if !aside.isEmpty { verdict.expect(access(aside, F_OK) == 0, "there is no \(aside)") }
 
     // Salvaged downloads resume with the bytes on the disk.
     let ended = try await lane.settle([half, whole])
@@ -192,15 +182,42 @@ private let reader = """
     }
     let fresh = try await lane.download(server.url("/fresh.bin"), options.merging(["start": .bool(false)]) { $1 })
     verdict.expect(queued[fresh.value] == nil, "\(fresh) was given twice")
-    let before = try await lane.urls()
-    let named = try await lane.property("SetAside").string
-    await lane.end(SIGTERM)
-    guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict }
-    let after = try await lane.urls()
-    verdict.expect(after == before, "\(before.count) became \(after.count) at the next start")
-    verdict.expect(try await lane.property("SetAside").string == named, "the next start names another database as set aside")
-    await lane.end(SIGTERM)
+    try await checkNextStart(place, lane, &verdict)
     return verdict
+}
+
+/// Checks the list of a daemon whose database was damaged: every row that SQLite can read is there, and the daemon tells of lost rows.
+///
+/// - Parameters:
+///   - queued: the URLs of the acknowledged downloads, by their paths.
+///   - readable: the numbers of the downloads that SQLite can still read.
+/// - Returns: the URLs on the list by their paths, and the properties `SetAside` and `Salvaged`.
+@BusActor private func checkList(
+    _ queued: [String: String], _ readable: [UInt64], _ lane: Lane, _ verdict: inout Verdict
+) async throws -> (all: [String: String], aside: String, saved: UInt32, mayHaveLost: Bool) {
+    let all = try await lane.urls()
+    let aside = try await lane.property("SetAside").string ?? ""
+    let (saved, mayHaveLost) = try await lane.salvaged()
+    // The path of a download without a token ends with its number.
+    for number in readable {
+        verdict.expect(queued.keys.contains { $0.hasSuffix("/\(number)") && all[$0] != nil }, "row \(number) can be read, and is gone")
+    }
+    let lost = queued.keys.filter { all[$0] == nil }
+    verdict.expect(lost.isEmpty || !aside.isEmpty && mayHaveLost, "\(lost.count) are lost, and nobody is told")
+    if !lost.isEmpty { verdict.errors += 1 }
+    if !aside.isEmpty { verdict.expect(access(aside, F_OK) == 0, "there is no \(aside)") }
+    return (all, aside, saved, mayHaveLost)
+}
+
+/// Checks that the next start has the same list, and names the same database as set aside.
+@BusActor private func checkNextStart(_ place: Place, _ lane: Lane, _ verdict: inout Verdict) async throws {
+    let (before, named) = (try await lane.urls(), try await lane.property("SetAside").string)
+    await lane.end(SIGTERM)
+    guard await startInTheEnd(place, nil, lane, &verdict) else { return }
+    let (after, namedNext) = (try await lane.urls(), try await lane.property("SetAside").string)
+    verdict.expect(after == before, "\(before.count) became \(after.count) at the next start")
+    verdict.expect(namedNext == named, "the next start names \(namedNext ?? "nothing") as set aside")
+    await lane.end(SIGTERM)
 }
 
 /// A kill while the daemon replaces a database that it has found damaged.
@@ -209,7 +226,7 @@ private struct ReplacementCase: Sendable, CustomStringConvertible {
     /// The calls before the damage have numbers up to this one.
     static let begin = 1_000_000
 
-    /// Its call is counted from the damage on; 0: none.
+    /// The number of its call is counted from the damage on; 0: no fault.
     let fault: Fault
     /// Every third kill is followed by another one at the next start.
     var again: Fault? { fault.isLasting || fault.at % 3 != 2 ? nil : Fault(kind: .kill, at: 1 + fault.at * 7 % 90, disk: .state) }
@@ -265,7 +282,7 @@ private let spoiler = """
     for number in 0..<30 { queued[try await lane.download(url("kept-\(number)"), options).value] = url("kept-\(number)") }
 
     let database = "\(place.state)/todoku/todoku.db"
-    // The page with the last row is the one that the next row needs.
+    // The next row needs the page with the last row.
     let spoilt = await Child.run(["python3", "-c", spoiler, database, "kept-29.bin"])
     verdict.expect(spoilt.status == 0, "the database cannot be damaged: \(spoilt.errors)")
     let copy = place.folder.makeFolder("copy")
@@ -287,27 +304,12 @@ private let spoiler = """
     }
 
     guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict }
-    let all = try await lane.urls()
-    let aside = try await lane.property("SetAside").string ?? ""
-    let (_, mayHaveLost) = try await lane.salvaged()
-    let lost = queued.keys.filter { all[$0] == nil }
+    let (all, aside, _, _) = try await checkList(queued, readable, lane, &verdict)
     verdict.note += "; \(all.count) of \(queued.count), \(readable.count) by SQLite, SetAside \(aside)"
     // A call without an answer, or one that was refused, may have left its download.
     for (path, found) in all { verdict.expect(found == queued[path] ?? url("late"), "\(path) is of \(found)") }
-    for number in readable {
-        verdict.expect(queued.keys.contains { $0.hasSuffix("/\(number)") && all[$0] != nil }, "row \(number) can be read, and is gone")
-    }
-    verdict.expect(lost.isEmpty || !aside.isEmpty && mayHaveLost, "\(lost.count) are lost, and nobody is told")
-    if !lost.isEmpty { verdict.errors += 1 }
-    if !aside.isEmpty { verdict.expect(access(aside, F_OK) == 0, "there is no \(aside)") }
     let fresh = try await lane.download(url("fresh"), options)
     verdict.expect(queued[fresh.value] == nil, "\(fresh) was given twice")
-    let before = try await lane.urls()
-    await lane.end(SIGTERM)
-    guard await startInTheEnd(place, nil, lane, &verdict) else { return verdict }
-    let (after, named) = (try await lane.urls(), try await lane.property("SetAside").string)
-    verdict.expect(after == before, "\(before.count) became \(after.count) at the next start")
-    verdict.expect(named == aside, "the next start names \(named ?? "nothing") as set aside")
-    await lane.end(SIGTERM)
+    try await checkNextStart(place, lane, &verdict)
     return verdict
 }
