@@ -31,7 +31,7 @@ public import EventLoop
         }
     }
 
-    /// How long the messages that came before the release of the name are handled. If more are left, the program does not end.
+    /// The time for the messages that came before the release of the name. If some are left after that time, the program does not exit.
     private static let lastMessages: Duration = .seconds(1)
     /// How soon after `regained` an end is taken for the doing of systemd.
     private static let reactionTime: Duration = .seconds(30)

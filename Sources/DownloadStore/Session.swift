@@ -344,7 +344,7 @@ final class Session {
         leastLog = isEmpty ? 0 : log.frames +| Self.worthwhileLog
     }
 
-    /// Moves the log into the database and empties it. On return, the file of the database alone has all rows, and is on disk.
+    /// Moves the log into the database and empties the log. On return, the file of the database has all rows by itself, and is on disk.
     func completeFile() throws(StoreError) {
         let busy: Int64
         do throws(SQLiteError) { busy = try database.number("PRAGMA wal_checkpoint(TRUNCATE)") } catch { throw StoreError(error, folder) }
@@ -360,7 +360,7 @@ final class Session {
     /// The length of the log; nil: it is empty.
     func mark() -> LogMark? {
         guard log.frames > 0 else { return nil }
-        // SQLite begins a log that was moved, but not emptied, from the start again, with other salts, once nobody reads it.
+        // Once nobody reads a log that was moved but not emptied, SQLite begins the log again at its start, with other salts.
         if salts == nil || leastLog > 0 {
             salts = PlainFile(folder.database + "-wal")?.read(at: 0, count: WriteAheadLog.headerLength)?.bigEndian64(at: 16)
         }

@@ -99,7 +99,7 @@ public actor Store {
         } else if let note = session?.setAsideNote {
             guard let path = note.path ?? folder.lastSetAside, access(path, F_OK) == 0 else { return }
             (opening.setAside, opening.salvaged, opening.isSetAsideEarlier) = (path, note.salvaged, note.path != nil)
-            // The process that has set it aside has died before it told anybody.
+            // The process that set the database aside has died before it told anybody.
             if note.path == nil { session?.keep(SetAsideNote(path: path, salvaged: note.salvaged)) }
         }
     }
@@ -151,7 +151,7 @@ public actor Store {
         folder.deleteSalvageDraft()
         unlink(folder.resetDraft)
         guard access(folder.salvaged, F_OK) == 0 else { return nil }
-        // An earlier process may have died when it had set the damaged database aside.
+        // An earlier process may have died after it had set the damaged database aside.
         let aside = try folder.setAside(at: now) ?? folder.lastSetAside
         guard rename(folder.salvaged, folder.database) == 0 else { throw StoreError(system: errno, "open the database", folder.database) }
         _ = StoreFolder.sync(folder.path)
@@ -218,7 +218,7 @@ public actor Store {
     /// Replaces a database that a commit has found `damaged` by a new one with the changes of all `parts`, which are the whole queue: in
     /// one transaction, in order. If this fails, call it again, because until it succeeds nothing else can be saved.
     ///
-    /// The damaged database keeps its place until the new one is complete and on disk, so a process that dies on the way loses nothing
+    /// The damaged database keeps its place until the new one is complete and on disk. So if the process dies on the way, no row is lost
     /// that either of the two has.
     ///
     /// - Returns: where the old database is now; nil if it was gone.
@@ -233,7 +233,7 @@ public actor Store {
         if !isInPlace {
             try writeSalvaged(parts, nextNumber: nextNumber)
             aside = try folder.setAside(at: time(nil)) ?? aside
-            // If this fails, the next try writes the new database once more. Without another try, the next start takes it.
+            // If this fails, the next call of this method writes the new database again. Without such a call, the next start uses this one.
             guard rename(folder.salvaged, folder.database) == 0 else { throw StoreError(system: errno, "save the queue", folder.database) }
         }
         let file = try folder.makeDatabase()
@@ -241,7 +241,7 @@ public actor Store {
         do throws(StoreError) {
             try file.sync()
             let session = try Session(folder, file, first: nextNumber, wait: wait, mostPages: mostPages)
-            // The changes may be others than those of the earlier try.
+            // The changes may differ from those of the earlier call, which has filled this database.
             if isInPlace { try session.commit(parts, nextNumber: nextNumber, isEverything: true) }
             if let aside { session.keep(SetAsideNote(path: aside, salvaged: Salvaged(downloads: 0, mayHaveLost: false))) }
             lock?.note(session.mark())

@@ -9,7 +9,7 @@ struct StoreFolder {
 
     var database: String { "\(path)/\(name)" }
     fileprivate var lockFile: String { "\(path)/todoku.lock" }
-    /// A new database with all rows of a damaged one that are known: the draft, and then `salvaged` once it is complete and on disk.
+    /// A new database with all known rows of a damaged one. It is called `salvaged` once it is complete and on disk.
     var salvageDraft: String { ofDraft.database }
     var salvaged: String { "\(database).salvaged" }
     /// The same folder, with that draft as the database.

@@ -23,7 +23,7 @@ struct FilterKey<Filter>: Sendable {
     }
 }
 
-/// Most bytes of a text in a filter, as of the option of the same name. No download has a longer text.
+/// Most bytes of a text in a filter. The option of the same name has this limit, too, so no download has a longer text.
 private let longestText = 255
 
 extension FilterKey {

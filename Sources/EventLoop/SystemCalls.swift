@@ -48,8 +48,8 @@ public func firstBytes(of path: String, atMost limit: Int) -> ArraySlice<UInt8>?
 
 /// The names in a folder without "." and "..", in the order of the file system. Names that are not UTF-8 are left out. Waits for the disk.
 ///
-/// - Parameter limit: the reading ends after so many names.
-/// - Returns: nil if the folder cannot be opened, or not be read to its end, and errno says why.
+/// - Parameter limit: most names to read.
+/// - Returns: nil if the folder cannot be opened, or cannot be read to its end; errno says why.
 public func folderNames(_ path: String, atMost limit: Int = .max) -> [String]? {
     folderNames(path, atMost: limit) { readdir($0) }
 }

@@ -26,7 +26,7 @@ public struct PushFolder: Sendable {
 
     /// - Parameter flush: brings the names in a folder to disk. Tests replace it.
     func make(flush: (_ folder: String) -> Void) -> Int32 {
-        // Before anybody has taken the lock, an earlier process may have died before it flushed the folders' names.
+        // If nobody has taken the lock yet, an earlier process may have made the folders, and died before it flushed their names.
         let isFirst = !has(Self.lockName)
         func makeOne(_ path: String) { if mkdir(path, 0o700) == 0 || isFirst { flush("\(path)/..") } }
         var parent = ""

@@ -55,7 +55,7 @@ public struct PushRules: Equatable, Sendable {
         try checkSandbox(options, caller)
     }
 
-    /// Checks the options of an app in a sandbox, and corrects `if-exists`.
+    /// Checks the options of an app in a sandbox, and sets `if-exists` to `rename`.
     private mutating func checkSandbox(_ options: [String: Variant], _ caller: CallerIdentity) throws(Refusal) {
         guard case .app(let id, _) = caller else { return }
         func refuse(_ key: String, _ what: String) -> Refusal {
@@ -63,7 +63,7 @@ public struct PushRules: Equatable, Sendable {
         }
         if options["directory"] != nil { throw refuse("directory", "choose the folder") }
         if ifExists == .replace { throw refuse("if-exists", "replace files") }
-        // As for `Download` from a sandbox. `skip` would also pass off a file of the user's as the pushed one.
+        // `Download` from a sandbox does the same. `skip` would also pass off a file of the user's as the pushed file.
         ifExists = .rename
         if allowsPrivate { throw refuse("allow-private", "reach this machine or a private network") }
         guard activate == id || activate.hasPrefix(id + ".") else { throw refuse("activate", "have another application started") }

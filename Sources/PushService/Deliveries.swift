@@ -372,8 +372,8 @@ internal import WebPush
         ends[id] = nil
         guard let message = waiting[id], message.outcome == nil else { return }
         if unseen.contains(id) {
-            // The service is asked whether the file came in time, also if it has not answered yet: it may not even run. A message that
-            // rests is not asked for later: its next try may be an hour away. No later file is taken.
+            // Ask the service whether the file came in time, even if it has not answered yet, because it may not even run. A message that
+            // rests does not wait for its next try, which may be an hour away. A file that came later does not count.
             if fetching.removeValue(forKey: id) != nil || resting.remove(id) != nil { order.insert(id, at: 0) }
             return fetchNext()
         }

@@ -102,7 +102,7 @@ internal import PushInterface
 
     /// Makes the folders, and reads everything. Blocks, so call it before the program answers calls.
     ///
-    /// - Throws: `Storage` if a folder cannot be made or listed. Messages without their registrations would be deleted.
+    /// - Throws: `Storage` if a folder cannot be made or listed. Without the registrations, this method would delete their messages.
     func open() throws(Refusal) -> Content {
         try makeFolders()
         var content = Content()

@@ -14,7 +14,7 @@ internal import EventLoop
     let answerWait = AnswerWait()
     private var answer: Result<Answer, any Error>?
     private var isJoinable: Bool
-    /// The tasks that wait; nil: the task has entered, and its wait has not begun.
+    /// The tasks that wait, by their places; nil: the task has entered, and its wait has not begun.
     private var waiting: [UInt64: Waiter?] = [:]
     private var nextPlace: UInt64 = 0
 
@@ -24,9 +24,9 @@ internal import EventLoop
     /// Whether a task still waits. If none does, the call is not repeated.
     var isAwaited: Bool { !waiting.isEmpty }
 
-    /// A task is going to wait: from now on the call is not given up for want of a task.
+    /// Announces a task that is going to wait. From now on, the call is not given up, because this task needs its answer.
     ///
-    /// - Returns: its place, for `wait`.
+    /// - Returns: the place of the task, for `wait`.
     func enter() -> UInt64 {
         let place = nextPlace
         nextPlace &+= 1
@@ -34,13 +34,13 @@ internal import EventLoop
         return place
     }
 
-    /// Waits for `end(_:)`.
+    /// Waits for `end(_:)`, at the place from `enter`.
     ///
     /// - Throws: the error that the call ended with; `CancellationError` at once when the task is cancelled.
     func wait(_ place: UInt64) async throws -> Answer {
         try await withTaskCancellationHandler {
             await withCheckedContinuation { (continuation: Waiter) in
-                // Other work of the loop may have run since `enter`. The call of a cancelled task may have been given up by it.
+                // Other work of the loop may have run since `enter`, and may have given up the call of a cancelled task.
                 if Task.isCancelled {
                     continuation.resume(returning: .failure(CancellationError()))
                 } else if let answer {

@@ -4,9 +4,9 @@ internal import Transport
 
 /// One HTTP exchange of a segment: receives the response, judges it by its head, and passes the body on.
 ///
-/// The attempt is judged at the end of the head. After a 401 to a request for which there are credentials, it is judged only at the first
-/// body byte, or at the end, if the 401 offers Basic or Digest. Until then, libcurl may answer by sending the credentials. A proxy gets its
-/// credentials with each request, so a 407 is a refusal.
+/// The attempt is judged at the end of the head. There is one exception: a 401 that offers Basic or Digest, to a request for which there
+/// are credentials, is judged only at the first body byte, or at its end. Until then, libcurl may answer by sending the credentials. A
+/// proxy gets its credentials with each request, so a 407 is a refusal.
 final class Attempt: BodySink {
     /// Most bytes that are read of an unwanted body (of an error or redirect), to keep the connection usable.
     static let unwantedLimit = 64 * 1024

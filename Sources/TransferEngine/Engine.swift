@@ -124,7 +124,7 @@ public actor Engine {
 
     private func carryOut(_ body: @Sendable (isolated Engine) -> Void) {
         thread.setBusy()
-        forgiveSilence(.now)  // after a pause of the machine, commands come before the next tick
+        forgiveSilence(.now)  // after a pause of the machine, a command may come before the next tick
         body(self)
     }
 
@@ -161,7 +161,8 @@ public actor Engine {
         thread.wait(multi.flatMap { isFetching || hasUnsaved ? ($0, left) : nil })
     }
 
-    /// If a disk has blocked this thread, or the machine has paused, nothing is known about silent servers. Call before silence counts.
+    /// Counts no server as silent yet if a disk has blocked this thread, or the machine has paused: the thread could not hear any server
+    /// then. Call before a silence is judged.
     private func forgiveSilence(_ now: SuspendingClock.Instant) {
         guard now - lastTick > .seconds(2) else { return }
         for transfer in transfers.values {
@@ -433,7 +434,7 @@ public actor Engine {
         case .undecided where attempt.isKeptAway && error?.kind == .connect: fail(segment, segment.keptAway)
         case .undecided, .body:
             let error = error ?? CurlError(.other, "no answer")
-            // libcurl takes header lines of at most 100 KiB. Before version 8.6, it calls a longer line a lack of memory.
+            // libcurl takes header lines of at most 100 KiB. Before version 8.6, it reports a lack of memory for a longer line.
             if [.noMemory, .tooLarge].contains(error.kind), exchange.hasAsked, !attempt.head.isComplete {
                 return fail(segment, FailureMapping.headTooLarge(host: segment.url.host))
             }

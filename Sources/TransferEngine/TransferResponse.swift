@@ -107,7 +107,7 @@ extension Transfer {
         return FileName.chosen(contentDisposition: nil, url: url, mediaType: mediaType, decode: iconvDecoder)
     }
 
-    /// The name in the response's `Content-Disposition`, made safe; nil: it has none that can be used. The fields of a 416 are about its
+    /// The name in the response's `Content-Disposition`, made safe; nil: the response has no usable name. The fields of a 416 are about its
     /// own body, not about the file.
     private func toldName(_ attempt: Attempt) -> String? {
         guard attempt.head.status != 416, let field = attempt.head.bytes("content-disposition") else { return nil }

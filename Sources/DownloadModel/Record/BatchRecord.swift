@@ -32,7 +32,7 @@ public struct BatchRecord: Equatable, Sendable {
         (icon, sound) = (options.icon, options.sound)
     }
 
-    /// Bytes of texts that the service stores for the batch, beside those of its members. As of a download, the first KiB is not counted.
+    /// Bytes of texts that the service stores for the batch itself, without its members. As for a download, the first KiB does not count.
     public var heldBytes: Int {
         let texts = [title, body, icon, sound].reduce(0) { $0 +| ($1?.utf8.count ?? 0) }
         return max(0, texts -| 1024)

@@ -92,7 +92,7 @@ public struct CopyValidators: Equatable, Sendable {
         self.init(entityTag: tag, lastModified: modified, source: source)
     }
 
-    /// From the strong validator of bytes that came in several responses; nil if it is a date, and the last response has `Vary`, as above.
+    /// From the strong validator of bytes that came in several responses; nil if the validator is a date, and the last response varies.
     public init?(_ validator: Validator, vary: String?, source: String) {
         switch validator {
         case .entityTag(let tag): self.init(entityTag: tag, lastModified: nil, source: source)

@@ -38,7 +38,7 @@ public struct ServiceOptions: Sendable {
     private static let longestWork: Duration = .seconds(30)
     /// How long the last calls may take once the bus may start the next process, which waits for this one (`Store.longestEnd`).
     private static let lastCalls: Duration = .seconds(5)
-    /// How long the last calls are handled in one turn of the loop. In between, their changes are saved, and `giveUp` counts seconds.
+    /// How long the last calls are handled in one turn of the loop. Between turns, their changes are saved, and `giveUp` counts seconds.
     private static let lastCallsInTurn: Duration = .milliseconds(100)
 
     private let options: ServiceOptions
@@ -282,7 +282,7 @@ public struct ServiceOptions: Sendable {
     }
 
     /// Closes once the calls that were sent to us before the release are answered, at the latest after `deadline`. Calls to the unique name
-    /// may come without end. Those that are left get `NoReply` from the bus.
+    /// may come without end. The bus answers the calls that are left with `NoReply`.
     private func takeLastCalls(by deadline: ContinuousClock.Instant, _ status: Int32) {
         // Also answers the calls of callers that have been identified meanwhile.
         let areAllHandled = connection.dispatchArrived(for: Self.lastCallsInTurn)

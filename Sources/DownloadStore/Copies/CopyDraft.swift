@@ -151,7 +151,7 @@ struct CopyDraft: ~Copyable {
         // A sweep would delete the part file that the download continues.
         let delete = try database.prepare("DELETE FROM main.sweep WHERE number = ?")
         for number in numbers { try delete.run(number) }
-        // If the service was killed while it cancelled them, a restore must not go on with that.
+        // The service may have been killed while it cancelled the downloads. The restored service must not continue the cancelling.
         try database.execute(
             """
             DELETE FROM main.setting WHERE key = '\(Settings.cancelsThroughKey)';

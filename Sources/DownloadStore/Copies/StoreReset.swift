@@ -172,7 +172,7 @@ private struct FormerDatabase {
         }
         try database.execute("BEGIN")
         try database.prepare("INSERT OR REPLACE INTO setting (key, value) VALUES (?, ?)").run(Session.nextNumberKey, String(number))
-        // A row of the backup that the present database does not have is done. By now, the download may have another part file there.
+        // A sweep that only the backup has is done already. By now, the download may have another part file in that folder.
         let swept = try database.prepare("DELETE FROM sweep WHERE number = ?")
         for number in kept where isRead { try swept.run(number) }
         let sweep = try database.prepare("INSERT OR REPLACE INTO sweep (number, directory) VALUES (?, ?)")

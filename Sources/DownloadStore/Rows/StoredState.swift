@@ -47,7 +47,7 @@ public struct StoreOpening: Equatable, Sendable {
 
 /// What the new database remembers of the one that was set aside.
 struct SetAsideNote {
-    /// nil: the one that was set aside last. A salvaged database has such a note until a start has noted the path.
+    /// nil: the database that was set aside last. A salvaged database has a note without a path until a start has added the path.
     let path: String?
     let salvaged: Salvaged
 

@@ -99,7 +99,7 @@ enum SalvagedRows {
         }
         let count = try database.number("SELECT count(*) FROM download")
         let salvaged = Salvaged(downloads: UInt32(clamping: count), mayHaveLost: salvage.hasLoss)
-        // If the process dies once this database has its name, the next one must still tell of the loss.
+        // This process may die just after this database has got its name. The next process must still tell of the loss.
         let note = SetAsideNote(path: nil, salvaged: salvaged)
         try database.prepare("INSERT OR REPLACE INTO setting (key, value) VALUES (?, ?)").run(Session.setAsideKey, note.text)
         try database.execute("PRAGMA application_id = \(Schema.applicationID); PRAGMA user_version = \(version); COMMIT")

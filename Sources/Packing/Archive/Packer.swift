@@ -9,7 +9,7 @@ package struct PackRequest: Sendable {
     /// The folder with the data, and the one that gets the archive, the manifest and the signature: absolute paths.
     package var folder: String
     package var output: String
-    /// How a user gives `output`, for an error: by an option, or by a variable of the environment.
+    /// What a user changes to choose another `output`, for errors: an option, or a variable of the environment.
     package var outputSetting = "--output"
     /// What the files are named by: `NAME.json`, `NAME-VERSION.tar.zst`.
     package var name: String

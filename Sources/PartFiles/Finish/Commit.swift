@@ -82,10 +82,10 @@ public enum Commit {
             if let traits { _ = try? traits.give(to: part.descriptor, in: part.folder) }
             let code = flush(part.descriptor)
             guard code == 0 else {
-                // This process may be killed before the row says that the file no longer counts as whole.
+                // This process may be killed before the database says that the file no longer counts as whole.
                 part.shorten(partName)
                 if let mapPath { WrittenMap.remove(mapPath) }
-                // No shortage that passes: the next flush may succeed without writing.
+                // ENOMEM would be taken for a shortage that passes. But the next flush may succeed without writing.
                 throw DiskError("save the part file", code == ENOMEM ? EIO : code)
             }
             return prove(part.descriptor, found, checksum: checksum, digest: digest) { $0.failure(folder: directory) }
@@ -386,9 +386,9 @@ private struct OpenPart: ~Copyable {
     /// Cuts off the last byte, so that the size shows that the file is not whole.
     func shorten(_ name: String) {
         var status = stat()
-        // An interrupted commit may have left the file under its final name, too. There it must stay whole.
+        // An interrupted commit may have left the file under its final name, too. A file with its final name must stay whole.
         guard size > 0, fstat(descriptor, &status) == 0, status.st_nlink == 1 else { return }
-        // The file may have the mode of the one that it replaces, which nobody may write.
+        // The file may already have the mode of the file that it replaces, and that mode may forbid to write.
         _ = fchmod(descriptor, 0o600)
         let writable = openUninterrupted(folder.descriptor, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
         guard writable >= 0 else { return }

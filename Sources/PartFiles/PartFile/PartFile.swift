@@ -150,7 +150,7 @@ package final class PartFile {
     /// - Parameters:
     ///   - hasChecksum: whether bytes with neither a validator nor a digest count, too.
     ///   - mapPath: the written map; nil: the file has none. A map counts if boot, device, inode and mount are those of the file, and the
-    ///     file is as long as it says.
+    ///     file has all bytes that the map claims.
     /// - Returns: nil if there is no part file, or none of its bytes count. Throws if the disk cannot tell.
     package static func reopen(
         in folder: OpenFolder, name: String, resume: ResumeData?, hasChecksum: Bool, mapPath: String?, boot: String

@@ -78,8 +78,8 @@ package final class WrittenMap {
         return (unlink(path) == 0 || errno == ENOENT) && isNextGone
     }
 
-    /// Deletes the map, unless it is of another file than the one with this identity. May be called on any thread: the map stays open, but
-    /// no later process finds it.
+    /// Deletes the map, unless it belongs to another file than the one with this identity. May be called on any thread: the engine keeps
+    /// the map open, but no later process finds it.
     package static func disown(_ path: String, of identity: FileIdentity) {
         let held = try? bytes(of: path) { Glibc.open($0, O_RDONLY | O_NOFOLLOW | O_CLOEXEC) }
         if let held, let found = decoded(held), !found.header.identity.isSameFileAndMount(as: identity) { return }

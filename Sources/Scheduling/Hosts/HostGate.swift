@@ -29,8 +29,8 @@ struct HostGate {
     var activeLimit = ActiveLimit()
     /// The queued downloads that may start, and the applications.
     var lanes = Lanes()
-    /// Queued downloads that precede a redirect at their host, as found since the last `loseTurns`. Some may be outdated: a slice may end
-    /// before `loseTurns`, and the turns after it may start nothing.
+    /// Queued downloads that precede a redirect at their host, as found since the last `loseTurns`. Some may be outdated, because a slice
+    /// may end before `loseTurns`, and the next turns of the scheduler may start nothing.
     var awaited: [Awaited] = []
     /// False: it is unknown whether there is a network. Then only hosts on this machine take requests.
     var isNetworkKnown = true

@@ -38,7 +38,7 @@ final class HostLoad {
     /// The facts that the table of all hosts keeps about this host.
     var listing = HostTable.Listing()
     /// At most this many intervals of downloads are distinguished. A further interval is rounded up, to a known interval or a power of two,
-    /// whichever is shorter. So an application with many long intervals at most doubles the interval of another.
+    /// whichever is shorter. So an application with many long intervals at most doubles the interval of another application.
     private static let mostRequestIntervals = 64
     private static let mostOrigins = 64
     /// The regime under which the waits of the queued downloads were announced last: see `Scheduler.review`.

@@ -313,8 +313,8 @@ extension HostGate {
         return owed.map { Awaited(lane: first.lane, claim: first.claim, turn: first.turn, owed: $0.claim) }
     }
 
-    /// A download that precedes a redirect but got no slot loses its turn. So it delays no request that has a slot or needs none. It keeps
-    /// the turn if no redirect waits there any more.
+    /// A download that precedes a redirect but got no slot loses its turn. So it delays no request that has a slot or needs none. The
+    /// download keeps its turn if no redirect waits at the host any more.
     ///
     /// - Returns: whether a download lost its turn, so that hosts must be refreshed again.
     mutating func loseTurns() -> Bool {

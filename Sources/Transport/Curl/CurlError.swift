@@ -54,7 +54,7 @@ package struct CurlError: Error {
         case CURLE_ABORTED_BY_CALLBACK: .aborted
         case CURLE_WEIRD_SERVER_REPLY, CURLE_UNSUPPORTED_PROTOCOL: .malformedAnswer
         case CURLE_OUT_OF_MEMORY: .noMemory
-        case CURLcode(rawValue: 100): .tooLarge  // CURLE_TOO_LARGE, which the headers have since libcurl 8.6
+        case CURLcode(rawValue: 100): .tooLarge  // CURLE_TOO_LARGE, in libcurl's headers since 8.6
         default: .other
         }
     }

@@ -179,7 +179,7 @@ package final class Exchange {
         return status >= 300 ? status : nil
     }
 
-    /// Whether a 401 has offered a kind of login for which libcurl repeats the request with user and password, if it has them.
+    /// Whether a 401 has offered Basic or Digest. libcurl then repeats the request with user and password, if it has them.
     package var offersLogin: Bool { easy.number(CURLINFO_HTTPAUTH_AVAIL) & todoku_curl_auth_basic_digest != 0 }
 
     /// The bytes that the other side's kernel has confirmed on the connection of the request, since it was made; 0 if unknown.

@@ -51,7 +51,8 @@ package final class ContentDecoder {
     /// If the caller set no limit, a body that decodes to more than this must stay within `mostRatio` times its coded size.
     static let unsuspicious: ByteCount = 64 << 20
     static let mostRatio: ByteCount = 100
-    /// A tick's work for one body. 16 KiB of brotli may unpack to gigabytes, and other transfers wait meanwhile.
+    /// Decoded bytes of one body after which `decode` stops until the next tick. 16 KiB of brotli may unpack to gigabytes, and other
+    /// transfers wait for `decode`.
     static let mostInTick: ByteCount = 32 << 20
     private static let roomSize = 64 * 1024
 

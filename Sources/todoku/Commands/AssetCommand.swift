@@ -198,7 +198,7 @@ struct AssetList: ParsableCommand {
             var descriptions: [AssetDescription] = []
             for asset in try await client.assets(of: app) {
                 do throws(ClientError) { descriptions.append(try await client.describe(asset)) } catch {
-                    // It may have been unregistered since it was listed.
+                    // The asset may have been unregistered since it was listed.
                     guard error.cause == .unknownDownload else { throw error }
                 }
             }

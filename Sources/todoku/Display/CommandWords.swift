@@ -17,7 +17,7 @@ enum CommandWords {
     /// How the service begins a sentence about a folder. Several flags name one, such as --output.
     private static let folder = "directory: "
 
-    /// How the service names two options that are one flag.
+    /// How the service names two options. The command has one flag for both.
     private static let credentials = "the options username and password"
 
     /// The keys with which sentences about their values begin.

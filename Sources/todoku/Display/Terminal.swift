@@ -70,7 +70,7 @@ struct Terminal {
     static func password(prompt: String) -> String? { line(prompt: prompt, isSecret: true) }
 
     /// Asks for a line on the terminal. Ctrl-C restores the terminal and ends the program, also while SIGINT is blocked. nil: there is no
-    /// terminal, or no longer, or the line is not UTF-8.
+    /// terminal, the terminal is gone, or the line is not UTF-8.
     static func line(prompt: String, isSecret: Bool = false) -> String? {
         let terminal = open("/dev/tty", O_RDWR | O_CLOEXEC)
         guard terminal >= 0 else { return nil }
