@@ -80,7 +80,7 @@ private func begin<Answer: Sendable>(_ wait: @escaping @Sendable () async throws
         await desk.close()
     }
 
-    /// Work of the loop that comes between the call and the wait for its answer: the call is given up, and ends in an error.
+    /// Other work of the loop comes between the call and the wait for its answer. That work gives up the call, which ends in an error.
     @Test @BusActor func `ends as cancelled, though the call was given up before the wait for its answer began`() async {
         let call = LongCall<Int>(isJoinable: false)
         let place = call.enter()

@@ -49,8 +49,8 @@ struct Desk {
     static func noBatch(_ number: Int) -> String { "there is no batch \(number); “todoku list --all” shows all batches" }
     static func noAsset(_ name: String) -> String { "there is no asset \(name); “todoku asset list” shows all assets" }
 
-    /// What the command says once at a terminal of script(1) if an answer of the service takes more than 5 s. On a busy machine that may
-    /// happen to any command.
+    /// What the command says once at a terminal of script(1) if an answer of the service takes more than 5 s. On a busy machine, any answer
+    /// may take so long.
     static let slowNotice = "todoku: the download service has not answered yet; waiting for a minute at most\r\n"
 
     /// The default download folder.

@@ -202,7 +202,7 @@ extension Answers {
             }
             #expect(await eventually { answers.all.count == number })
         }
-        // If its own inspection begins five seconds late, as on a busy machine, another caller is refused, and calls again.
+        // On a busy machine, the inspection of another caller may begin five seconds late. The caller is refused then, and calls again.
         var others: [Child.Exit] = []
         while others.count < 5, others.last?.status != 0 {
             others.append(await guarded.service.call(Shelf.interface, "Add", "uu", "1", "2"))

@@ -83,7 +83,7 @@ internal import Testing
         #expect(service.connection.callsReceived <= 1)
         #expect(service.connection.dispatchArrived(for: .seconds(60)))
         #expect(service.connection.callsReceived == 100)
-        // After the last message, the time does not count: a pause of the process shows no further messages.
+        // After the last message, the time does not count: after a pause of the process, no messages may be left.
         client.send(
             Message.call(to: service.connection.uniqueName, path: ShelfTree.path.value, interface: Shelf.interface, member: "NoSuchMember"))
         client.flush()

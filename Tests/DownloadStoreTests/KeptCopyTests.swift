@@ -61,7 +61,7 @@ private typealias Attachment = DownloadStore.Attachment
     }
 
     /// The service was killed while it cancelled the downloads.
-    @Test func `does not go on with cancelling once it is restored`() async throws {
+    @Test func `does not continue an interrupted cancelling once it is restored`() async throws {
         try await save([.put(plainRecord(1)), .put(plainRecord(2))], next: 3)
         _ = try Store.backUp(folder: folder.path, to: target("b"), withSecrets: false)
         var settings = Settings()

@@ -163,7 +163,7 @@ private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<
         }
     }
 
-    /// The process was killed before it had noted what it had set aside: after the second rename, or between the two.
+    /// The process was killed before it had recorded which database it had set aside: after the second rename, or between the two renames.
     @Test(arguments: [true, false]) func `that was set aside is named by every later start`(isReplaced: Bool) async throws {
         try await makeWhole()
         let path = folder.makeFolder("state")
@@ -254,7 +254,7 @@ private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<
         #expect(try await reopened(torn).setAside == nil)
     }
 
-    /// A program that reads keeps the log from being emptied. Afterwards SQLite begins the same file again, with other salts.
+    /// A program that reads the log keeps it from being emptied. Afterwards SQLite begins the log again in the same file, with other salts.
     @Test func `in its last commit is known by the mark, also after another program has read the database`() async throws {
         let (path, killed) = (folder.makeFolder("read"), folder.makeFolder("killed"))
         let store = Store(folder: path)

@@ -309,7 +309,7 @@ func storeError(_ body: () async throws -> Void) async -> StoreError? {
         #expect(try await reopened(folder.path).records == [large])
     }
 
-    @Test func `is why a file that must have all rows is refused`() throws {
+    @Test func `keeps the file of the database from being completed`() throws {
         let folder = TemporaryFolder()
         let place = StoreFolder(path: folder.path)
         let session = try Session(place, place.makeDatabase(), first: DownloadNumber(1), wait: .zero, mostPages: Store.mostPages)

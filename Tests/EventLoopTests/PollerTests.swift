@@ -172,7 +172,7 @@ internal import Testing
         source = nil
     }
 
-    /// The ends of a pipe. No program that another test starts meanwhile inherits them: it would keep them open.
+    /// The ends of a pipe. A program that another test starts meanwhile must not inherit the ends, because it would keep them open.
     private nonisolated func ends() -> (Int32, Int32) {
         let pipe = Pipe()
         return (fcntl(pipe.readEnd, F_DUPFD_CLOEXEC, 0), fcntl(pipe.writeEnd, F_DUPFD_CLOEXEC, 0))

@@ -46,7 +46,7 @@ private func sampleArchive(_ place: Place, zip: Bool) async -> [String: String] 
     {
         let first = Place()
         let expected = await sampleArchive(first, zip: zip)
-        // A run that takes ten seconds notes a checkpoint, whose steps a faster run lacks.
+        // A run that takes ten seconds writes a checkpoint. A faster run does not have the steps of this checkpoint.
         let whole = await repeated {
             await wholeRun(of: readFile(first.archive), each: each)
         } until: {

@@ -191,7 +191,7 @@ import Testing
         #expect(outcome == .committed(path: folder("a")))
     }
 
-    /// The service was killed before its row said that the flush had failed. The next flush succeeds, but writes nothing.
+    /// The service was killed before the database said that the flush had failed. The next flush succeeds, but writes nothing.
     @Test(arguments: [EIO, ENOSPC]) func `finds no whole file after a flush that has failed`(code: Int32) {
         writeFile(folder(".todoku-1.part"), "new".utf8, mode: 0o600)
         writeFile(folder("map"), "x".utf8)
@@ -208,7 +208,7 @@ import Testing
     }
 
     /// Before the flush, the part file gets the mode of the file that it replaces.
-    @Test func `finds no whole file after a failed flush, also where it replaces one that nobody may write`() {
+    @Test func `finds no whole file after a failed flush, also if the file replaces one that nobody may write`() {
         writeFile(folder("a"), "old".utf8, mode: 0o400)
         writeFile(folder(".todoku-1.part"), "new".utf8, mode: 0o600)
         _ = Commit.verify(
@@ -219,7 +219,7 @@ import Testing
     }
 
     /// An earlier commit gave the file its name by link(2), and could remove neither name afterwards.
-    @Test func `cuts nothing off a file that has its name already, if a flush fails`() {
+    @Test func `cuts nothing off a file that already has its final name, if a flush fails`() {
         writeFile(folder(".todoku-1.part"), "new".utf8, mode: 0o600)
         #expect(link(folder(".todoku-1.part"), folder("a")) == 0)
         _ = Commit.verify(

@@ -76,7 +76,7 @@ import Testing
     @Test func `is asked once by two calls for one registration`() async throws {
         let world = try await PushWorld()
         let distributor = await world.distributor(versions: [2])
-        // The stopped distributor below tells no endpoint for a registration that begins and ends before it goes on.
+        // Below, the distributor is stopped. It would give no endpoint to a registration that begins and ends during the stop.
         _ = try await world.registered("earlier")
         distributor.signal(SIGSTOP)
         let (connection, arguments) = (world.connection, (PushWorld.app, "picture", world.options()))
@@ -208,7 +208,7 @@ import Testing
         #expect(await eventually { distributor.lines("register 2").last?.hasSuffix(" \(key)") == true })
     }
 
-    /// It must ignore a call with a longer description (UnifiedPush, “Resources”).
+    /// A distributor must ignore a call with a longer description (UnifiedPush, “Resources”).
     @Test(arguments: [1, 2])
     func `gets a description of at most 100 bytes, with the whole name of the registration`(version: Int) async throws {
         let world = try await PushWorld()

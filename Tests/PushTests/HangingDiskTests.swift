@@ -51,11 +51,11 @@ struct `A registration on a disk that hangs` {
         async let made = world.error(Push.register, (PushWorld.app, "new", world.options()))
         #expect(await eventually { place.held == 1 })
         async let ended = world.error(Push.unregister, (PushWorld.app, "old"))
-        // Once the calls are refused, the list is another one.
+        // The list stays so only until the calls are refused.
         _ = try await eventually(within: .seconds(20)) {
             try await world.call(Push.list, PushWorld.app).map { $0["name"] } == [.string("new")]
         }
-        // The distributor answers the call that is under way, and hears that the registration has ended.
+        // The distributor answers the call in flight, and then learns that the registration has ended.
         distributor.signal(SIGCONT)
         #expect(await ended?.name == "org.todoku.Error.Storage")
         #expect(await made?.name == "org.todoku.Error.Storage")

@@ -409,7 +409,7 @@ import Testing
 
     @Test func `is returned by introspection`() async throws {
         let world = try await PushWorld()
-        // gdbus waits for an answer for three seconds. On a busy machine, the program may take longer, and still longer to start.
+        // gdbus waits only three seconds for the answer. On a busy machine, the start of the program may take longer, so List starts it.
         _ = try await world.call(Push.list, "")
         var (output, errors) = ("", "")
         let isTold = await eventually {

@@ -53,9 +53,9 @@ private func message(
         #expect(throws: PushRefusal.self) { try open.check(try message("http://192.168.1.1/"), now: now) }
     }
 
-    /// As by `Download`. With `skip`, the app would be told that a file of the user's is the pushed one.
+    /// `Download` does the same. With `skip`, the app would be told that a file of the user's is the pushed file.
     @Test(arguments: ["rename", "skip", "fail"])
-    func `give a file of an app in a sandbox a free name, whatever it asks for`(policy: String) throws {
+    func `give a file of an app in a sandbox a free name, whatever the app asks for`(policy: String) throws {
         func policyFor(_ caller: CallerIdentity) throws -> String {
             let options: [String: Variant] = ["hosts": .strings(["example.org"]), "if-exists": .string(policy)]
             return try PushRules(decoding: options, app: "org.example.App", from: caller).ifExists.rawValue

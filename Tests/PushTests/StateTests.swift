@@ -207,8 +207,8 @@ import Testing
         #expect(isLocked)
         #expect(unlink("\(world.state)/registrations/\(token)") == 0)
         async let list = world.call(Push.list, "")
-        // todoku-push has opened the lock, and waits for it for 15 seconds. The test asks the bus for the process by a call of its own: a
-        // program that asks might start only after that time.
+        // todoku-push has opened the lock, and waits for it for 15 seconds. The test itself asks the bus for the process, because another
+        // program might start too late.
         #expect(
             await eventually {
                 guard

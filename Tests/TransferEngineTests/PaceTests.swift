@@ -268,8 +268,8 @@ private func pow10(_ exponent: Double) -> Double {
             #expect(fixture.part(number) == file)
         }
         #expect(ContinuousClock.now - start > .milliseconds(5600))
-        // Progress comes in small steps, not in one piece. If the bus loop is busy, a transfer may end before its second report, so this
-        // transfer has no end. In steps of 16 KiB, it would reach the time limit of the suite before its 20 steps.
+        // Progress comes in small steps, not all at once. If the bus loop is busy, a transfer may end before its second report, so this
+        // transfer has no end. With steps of 16 KiB, 20 steps would take longer than the time limit of the suite.
         let endless = Self.server()
         let seen = await fixture.log.events.count
         fixture.engine.start(try fixture.request(endless.url("/?0"), number: 3))

@@ -354,7 +354,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         try await item.click(try #require(row.children.first { $0.label == "Pause" }))
         #expect(await item.shows("1 paused"))
         // By itself this service might exit before the tray has read the pause. So it is ended, and only the next one exits when idle.
-        // The test asks the bus for the service by a call of its own: a program that asks might start only after that time.
+        // The test itself asks the bus for the service, because another program might start too late.
         await world.bus.makeActivatable("org.todoku.Downloader1", "\(TrayWorld.todokud) --idle-exit 15")
         #expect(await world.bus.end("org.todoku.Downloader1", by: SIGTERM))
         // An opened menu starts the service, to show the current state. The tray may learn of the exit a little later, so repeat.

@@ -232,7 +232,7 @@ private func python(_ script: String, _ arguments: String...) async -> Child.Exi
         await studio.desk.close()
     }
 
-    @Test func `learn that the temporary folder lies in the served one, and which variable names another`() async {
+    @Test func `learn that the temporary folder lies in the served one, and which variable to change`() async {
         let studio = await Studio()
         let temporary = studio.desk.bus.folder.makeFolder("levels/temporary")
         let exit = await studio.run(["asset", "serve", "levels"], ["TMPDIR": temporary])

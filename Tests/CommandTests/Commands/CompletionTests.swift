@@ -146,7 +146,7 @@ enum Shell: String, CaseIterable {
         _ = await desk.run("add", "--paused", "http://127.0.0.1:1/a")
         let process = try #require(await desk.serviceProcess())
         kill(process, SIGSTOP)
-        // A call of the client waits for a minute. On a busy machine the shell itself may take most of that, but not each time.
+        // A call of the client waits for a minute. On a busy machine, the shell itself may take most of a minute, but not each time.
         var quickest: Duration = .seconds(60)
         for _ in 1...5 where quickest >= .seconds(45) {
             let begun = ContinuousClock.now

@@ -133,7 +133,7 @@ private let noting = """
         // Quick downloads end before the answer to the first question about them. Each runs the command once all the same.
         writeFile(desk.bus.folder("list"), (0..<40).map { server.url("/quick\($0)\n") }.joined().utf8)
         #expect(await desk.run("batch", "--wait", "--notify", "never", "--quiet", "list").status == 0)
-        // They run one after another, and each starts some processes.
+        // The commands run one after another, and each starts some processes.
         #expect(await eventually(within: .seconds(300)) { arguments(notes).count >= 42 })
         // The commands run in the order of the ends, so nothing runs after that of the last download.
         #expect(await desk.run("get", "--quiet", server.url("/last")).status == 0)

@@ -3,8 +3,8 @@ import Glibc
 import TestSupport
 import Testing
 
-/// A file that is whole after some hours at the smallest speed limit. A server that held it back would count as silent after ten seconds,
-/// and another download would take its place.
+/// A file that takes some hours at the smallest speed limit. A server that held the file back would count as silent after ten seconds, and
+/// another download would start.
 private let longText = String(repeating: "x", count: 10_000)
 
 @Suite struct `The reason of a download's state` {

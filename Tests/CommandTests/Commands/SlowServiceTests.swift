@@ -14,8 +14,8 @@ import Testing
         #expect(await desk.run("list").status == 0)
         let process = try #require(await desk.serviceProcess())
         defer { kill(process, SIGCONT) }
-        /// Stops the service until a command tells of it. A call ends by itself after a minute, so no command may wait for the notice of
-        /// another one that starts late.
+        /// Stops the service until a command has written the notice. A call ends by itself after a minute, and another command might start
+        /// late. So the service is stopped for one command at a time.
         func hold(_ start: () -> Child) async -> Child {
             kill(process, SIGSTOP)
             let child = start()
@@ -24,7 +24,7 @@ import Testing
             kill(process, SIGCONT)
             return child
         }
-        // Of a pair, nobody reads the errors of the first command.
+        // Two commands run during this stop. Nobody reads the errors of the first one, so it writes no notice.
         var unread: Child?
         let list = await hold {
             unread = desk.start(["list"])

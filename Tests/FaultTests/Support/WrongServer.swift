@@ -57,7 +57,7 @@ struct ServerCase: Sendable, CustomStringConvertible {
             if stage == .ranges || stage == .mirrors { gate.open() }
             if stage == .several, !gate.isOpen {
                 if turns.hold() >= Stage.severalRanges { gate.open() }
-                // After three seconds, another connection takes over. From then on its request counts, and this one does not.
+                // After three seconds, another connection takes over. From then on, the request of that connection counts, not this one.
                 for _ in 0..<280 where !gate.isOpen { poll(nil, 0, 10) }
                 turns.release()
                 if mustDivide { gate.wait() }

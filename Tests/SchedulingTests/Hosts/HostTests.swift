@@ -202,7 +202,7 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(!(desk.started.contains(401) && desk.started.contains(402)), "within 50 minutes")
     }
 
-    @Test func `of one application's many long ones does not lengthen another's beyond twice`() {
+    @Test func `of one application is at most doubled by many long ones of another application`() {
         let desk = Desk { ($0.maxActive, $0.maxPerHost) = (0, 0) }
         for number in 1...64 {
             desk.add(UInt64(number), app: "greedy") { $0.options.requestInterval = .seconds(40 * 86_400 + number) }

@@ -15,8 +15,8 @@ internal import Testing
         return try await running.client.batch(items, ["directory": .string(running.world.folder), "notify": .string("never")]).1
     }
 
-    /// Sends `call` and a `List`. Calls of one connection are answered in order, unless a call is carried out in slices. The service sees
-    /// neither before both are on their way: it would have carried out all slices before a late `List`.
+    /// Sends `call` and a `List`. Calls of one connection are answered in order, unless a call is carried out in slices. The service is
+    /// stopped until both calls are sent. Otherwise it could carry out all slices before a late `List`.
     ///
     /// - Returns: whether the `List` found a download in one of `states`.
     private func lists(
@@ -267,8 +267,7 @@ internal import Testing
                 let bus = "org.freedesktop.DBus"
                 _ = asking.answer(to: asking.call("/org/freedesktop/DBus", bus, "AddMatch", [.string(rule)], to: bus))
                 let manager = BusName.managerPath.value
-                // The service sees neither of the two calls before both are on their way: it would have written the whole answer before a
-                // late second call.
+                // The service is stopped until both calls are sent. Otherwise it could write the whole answer before a late second call.
                 daemon.signal(SIGSTOP)
                 let describe = asking.call(manager, Manager.interface, "Describe", [.dictionary(key: "s", value: "v", []), .strings([])])
                 let get = asking.call(manager, Standard.properties, "Get", [.string(Manager.interface), .string("Paused")])

@@ -453,8 +453,8 @@ private let app = "org.example.App"
             reply.respond(200, text: request.path == "/first" ? String(repeating: "x", count: 1_000_000) : "x")
         }
         try await running.client.set(Manager.maxActive, 1)
-        // The app that holds the slot pays for that time, so it must not be the app whose turn is looked at. A transfer whose server is
-        // silent would lose its slot. One that the service holds back is never silent.
+        // The app that holds the slot pays for that time, so it must not be the app whose turn the test checks. A transfer whose server is
+        // silent would lose its slot. A transfer that the service holds back is never silent.
         let first = try await running.download(server.url("/first"), ["app": .string("org.example.First"), "speed-limit": .uint64(1)])
         #expect(await running.client.signals.has("Progress", at: first))
         let theirs = try await running.download(server.url("/theirs"), ["app": .string("org.example.User")])

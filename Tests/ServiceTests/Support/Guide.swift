@@ -1,8 +1,8 @@
 internal import TestSupport
 internal import Testing
 
-/// docs/guides/how-do-i.md, whose blocks are run as they are on the page, but for their URLs and numbers, and for types that gdbus may not
-/// learn in time (`noOptions`).
+/// docs/guides/how-do-i.md. Its blocks are run as they are on the page. Only URLs and numbers are replaced, and types are added that gdbus
+/// may not learn in time (`noOptions`).
 struct Guide {
     /// What is before the first recipe, and then each recipe.
     private let sections: [Substring]

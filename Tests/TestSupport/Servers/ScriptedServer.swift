@@ -173,8 +173,8 @@ public final class Reply: Sendable {
         return text + "\r\n"
     }
 
-    /// Sends a whole response with its length, in one write. The engine leaves a body that nobody needs, and its connection, if the body
-    /// does not come within a tenth of a second after the head.
+    /// Sends a whole response with its length, in one write. If the engine does not need the body, it waits for the body for only a tenth
+    /// of a second, and then closes the connection.
     public func respond(_ status: Int, _ fields: KeyValuePairs<String, String> = [:], body: some Sequence<UInt8> = []) {
         let body = Array(body)
         let head = Array(headText(status, fields, body.count).utf8)

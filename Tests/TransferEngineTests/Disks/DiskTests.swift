@@ -254,8 +254,8 @@ struct `A small disk` {
         #expect(fixture.part == Self.file)
     }
 
-    /// The service may be killed before the engine’s thread, which waits for the same disk, learns of the failure.
-    @Test func `leaves no valid map, even while the engine does not know of it`() async throws {
+    /// The service may be killed before the engine's thread, which waits for the same disk, learns of the failure.
+    @Test func `leaves no valid map, even before the engine learns of the failure`() async throws {
         let server = ScriptedServer { request, reply in
             reply.head(200, ["ETag": "\"v1\""], length: Self.file.count)
             reply.send(Self.file[..<1_200_000])

@@ -191,7 +191,7 @@ extension EventLog {
         return server.requests.map { $0.field("Range") }
     }
 
-    /// If a permit is so late that the trial is over, its request does not go out. So there are three tries.
+    /// If a permit comes after the end of the trial, the request does not go out. So there are at most three tries.
     @Test func `are one for the rest of the transfer if the server has ignored a range`() async throws {
         var tries: [[String?]] = []
         while tries.count < 3, tries.last?.count ?? 1 < 2 { tries.append(try await rangesIfIgnored()) }

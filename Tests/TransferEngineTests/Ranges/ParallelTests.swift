@@ -10,8 +10,8 @@ import Testing
 /// A server whose first response goes on only once further requests have arrived. So several connections fetch the file at the same time,
 /// however fast the machine is.
 ///
-/// Meanwhile a byte comes now and then. If the first response were silent for three seconds, the first further request would get all of
-/// its rest, and the other requests nothing. A request that is lost then would end the transfer.
+/// Meanwhile, the first response brings a byte now and then. If it were silent for three seconds, the first further request would get the
+/// whole rest of the file, and the other requests nothing. If a connection were lost then, the transfer would end.
 ///
 /// - Parameter gate: the first response waits for this instead.
 private func parallelServer(
@@ -82,7 +82,7 @@ private func parallelServer(
     @Test func `use HTTP 1.1 and connections of their own, although the first one uses HTTP 2`() async throws {
         let joined = Gate()
         defer { joined.open() }
-        // Until all three further requests have come, none of them is done. Otherwise a late one would use the connection of another.
+        // None of the three further requests is answered before all have come. Otherwise a late one would use the connection of another.
         let server = parallelServer(Self.file, gate: joined) { request, reply in
             if request.number >= 3 { joined.open() }
             joined.wait()

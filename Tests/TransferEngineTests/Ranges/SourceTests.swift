@@ -9,7 +9,7 @@ import Testing
 @testable internal import TransferEngine
 
 /// Serves `file`. After 100,000 bytes, the first response brings only a byte now and then, until `gate` opens. If it were silent for three
-/// seconds, the first further request would get all of its rest, and the next requests nothing.
+/// seconds, the first further request would get the whole rest of the file, and the next requests nothing.
 private func heldServer(_ file: [UInt8], until gate: Gate) -> ScriptedServer {
     ScriptedServer { request, reply in
         guard request.number == 0 else { return reply.serve(file, for: request, entityTag: "\"v1\"") }
@@ -35,7 +35,7 @@ private func heldServer(_ file: [UInt8], until gate: Gate) -> ScriptedServer {
         gate.open()
         let end = try await run
         #expect(end.complete?.size == 12_000_000 && fixture.part == file)
-        // Each is asked first for its own part. A server that is done may then be asked for a part of the other one's rest.
+        // Each server is first asked for its own part. A server that is done may then be asked for a part of the other server's rest.
         #expect(main.requests.first?.field("Range") == nil && (mirror.requests.first?.range?.first ?? 0) > 100_000)
         #expect(await fixture.log.sources.allSatisfy { $0.received > 0 })
     }
@@ -413,7 +413,7 @@ private func heldServer(_ file: [UInt8], until gate: Gate) -> ScriptedServer {
         let (joined, again) = (Gate(), Gate())
         defer { for gate in [joined, again] { gate.open() } }
         let isLeft = failures > 3
-        let parts = Mutex(0)  // that the mirror has sent
+        let parts = Mutex(0)  // the number of parts that the mirror has sent
         let main = ScriptedServer { request, reply in
             switch request.number {
             case 0:
@@ -422,7 +422,7 @@ private func heldServer(_ file: [UInt8], until gate: Gate) -> ScriptedServer {
                 reply.send(reply.trickle(Self.file[100_000...], until: joined))  // as in `heldServer`
             case 1...failures:
                 guard status == 0 else { return reply.respond(status) }
-                // While the mirror counts as silent, a lost connection would end the use of this server at once.
+                // If the mirror counted as silent, the engine would leave this server at the first lost connection.
                 let sent = parts.withLock { $0 }
                 while parts.withLock({ $0 }) < sent + 2, !again.isOpen { poll(nil, 0, 10) }
                 reply.reset()

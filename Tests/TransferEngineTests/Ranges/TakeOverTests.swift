@@ -35,7 +35,7 @@ import Testing
             switch request.number {
             case 0:
                 reply.send(Self.file[..<100_000])
-                // If this response were silent for three seconds, another request would get all of its rest.
+                // If this response were silent for three seconds, another request would get the whole rest.
                 let rest = reply.trickle(Self.file[100_000...], until: joined)
                 // The engine knows the speeds of its connections after a third of a second.
                 trickle(from: rest.startIndex) { $0 >= 600_000 }
@@ -99,7 +99,7 @@ import Testing
 @Suite(.timeLimit(.minutes(5))) struct `A connection that is lost while a disk blocks the engine` {
     static let file = patternBytes(8_000_000)
 
-    /// The engine finds the loss in the step that the disk has blocked. It has heard nothing of the other connection for seconds by then.
+    /// The engine finds the loss in the step that the disk has blocked. By then, the engine has not heard the other connection for seconds.
     @Test func `does not end the transfer that another one carries`() async throws {
         let end = Gate()
         defer { end.open() }

@@ -529,7 +529,7 @@ extension EventLog {
             guard request.number == 0 else { return serve(Self.file, stating: Self.file, request, reply) }
             reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: Self.file.count)
             reply.send(Self.file[..<100_000])
-            // If it were silent for three seconds, the mirror would get all of the rest, and this request would be over first.
+            // If this response were silent for three seconds, the mirror would get the whole rest, and this request would end first.
             reply.send(reply.trickle(Self.file[100_000...], until: gate))
         }
         let mirror = ScriptedServer { request, reply in

@@ -191,7 +191,7 @@ import Testing
             }
             reply.head(200, ["ETag": "\"v2\"", "Accept-Ranges": "bytes"], length: new.count)
             reply.send(new[..<500_000])
-            // If it were silent for three seconds, the further connection would get all of the rest.
+            // If this response were silent for three seconds, the further connection would get the whole rest.
             reply.send(reply.trickle(new[500_000...], until: joined))
         }
         let fixture = await EngineFixture()

@@ -136,7 +136,7 @@ import TransferEngine
 
     @Test func `do not count as a stall`() async throws {
         let fixture = await EngineFixture()
-        // It takes 50 s. The server has 40 s for its head, however busy the machine is.
+        // The transfer takes 50 s. The server has 40 s for its head, however busy the machine is.
         let file = patternBytes(500_000)
         let server = ScriptedServer { _, reply in reply.respond(200, body: file) }
         let end = try await fixture.run(server.url("/")) { ($0.speedLimit, $0.stallTimeout) = (10_000, .seconds(40)) }

@@ -72,11 +72,11 @@ extension `The fault campaign` {
 
     var directory: String { "\(place.files)/todoku/assets/\(AssetLife.app)/\(Self.name)" }
 
-    /// Updates, and lets the call fail that flushes the new link. The calls from the hold on are the same in two lives, so the first life
-    /// finds that call.
+    /// Updates twice. The first update finds the call that flushes the new link, and in the second update this call fails. After the hold,
+    /// both updates make the same calls.
     ///
-    /// - Returns: the second life, and the error of its `Update`. `isSlow`: the calls may differ, because an unpacking that takes ten
-    ///   seconds notes a checkpoint.
+    /// - Returns: the second update, and the error of `Update`. `isSlow`: the calls may differ, because an unpacking that takes ten seconds
+    ///   writes a checkpoint.
     static func failAtFlush(
         _ versions: [String: PublishedVersion]
     ) async throws -> (update: FirstUpdate, error: DBusError?, isSlow: Bool) {

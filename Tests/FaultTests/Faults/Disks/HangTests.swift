@@ -237,8 +237,8 @@ private struct StallCase: Sendable, CustomStringConvertible {
     var description: String { (isEnd ? "with its last byte" : "in the middle of the file") + way.rawValue }
 }
 
-/// The disk stalls for ten seconds, or until four files have come to the other disk. A transfer waits for its disk for 30 s. If the machine
-/// pauses so that the disk stalls for 20 s, the case begins again.
+/// The disk stalls for ten seconds, or until four files have come to the other disk. A transfer waits for its disk for 30 s. If a pause of
+/// the machine lets the disk stall for 20 s, the case begins again.
 @BusActor private func stall(_ test: StallCase, _ lane: Lane) async throws -> Verdict {
     let (verdict, _) = try await repeated {
         try await stallOnce(test, lane)

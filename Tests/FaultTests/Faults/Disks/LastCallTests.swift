@@ -27,7 +27,7 @@ extension `The fault campaign` {
             place.reach(Self.fault)
             async let answer = lane.failure(of: call, finished, held, folder)
             #expect(await eventually { place.hits > 0 })
-            // A service that does not wait for the call leaves at once. One that waits leaves if it has refused the call by then.
+            // A service that does not wait for the call leaves at once. One that waits leaves only if it has refused the call by then.
             _ = await lane.leaves(within: .seconds(1))
             place.stopFaults()
             let failure = await answer

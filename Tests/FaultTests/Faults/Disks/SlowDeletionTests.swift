@@ -21,7 +21,7 @@ extension `The fault campaign` {
             #expect(listFolder(folder.place.files).map(SlowFolder.isLeftover) == [true], "\(listFolder(folder.place.files))")
             #expect(await eventually { folder.place.held == 1 })
             try await folder.lane.cancel(active)
-            // It would end after 8 s with nothing to do.
+            // Without the deletion, the service would end after 8 s.
             #expect(await !eventually(within: .seconds(12)) { await !folder.lane.isRunning }, "it ended before the deletion did")
             folder.place.hold(false)
             #expect(await eventually { listFolder(folder.place.files).isEmpty }, "\(listFolder(folder.place.files))")
@@ -52,7 +52,7 @@ extension `The fault campaign` {
             #expect(try await inTime { try await removeBeforeEnd() }, "each time, the deletion was released too late")
         }
 
-        /// - Returns: false: the service may have given up the deletion before it was released. It waits at most 5 s.
+        /// - Returns: false: the service may have given up the deletion before the test released it. The service waits at most 5 s.
         private func removeBeforeEnd() async throws -> Bool {
             let place = Place()
             let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
@@ -86,7 +86,7 @@ extension `The fault campaign` {
 @BusActor private final class SlowFolder {
     let lane: Lane
     let place = Place()
-    /// The server answers the download of `beginActive` when this opens.
+    /// The server answers the download of `beginActive` when this gate opens.
     let gate = Gate()
     private let server: ScriptedServer
 
@@ -106,7 +106,8 @@ extension `The fault campaign` {
         try await start()
     }
 
-    /// Starts a service whose deletion of one file waits while it is held. It ends after `idleExit` seconds with nothing to do.
+    /// Starts a service whose deletion of one file waits while `place` holds it. With nothing to do, the service ends after `idleExit`
+    /// seconds.
     func start(idleExit: Int = 3600) async throws {
         let ending = await lane.start(place, more: ["FAULTSHIM_HOLD_DELETION": "13"], idleExit: idleExit)
         try #require(ending == nil, "\(ending?.errors ?? "")")

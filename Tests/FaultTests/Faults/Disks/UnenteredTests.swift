@@ -12,7 +12,7 @@ extension `The fault campaign` {
             #expect(try await inTime { try await addSlowly() }, "each time, the commit was released too late")
         }
 
-        /// - Returns: false: the service may have refused the call before its commit was released. It refuses a call after 15 s.
+        /// - Returns: false: the service may have refused the call before the test released the commit. The service waits at most 15 s.
         private func addSlowly() async throws -> Bool {
             let place = Place()
             let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }

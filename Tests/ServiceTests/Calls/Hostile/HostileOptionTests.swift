@@ -17,7 +17,8 @@ internal import Testing
     }
 
     /// A call of `WaitAll`, or of `List` behind other long answers, keeps its filter. There may be 256 of them.
-    @Test(arguments: ["app", "tag"]) func `meets a text in a filter that is longer than the option of its name may be`(key: String) throws {
+    @Test(arguments: ["app", "tag"])
+    func `meets a text in a filter that is longer than the option of the same name may be`(key: String) throws {
         func text(_ count: Int) -> Variant { .string(String(repeating: "x", count: count)) }
         #expect(try DownloadFilter(decoding: [key: text(255)]) != DownloadFilter())
         let refusal = #expect(throws: Refusal.self) { try DownloadFilter(decoding: [key: text(256)]) }
