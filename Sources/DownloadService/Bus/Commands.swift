@@ -22,19 +22,21 @@ internal import TransferEngine
     private let unwantedFolders: UnwantedFolders
     private let allowsHiddenFolders: Bool
     /// The number of removals that answer once the files are deleted.
-    private var deletions = 0
+    private var deletions = 0 { didSet { hold.isHeld = isDeleting } }
+    private let hold: IdleExit.Hold
     /// Whether a call of `Remove` waits until its files are deleted.
     var isDeleting: Bool { deletions > 0 }
 
+    /// - Parameter hold: held while a call of `Remove` waits until its files are deleted.
     init(
         list: DownloadList, executor: ServiceExecutor, journal: Journal, callers: Callers, admission: Admission, foreground: Foreground,
         assets: AssetCentre, diskCalls: DiskCalls, desktopWork: DesktopWork, engine: Engines, unwantedFolders: UnwantedFolders,
-        allowsHiddenFolders: Bool
+        allowsHiddenFolders: Bool, hold: IdleExit.Hold
     ) {
         (self.list, self.executor, self.journal, self.callers) = (list, executor, journal, callers)
         (self.admission, self.foreground, self.assets, self.desktopWork) = (admission, foreground, assets, desktopWork)
         (self.engine, self.unwantedFolders, self.allowsHiddenFolders) = (engine, unwantedFolders, allowsHiddenFolders)
-        self.diskCalls = diskCalls
+        (self.diskCalls, self.hold) = (diskCalls, hold)
     }
 
     var events: any EventSink { executor }

@@ -46,7 +46,7 @@ public struct ServiceOptions: Sendable {
     private let gate: CallerGate
     private let admission: Admission
     private let commands: Commands
-    private let diskCalls = DiskCalls()
+    private let diskCalls: DiskCalls
     private let store: Store
     private let journal: Journal
     private let engine: Engines
@@ -159,6 +159,7 @@ public struct ServiceOptions: Sendable {
             list: list, executor: executor, journal: journal, callers: callers, descriptors: descriptors, allowsHiddenFolders: hidden,
             hold: idleExit.makeHold(), log: log)
         let desktopWork = DesktopWork(dataHome: Folders.data(), hold: idleExit.makeHold())
+        diskCalls = DiskCalls(hold: idleExit.makeHold())
         assets = AssetCentre(
             updater, list: list, journal: journal, admission: admission, diskCalls: diskCalls, executor: executor,
             connection: connection, ownerCalls: ownerCalls, folders: assetFolders, allowsHiddenFolders: hidden,
@@ -166,7 +167,7 @@ public struct ServiceOptions: Sendable {
         commands = Commands(
             list: list, executor: executor, journal: journal, callers: callers, admission: admission, foreground: foreground,
             assets: assets, diskCalls: diskCalls, desktopWork: desktopWork, engine: engine,
-            unwantedFolders: downloader.unwantedFolders, allowsHiddenFolders: hidden)
+            unwantedFolders: downloader.unwantedFolders, allowsHiddenFolders: hidden, hold: idleExit.makeHold())
         let opener = Opener(connection: connection)
         let actions = ApplicationActions(
             list: list, commands: commands, admission: admission, desktopWork: desktopWork, opener: opener)

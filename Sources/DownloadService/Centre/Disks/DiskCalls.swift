@@ -1,10 +1,15 @@
+internal import DBus
 internal import EventLoop
 
 /// Counts the calls that wait for a disk before they are answered. The end of the service waits for these calls.
 @BusActor final class DiskCalls {
-    private var count = 0
+    private var count = 0 { didSet { hold.isHeld = areWaiting } }
+    private let hold: IdleExit.Hold
     /// Whether a call waits for a disk.
     var areWaiting: Bool { count > 0 }
+
+    /// - Parameter hold: held while any call waits for a disk.
+    init(hold: IdleExit.Hold) { self.hold = hold }
 
     /// A call begins to wait for a disk.
     func begin() { count += 1 }
