@@ -48,7 +48,7 @@ import Testing
         await desk.close()
     }
 
-    /// A call ends by itself after a minute only, of which the notice takes five seconds.
+    /// A call without an answer ends after a minute. The notice about it comes after the first five seconds of this minute.
     @Test func `does not hold up Ctrl-C, neither before its first answer nor while a download is followed`() async throws {
         let desk = await Desk()
         let gate = Gate()

@@ -6,8 +6,8 @@ internal import TestSupport
 internal import Testing
 
 extension Client {
-    /// Holds back all transfers, or lets them go on. If a server held them, it might be silent for ten seconds on a busy machine, and then
-    /// further transfers would start. A transfer that the service holds back is never silent.
+    /// Holds back all transfers by a speed limit, or lets them go on. A transfer that the service holds back never counts as silent. A
+    /// server on a busy machine may pause for ten seconds. Its transfer then counts as silent, and another transfer starts.
     fileprivate func holdTransfers(_ isHeld: Bool) async throws { try await set(Manager.speedLimit, isHeld ? 100 : 0) }
 }
 
