@@ -9,9 +9,8 @@ extension Scheduler {
     /// start.
     var isDueForWork: Bool { dueForWork > 0 || nextHostWake != nil || sliceAt != nil }
 
-    private var nextHostWake: WallTime? {
-        settings.paused || conditions.isEnding || conditions.isAsleep ? nil : gate.hosts.nextWake()
-    }
+    /// nil while nothing may start: `schedule` refreshes no host then, so an instant that has come would stay due.
+    private var nextHostWake: WallTime? { settings.paused || !conditions.allowStarts ? nil : gate.hosts.nextWake() }
 
     /// When the first download is due. The result may be earlier, if the heap holds more outdated instants than one call drops.
     private var nextEntryWake: WallTime? {

@@ -110,6 +110,20 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1, 2, 3])
     }
 
+    /// No turn would refresh the host, so its alarm would ring again at once.
+    @Test func `wakes nobody while the journal is full`() throws {
+        let desk = Desk { try? $0.hostRules.set("h", second) }
+        desk.add(1)
+        desk.add(2)
+        desk.sent(1)
+        #expect(desk.scheduler.nextWake == desk.now + interval)
+        desk.now = desk.now + interval
+        try desk.turn([.journalFull(true), .time])
+        #expect(desk.started == [1] && desk.scheduler.nextWake == nil)
+        try desk.turn([.journalFull(false)])
+        #expect(desk.started == [1, 2])
+    }
+
     @Test func `is kept by retries, too`() {
         let desk = Desk { try? $0.hostRules.set("h", second) }
         desk.add(1)
