@@ -10,9 +10,13 @@ internal import Glibc
     private let clockSet: @BusActor (Duration) -> Void
     /// timerfd_settime(2); returns 0 or errno.
     private let arm: (Int32, itimerspec) -> Int32
+    /// read(2) of the timer; returns 0 or errno.
+    private let take: (Int32) -> Int32
+    /// How far CLOCK_REALTIME is ahead of CLOCK_BOOTTIME now.
+    private let lead: () -> Duration
     private var descriptor: Int32 = -1
     private var armed: UInt64?
-    /// How far CLOCK_REALTIME was ahead of CLOCK_BOOTTIME when the alarm was set.
+    /// The lead when the alarm was set, or at the last report of a set clock.
     private var offset: Duration = .zero
 
     /// - Parameter clockSet: gets the time by which the clock was set forward. The alarm is then off.
@@ -20,15 +24,29 @@ internal import Glibc
         self.init(ring, clockSet: clockSet, arm: Self.armTimer)
     }
 
-    /// - Parameter arm: replaced by tests, to simulate a clock that is set.
+    /// - Parameter arm: replaced by tests, to simulate a clock that is set; so are `take` and `lead`.
     init(
         _ ring: @escaping @BusActor () -> Void, clockSet: @escaping @BusActor (Duration) -> Void,
-        arm: @escaping (Int32, itimerspec) -> Int32
-    ) { (self.ring, self.clockSet, self.arm) = (ring, clockSet, arm) }
+        arm: @escaping (Int32, itimerspec) -> Int32, take: @escaping (Int32) -> Int32 = WallAlarm.takeReport,
+        lead: @escaping () -> Duration = WallAlarm.presentLead
+    ) { (self.ring, self.clockSet, self.arm, self.take, self.lead) = (ring, clockSet, arm, take, lead) }
 
     nonisolated static func armTimer(_ descriptor: Int32, _ spec: itimerspec) -> Int32 {
         var spec = spec
         return timerfd_settime(descriptor, Int32(TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET), &spec, nil) == 0 ? 0 : errno
+    }
+
+    nonisolated static func takeReport(_ descriptor: Int32) -> Int32 {
+        var count: UInt64 = 0
+        return read(descriptor, &count, 8) < 0 ? errno : 0
+    }
+
+    nonisolated static func presentLead() -> Duration { now(CLOCK_REALTIME) - now(CLOCK_BOOTTIME) }
+
+    private nonisolated static func now(_ clock: clockid_t) -> Duration {
+        var time = timespec()
+        clock_gettime(clock, &time)
+        return .seconds(time.tv_sec) + .nanoseconds(time.tv_nsec)
     }
 
     /// Sets the alarm to an instant in microseconds since the Unix epoch; nil turns it off. An instant in the past rings in the next turn
@@ -44,7 +62,7 @@ internal import Glibc
             spec.it_value = timespec(tv_sec: Int(clamping: microseconds / 1_000_000), tv_nsec: microseconds == 0 ? 1 : nanoseconds)
         }
         let before = offset
-        offset = Self.offset
+        offset = lead()
         guard arm(descriptor, spec) == ECANCELED else { return }
         // The clock was set after the previous alarm. The next read would have reported that, but arming again has discarded the report.
         armed = nil
@@ -60,21 +78,13 @@ internal import Glibc
     }
 
     private func ready() {
-        var count: UInt64 = 0
-        let result = read(descriptor, &count, 8)
-        if result < 0, errno == EAGAIN { return }
-        let wasSet = result < 0 && errno == ECANCELED
+        let result = take(descriptor)
+        if result == EAGAIN { return }
         armed = nil
-        guard wasSet else { return ring() }
-        let delta = Self.offset - offset
-        clockSet(delta)
-    }
-
-    private static var offset: Duration { now(CLOCK_REALTIME) - now(CLOCK_BOOTTIME) }
-
-    private static func now(_ clock: clockid_t) -> Duration {
-        var time = timespec()
-        clock_gettime(clock, &time)
-        return .seconds(time.tv_sec) + .nanoseconds(time.tv_nsec)
+        guard result == ECANCELED else { return ring() }
+        // The alarm may stay off, and `set` then notes no lead. The timer reports the next change, and each suspend, all the same.
+        let before = offset
+        offset = lead()
+        clockSet(offset - before)
     }
 }

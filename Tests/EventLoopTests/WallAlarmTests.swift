@@ -11,6 +11,13 @@ private func microseconds(_ later: Duration = .zero) -> UInt64 {
     return UInt64(Int64(now.tv_sec) * 1_000_000 + Int64(now.tv_nsec) / 1000 + Int64(later / .microseconds(1)))
 }
 
+/// At this instant, a timer is readable at once.
+private var past: itimerspec {
+    var spec = itimerspec()
+    spec.it_value = timespec(tv_sec: 0, tv_nsec: 1)
+    return spec
+}
+
 // A set clock cannot be tested without setting the machine's clock. The scheduler's tests show its effects.
 @Suite(.timeLimit(.minutes(5))) struct `An alarm on the wall clock` {
     @BusActor private final class Bell {
@@ -60,6 +67,33 @@ private func microseconds(_ later: Duration = .zero) -> UInt64 {
         alarm.set(microseconds: microseconds(.milliseconds(100)))
         #expect(await eventually { rings.entries.count == 1 })
         #expect(told.entries.count == 1)
+    }
+
+    @Test @BusActor func `that is off tells each change of the clock once`() async {
+        var (timer, lead) = (Int32(-1), Duration.zero)
+        let told = Journal<Duration>()
+        let alarm = WallAlarm {
+        } clockSet: {
+            told.append($0)
+        } arm: { descriptor, spec in
+            timer = descriptor
+            return WallAlarm.armTimer(descriptor, spec)
+        } take: {
+            let result = WallAlarm.takeReport($0)
+            return result == 0 ? ECANCELED : result
+        } lead: {
+            lead
+        }
+        alarm.set(microseconds: microseconds(.seconds(3600)))
+        // Set forward, set back, and a suspend. After each, nothing waits for an instant, so nobody sets the alarm.
+        let leads: [Duration] = [.seconds(3600), .zero, .zero]
+        for (index, now) in leads.enumerated() {
+            lead = now
+            _ = WallAlarm.armTimer(timer, past)
+            #expect(await eventually { told.entries.count == index + 1 })
+        }
+        #expect(told.entries == [.seconds(3600), .seconds(-3600), .zero])
+        alarm.set(microseconds: nil)
     }
 
     @Test func `that is set again rings at the new instant only`() async {
