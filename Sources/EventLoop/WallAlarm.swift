@@ -4,7 +4,8 @@ internal import Glibc
 /// One alarm on the wall clock (CLOCK_REALTIME), which also rings after a suspend. It reports when that clock is set (timerfd_create(2),
 /// `TFD_TIMER_CANCEL_ON_SET`).
 ///
-/// The descriptor is created with the first alarm. Without an alarm, nothing wakes the loop.
+/// The descriptor is created with the first call of `set`, also if that sets no alarm, so that each set clock is reported. Without an
+/// alarm, nothing else wakes the loop.
 @BusActor public final class WallAlarm {
     private let ring: @BusActor () -> Void
     private let clockSet: @BusActor (Duration) -> Void
@@ -52,7 +53,7 @@ internal import Glibc
     /// Sets the alarm to an instant in microseconds since the Unix epoch; nil turns it off. An instant in the past rings in the next turn
     /// of the loop.
     public func set(microseconds: UInt64?) {
-        guard microseconds != armed else { return }
+        guard microseconds != armed || descriptor < 0 else { return }
         if descriptor < 0 { open() }
         armed = microseconds
         var spec = itimerspec()

@@ -96,6 +96,29 @@ private var past: itimerspec {
         alarm.set(microseconds: nil)
     }
 
+    @Test @BusActor func `that has had no instant yet tells a change of the clock`() async throws {
+        var (timer, lead) = (Int32(-1), Duration.zero)
+        let told = Journal<Duration>()
+        let alarm = WallAlarm {
+        } clockSet: {
+            told.append($0)
+        } arm: { descriptor, spec in
+            timer = descriptor
+            return WallAlarm.armTimer(descriptor, spec)
+        } take: {
+            let result = WallAlarm.takeReport($0)
+            return result == 0 ? ECANCELED : result
+        } lead: {
+            lead
+        }
+        alarm.set(microseconds: nil)
+        try #require(timer >= 0, "the kernel can report nothing")
+        lead = .seconds(3600)
+        _ = WallAlarm.armTimer(timer, past)
+        #expect(await eventually { told.entries == [.seconds(3600)] })
+        alarm.set(microseconds: nil)
+    }
+
     @Test func `that is set again rings at the new instant only`() async {
         let bell = Bell()
         await bell.alarm.set(microseconds: microseconds(.seconds(3600)))
