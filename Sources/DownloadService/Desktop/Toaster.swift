@@ -138,8 +138,9 @@ internal import TransferEngine
         }
         let record = entry.record
         let toast = reason == .diskSpace ? room(for: record.sandboxedApp) : entry.batch?.number ?? entry.number
-        guard isWanted(entry), waiting[entry.number] != toast else { return }
-        goesOn(entry.number)
+        guard waiting[entry.number] != toast else { return }
+        goesOn(entry.number)  // also if no toast says what it waits for now
+        guard isWanted(entry) else { return }
         waiting[entry.number] = toast
         waiters[toast, default: 0] += 1
         guard waiters[toast] == 1 else { return }

@@ -73,6 +73,34 @@ extension OddServer {
         #expect(await running.daemon.stop().isClean)
     }
 
+    @Test(.enabled("only root can mount a small disk") { await SmallDisk.isPossible() })
+    func `closes when its download waits for another reason, also while the app is in front`() async throws {
+        let running = try await Running.start()
+        let toasts = try await OddServer(name: "Plasma", at: running.world.bus.address)
+        let server = ScriptedServer { request, reply in
+            if request.number == 0 { reply.respond(200, ["ETag": "\"1\""], body: patternBytes(3 << 20)) } else { reply.respond(403) }
+        }
+        let app = "org.example.App"
+        try await SmallDisk.withDisk(bytes: 1 << 20) { disk in
+            let path = try await running.download(
+                server.url("/a"),
+                [
+                    "directory": .string(disk.path), "notify": .string("background"), "app": .string(app), "renewable": .bool(true),
+                ])
+            #expect(await toasts.hasShown(noRoom))
+            try await running.client.call(Manager.setForeground, (app, true))
+            await disk.remount("size=40m")
+            #expect(
+                await running.client.signals.until {
+                    $0.contains { $0.path == path.value && $0.changed?["WaitReason"] == .string("needs-url") }
+                })
+            #expect(await toasts.hasClosed([1]), "there is room")
+            #expect(await toasts.received.count == 1)
+            try await running.client.cancel(path)
+        }
+        #expect(await running.daemon.stop().isClean)
+    }
+
     private let links = ScriptedServer { request, reply in
         if request.path.hasPrefix("/old") { reply.respond(403) } else { reply.respond(200, text: "12345") }
     }
