@@ -17,7 +17,7 @@ internal import Glibc
     private let lead: () -> Duration
     private var descriptor: Int32 = -1
     private var armed: UInt64?
-    /// The lead when the alarm was set, or at the last report of a set clock.
+    /// The lead when the descriptor was created, or at the last report of a set clock. Only set clocks change the lead.
     private var offset: Duration = .zero
 
     /// - Parameter clockSet: gets the time by which the clock was set forward. The alarm is then off.
@@ -56,25 +56,30 @@ internal import Glibc
         guard microseconds != armed || descriptor < 0 else { return }
         if descriptor < 0 { open() }
         armed = microseconds
-        var spec = itimerspec()
+        var spec = Self.off
         if let microseconds {
             let nanoseconds = Int(microseconds % 1_000_000) * 1000
             // Zero would disarm it.
             spec.it_value = timespec(tv_sec: Int(clamping: microseconds / 1_000_000), tv_nsec: microseconds == 0 ? 1 : nanoseconds)
         }
-        let before = offset
-        offset = lead()
         guard arm(descriptor, spec) == ECANCELED else { return }
         // The clock was set after the previous alarm. The next read would have reported that, but arming again has discarded the report.
         armed = nil
-        _ = arm(descriptor, itimerspec())
-        let delta = offset - before
-        BusActor.spawn { [self] in clockSet(delta) }
+        _ = arm(descriptor, Self.off)
+        BusActor.spawn { [self] in report() }
+    }
+
+    /// An instant that never comes. Disarming the timer would discard a report that has not been read, and return no error.
+    private static var off: itimerspec {
+        var spec = itimerspec()
+        spec.it_value.tv_sec = Int.max
+        return spec
     }
 
     private func open() {
         descriptor = timerfd_create(CLOCK_REALTIME, Int32(TFD_CLOEXEC | TFD_NONBLOCK))
         precondition(descriptor >= 0, "timerfd_create: errno \(errno)")
+        offset = lead()
         _ = Poller.shared.watch(descriptor, for: .readable) { [weak self] _ in self?.ready() }
     }
 
@@ -82,8 +87,11 @@ internal import Glibc
         let result = take(descriptor)
         if result == EAGAIN { return }
         armed = nil
-        guard result == ECANCELED else { return ring() }
-        // The alarm may stay off, and `set` then notes no lead. The timer reports the next change, and each suspend, all the same.
+        if result == ECANCELED { report() } else { ring() }
+    }
+
+    /// Reports the changes of the clock since the last report.
+    private func report() {
         let before = offset
         offset = lead()
         clockSet(offset - before)

@@ -119,6 +119,52 @@ private var past: itimerspec {
         alarm.set(microseconds: nil)
     }
 
+    @Test @BusActor func `that is turned off tells a change of the clock whose report has not been read`() async {
+        var (isUnread, lead) = (false, Duration.zero)
+        let told = Journal<Duration>()
+        let alarm = WallAlarm {
+        } clockSet: {
+            told.append($0)
+        } arm: { descriptor, spec in
+            let result = WallAlarm.armTimer(descriptor, spec)
+            // As the kernel does: it says so when a timer is armed, and not when it is disarmed.
+            guard isUnread, spec.it_value.tv_sec > 0 else { return result }
+            isUnread = false
+            return ECANCELED
+        } lead: {
+            lead
+        }
+        alarm.set(microseconds: microseconds(.seconds(3600)))
+        (isUnread, lead) = (true, .seconds(3600))
+        alarm.set(microseconds: nil)
+        #expect(await eventually { told.entries == [.seconds(3600)] })
+        alarm.set(microseconds: nil)
+    }
+
+    /// The kernel changes the clock first, and the timers after that.
+    @Test @BusActor func `that is set between a change of the clock and its report tells the change`() async {
+        var (timer, lead) = (Int32(-1), Duration.zero)
+        let told = Journal<Duration>()
+        let alarm = WallAlarm {
+        } clockSet: {
+            told.append($0)
+        } arm: { descriptor, spec in
+            timer = descriptor
+            return WallAlarm.armTimer(descriptor, spec)
+        } take: {
+            let result = WallAlarm.takeReport($0)
+            return result == 0 ? ECANCELED : result
+        } lead: {
+            lead
+        }
+        alarm.set(microseconds: microseconds(.seconds(3600)))
+        lead = .seconds(3600)
+        alarm.set(microseconds: microseconds(.seconds(7200)))
+        _ = WallAlarm.armTimer(timer, past)
+        #expect(await eventually { told.entries == [.seconds(3600)] })
+        alarm.set(microseconds: nil)
+    }
+
     @Test func `that is set again rings at the new instant only`() async {
         let bell = Bell()
         await bell.alarm.set(microseconds: microseconds(.seconds(3600)))
