@@ -1,3 +1,4 @@
+import EventLoop
 import Glibc
 import TestSupport
 import Testing
@@ -18,7 +19,7 @@ struct Desk {
         let service = "\(Desk.service) --idle-exit 3600"
         let home = TemporaryFolder("todoku-tools")
         for (name, text) in tools { writeFile(home(name), text.utf8, mode: 0o755) }
-        let path = home.path + ":" + (currentEnvironment()["PATH"] ?? "/usr/bin:/bin")
+        let path = home.path + ":" + (processEnvironment()["PATH"] ?? "/usr/bin:/bin")
         bus = await PrivateBus(
             activatable: hasService ? ["org.todoku.Downloader1": service] : [:],
             extra: ["PATH": path, "TERM": "xterm", "no_proxy": extra["http_proxy"] == nil ? "*" : ""].merging(extra) { $1 })
@@ -63,7 +64,7 @@ struct Desk {
     /// Runs the command without a session. It speaks English, whatever the language of this process, unless `variables` say otherwise.
     static func runAlone(_ arguments: [String], _ variables: [String: String] = [:]) async -> Child.Exit {
         let own = ["LC_ALL": "C.UTF-8", "LANGUAGE": "", "COLUMNS": "80"].merging(variables) { $1 }
-        return await Child.run([Desk.command] + arguments, environment: currentEnvironment().merging(own) { $1 })
+        return await Child.run([Desk.command] + arguments, environment: processEnvironment().merging(own) { $1 })
     }
 
     /// The service's process; nil if the service is not running.

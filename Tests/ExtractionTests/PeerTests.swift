@@ -1,4 +1,5 @@
 import DownloadModel
+import EventLoop
 import Glibc
 import TestSupport
 import Testing
@@ -119,7 +120,7 @@ import Testing
             lines.append("| \(cells.joined(separator: " | ")) |")
         }
         let document = String(decoding: readFile("\(repository)/docs/mechanisms/archive-outcomes.md") ?? [], as: UTF8.self)
-        let products = currentEnvironment()["TODOKU_TEST_PRODUCTS"] ?? "/tmp"
+        let products = processEnvironment()["TODOKU_TEST_PRODUCTS"] ?? "/tmp"
         writeFile("\(products)/archive-outcomes.txt", Array((versions + lines).joined(separator: "\n").utf8))
         let own = lines.map { $0.split(separator: "|").prefix(2).joined(separator: "|") }
         let documented = document.split(separator: "\n").filter { $0.hasPrefix("| ") }.map(String.init)

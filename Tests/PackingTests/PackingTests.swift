@@ -1,4 +1,5 @@
 import DownloadModel
+import EventLoop
 import Glibc
 import TestSupport
 import Testing
@@ -44,7 +45,7 @@ private func failure(_ request: PackRequest) -> String? {
         wanted.compression = compression
         let packed = try Packer.pack(wanted)
         let listed = await Child.run(
-            ["bsdtar", "-tvf", packed.archive], environment: currentEnvironment().merging(["LC_ALL": "C.UTF-8", "TZ": "UTC"]) { $1 })
+            ["bsdtar", "-tvf", packed.archive], environment: processEnvironment().merging(["LC_ALL": "C.UTF-8", "TZ": "UTC"]) { $1 })
         #expect(listed.status == 0, "package libarchive-tools: \(listed.errors)")
         let lines = listed.output.split(separator: "\n").map(String.init)
         #expect(lines.count == packed.entries && packed.entries == 12)

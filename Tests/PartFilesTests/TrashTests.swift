@@ -1,4 +1,5 @@
 import DownloadModel
+import EventLoop
 import Glibc
 import TestSupport
 import Testing
@@ -244,7 +245,7 @@ import Testing
     @Test(.enabled(if: access("/usr/bin/trash-list", X_OK) == 0, "there is no trash-cli"))
     func `and that of the home are read by another program, which restores the files`() async throws {
         try await onDisk { disk in
-            var environment = currentEnvironment()
+            var environment = processEnvironment()
             environment["XDG_DATA_HOME"] = folder("data")
             let own = folder.makeFolder("a 100% ゆ")
             writeFile("\(own)/b\u{301}?.txt", "home".utf8)

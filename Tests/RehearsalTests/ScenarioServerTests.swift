@@ -7,7 +7,7 @@ import Testing
 /// What Python, a foreign client, gets from the URL.
 @BusActor private func fetch(_ url: String, _ script: String) async -> Child.Exit {
     let start = "import hashlib, http.client, socket, sys, urllib.error, urllib.request\nurl = sys.argv[1]\n"
-    let environment = currentEnvironment().merging(["no_proxy": "*"]) { $1 }
+    let environment = processEnvironment().merging(["no_proxy": "*"]) { $1 }
     return await Child.run(["/usr/bin/python3", "-c", start + script, url], environment: environment)
 }
 

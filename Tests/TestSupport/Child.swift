@@ -49,7 +49,7 @@ public final class Child: Sendable {
         var pid: pid_t = 0
         let arguments = ["setpriv", "--pdeathsig", "KILL"] + (folder.map { ["env", "-C", $0] } ?? []) + arguments
         let argv = arguments.map { strdup($0) } + [nil]
-        let envp = (environment ?? currentEnvironment()).map { strdup("\($0.key)=\($0.value)") } + [nil]
+        let envp = (environment ?? processEnvironment()).map { strdup("\($0.key)=\($0.value)") } + [nil]
         let result = posix_spawnp(&pid, arguments[0], &actions, &attributes, argv, envp)
         for pointer in argv + envp { free(pointer) }
         posix_spawn_file_actions_destroy(&actions)
@@ -124,17 +124,6 @@ public func isBlocked(_ signal: Int32, in process: Int32) -> Bool {
     let field = text.split(separator: "\n").first { $0.hasPrefix("SigBlk:\t") }
     let mask = field.flatMap { UInt64($0.dropFirst("SigBlk:\t".count), radix: 16) } ?? 0
     return mask & 1 << UInt64(signal - 1) != 0
-}
-
-public func currentEnvironment() -> [String: String] {
-    var result: [String: String] = [:]
-    var entry = environ
-    while let text = entry.pointee {
-        let pair = String(cString: text).split(separator: "=", maxSplits: 1, omittingEmptySubsequences: false)
-        if pair.count == 2 { result[String(pair[0])] = String(pair[1]) }
-        entry += 1
-    }
-    return result
 }
 
 /// Waits for one child on threads of its own, and keeps the child's output.

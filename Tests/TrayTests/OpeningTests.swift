@@ -1,3 +1,4 @@
+import EventLoop
 import Glibc
 import TestSupport
 import Testing
@@ -10,7 +11,7 @@ import TodokuClient
         func hasOpened(_ paths: [String]) async -> Bool {
             await eventually { readFile(opened("log")) == Array(paths.map { "\($0)\n" }.joined().utf8) }
         }
-        let world = try await TrayWorld(extra: ["PATH": "\(opened.path):\(currentEnvironment()["PATH"] ?? "/usr/bin:/bin")"])
+        let world = try await TrayWorld(extra: ["PATH": "\(opened.path):\(processEnvironment()["PATH"] ?? "/usr/bin:/bin")"])
         let panel = try await world.panel()
         let (_, item) = try await world.start(on: panel)
         let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }

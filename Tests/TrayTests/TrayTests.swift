@@ -377,7 +377,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
     @Test func `opens the folder, pauses all and changes the limit by clicks and wheel`() async throws {
         let opened = TemporaryFolder("todoku-opened")
         writeFile(opened("xdg-open"), "#!/bin/sh\necho \"$1 $XDG_ACTIVATION_TOKEN\" >>\(opened("log"))\n".utf8, mode: 0o755)
-        let world = try await TrayWorld(extra: ["PATH": "\(opened.path):\(currentEnvironment()["PATH"] ?? "/usr/bin:/bin")"])
+        let world = try await TrayWorld(extra: ["PATH": "\(opened.path):\(processEnvironment()["PATH"] ?? "/usr/bin:/bin")"])
         let panel = try await world.panel()
         let (_, item) = try await world.start(on: panel)
         let folder = world.bus.folder("home/Downloads")

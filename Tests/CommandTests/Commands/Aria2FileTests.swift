@@ -1,6 +1,7 @@
 import DBus
 import DownloadModel
 import DownloaderInterface
+import EventLoop
 import TestSupport
 import Testing
 
@@ -105,7 +106,7 @@ import Testing
     }
 
     @Test func `puts a file where out and dir say`() throws {
-        let home = try #require(currentEnvironment()["HOME"])
+        let home = try #require(processEnvironment()["HOME"])
         #expect(try options("dir=${HOME}/iso")["directory"]?.string == LocalPath.absolute("\(home)/iso"))
         #expect(try options("dir=iso")["directory"]?.string?.hasSuffix("/iso") == true)
         let below = try read("http://h/f\n dir=/srv\n out=a/b/c.iso\nhttp://h/g\n out=a/d\nhttp://h/i\n out=j", in: "/tmp")

@@ -1,3 +1,4 @@
+import EventLoop
 import Glibc
 import TestSupport
 import Testing
@@ -88,7 +89,7 @@ private func python(_ script: String, _ arguments: String...) async -> Child.Exi
         ])
         #expect(verified.status == 0 && verified.output.contains("Signature Verified Successfully"), "\(verified)")
         let archive = "\(studio.output)/levels-2026.11.tar.zst"
-        let listed = await Child.run(["bsdtar", "-tf", archive], environment: currentEnvironment().merging(["LC_ALL": "C.UTF-8"]) { $1 })
+        let listed = await Child.run(["bsdtar", "-tf", archive], environment: processEnvironment().merging(["LC_ALL": "C.UTF-8"]) { $1 })
         #expect(listed.output == "1.txt\nbig.bin\nmaps/\nmaps/地図.txt\n", "package libarchive-tools: \(listed)")
         let digest = String((await Child.run(["sha256sum", archive])).output.prefix(64))
         let read = await python(

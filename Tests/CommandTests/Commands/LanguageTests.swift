@@ -1,5 +1,6 @@
 import DBus
 import DownloadModel
+import EventLoop
 import Glibc
 import Localization
 import TestSupport
@@ -66,7 +67,7 @@ import Testing
     ])
     func `follows gettext’s variables`(locale: String, wishes: String, isJapanese: Bool) async {
         let variables = ["LC_ALL": locale, "LANGUAGE": wishes, "DBUS_SESSION_BUS_ADDRESS": "unix:path=/nowhere"]
-        let exit = await Child.run([Desk.command, "list"], environment: currentEnvironment().merging(variables) { $1 })
+        let exit = await Child.run([Desk.command, "list"], environment: processEnvironment().merging(variables) { $1 })
         #expect(exit.status == 3)
         #expect(
             exit.errors.hasPrefix(isJapanese ? "todoku: セッションバスに接続できません（Failed to connect" : "todoku: the session bus cannot be reached: "),

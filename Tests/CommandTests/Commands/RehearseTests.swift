@@ -1,3 +1,4 @@
+import EventLoop
 import Glibc
 import TestSupport
 import Testing
@@ -10,7 +11,7 @@ private struct Stage {
 
     init() {
         temporary = folder.makeFolder("tmp")
-        environment = currentEnvironment().filter { !$0.key.hasPrefix("XDG_") && !$0.key.hasPrefix("DBUS_") }.merging([
+        environment = processEnvironment().filter { !$0.key.hasPrefix("XDG_") && !$0.key.hasPrefix("DBUS_") }.merging([
             "TMPDIR": temporary, "HOME": folder.makeFolder("home"), "DBUS_SESSION_BUS_ADDRESS": "unix:path=\(folder("no-bus"))",
             "TODOKU": Desk.command, "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1",
         ]) { $1 }
@@ -213,7 +214,7 @@ private let plays: [RehearsalPlay] = [
     @Test func `plays to the tests of an example app`() async throws {
         let stage = Stage()
         let folder = String(Desk.command[..<(try #require(Desk.command.lastIndex(of: "/")))])
-        let path = "\(folder):\(currentEnvironment()["PATH"] ?? "/usr/bin:/bin")"
+        let path = "\(folder):\(processEnvironment()["PATH"] ?? "/usr/bin:/bin")"
         let exit = await stage.run(["/usr/bin/python3", "\(repository)/examples/rehearsal/test_downloader.py"], ["PATH": path])
         #expect(exit.status == 0 && exit.errors.contains("\nOK\n"), "\(exit)")
         #expect(stage.isClean)
@@ -353,7 +354,7 @@ private let plays: [RehearsalPlay] = [
         let stage = Stage()
         let tools = stage.folder.makeFolder("tools")
         writeFile("\(tools)/dbus-daemon", "#!/bin/sh\nkill -TERM $PPID\nkill -TERM $$\n".utf8, mode: 0o755)
-        let path = "\(tools):\(currentEnvironment()["PATH"] ?? "/usr/bin:/bin")"
+        let path = "\(tools):\(processEnvironment()["PATH"] ?? "/usr/bin:/bin")"
         let exit = await stage.run([Desk.command, "rehearse", "--service", Desk.service, "none", "--", "echo", "begun"], ["PATH": path])
         #expect(exit.status == 128 + SIGTERM && exit.output == "" && exit.errors == "", "\(exit)")
         #expect(stage.isClean)
@@ -387,7 +388,7 @@ private let plays: [RehearsalPlay] = [
             os._exit(1)
             """
         writeFile("\(tools)/dbus-daemon", script.utf8, mode: 0o755)
-        let path = "\(tools):\(currentEnvironment()["PATH"] ?? "/usr/bin:/bin")"
+        let path = "\(tools):\(processEnvironment()["PATH"] ?? "/usr/bin:/bin")"
         let exit = await stage.run([Desk.command, "rehearse", "--service", Desk.service, "none", "--", "echo", "begun"], ["PATH": path])
         #expect(exit.status == 128 + SIGTERM && exit.output == "" && exit.errors == "", "\(exit)")
         #expect(stage.isClean)

@@ -193,7 +193,7 @@ private func isProgress(_ line: String) -> Bool { line.hasPrefix("progress ") &&
         }
         #expect(try await ExampleClient.shell.start(server.url("/a.bin"), world.folder, in: world).wait().status == 1)
         // The service removes the download, and then seems to crash.
-        let (folder, path) = (TemporaryFolder(), currentEnvironment()["PATH"] ?? "/usr/bin:/bin")
+        let (folder, path) = (TemporaryFolder(), processEnvironment()["PATH"] ?? "/usr/bin:/bin")
         let script = """
             #!/bin/sh
             PATH='\(path)'

@@ -9,7 +9,7 @@ private let logind: String? = ["/usr/lib/systemd/systemd-logind", "/lib/systemd/
     access(path, X_OK) == 0
 }
 /// The folder that NetworkManager was unpacked into; empty: the system's.
-private let root = currentEnvironment()["TODOKU_NETWORK_MANAGER"] ?? ""
+private let root = processEnvironment()["TODOKU_NETWORK_MANAGER"] ?? ""
 private let networkManager = "\(root)/usr/sbin/NetworkManager"
 
 private func canUnshare(_ what: String) async -> Bool { geteuid() == 0 ? await Child.run(["unshare", what, "true"]).status == 0 : false }
@@ -118,7 +118,7 @@ private struct NetworkHost {
         writeFile(folder("nginx.conf"), configuration.utf8)
         server = Child(
             Self.inside(manager) + ["nginx", "-p", folder.path, "-c", folder("nginx.conf"), "-e", "stderr"],
-            environment: currentEnvironment())
+            environment: processEnvironment())
         let serves = await eventually { fileExists(folder("nginx.pid")) || !server.isRunning }
         #expect(serves && server.isRunning, "\(server.errors)")
         await cli("connection", "add", "type", "ethernet", "ifname", "dl0", "con-name", "dl", "ip4", "10.9.9.2/24", "gw4", "10.9.9.1")

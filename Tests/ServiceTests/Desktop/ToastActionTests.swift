@@ -19,7 +19,7 @@ struct FakeOpener {
             mode: 0o755)
     }
 
-    var path: String { "\(tools.path):\(currentEnvironment()["PATH"] ?? "/usr/bin:/bin")" }
+    var path: String { "\(tools.path):\(processEnvironment()["PATH"] ?? "/usr/bin:/bin")" }
 
     /// The received paths, in order.
     var opened: [String] {

@@ -87,7 +87,7 @@ private func dripping(_ slow: String, until gate: Gate, failing: String, _ body:
         writeFile(
             tools("xdg-open"),
             "#!/bin/sh\nprintf '%s' \"$1\" > \(tools("opened.new"))\nmv \(tools("opened.new")) \(tools("opened"))\n".utf8, mode: 0o755)
-        let path = currentEnvironment()["PATH"] ?? "/usr/bin:/bin"
+        let path = processEnvironment()["PATH"] ?? "/usr/bin:/bin"
         let world = await ServiceWorld(extra: ["DISPLAY": display.name, "PATH": "\(tools.path):\(path)"])
         let dunst = await Dunst(on: world.bus, display)
         let client = try await world.client()
@@ -123,7 +123,7 @@ private func dripping(_ slow: String, until gate: Gate, failing: String, _ body:
         writeFile(
             tools("xdg-open"),
             "#!/bin/sh\nprintf '%s' \"$1\" > \(tools("opened.new"))\nmv \(tools("opened.new")) \(tools("opened"))\n".utf8, mode: 0o755)
-        let path = currentEnvironment()["PATH"] ?? "/usr/bin:/bin"
+        let path = processEnvironment()["PATH"] ?? "/usr/bin:/bin"
         let running = try await Running.start(extra: ["DISPLAY": display.name, "PATH": "\(tools.path):\(path)"])
         let (world, client) = (running.world, running.client)
         let dunst = await Dunst(on: world.bus, display)

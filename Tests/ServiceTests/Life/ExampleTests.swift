@@ -33,7 +33,7 @@ private struct Run: Sendable {
 
     /// Clicks until `isDone`, because a window that has just appeared ignores its first click.
     func click(_ x: Int, _ y: Int, until isDone: () -> Bool) async -> Bool {
-        let environment = currentEnvironment().merging(["DISPLAY": display.name]) { $1 }
+        let environment = processEnvironment().merging(["DISPLAY": display.name]) { $1 }
         return await eventually {
             if isDone() { return true }
             let exit = await Child.run(["xdotool", "mousemove", "\(x)", "\(y)", "click", "1"], environment: environment)

@@ -1,4 +1,5 @@
 internal import DownloaderInterface
+import EventLoop
 internal import Glibc
 internal import TestSupport
 
@@ -32,7 +33,7 @@ enum GeneratedClient {
 
     /// Runs lines of shell in `folder`, with Todoku's package for pkg-config. Throws if they fail or warn.
     static func make(_ lines: String, _ packages: String, in folder: TemporaryFolder) async throws {
-        let environment = currentEnvironment().merging(["PKG_CONFIG_PATH": install(in: folder)]) { $1 }
+        let environment = processEnvironment().merging(["PKG_CONFIG_PATH": install(in: folder)]) { $1 }
         let exit = await Child.run(["sh", "-ec", lines], environment: environment, folder: folder.path)
         guard exit.status == 0, exit.errors == "" else { throw Unusable(reason: "packages \(packages): \(exit.output)\(exit.errors)") }
     }

@@ -114,7 +114,7 @@ public struct StandInOpener: Sendable {
     }
 
     /// A PATH with this opener first.
-    public var path: String { "\(tools.path):\(currentEnvironment()["PATH"] ?? "/usr/bin:/bin")" }
+    public var path: String { "\(tools.path):\(processEnvironment()["PATH"] ?? "/usr/bin:/bin")" }
 
     /// The requests so far, as "path|token|startup id", in order.
     public var opened: [String] {

@@ -20,7 +20,7 @@ public final class PrivateBus: Sendable {
         activatable: [String: String] = [:], extra: [String: String] = [:], serviceStartTimeout: Duration = .seconds(120)
     ) async {
         let folder = TemporaryFolder("todoku-bus")
-        var environment = currentEnvironment().filter { key, _ in
+        var environment = processEnvironment().filter { key, _ in
             !key.hasPrefix("XDG_") && !key.hasPrefix("DBUS_")
                 && !["DISPLAY", "WAYLAND_DISPLAY", "SESSION_MANAGER", "DESKTOP_STARTUP_ID", "LANGUAGE", "LANG"].contains(key)
         }

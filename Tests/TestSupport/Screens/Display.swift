@@ -17,7 +17,7 @@ public final class Display: Sendable {
 
     /// Writes a picture of the whole screen. The extension of `path` selects the format, such as PNG.
     public func screenshot(_ path: String) async {
-        let environment = currentEnvironment().merging(["DISPLAY": name]) { $1 }
+        let environment = processEnvironment().merging(["DISPLAY": name]) { $1 }
         let exit = await Child.run(["import", "-silent", "-window", "root", path], environment: environment)
         precondition(exit.status == 0, "import: \(exit.errors)")
     }
@@ -92,7 +92,7 @@ public final class Dunst: Sendable {
 
 /// The path for a product that people may want to look at: in `$TODOKU_TEST_PRODUCTS`, else in the temporary folder.
 public func productPath(_ name: String) -> String {
-    let environment = currentEnvironment()
+    let environment = processEnvironment()
     let folder = environment["TODOKU_TEST_PRODUCTS"] ?? "\(environment["TMPDIR"] ?? "/tmp")/todoku-test-products"
     mkdir(folder, 0o755)
     return "\(folder)/\(name)"

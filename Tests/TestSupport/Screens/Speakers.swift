@@ -19,7 +19,7 @@ public final class Speakers: Sendable {
         ]
         chmod(folder.path, 0o700)
         environment = own.filter { $0.key != "HOME" }
-        let all = currentEnvironment().merging(own) { $1 }
+        let all = processEnvironment().merging(own) { $1 }
         let server = Child(
             [
                 "pulseaudio", "-n", "--daemonize=no", "--exit-idle-time=-1", "--use-pid-file=no", "--disallow-exit",

@@ -1,3 +1,4 @@
+internal import EventLoop
 internal import Glibc
 
 /// A real xfce4-panel that contains only a tray, along the bottom of a display. It ends with its last reference.
@@ -20,7 +21,7 @@ public final class XfcePanel: Sendable {
     /// Returns once trays can register. `bus` must have `activatable`, and the display in its environment.
     public init(on bus: PrivateBus, _ display: Display) async {
         for (program, package) in [("xfce4-panel", "xfce4-panel"), ("xdotool", "xdotool"), ("convert", "imagemagick")] {
-            let isThere = (currentEnvironment()["PATH"] ?? "/usr/bin:/bin").split(separator: ":").contains {
+            let isThere = (processEnvironment()["PATH"] ?? "/usr/bin:/bin").split(separator: ":").contains {
                 access("\($0)/\(program)", X_OK) == 0
             }
             precondition(isThere, "there is no \(program); install the package \(package)")

@@ -103,7 +103,7 @@ final class NginxProcess: Sendable {
             """
         let ports = (reserved.0.number, reserved.1.number)
         writeFile(folder("nginx.conf"), (head + configuration(folder, ports)).utf8)
-        let daemon = Child(["nginx", "-p", folder.path, "-c", folder("nginx.conf"), "-e", "stderr"], environment: currentEnvironment())
+        let daemon = Child(["nginx", "-p", folder.path, "-c", folder("nginx.conf"), "-e", "stderr"], environment: processEnvironment())
         // nginx writes this file once it listens.
         let isUp = await eventually { !daemon.isRunning || fileExists(folder("nginx.pid")) }
         precondition(isUp && daemon.isRunning, "nginx did not start: \(daemon.errors)")

@@ -106,7 +106,7 @@ private struct Run {
 private func write(_ place: Place, _ shim: Shim, connections: Int, seed: UInt64, _ fault: Fault? = nil, more: [String: String] = [:]) async
     -> Run
 {
-    let environment = currentEnvironment().merging(place.environment(shim, fault, more: more)) { $1 }
+    let environment = processEnvironment().merging(place.environment(shim, fault, more: more)) { $1 }
     let arguments = [program, place.files, place.state, place.folder("progress"), "\(connections)", "\(seed)"]
     return Run(await Child(arguments, environment: environment).wait())
 }
