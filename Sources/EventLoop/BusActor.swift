@@ -62,7 +62,18 @@ internal import Glibc
     }
 }
 
-/// Keeps the heap small in a program with few threads. Call first in `main`.
+/// Opens /dev/null in the place of each standard stream that is closed. Otherwise the next file or socket would get the number of the
+/// stream, and the output would go there. Call first in `main`.
+///
+/// Standard input and output are opened for the wrong direction: reading and writing still fail (EBADF), and a program can say so.
+public func openClosedStreams() {
+    for (stream, mode) in [(STDIN_FILENO, O_WRONLY), (STDOUT_FILENO, O_RDONLY), (STDERR_FILENO, O_WRONLY)] {
+        // open(2) takes the lowest free number, which is that of this stream.
+        if fcntl(stream, F_GETFD) < 0 { _ = open("/dev/null", mode) }
+    }
+}
+
+/// Keeps the heap small in a program with few threads. Call before the first thread starts.
 public func keepHeapSmall() { todoku_keep_heap_small() }
 
 /// Returns unused memory to the kernel. Call when the program begins to rest.

@@ -18,6 +18,7 @@ internal import Glibc
         """
 
     static func main() {
+        openClosedStreams()
         keepHeapSmall()
         signal(SIGPIPE, SIG_IGN)
         let arguments = Array(CommandLine.arguments.dropFirst())

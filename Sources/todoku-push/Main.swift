@@ -21,6 +21,7 @@ internal import PushService
         """
 
     static func main() {
+        openClosedStreams()
         keepHeapSmall()
         SignalSource.block(SignalSource.endSignals)
         signal(SIGPIPE, SIG_IGN)

@@ -25,6 +25,7 @@ internal import TodokuClient
     @BusActor private static var parts: (tray: Tray, signals: SignalSource, name: Connection)?
 
     static func main() {
+        openClosedStreams()
         keepHeapSmall()
         SignalSource.block(SignalSource.endSignals)
         signal(SIGPIPE, SIG_IGN)

@@ -1,9 +1,10 @@
 internal import ArgumentParser
+internal import EventLoop
 internal import Glibc
 
 @main struct Main {
     static func main() {
-        Output.openClosedStreams()
+        openClosedStreams()
         // ArgumentParser's own flag would answer for a subcommand's option --version whenever another argument is wrong.
         guard CommandLine.arguments.dropFirst() != ["--version"] else {
             Output.write("todoku \(Program.version)\n")

@@ -6,6 +6,7 @@ internal import Logging
 /// The download service. See todokud(8).
 @main struct Main {
     static func main() {
+        openClosedStreams()
         keepHeapSmall()
         if CommandLine.arguments.dropFirst().elementsEqual([UnpackingProgram.argument]) { UnpackingProgram.run() }
         raiseFileLimit()

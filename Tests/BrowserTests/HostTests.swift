@@ -62,6 +62,18 @@ private let status = #"{"type":"status"}"#
         #expect(try BrowserWorld.answers(in: readFile(folder("out")) ?? []).count == 2)
     }
 
+    /// The first file or socket that a program opens gets the number of a stream that is closed.
+    @Test func `writes no complaint into its own files and sockets if standard error is closed`() async {
+        let folder = TemporaryFolder("todoku-browser")
+        #expect(mkfifo(folder("in"), 0o600) == 0)
+        let input = open(folder("in"), O_RDWR | O_CLOEXEC)
+        let command = #"in=$1; shift; exec "$@" <"$in" 2>&-"#
+        let child = Child(["sh", "-c", command, "sh", folder("in"), BrowserWorld.program] + BrowserWorld.chromium)
+        #expect(await eventually { openFile(STDERR_FILENO, of: child.pid) == "/dev/null" })
+        close(input)
+        #expect(await child.wait().status == 0)
+    }
+
     @Test func `names the fault of a message, queues nothing, and answers the next message`() async throws {
         let world = try await BrowserWorld()
         let cookie = #""domain":"a","name":"n","value":"v""#

@@ -127,6 +127,15 @@ import Testing
         #expect(exit.status == 0 && exit.errors == "", "\(exit)")
     }
 
+    /// The first file or socket that a program opens gets the number of a stream that is closed.
+    @Test func `is apart from its log if standard error is closed`() async throws {
+        let world = try await PushWorld(hasService: false)
+        let program = Child(["sh", "-c", #"exec "$@" 2>&-"#, "sh", PushWorld.program], environment: world.bus.environment)
+        #expect(await world.bus.waitForOwner(Push.busName))
+        #expect(openFile(STDERR_FILENO, of: program.pid) == "/dev/null")
+        #expect(await program.stop().status == 0)
+    }
+
     @Test func `ends when it is told to, and starts again`() async throws {
         let world = try await PushWorld()
         _ = try await world.register()

@@ -541,6 +541,15 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         #expect(exit.status == 0 && exit.errors == "", "\(exit)")
     }
 
+    /// The first file or socket that a program opens gets the number of a stream that is closed.
+    @Test func `writes no message into its own files and sockets if standard error is closed`() async throws {
+        let world = try await TrayWorld(startsService: false)
+        let program = Child(["sh", "-c", #"exec "$@" 2>&-"#, "sh", TrayWorld.program], environment: world.environment)
+        #expect(await world.bus.waitForOwner("org.todoku.Tray"))
+        #expect(openFile(STDERR_FILENO, of: program.pid) == "/dev/null")
+        #expect(await program.stop().status == 0)
+    }
+
     @Test func `ends by its menu or a signal, and leaves the downloads alone`() async throws {
         let world = try await TrayWorld()
         let panel = try await world.panel()

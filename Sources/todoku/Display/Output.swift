@@ -8,17 +8,6 @@ enum Output {
     /// program first.
     nonisolated(unsafe) static var willEnd: (@BusActor () -> Void)?  // set and read on the thread of the bus loop only
 
-    /// Opens /dev/null in the place of each standard stream that is closed. Otherwise the next file or socket would get the number of the
-    /// stream, and the output would go there. Call first in `main`.
-    ///
-    /// Standard input and output are opened for the wrong direction: reading and writing still fail (EBADF), and the command says so.
-    static func openClosedStreams() {
-        for (stream, mode) in [(STDIN_FILENO, O_WRONLY), (STDOUT_FILENO, O_RDONLY), (STDERR_FILENO, O_WRONLY)] {
-            // open(2) takes the lowest free number, which is that of this stream.
-            if fcntl(stream, F_GETFD) < 0 { _ = open("/dev/null", mode) }
-        }
-    }
-
     static func write(_ text: String) { write(text, to: STDOUT_FILENO) }
     static func writeError(_ text: String) { write(text, to: STDERR_FILENO) }
 

@@ -277,6 +277,21 @@ internal import Testing
         #expect(noState.errors.contains("cannot start"))
     }
 
+    /// The first file or socket that a program opens gets the number of a stream that is closed.
+    @Test(arguments: [("2>&-", [2]), ("<&- >&- 2>&-", [0, 1, 2])] as [(String, [Int32])])
+    func `writes no log into its own files if standard streams are closed`(redirection: String, closed: [Int32]) async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        let daemon = await world.start(["--log-level", "trace"], prefix: ["sh", "-c", #"exec "$@" \#(redirection)"#, "sh"])
+        #expect(closed.allSatisfy { openFile($0, of: daemon.pid) == "/dev/null" })
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let path = try await client.download(server.url("/a"), ["directory": .string(world.folder), "notify": .string("never")])
+        #expect(readFile(try await client.wait(path)) == Array("x".utf8))
+        let line = Array("download ended".utf8)
+        #expect(listFolder(world.state).filter { readFile("\(world.state)/\($0)")?.firstRange(of: line) != nil } == [])
+        #expect(await world.stop(daemon).isClean)
+    }
+
     @Test func `ends with status 0 when the bus dies, its part file kept`() async throws {
         let running = try await Running.start()
         let gate = Gate()

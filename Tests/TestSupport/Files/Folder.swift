@@ -111,9 +111,12 @@ public func patternBytes(_ count: Int, seed: UInt64 = 1) -> [UInt8] {
 
 /// How many descriptors a process has open of files below a folder, deleted ones included.
 public func openFiles(of process: Int32, below folder: String) -> Int {
-    listFolder("/proc/\(process)/fd").count { number in
-        var target = [CChar](repeating: 0, count: Int(PATH_MAX))
-        let count = readlink("/proc/\(process)/fd/\(number)", &target, target.count - 1)
-        return count > 0 && String(decoding: target.prefix(count).map { UInt8(bitPattern: $0) }, as: UTF8.self).hasPrefix(folder)
-    }
+    listFolder("/proc/\(process)/fd").count { Int32($0).flatMap { openFile($0, of: process) }?.hasPrefix(folder) ?? false }
+}
+
+/// The path of the file that a descriptor of a process is open for, or its kind, such as `socket:[1]`; nil: it is closed.
+public func openFile(_ descriptor: Int32, of process: Int32) -> String? {
+    var target = [CChar](repeating: 0, count: Int(PATH_MAX))
+    let count = readlink("/proc/\(process)/fd/\(descriptor)", &target, target.count - 1)
+    return count > 0 ? String(decoding: target.prefix(count).map { UInt8(bitPattern: $0) }, as: UTF8.self) : nil
 }
