@@ -317,7 +317,7 @@ internal import TransferEngine
         if download.received > 0 { progressed([download]) }
     }
 
-    func ended(_ download: ManagedDownload) {
+    func ended(_ download: ManagedDownload, _ owed: Scheduler.OwedToast?) {
         guard let purpose = purposes[download.number] else { return }
         // Somebody has retried the download before its end was on disk: its next end counts.
         if !download.state.hasEnded, purpose.isWanted { return }

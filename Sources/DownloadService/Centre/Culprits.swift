@@ -1,5 +1,6 @@
 internal import DownloadModel
 internal import EventLoop
+internal import Scheduling
 
 /// The downloads at which earlier processes crashed. A download with two crashes is set aside at startup, because it would crash this
 /// process too.
@@ -17,7 +18,7 @@ internal import EventLoop
     /// The downloads to set aside.
     var repeated: [DownloadNumber] { counts.filter { $0.value >= Self.most }.keys.sorted().map(DownloadNumber.init) }
 
-    func ended(_ download: ManagedDownload) { forget(download.number) }
+    func ended(_ download: ManagedDownload, _ owed: Scheduler.OwedToast?) { forget(download.number) }
 
     /// Clears the crash count of a download whose end is on disk.
     private func forget(_ number: DownloadNumber) {

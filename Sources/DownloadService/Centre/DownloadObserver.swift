@@ -27,8 +27,10 @@ internal import TransferEngine
     func stopped(_ download: ManagedDownload)
     /// A download has ended. The end is not on disk yet.
     func ends(_ download: ManagedDownload)
-    /// The end of a download is on disk.
-    func ended(_ download: ManagedDownload)
+    /// The end of a download is on disk. The download may have been restarted since, and may have ended again.
+    ///
+    /// - Parameter owed: the toast of this end; nil if no toast is owed.
+    func ended(_ download: ManagedDownload, _ owed: Scheduler.OwedToast?)
     /// A batch has ended. The end is not on disk yet.
     func ends(_ batch: ManagedBatch, _ outcomes: OutcomeCounts)
     /// The end of a batch is on disk.
@@ -68,7 +70,7 @@ extension DownloadObserver {
     func extracts(_ downloads: [ManagedDownload]) {}
     func stopped(_ download: ManagedDownload) {}
     func ends(_ download: ManagedDownload) {}
-    func ended(_ download: ManagedDownload) {}
+    func ended(_ download: ManagedDownload, _ owed: Scheduler.OwedToast?) {}
     func ends(_ batch: ManagedBatch, _ outcomes: OutcomeCounts) {}
     func ended(_ batch: ScheduledBatch, _ end: BatchEnd?) {}
     func allEnded(_ outcomes: OutcomeCounts) {}

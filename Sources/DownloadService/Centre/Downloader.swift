@@ -164,8 +164,9 @@ extension Downloader: TurnHost {
                 "download": "\(download.number)", "outcome": "\(download.state.name)",
                 "error": "\(download.state.endFailure?.name.rawValue ?? "")",
             ])
+        let owed = entry.owedToast
         return { [self] in
-            tell { $0.ended(download) }
+            tell { $0.ended(download, owed) }
             list.forget(download.number)
         }
     }

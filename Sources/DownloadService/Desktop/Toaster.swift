@@ -197,10 +197,12 @@ internal import TransferEngine
 
     // MARK: Ends
 
-    func ended(_ download: ManagedDownload) {
+    func ended(_ download: ManagedDownload, _ owed: Scheduler.OwedToast?) {
         progress.ended(download.number)
         goesOn(download.number)
-        if let owed = download.entry.owedToast { show(owed, of: download.entry, after: download.record.options.notifyDelay) }
+        // The download may have been restarted or removed before its end was on disk. It may also have ended again, with another toast.
+        guard let owed, owed == download.entry.owedToast else { return }
+        show(owed, of: download.entry, after: download.record.options.notifyDelay)
     }
 
     private func show(_ owed: Scheduler.OwedToast, of entry: ScheduledDownload, after delay: Duration) {

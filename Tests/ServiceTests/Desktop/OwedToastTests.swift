@@ -154,6 +154,30 @@ extension DownloadRecord {
         #expect(await lives.world.stop(third).isClean)
     }
 
+    /// A retried download starts only once its retry is on disk. Meanwhile, its deadline can end it.
+    @Test func `comes once if its download ended twice before an end was on disk`() async throws {
+        let lives = try await Lives(.answers)
+        let (world, client) = (lives.world, lives.client)
+        let daemon = await world.start()
+        let path = try await lives.download(
+            "bad", ["start": .bool(false), "deadline": .uint64(1000), "notify-delay": .uint32(500)])
+        let holder = try await world.holdDatabase()
+        #expect(await thrown { try await client.resume(path) }?.name == todokuError("Storage"))
+        #expect(try await eventually { try await hasFailed(path, client, attempts: 1) })
+        #expect(await thrown { try await client.retry(path) }?.name == todokuError("Storage"))
+        #expect(try await eventually { try await hasFailed(path, client, attempts: 2) })
+        await holder.stop()
+        #expect(await lives.isShown(failed))
+        try await lives.expectOnly(failed)
+        #expect(await lives.isSettled())
+        #expect(await world.stop(daemon).status == 0)
+    }
+
+    private func hasFailed(_ path: ObjectPath, _ client: Client, attempts: UInt32) async throws -> Bool {
+        let now = try await client.all(path)
+        return now["State"] == .string("failed") && now["Attempts"] == .uint32(attempts)
+    }
+
     @Test func `of a batch comes once, whenever the service died`() async throws {
         let lives = try await Lives(.hangsInNotify)
         let first = await lives.world.start()

@@ -154,15 +154,7 @@ internal import Testing
             if isBatch { return try? await client.batch([(url, token)], options).1[0] }
             return try? await client.download(url, options.merging(token) { $1 })
         }
-        let code = """
-            import signal, sqlite3, sys
-            db = sqlite3.connect(sys.argv[1])
-            db.execute("BEGIN IMMEDIATE")
-            print("held", flush=True)
-            signal.pause()
-            """
-        let holder = Child(["python3", "-c", code, "\(world.state)/todoku.db"])
-        try #require(await eventually { holder.output == "held\n" || !holder.isRunning } && holder.isRunning, "\(holder.errors)")
+        let holder = try await world.holdDatabase()
         // The service waits two seconds for the database, and then forgets the download. If a busy machine looks for the download later,
         // the test queues it again.
         var first = Task { await queue() }

@@ -68,6 +68,20 @@ final class ServiceWorld: Sendable {
         Child(prefix + [Self.todokud] + arguments, environment: environment.merging(extra) { $1 })
     }
 
+    /// Starts a program that holds the database. No commit succeeds until the program is stopped.
+    func holdDatabase() async throws -> Child {
+        let code = """
+            import signal, sqlite3, sys
+            db = sqlite3.connect(sys.argv[1])
+            db.execute("BEGIN IMMEDIATE")
+            print("held", flush=True)
+            signal.pause()
+            """
+        let holder = Child(["python3", "-c", code, "\(state)/todoku.db"])
+        try #require(await eventually { holder.output == "held\n" || !holder.isRunning } && holder.isRunning, "\(holder.errors)")
+        return holder
+    }
+
     /// A connection that records the service's signals.
     func client() async throws -> Client { try await Client(address: bus.address) }
 
