@@ -302,19 +302,17 @@ internal import TransferEngine
         }
     }
 
-    func removed(_ entry: ScheduledDownload) {
-        // A private download leaves the list by itself, perhaps before its delayed toast is shown.
-        let late = entry.record.options.isPrivate && entry.record.endedAt != nil ? delayed[entry.number] : nil
-        if late != nil { progress.ended(entry.number) } else { removed(entry.number) }
-    }
-    func removed(_ batch: ManagedBatch) { removed(batch.number) }
+    func removed(_ entry: ScheduledDownload) { removed(entry.number, byItself: entry.hasLeftByItself) }
+    func removed(_ batch: ManagedBatch) { removed(batch.number, byItself: batch.entry.hasLeftByItself) }
 
     /// The download or batch has left the list.
-    private func removed(_ number: DownloadNumber) {
+    ///
+    /// - Parameter byItself: because it is private. It may have left before its delayed toast, which is still shown.
+    private func removed(_ number: DownloadNumber, byItself: Bool) {
         progress.ended(number)
         goesOn(number)
         takeFromDesktop(number)
-        guard let waiting = delayed.removeValue(forKey: number) else { return }
+        guard !byItself, let waiting = delayed.removeValue(forKey: number) else { return }
         Poller.shared.cancel(waiting.timer)
     }
 

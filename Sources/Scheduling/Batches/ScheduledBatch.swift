@@ -9,6 +9,8 @@ public final class ScheduledBatch {
     public internal(set) var isEntered = false
     /// Removed from the list, by a call or with the last member.
     public internal(set) var isRemoved = false
+    /// Removed from the list with its last member, which is private, not by a call.
+    public internal(set) var hasLeftByItself = false
     /// A call removed the batch. Members that are being committed leave the list once their commits are over.
     public internal(set) var isLeaving = false
     /// The joint progress of the members that show progress, while one of them is unfinished.
@@ -135,7 +137,7 @@ extension Scheduler {
             output.append(.save(.putBatch(batch.record)))
             return
         }
-        batch.isRemoved = true
+        (batch.isRemoved, batch.hasLeftByItself) = (true, entry.hasLeftByItself)
         drop(batch)
         output.append(.save(.removeBatch(batch.number)))
         output.append(.batchRemoved(batch))

@@ -14,6 +14,8 @@ public final class ScheduledDownload {
     public internal(set) var isEntered = false
     /// Removed from the list. Work still under way ends without announcements.
     public internal(set) var isRemoved = false
+    /// Removed from the list because the download is private, not by a call.
+    public internal(set) var hasLeftByItself = false
     /// The download had ended, and has not started since.
     var isRevived = false
     /// The owner still has to be called.

@@ -20,6 +20,7 @@ extension Scheduler {
     func removePrivate(_ entry: ScheduledDownload, now: WallTime) -> Bool {
         guard let time = entry.record.privateEnd, !entry.isRemoved else { return false }
         guard time <= now || entry.record.hasEndedInFuture(now: now) else { return false }
+        entry.hasLeftByItself = true
         remove(entry, now: now)
         return true
     }
@@ -28,6 +29,7 @@ extension Scheduler {
     func removeAllPrivate(now: WallTime) {
         for number in Array(ended.ordered) {
             guard let entry = entries[number], entry.record.options.isPrivate else { continue }
+            entry.hasLeftByItself = true
             remove(entry, now: now)
         }
     }

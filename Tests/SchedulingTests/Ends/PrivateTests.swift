@@ -23,8 +23,15 @@ import Testing
         #expect(!entry.isRemoved && desk.rows.downloads[entry.number] != nil)
         desk.wait(.microseconds(1))
         #expect(entry.isRemoved && desk.rows.downloads[entry.number] == nil && desk.scheduler.nextWake == nil)
+        #expect(entry.hasLeftByItself)
         #expect(desk.actions.saves.contains(.scrubLog))
         #expect(desk.actions.contains { if case .removed(let gone) = $0 { gone === entry } else { false } })
+    }
+
+    @Test func `does not leave by itself if a call removes it`() throws {
+        let (desk, entry) = ended()
+        try desk.remove(entry)
+        #expect(entry.isRemoved && !entry.hasLeftByItself)
     }
 
     @Test func `leaves at once if the service exits, and at the next start if it was killed`() {
