@@ -316,35 +316,45 @@ internal import TransferEngine
         for reply in replies { journal.failIfUnsaved(reply) }
         deletions += 1
         journal.afterCommit { [self] in
-            // One disk job for each folder: most files of a batch lie in one folder, and each folder may be on another disk.
             BusActor.spawn { [self] in
-                var refusals: [Refusal] = []
-                for group in Dictionary(grouping: files, by: { $0.path[..<($0.path.lastIndex(of: "/") ?? $0.path.startIndex)] }).values {
-                    let failed = await DiskPool.shared.value(at: .path(group[0].path), within: DiskPatience.files(group.count)) {
-                        group.map { Commit.deleteFinished($0.path, identity: $0.identity) }.compactMap { result -> Refusal? in
-                            if case .failure(let refusal) = result { refusal } else { nil }
-                        }
-                    }
-                    refusals += failed ?? group.map { .silentDisk(ofUnwanted: $0.path) }
-                }
-                for end in await delete(folders) { if case .failure(let refusal) = end { refusals.append(refusal) } }
+                let refusals = await delete(files, folders)
                 deletions -= 1
                 Self.answer(replies, refusals, of: files.count +| folders.count)
             }
         }
     }
 
-    /// Deletes the unpacked folders of removed members, all at once.
+    /// Deletes the finished files and the unpacked folders of removed members, all at once. So the caller waits only once for disks that
+    /// hang.
+    ///
+    /// - Returns: why files or folders are still there.
     private func delete(
+        _ files: [(path: String, identity: FileIdentity?)],
         _ folders: [(number: DownloadNumber, directory: String, folder: UnwantedFolder)]
-    ) async -> [Result<Void, Refusal>] {
-        guard !folders.isEmpty else { return [] }
+    ) async -> [Refusal] {
+        // One disk job for each folder: most files of a batch lie in one folder, and each folder may be on another disk.
+        let groups = Dictionary(grouping: files, by: { $0.path[..<($0.path.lastIndex(of: "/") ?? $0.path.startIndex)] }).values
+        let count = groups.count +| folders.count
+        guard count > 0 else { return [] }
         return await withCheckedContinuation { continuation in
-            var ends: [Result<Void, Refusal>] = []
+            var ends: [[Refusal]] = []
+            let end: @BusActor ([Refusal]) -> Void = { refusals in
+                ends.append(refusals)
+                if ends.count == count { continuation.resume(returning: ends.flatMap { $0 }) }
+            }
+            for group in groups {
+                // All folders may be on one slow disk, so each job has the time for all files.
+                DiskPool.shared.perform(at: .path(group[0].path), within: DiskPatience.files(files.count)) {
+                    group.map { Commit.deleteFinished($0.path, identity: $0.identity) }.compactMap { result -> Refusal? in
+                        if case .failure(let refusal) = result { refusal } else { nil }
+                    }
+                } then: { refusals in
+                    end(refusals ?? group.map { .silentDisk(ofUnwanted: $0.path) })
+                }
+            }
             for (number, directory, folder) in folders {
-                unwantedFolders.delete(folder, of: number, in: directory, events) { end in
-                    ends.append(end)
-                    if ends.count == folders.count { continuation.resume(returning: ends) }
+                unwantedFolders.delete(folder, of: number, in: directory, events) { result in
+                    if case .failure(let refusal) = result { end([refusal]) } else { end([]) }
                 }
             }
         }

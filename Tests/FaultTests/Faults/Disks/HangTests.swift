@@ -72,6 +72,14 @@ extension `The fault campaign` {
             await report.finish(expecting: [RemovalCase().description])
         }
 
+        @Test func `delays the removal of a batch once, however many folders its files are in`() async throws {
+            let report = await Report(
+                "The removal of a batch from a disk that hangs",
+                notes: "The disk of eight files in eight folders hangs during Remove of their batch. The call waits once for all of them.")
+            try await runCases([BatchRemovalCase()], report) { _, lane in try await giveUpBatchRemoval(lane) }
+            await report.finish(expecting: [BatchRemovalCase().description])
+        }
+
         @Test func `of the queue leaves no call without an answer, and accepts nothing that is not saved`() async throws {
             let report = await Report(
                 "The queue's disk hangs",
@@ -418,6 +426,44 @@ private struct RemovalCase: Sendable, CustomStringConvertible {
     place.stopFaults()
     verdict.expect(await eventually { !fileExists(file) }, "the disk is back, and the file is still there")
     verdict.right += 1
+    await lane.end(SIGTERM)
+    return verdict
+}
+
+private struct BatchRemovalCase: Sendable, CustomStringConvertible {
+    var description: String { "the files of a batch" }
+}
+
+@BusActor private func giveUpBatchRemoval(_ lane: Lane) async throws -> Verdict {
+    let (place, dead) = (Place(), try otherDisk())
+    var verdict = Verdict(row: "\(BatchRemovalCase())", name: "\(BatchRemovalCase())")
+    let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+    let fault = Fault(kind: .hang, at: 1_000_000, isLasting: true)
+    if let ending = await lane.start(place, fault, more: ["FAULTSHIM_ROOTS": dead.path]) {
+        verdict.wrong.append("it did not start: \(ending.errors)")
+        return verdict
+    }
+    let items = (0..<8).map { Structure(server.url("/\($0).bin"), ["directory": Variant.string(dead.makeFolder("\($0)"))]) }
+    let (batch, _): (ObjectPath, [ObjectPath]) = try await lane.connection.call(
+        Manager.downloadBatch, on: BusName.service, at: BusName.managerPath, (items, ["notify": Variant.string("never")]),
+        timeout: .seconds(60))
+    let (finished, _, _) = try await lane.connection.call(Batch.wait, on: BusName.service, at: batch, [:], timeout: .seconds(180))
+    verdict.expect(finished == 8, "only \(finished) files came")
+    place.reach(fault)
+    let asked = ContinuousClock.now
+    do throws(DBusError) {
+        try await lane.connection.call(Batch.remove, on: BusName.service, at: batch, true, timeout: .seconds(180))
+        verdict.wrong.append("files were deleted on a disk that hangs")
+    } catch {
+        verdict.tell(error.message, "the caller")
+        let isTold = error.message.contains("may be deleted later") && error.message.contains("8 files of 8")
+        verdict.expect(isTold, "the caller was told “\(error.message)”")
+    }
+    // A wait for each folder would take 80 s.
+    verdict.expect(ContinuousClock.now - asked < .seconds(40), "the call took \(ContinuousClock.now - asked)")
+    verdict.wasMet = place.hits > 0
+    verdict.expect(try await lane.describe().isEmpty, "the downloads are on the list")
+    place.stopFaults()
     await lane.end(SIGTERM)
     return verdict
 }
