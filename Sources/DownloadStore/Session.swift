@@ -43,6 +43,9 @@ final class Session {
     private var lastPut: (record: DownloadRecord, options: String)?
     /// The next number, as saved.
     private var savedNumber = DownloadNumber(1)
+    /// Whether the last commit has failed at its very end. Its rows may be on disk all the same: if SQLite cannot take them back either,
+    /// it finds them in the log when it opens the database again.
+    private(set) var mayHaveSaved = false
     /// How many downloads `load` has read.
     private(set) var downloadsRead: UInt32 = 0
     /// The note about a database that was set aside, as `load` has read it.
@@ -252,11 +255,15 @@ final class Session {
 
     /// Commits the changes of all parts, in order, in one transaction; or none.
     ///
-    /// - Parameter isEverything: first deletes the rows that an earlier commit of unknown outcome may have saved. Settings and cached
-    ///   copies stay.
-    func commit(_ parts: [[StoreChange]], nextNumber: DownloadNumber, isEverything: Bool = false) throws(StoreError) {
+    /// - Parameters:
+    ///   - isEverything: first deletes the rows that an earlier commit of unknown outcome may have saved. Settings and cached copies stay.
+    ///   - refused: first deletes the rows of downloads and batches with these numbers, for the same reason.
+    func commit(
+        _ parts: [[StoreChange]], nextNumber: DownloadNumber, isEverything: Bool = false,
+        refused: [(first: DownloadNumber, last: DownloadNumber)] = []
+    ) throws(StoreError) {
         let changes = parts.joined()
-        guard !changes.isEmpty || nextNumber > savedNumber else { return }
+        guard !changes.isEmpty || nextNumber > savedNumber || !refused.isEmpty else { return }
         guard file.isInPlace else {
             throw StoreError(.damaged, "The database \(folder.database) was removed while Todoku used it.")
         }
@@ -272,6 +279,14 @@ final class Session {
                         DELETE FROM asset
                         """)
                 }
+                for (first, last) in refused {
+                    let isRefused = "number BETWEEN \(first) AND \(last)"
+                    try database.execute(
+                        """
+                        DELETE FROM download WHERE \(isRefused); DELETE FROM course WHERE \(isRefused);
+                        DELETE FROM batch WHERE \(isRefused)
+                        """)
+                }
                 for change in changes { try apply(change) }
                 if changes.contains(where: \.isCopy) { try dropCopies.run(Int64(Limits.copiesHeld)) }
                 if nextNumber > savedNumber { try set.run(Session.nextNumberKey, nextNumber.description) }
@@ -282,10 +297,13 @@ final class Session {
     }
 
     private func transaction(_ body: () throws(SQLiteError) -> Void) throws(SQLiteError) {
+        mayHaveSaved = false
         try begin.run()
         do throws(SQLiteError) {
             try body()
+            mayHaveSaved = true
             try end.run()
+            mayHaveSaved = false
         } catch {
             // After some errors, SQLite has rolled back by itself.
             if !database.isIdle { try? undo.run() }

@@ -28,6 +28,11 @@ public actor Store {
     private var current: HeldFile?
     /// Whether `current` holds everything that was committed; if not, only `startAnew` may write.
     private var isWhole = false
+    /// The next number, as saved by the last commit that succeeded.
+    private var savedNumber = DownloadNumber(1)
+    /// The numbers of the downloads and batches that were refused because their commits failed, although their rows may be on disk. The
+    /// next commit deletes these rows.
+    private var refused: [(first: DownloadNumber, last: DownloadNumber)] = []
     private var swept: time_t?
     /// The path of the database that was set aside, until a new one is complete.
     private var aside: String?
@@ -87,6 +92,7 @@ public actor Store {
         noteSetAside(&opening)
         self.lock = consume lock
         (isOpen, isWhole) = (true, true)
+        (savedNumber, refused) = (opening.nextNumber, [])
         return opening
     }
 
@@ -167,12 +173,32 @@ public actor Store {
         guard isWhole else { throw lost }
         let session = if let session { session } else { try reopened(nextNumber) }
         self.session = session
-        do throws(StoreError) { try session.commit([changes], nextNumber: nextNumber) } catch {
+        do throws(StoreError) { try session.commit([changes], nextNumber: nextNumber, refused: refused) } catch {
+            if session.mayHaveSaved { noteRefused(changes, nextNumber: nextNumber) }
             // SQLite does not recover from some failures by itself: a connection that could not open its log stays read-only.
             if error.reason != .diskFull { self.session = nil }
             throw error
         }
+        (savedNumber, refused) = (max(savedNumber, nextNumber), [])
         lock?.note(session.mark())
+    }
+
+    /// Remembers the numbers of the additions in a failed commit. Their callers get an error, so the next start must not restore them.
+    private func noteRefused(_ changes: [StoreChange], nextNumber: DownloadNumber) {
+        // A batch has its numbers before its rows are made, so a commit in between may have saved a later next number. All other additions
+        // have their rows as soon as they have their numbers.
+        for case .addBatch(let batch, _) in changes where batch.number < savedNumber {
+            refused.append((batch.number, DownloadNumber(batch.number.value +| UInt64(clamping: batch.count))))
+        }
+        guard nextNumber > savedNumber else { return }
+        refused.removeAll { $0.first == savedNumber }  // of an earlier failure: the new entry includes its numbers
+        refused.append((savedNumber, DownloadNumber(nextNumber.value -| 1)))
+    }
+
+    /// Deletes the rows of refused additions. If the disk still fails, a later commit deletes them.
+    private func deleteRefused() {
+        guard isOpen, isWhole, !refused.isEmpty else { return }
+        try? commit([], nextNumber: DownloadNumber(1))  // leaves the saved next number as it is
     }
 
     /// Deletes databases that were set aside a day ago; checks at most once an hour.
@@ -185,6 +211,7 @@ public actor Store {
     /// Empties the log, if that is worthwhile. Call when no change waits to be saved. A short log is safer: a flipped bit costs all frames
     /// behind it.
     public func tidy() {
+        deleteRefused()
         guard isOpen, isWhole, let session else { return }
         sweep(at: time(nil))
         session.checkpointIfWorthwhile()
@@ -251,6 +278,7 @@ public actor Store {
             throw error
         }
         isWhole = true
+        (savedNumber, refused) = (max(savedNumber, nextNumber), [])
         defer { aside = nil }
         return aside
     }
@@ -280,6 +308,7 @@ public actor Store {
 
     /// Leaves the database as a single file, unless another program reads it, and unlocks the folder. `open` may follow.
     public func close() {
+        deleteRefused()
         if let session {
             session.checkpoint()
             lock?.note(session.mark())

@@ -91,6 +91,45 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         #expect(state.nextNumber == DownloadNumber(5))
     }
 
+    /// After a failed flush, SQLite may find the rows of the commit in the log when it opens the database again. Here, the end of the
+    /// transaction fails, and another program adds the rows.
+    @Test(arguments: [false, true])
+    func `that fails at its very end leaves no refused row, even if its rows are on disk`(isLast: Bool) async throws {
+        // The batch has its numbers, 2 and 3, before these rows are saved.
+        try await withStore(folder.path) { store, _ in
+            try await store.commit([.put(plainRecord(1)), .put(plainRecord(4))], nextNumber: DownloadNumber(5))
+        }
+        let batch = BatchRecord(number: BatchNumber(2), count: 1)
+        var member = plainRecord(3)
+        member.batch = batch.number
+        try tamper(
+            folder.path,
+            """
+            CREATE TABLE held (number INTEGER REFERENCES download DEFERRABLE INITIALLY DEFERRED);
+            CREATE TRIGGER hold AFTER INSERT ON download WHEN NEW.number = 5 BEGIN INSERT INTO held VALUES (-1); END
+            """)
+        try await withStore(folder.path) { [member] store, _ in
+            let error = await storeError {
+                try await store.commit([.addBatch(batch, [member]), .put(plainRecord(5))], nextNumber: DownloadNumber(6))
+            }
+            #expect(error?.reason == .storage)
+            try tamper(
+                folder.path,
+                """
+                DROP TRIGGER hold; DROP TABLE held; CREATE TEMP TABLE ghost AS SELECT * FROM download WHERE number = 1;
+                UPDATE ghost SET number = 3; INSERT INTO download SELECT * FROM ghost;
+                UPDATE ghost SET number = 5; INSERT INTO download SELECT * FROM ghost;
+                INSERT INTO batch (number, count, app, directory, notify, sound, removed_finished, removed_failed, removed_cancelled,
+                    removed_bytes) VALUES (2, 1, '', '', 'background', '', 0, 0, 0, 0)
+                """)
+            if !isLast { try await store.commit([.put(plainRecord(6))], nextNumber: DownloadNumber(7)) }
+        }
+        let state = try await reopened(folder.path)
+        let expected: [UInt64] = isLast ? [1, 4] : [1, 4, 6]
+        #expect(state.records.map(\.number.value) == expected)
+        #expect(state.batches == [])
+    }
+
     @Test func `is refused in time where another program holds the database`() async throws {
         let store = Store(folder: folder.path, mostPages: Store.mostPages, wait: .milliseconds(20))
         _ = try await store.open()
