@@ -171,7 +171,7 @@ public actor Store {
     public func commit(_ changes: [StoreChange], nextNumber: DownloadNumber) throws(StoreError) {
         try checkOpen()
         guard isWhole else { throw lost }
-        let session = if let session { session } else { try reopened(nextNumber) }
+        let session = if let session { session } else { try reopened(max(savedNumber, nextNumber)) }
         self.session = session
         do throws(StoreError) { try session.commit([changes], nextNumber: nextNumber, refused: refused) } catch {
             if session.mayHaveSaved { noteRefused(changes, nextNumber: nextNumber) }
@@ -184,6 +184,9 @@ public actor Store {
     }
 
     /// Remembers the numbers of the additions in a failed commit. Their callers get an error, so the next start must not restore them.
+    ///
+    /// No acknowledged row has such a number: a commit that succeeds saves a next number above its rows, and empties the list. A batch may
+    /// still add rows with such numbers, because a commit deletes before it adds.
     private func noteRefused(_ changes: [StoreChange], nextNumber: DownloadNumber) {
         // A batch has its numbers before its rows are made, so a commit in between may have saved a later next number. All other additions
         // have their rows as soon as they have their numbers.

@@ -21,6 +21,16 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
     }
 }
 
+/// Makes each commit that adds download 5 fail at its very end.
+private func failEnds(_ folder: String) throws {
+    try tamper(
+        folder,
+        """
+        CREATE TABLE held (number INTEGER REFERENCES download DEFERRABLE INITIALLY DEFERRED);
+        CREATE TRIGGER hold AFTER INSERT ON download WHEN NEW.number = 5 BEGIN INSERT INTO held VALUES (-1); END
+        """)
+}
+
 @Suite struct `A commit` {
     private let folder = TemporaryFolder()
 
@@ -102,12 +112,7 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         let batch = BatchRecord(number: BatchNumber(2), count: 1)
         var member = plainRecord(3)
         member.batch = batch.number
-        try tamper(
-            folder.path,
-            """
-            CREATE TABLE held (number INTEGER REFERENCES download DEFERRABLE INITIALLY DEFERRED);
-            CREATE TRIGGER hold AFTER INSERT ON download WHEN NEW.number = 5 BEGIN INSERT INTO held VALUES (-1); END
-            """)
+        try failEnds(folder.path)
         try await withStore(folder.path) { [member] store, _ in
             let error = await storeError {
                 try await store.commit([.addBatch(batch, [member]), .put(plainRecord(5))], nextNumber: DownloadNumber(6))
@@ -128,6 +133,31 @@ private func save(_ folder: String, _ records: [DownloadRecord]) async throws {
         let expected: [UInt64] = isLast ? [1, 4] : [1, 4, 6]
         #expect(state.records.map(\.number.value) == expected)
         #expect(state.batches == [])
+    }
+
+    @Test func `that fails at its very end takes no row of another commit with it`() async throws {
+        try await save(folder.path, [plainRecord(1)])
+        try failEnds(folder.path)
+        // The batch has its numbers, 2 to 4, before the commit fails, and its rows afterwards.
+        let batch = BatchRecord(number: BatchNumber(2), count: 2)
+        let members = ([3, 4] as [UInt64]).map { number -> DownloadRecord in
+            var member = plainRecord(number)
+            member.batch = batch.number
+            return member
+        }
+        try await withStore(folder.path) { store, _ in
+            let error = await storeError {
+                try await store.commit([.put(plainRecord(1, .paused)), .put(plainRecord(5))], nextNumber: DownloadNumber(6))
+            }
+            #expect(error?.reason == .storage)
+            try await store.commit([.addBatch(batch, members), .put(plainRecord(6))], nextNumber: DownloadNumber(7))
+            await store.tidy()
+        }
+        let state = try await reopened(folder.path)
+        let expected = [plainRecord(1)] + members + [plainRecord(6)]
+        #expect(state.records == expected)
+        #expect(state.batches == [batch])
+        #expect(state.nextNumber == DownloadNumber(7))
     }
 
     @Test func `is refused in time where another program holds the database`() async throws {
