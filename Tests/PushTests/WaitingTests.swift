@@ -104,6 +104,33 @@ import Testing
         return (app, file, end)
     }
 
+    /// Waits until the download of the only message on disk has finished.
+    private func hasFinished(_ world: PushWorld) async throws -> Bool {
+        let id = try #require(world.messageFiles.first)
+        let download = BusName.path(app: PushWorld.app, token: "push_\(id)")
+        return await eventually {
+            let state = try? await world.connection.call(
+                Standard.get, on: BusName.service, at: download, (Download.interface, Download.state.name), timeout: .seconds(60))
+            return state == .string("finished")
+        }
+    }
+
+    /// As on a disk that is mounted only after the login.
+    @Test func `brings a file that came, though its folder is gone when the next process asks for it`() async throws {
+        let world = try await PushWorld()
+        guard let (app, file, _) = try await killBeforeFile(world, within: 3600) else {
+            Issue.record("the service has not asked for the file")
+            return
+        }
+        #expect(try await hasFinished(world))
+        let away = world.bus.folder("away")
+        #expect(rename(world.folder, away) == 0)
+        _ = try await world.entry()
+        #expect(await app.wasCalled())
+        #expect(await app.calls.map(\.result) == ["new-data"])
+        #expect(readFile("\(away)/picture.png") == file.bytes)
+    }
+
     @Test func `brings a file that came in time, though nobody was there to see it`() async throws {
         #expect(try await inTime(PushWorld.validities) { try await bringsUnseen(within: $0) }, PushWorld.tooSlow)
     }
@@ -130,14 +157,7 @@ import Testing
         let service = Child([PushWorld.todokud, "--idle-exit", "3600"], environment: world.bus.environment)
         #expect(await world.bus.waitForOwner(BusName.service))
         guard let (app, file, end) = try await killBeforeFile(world, within: seconds) else { return false }
-        let id = try #require(world.messageFiles.first)
-        let download = BusName.path(app: PushWorld.app, token: "push_\(id)")
-        let isFinished = await eventually {
-            let state = try? await world.connection.call(
-                Standard.get, on: BusName.service, at: download, (Download.interface, Download.state.name), timeout: .seconds(60))
-            return state == .string("finished")
-        }
-        guard isFinished, wallClock() / 1_000_000 < end else { return false }
+        guard try await hasFinished(world), wallClock() / 1_000_000 < end else { return false }
         await service.stop()
         #expect(await eventually { wallClock() / 1_000_000 >= end })
         // The program asks for the file now, and nobody answers.

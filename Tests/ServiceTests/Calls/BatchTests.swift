@@ -652,6 +652,28 @@ private let nowhere = "http://127.0.0.1:1"
         #expect(try await client.get(Download.batch, at: single).value == "/")
     }
 
+    /// As on a disk that is unplugged after the first call.
+    @Test func `whose items have tokens is the same batch when the call is repeated, though its folder is gone`() async throws {
+        let running = try await Running.start()
+        let client = running.client
+        let folder = running.world.bus.folder.makeFolder("disk")
+        let more: [String: Variant] = ["app": .string("org.example.App"), "directory": .string(folder)]
+        let options = running.options(paused.merging(more) { $1 })
+        func items(_ names: [String]) -> [(String, [String: Variant])] {
+            names.map { ("\(nowhere)/\($0)", ["token": .string("t_\($0)")]) }
+        }
+        let (batch, members) = try await client.batch(items(["a", "b"]), options)
+        #expect(rmdir(folder) == 0)
+        let again = try await client.batch(items(["a", "b"]), options)
+        #expect(again.0 == batch && again.1 == members)
+        for (names, name) in [(["n"], "InvalidOption"), (["n", "b"], "InvalidOption"), (["a", "n"], "AlreadyExists")] {
+            let error = await thrown { try await client.batch(items(names), options) }
+            #expect(error?.name == todokuError(name), "\(names): \(error as Any)")
+            #expect(error?.message.hasPrefix("Item 0: ") == true && error.map(isSentence) == true, "\(names): \(error as Any)")
+        }
+        #expect(try await client.list() == members)
+    }
+
     @Test func `of many items with tokens that two callers send at once is one batch, and each member is found by its path`() async throws {
         let running = try await Running.start()
         let other = try await running.world.client()

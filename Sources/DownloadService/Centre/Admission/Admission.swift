@@ -241,8 +241,17 @@ internal import TransferEngine
         case .success: releaseDescriptor(of: ask)
         case .failure(let refusal):
             releaseDescriptor(of: ask)
-            ask.answer.fail(refusal)
+            if let held = repeated(ask) { answer(ask, by: held) } else { ask.answer.fail(refusal) }
         }
+    }
+
+    /// The download that an earlier, identical call with a token has added; nil: there is none. Its folder may be gone since, as on an
+    /// unplugged disk: the download waits for the folder, or has ended.
+    private func repeated(_ ask: Ask) -> ScheduledDownload? {
+        guard ask.descriptor == nil else { return nil }
+        let wanted = ask.wanted.options.directory.map { ask.wanted.into($0.tidyPath) } ?? ask.wanted
+        guard let held = holder(of: wanted), wanted.isSame(as: held.record), isSameFile(held, ask) else { return nil }
+        return held
     }
 
     private func releaseDescriptor(of ask: Ask) {

@@ -81,6 +81,9 @@ internal import Scheduling
     private(set) var places: [String: Int] = [:]
     /// The members, once all are made; or the refusal of the first item whose folder is refused.
     private(set) var members: Result<PreparedMembers, Refusal> = .success(PreparedMembers())
+    /// That refusal, if the members are made all the same to compare them: an earlier, identical call may have added the batch. Its folder
+    /// may be gone since, as on an unplugged disk.
+    private(set) var refusalOfNew: Refusal?
     private var made = PreparedMembers()
     private var comparison: TokenComparison?
     private let admission: Admission
@@ -109,28 +112,30 @@ internal import Scheduling
         }
         // Checked before a number is reserved: a refused batch has none.
         if index == 0, let refusal = firstRefusal(verdicts) {
-            members = .failure(refusal)
-            return false
-        }
-        let folder = wanted[index].options.directory
-        switch verdicts[ByteText(folder ?? defaultDirectory)] {
-        case .success(let directory):
-            if let folder, !folder.isSameBytes(as: directory) { wanted[index].options.directory = directory }
-            let own = DownloadNumber(number.value +| 1 +| UInt64(index))
-            var record = admission.makeRecord(wanted[index], directory, number: own, now: now)
-            record.batch = number
-            apps.insert(record.options.app)
-            let path = BusName.path(of: record)
-            if let token = record.options.token, let first = places.updateValue(index, forKey: path.value) {
-                let refusal = Refusal(.alreadyExists, "The token \(token) already names item \(first); choose a new token.")
-                members = .failure(refusal.about(item: index))
+            guard admission.holder(of: wanted[0]) != nil else {
+                members = .failure(refusal)
                 return false
             }
-            paths.append(path)
-            admission.list.scheduler.prepare(record, in: &made)
-            return true
-        case .failure, nil: return false
+            refusalOfNew = refusal
         }
+        let folder = wanted[index].options.directory
+        let given = folder ?? defaultDirectory
+        guard let verdict = verdicts[ByteText(given)] else { return false }
+        let directory = (try? verdict.get()) ?? given.tidyPath
+        if let folder, !folder.isSameBytes(as: directory) { wanted[index].options.directory = directory }
+        let own = DownloadNumber(number.value +| 1 +| UInt64(index))
+        var record = admission.makeRecord(wanted[index], directory, number: own, now: now)
+        record.batch = number
+        apps.insert(record.options.app)
+        let path = BusName.path(of: record)
+        if let token = record.options.token, let first = places.updateValue(index, forKey: path.value) {
+            let refusal = Refusal(.alreadyExists, "The token \(token) already names item \(first); choose a new token.")
+            members = .failure(refusal.about(item: index))
+            return false
+        }
+        paths.append(path)
+        admission.list.scheduler.prepare(record, in: &made)
+        return true
     }
 
     /// The scheduler has the members now.
@@ -312,6 +317,7 @@ extension Admission {
         if let batch = try members.batchHeld() {
             return answer(reply, (batch.path, members.paths), repeating: batch.entry)
         }
+        if let refusal = members.refusalOfNew { throw refusal }
         let record = BatchRecord(
             number: members.number, count: UInt32(prepared.entries.count), app: members.apps.count == 1 ? members.apps.first ?? "" : "",
             directory: defaults.directory.flatMap { try? verdicts[ByteText($0)]?.get() } ?? first.record.directory, options: defaults)

@@ -361,6 +361,30 @@ private func oldDate(_ version: Int) -> String { "Mon, 0\(version) Jun 2026 10:0
         #expect(try await running.client.list().count == 2)
     }
 
+    /// As on a disk that is unplugged after the first call.
+    @Test func `with a token is answered again though its folder is gone, and so is a Download`() async throws {
+        let running = try await Running.start()
+        let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
+        let folder = running.world.bus.folder.makeFolder("disk")
+        func options(_ token: String, _ directory: String) -> [String: Variant] {
+            ["app": .string("org.example.App"), "token": .string(token), "directory": .string(directory)]
+        }
+        let held = Answer(.newData, "\(folder)/a")
+        #expect(try await running.get(server.url("/a"), options("fetch", folder)) == held)
+        let waiting = try await running.download(server.url("/b"), options("download", folder).merging(["start": .bool(false)]) { $1 })
+        #expect(rename(folder, running.world.bus.folder("away")) == 0)
+        for directory in [folder, "\(folder)/./"] {
+            #expect(try await running.get(server.url("/a"), options("fetch", directory)) == held)
+            #expect(try await running.download(server.url("/b"), options("download", directory)) == waiting)
+        }
+        // Any other call is refused.
+        for token in ["fetch", "download", "new"] {
+            let error = await thrown { try await running.get(server.url("/c"), options(token, folder)) }
+            #expect(error?.name == todokuError("InvalidOption"), "\(token): \(error as Any)")
+        }
+        #expect(server.requests.count == 1)
+    }
+
     // MARK: Wrong servers
 
     @Test func `that did not ask for a 304 fails with one`() async throws {
