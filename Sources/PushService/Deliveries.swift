@@ -61,6 +61,8 @@ internal import WebPush
     private var unseen: Set<String> = []
     /// Ids whose app is being called, or is called again after a pause.
     private var telling: Set<String> = []
+    /// Ids whose download is being taken from the service. Their records stay on disk until it has answered.
+    private var removing: Set<String> = []
     /// Ids whose end is not on disk yet. After a crash, only their downloads say how they ended, so these stay on the service's list.
     private var unsavedEnds: Set<String> = []
     /// Ids whose app did not answer: they wait for the next start.
@@ -92,13 +94,17 @@ internal import WebPush
         var overdue: [String] = []
         for message in messages {
             guard registry[message.token] != nil, message.outcome.map({ now - $0.ended < Limits.remindedAge }) ?? true else {
-                store.put(.message(message.id), nil)
                 // The program died while it ended the registration.
-                if message.outcome == nil, !message.app.isEmpty { files.removeDownload(message.id, of: message.app) }
+                if message.mayHaveDownload, !message.app.isEmpty {
+                    removeDownload(message.id, of: message.app)
+                } else {
+                    store.put(.message(message.id), nil)
+                }
                 continue
             }
             waiting[message.id] = message
             guard message.outcome == nil else {
+                if message.mayHaveDownload, let app = registry[message.token]?.key.app { removeDownload(message.id, of: app) }
                 BusActor.spawn { [self] in await tell(message.id, reminders: []) }
                 continue
             }
@@ -121,10 +127,21 @@ internal import WebPush
         // No later push will take this one off the service's list.
         if !registration.lastDownload.isEmpty { files.removeDownload(registration.lastDownload, of: registration.key.app) }
         for message in waiting.values where message.token == registration.token {
+            // One that is not on disk yet has no download.
+            if message.outcome == nil, unsaved[message.id] == nil { removeDownload(message.id, of: registration.key.app) }
             drop(message.id)
-            if message.outcome == nil { files.removeDownload(message.id, of: registration.key.app) }
         }
         fetchNext()
+    }
+
+    /// Takes the download of a message that has ended from the service. The record of the message stays until the service has answered, so
+    /// that the next start does the same if the program dies before.
+    private func removeDownload(_ id: String, of app: String) {
+        removing.insert(id)
+        files.removeDownload(id, of: app) { [self] in
+            removing.remove(id)
+            if waiting[id] == nil { store.put(.message(id), nil) }
+        }
     }
 
     private func drop(_ id: String) {
@@ -136,7 +153,7 @@ internal import WebPush
         unseen.remove(id)
         unanswered.remove(id)
         order.removeAll { $0 == id }
-        store.put(.message(id), nil)
+        if !removing.contains(id) { store.put(.message(id), nil) }
     }
 
     /// A message whose file has not come keeps the program running, also while it rests: nobody else would ask for the file in time.
@@ -292,7 +309,9 @@ internal import WebPush
         case .ended(let outcome):
             failures = 0
             return outcome
-        case .expired: return expired
+        case .expired:
+            removeDownload(message.id, of: registration.key.app)
+            return expired
         case .unreachable:
             // A service that is gone for good must not keep the message for ever.
             let age = WallTime(microseconds: wallClock()) - (waiting[message.id] ?? message).end
@@ -358,6 +377,8 @@ internal import WebPush
         waiting[message.id] = message
         store.put(.message(message.id), message.record)
         drop(id)
+        // Both records at the next start would be two pushes.
+        store.put(.message(id), nil)
         files.removeDownload(id, of: app)
         setTimer(message.id)
         order.append(message.id)
@@ -377,7 +398,7 @@ internal import WebPush
             if fetching.removeValue(forKey: id) != nil || resting.remove(id) != nil { order.insert(id, at: 0) }
             return fetchNext()
         }
-        if let app = registry[message.token]?.key.app { files.removeDownload(id, of: app) }
+        if let app = registry[message.token]?.key.app { removeDownload(id, of: app) }
         fetching[id] = nil
         resting.remove(id)
         order.removeAll { $0 == id }

@@ -20,6 +20,7 @@ internal import TodokuClient
     /// How a fetch ended.
     enum End {
         case ended(PendingPush.Outcome)
+        /// The service may still have the download.
         case expired
         /// The service cannot be reached, or refuses any call for now; or the message has ended meanwhile.
         case unreachable
@@ -55,7 +56,6 @@ internal import TodokuClient
                     return .ended(PendingPush.Outcome(file.isNew ? .newData : .noData, path: file.path, hasDownload: true))
                 }
             }
-            removeDownload(message.id, of: registration.key.app)
             return .expired
         } catch {
             guard let error = error as? ClientError, Self.isFinal(error) else {
@@ -105,7 +105,9 @@ internal import TodokuClient
     }
 
     /// Takes a download from the service, if it has that. Nobody waits for it any more.
-    func removeDownload(_ id: String, of app: String) {
+    ///
+    /// - Parameter done: called when the service has answered, or cannot be reached.
+    func removeDownload(_ id: String, of app: String, then done: @escaping @BusActor @Sendable () -> Void = {}) {
         removals += 1
         BusActor.spawn { [self] in
             do throws(ClientError) {
@@ -115,6 +117,7 @@ internal import TodokuClient
                     log.notice("a download could not be removed", metadata: ["cause": "\(error.message)"])
                 }
             }
+            done()
             removals -= 1
         }
     }

@@ -211,8 +211,13 @@ import Testing
     func setError(_ error: DBusError?) { self.error = error }
     /// Answers nothing from now on, as while a download waits for a network.
     func silence() { isSilent = true }
-    /// From now on, removals are not answered, or answered again.
-    func holdRemovals(_ isHeld: Bool) { holdsRemovals = isHeld }
+    /// From now on, removals are not answered; or all are, and so are those that wait.
+    func holdRemovals(_ isHeld: Bool) {
+        holdsRemovals = isHeld
+        guard !isHeld else { return }
+        for reply in heldRemovals { reply() }
+        heldRemovals = []
+    }
     /// Ends the silence with an error for those who wait.
     func speak(_ error: DBusError) {
         isSilent = false

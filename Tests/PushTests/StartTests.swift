@@ -153,6 +153,26 @@ import Testing
         #expect(service.fetches.isEmpty && service.descriptions == 1)
     }
 
+    /// The program may have died before the service had heard of the end.
+    @Test @BusActor func `that was given up leaves no download behind, also if its app has answered before the service`() async throws {
+        let start = try await SilentStart()
+        let (service, store, folder) = (start.service, start.store, start.folder)
+        let error = ErrorName.expired.busName
+        let message = makeMessage(start.token, outcome: PendingPush.Outcome(.failed, error: error, message: "late"))
+        store.put(.message(message.id), message.record)
+        try await store.commit()
+        service.holdRemovals(true)
+        start.deliveries.begin([message])
+        #expect(await start.app.wasCalled())
+        #expect(await eventually { start.deliveries.waitingCount(of: start.token) == 0 })
+        #expect(await eventually { service.removed == [BusName.path(app: PushWorld.app, token: "push_\(message.id)").value] })
+        // Not before the service has answered, because the program may die once more.
+        try await store.commit()
+        #expect(listFolder(folder("messages")) == [message.id])
+        service.holdRemovals(false)
+        #expect(await eventually { listFolder(folder("messages")).isEmpty })
+    }
+
     @Test func `leaves no download of the push before it on the list`() async throws {
         let world = try await PushWorld(hasService: false)
         let service = try await ServiceStandIn(world)

@@ -21,6 +21,7 @@ import Testing
         let world = try await PushWorld(hasService: false)
         let service = try await ServiceStandIn(world)
         await service.silence()
+        await service.holdRemovals(true)
         let distributor = await world.distributor(versions: [1])
         let app = try await AppStandIn(world)
         let file = await Served()
@@ -36,6 +37,11 @@ import Testing
         let download = await service.fetches.first?.options["token"]?.string ?? ""
         #expect(await eventually { await service.removed == [BusName.path(app: PushWorld.app, token: download).value] })
         #expect(try await eventually { try await world.entry()["waiting"] == .uint32(0) })
+        // The record stays until the service has answered. This answer comes when all changes before are on disk.
+        _ = try await world.register("later")
+        #expect(world.messageFiles.count == 1)
+        await service.holdRemovals(false)
+        #expect(await eventually { world.messageFiles.isEmpty })
         return true
     }
 
@@ -268,6 +274,25 @@ import Testing
         #expect(await eventually { await service.removed == [BusName.path(app: PushWorld.app, token: download).value] })
         #expect(await login.wait().status == 0)
         #expect(listFolder("\(world.state)/messages").isEmpty)
+    }
+
+    @Test func `of an ended registration leaves no download behind if the program dies before the service answers`() async throws {
+        let (world, service, distributor, file) = try await makeSilentWorld()
+        await send(file.message(), await distributor.token(), to: world)
+        #expect(await eventually { await service.fetches.count == 1 })
+        let token = try #require(await service.fetches.first?.options["token"]?.string)
+        let download = BusName.path(app: PushWorld.app, token: token).value
+        await service.holdRemovals(true)
+        try await world.call(Push.unregister, (PushWorld.app, "picture"))
+        #expect(await eventually { await service.removed == [download] })
+        // The answer comes when all changes before are on disk.
+        _ = try await world.register("later")
+        // The call has not reached the service: it ends, too.
+        await world.kill()
+        await service.holdRemovals(false)
+        _ = try await world.entry("later")
+        #expect(await eventually { await service.removed == [download, download] })
+        #expect(await eventually { world.messageFiles.isEmpty })
     }
 
     @Test(
