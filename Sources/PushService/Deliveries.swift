@@ -59,6 +59,8 @@ internal import WebPush
     /// Ids whose file may have come in time though nobody saw it: an earlier process asked for it, or the answer came while the
     /// registration was being ended. Only the service knows.
     private var unseen: Set<String> = []
+    /// Ids whose fetch has failed, and whose end is not noted yet. Another message about the file begins anew.
+    private var failing: Set<String> = []
     /// Ids whose app is being called, or is called again after a pause.
     private var telling: Set<String> = []
     /// Ids whose download is being taken from the service. Their records stay on disk until it has answered.
@@ -182,7 +184,9 @@ internal import WebPush
                 ])
             return
         }
-        let former = waiting.values.first { $0.outcome == nil && $0.token == token && $0.push.isSameFile(as: push) }
+        let former = waiting.values.first {
+            $0.outcome == nil && $0.token == token && $0.push.isSameFile(as: push) && !failing.contains($0.id)
+        }
         if let former {
             registry.change(token) { $0.counts.unchanged +|= 1 }
             prolong(former.id, until: push.validUntil)
@@ -402,6 +406,7 @@ internal import WebPush
         fetching[id] = nil
         resting.remove(id)
         order.removeAll { $0 == id }
+        failing.insert(id)
         BusActor.spawn { [self] in await end(id, expired) }
         fetchNext()
     }
@@ -412,6 +417,8 @@ internal import WebPush
 
     /// Saves how a fetch ended, and calls the app.
     private func end(_ id: String, _ outcome: PendingPush.Outcome) async {
+        if outcome.result == .failed { failing.insert(id) }
+        defer { failing.remove(id) }
         let path = outcome.path
         // Until the file is remembered, another message about it adds nothing to this one.
         let stamp =

@@ -317,6 +317,30 @@ import Testing
         #expect(await service.fetches.count == 2)
     }
 
+    /// The service is slow to take the download of the push before off its list. The end is noted after that.
+    @Test func `and whose fetch has failed takes no later message about its file along`() async throws {
+        let world = try await PushWorld(hasService: false)
+        let service = try await ServiceStandIn(world)
+        let distributor = await world.distributor(versions: [1])
+        let app = try await AppStandIn(world)
+        let file = await Served()
+        _ = try await world.register()
+        let token = await distributor.token()
+        await send(file.message(["url": "\"\(file.server.url("/former"))\""]), token, to: world)
+        #expect(await app.wasCalled())
+        await service.silence()
+        await service.holdRemovals(true)
+        await send(file.message(), token, to: world)
+        #expect(await eventually { await service.fetches.count == 2 })
+        await service.speak(DBusError("org.todoku.Error.HttpStatus", "404"))
+        #expect(await eventually { await service.removed.count == 1 })
+        await send(file.message(), token, to: world)
+        #expect(await eventually { await service.fetches.count == 3 })
+        await service.holdRemovals(false)
+        #expect(await app.wasCalled(3))
+        #expect(await app.calls.map(\.result).sorted() == ["failed", "no-data", "no-data"])
+    }
+
     @Test func `for the service is tried again when it is repeated, and when the service appears`() async throws {
         let world = try await PushWorld(hasService: false)
         let service = try await ServiceStandIn(world)
