@@ -106,7 +106,10 @@ internal import WebPush
             }
             waiting[message.id] = message
             guard message.outcome == nil else {
-                if message.mayHaveDownload, let app = registry[message.token]?.key.app { removeDownload(message.id, of: app) }
+                // If the service itself has ended the download, the end of the next push takes it off the list.
+                if message.mayHaveDownload, let registration = registry[message.token], registration.lastDownload != message.id {
+                    removeDownload(message.id, of: registration.key.app)
+                }
                 BusActor.spawn { [self] in await tell(message.id, reminders: []) }
                 continue
             }

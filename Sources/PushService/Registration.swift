@@ -106,7 +106,7 @@ struct PendingPush: Sendable {
     /// Whether a later message about the file gave it more time than its download has.
     var isProlonged: Bool { arrived.microseconds +| push.patience *| 1000 +| 1_000_000 < end.microseconds }
 
-    /// Whether the service may have a download of it that nobody waits for once the message is gone.
+    /// Whether the service may have a download of the message, for which nobody waits once the message is gone.
     var mayHaveDownload: Bool { outcome.map { $0.error == ErrorName.expired.busName } ?? true }
 
     /// What the file is fetched by: what the registration allowed when the message arrived.

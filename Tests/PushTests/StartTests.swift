@@ -173,6 +173,20 @@ import Testing
         #expect(await eventually { listFolder(folder("messages")).isEmpty })
     }
 
+    /// The service has told the end, so the record of the registration names the download.
+    @Test @BusActor func `whose download the service ended at its deadline leaves it on the list until the next push`() async throws {
+        let start = try await SilentStart()
+        let error = ErrorName.expired.busName
+        let message = makeMessage(start.token, outcome: PendingPush.Outcome(.failed, error: error, message: "late"))
+        start.registry.change(start.token) { $0.lastDownload = message.id }
+        start.deliveries.begin([message])
+        #expect(await start.app.wasCalled())
+        // The calls of a connection arrive in their order.
+        start.files.removeDownload("other", of: PushWorld.app)
+        #expect(await eventually { !start.service.removed.isEmpty })
+        #expect(start.service.removed == [BusName.path(app: PushWorld.app, token: "push_other").value])
+    }
+
     @Test func `leaves no download of the push before it on the list`() async throws {
         let world = try await PushWorld(hasService: false)
         let service = try await ServiceStandIn(world)
