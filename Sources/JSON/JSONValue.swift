@@ -68,6 +68,12 @@ public struct JSONError: Error, Equatable, Sendable, CustomStringConvertible {
     public let message: String
     public init(_ message: String) { self.message = message }
     public var description: String { message }
+
+    /// The message without the piece of the text that jansson quotes, of at most 20 bytes. For a log, if the text may be private.
+    public var messageWithoutQuote: String {
+        guard let quote = message.utf8.firstRange(of: " near '".utf8) else { return message }
+        return String(message[..<quote.lowerBound])
+    }
 }
 
 /// The place of a value in a text, such as `files[2].sha256`. Keys are the sender's: they are shortened and have no control characters.

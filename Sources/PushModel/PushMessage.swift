@@ -33,7 +33,7 @@ public struct PushMessage: Equatable, Sendable {
             size = UInt64(clamping: try fields.integer("size", in: 0...Int64.max))
             validUntil = UInt64(clamping: try fields.integer("valid-until", in: 0...Int64.max))
             type = try fields.optionalString("type")
-        } catch { throw PushRefusal(.format, error.message) }
+        } catch { throw PushRefusal(.format, error.messageWithoutQuote) }
     }
 }
 

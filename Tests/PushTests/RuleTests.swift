@@ -103,6 +103,15 @@ private func message(
         } catch { #expect(error == PushRefusal(.format, reason)) }
     }
 
+    /// The reason goes to the log, which must have no part of a URL.
+    @Test(arguments: [
+        ("{\"url\":\"https://h/?s\n\"}", "line 1: unexpected newline"), ("{\"url\":\"https://h/?s", "line 1: premature end of input"),
+        ("{\"url\":secret}", "line 1: invalid token"), ("{\"url\":\"u\"", "line 1: '}' expected near end of file"),
+    ])
+    func `that is no JSON is refused with the line, and without a piece of the text`(text: String, reason: String) {
+        #expect(throws: PushRefusal(.format, reason)) { try PushMessage(Array(text.utf8)) }
+    }
+
     @Test func `has 1 to 4,096 bytes`() {
         #expect(throws: PushRefusal(.length, "the message is empty")) { try PushMessage([]) }
         #expect(throws: PushRefusal(.length, "the message has 4097 bytes; at most 4096 are allowed")) {
