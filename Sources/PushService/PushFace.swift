@@ -13,14 +13,22 @@ internal import WebPush
     /// Most calls that wait for the endpoint of one registration.
     private static let mostAsking = 256
 
+    /// A call of `Register` that waits for an endpoint.
+    private struct Asking {
+        let number: UInt64
+        let reply: Reply<[String: Variant]>
+    }
+
     let registry: Registry
     let link: DistributorLink
     let deliveries: Deliveries
     private let store: PushStore
     private let connection: Connection
     private let hold: IdleExit.Hold
-    /// Calls of `Register` that wait for the endpoint of a registration.
-    private var asking: [String: [Reply<[String: Variant]>]] = [:] { didSet { hold.isHeld = !asking.isEmpty } }
+    /// Calls of `Register` that wait for the endpoint of a registration, oldest first.
+    private var asking: [String: [Asking]] = [:] { didSet { hold.isHeld = !asking.isEmpty } }
+    /// The number of calls so far that waited for an endpoint.
+    private var askings: UInt64 = 0
     /// The number of calls so far that chose a distributor, with the refused ones.
     private var choices: UInt64 = 0
 
@@ -73,9 +81,11 @@ internal import WebPush
                 if registration.rules.vapid != change.former?.rules.vapid { link.register(token, unlessDoneAfter: formerCalls) }
                 return reply(answer(registration))
             }
-            asking[token, default: []].append(reply)
+            askings +|= 1
+            asking[token, default: []].append(Asking(number: askings, reply: reply))
             link.register(token, unlessDoneAfter: formerCalls)
-            Poller.shared.schedule(after: Self.patience) { [weak self] in self?.answerAll(token) }
+            // A later call waits for its own time.
+            Poller.shared.schedule(after: Self.patience) { [weak self, number = askings] in self?.answerAll(token, upTo: number) }
         }
     }
 
@@ -90,16 +100,22 @@ internal import WebPush
         }
     }
 
-    private func answerAll(_ token: String) {
-        guard let replies = asking.removeValue(forKey: token) else { return }
+    /// Answers the calls that wait for the endpoint of a registration.
+    ///
+    /// - Parameter number: of the last call to answer.
+    private func answerAll(_ token: String, upTo number: UInt64 = .max) {
+        guard let waiting = asking[token] else { return }
+        let calls = Array(waiting.prefix { $0.number <= number })
+        guard !calls.isEmpty else { return }
+        asking[token] = calls.count == waiting.count ? nil : Array(waiting.dropFirst(calls.count))
         BusActor.spawn { [self] in
             // An app must not tell its server of an endpoint that a crash makes us forget.
             try? await store.commit()
-            for reply in replies {
+            for call in calls {
                 if let registration = registry[token] {
-                    reply(answer(registration))
+                    call.reply(answer(registration))
                 } else {
-                    reply.fail(Refusal(.noSuchObject, "The registration was ended by another call."))
+                    call.reply.fail(Refusal(.noSuchObject, "The registration was ended by another call."))
                 }
             }
         }

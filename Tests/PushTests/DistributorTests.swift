@@ -144,6 +144,23 @@ import Testing
         #expect(try await eventually { try await world.entry()["problem"] == .string(problem) })
     }
 
+    @Test func `that refused a registration is waited for during ten seconds by the next call, too`() async throws {
+        let world = try await PushWorld()
+        let distributor = await world.distributor(versions: [2])
+        distributor.signal(SIGHUP)
+        #expect(await eventually { distributor.output.contains("refusing") })
+        let first = ContinuousClock.now
+        _ = try await world.register()
+        #expect(try await eventually { try await world.entry()["problem"]?.string?.contains("refused") == true })
+        // The second call would share the time of the first one, of which some is over.
+        distributor.signal(SIGSTOP)
+        #expect(await eventually { ContinuousClock.now - first > .seconds(3) })
+        let second = ContinuousClock.now
+        #expect(try await world.register()["endpoint"] == .string(""))
+        #expect(ContinuousClock.now - second >= .seconds(10))
+        distributor.signal(SIGCONT)
+    }
+
     @Test func `is the user's choice if there are several`() async throws {
         let world = try await PushWorld()
         let (one, other) = (await world.distributor("one"), await world.distributor("other", versions: [1]))
