@@ -173,10 +173,10 @@ internal import WebPush
     ///   send it again.
     func receive(_ token: String, _ bytes: [UInt8], version: UInt32) async throws(Refusal) {
         guard let registration = registry.saved(token) else { throw DistributorLink.unknownToken }
-        registry.change(token) { $0.counts.received +|= 1 }
+        registry.count(token) { $0.received +|= 1 }
         let push: AcceptedPush
         do throws(PushRefusal) { push = try check(bytes, version, registration) } catch {
-            registry.change(token) { $0.counts.refused[error.reason, default: 0] +|= 1 }
+            registry.count(token) { $0.refused[error.reason, default: 0] +|= 1 }
             // Strangers may send as many as they like.
             refusalsLogged[token, default: 0] +|= 1
             log.log(
@@ -191,7 +191,7 @@ internal import WebPush
             $0.outcome == nil && $0.token == token && $0.push.isSameFile(as: push) && !failing.contains($0.id)
         }
         if let former {
-            registry.change(token) { $0.counts.unchanged +|= 1 }
+            registry.count(token) { $0.unchanged +|= 1 }
             prolong(former.id, until: push.validUntil)
             wake { $0 == former.id }
             try await save(former.id)

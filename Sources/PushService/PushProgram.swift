@@ -24,6 +24,7 @@ public struct PushOptions: Sendable {
 
     private let connection: Connection
     private let store: PushStore
+    private let registry: Registry
     private let link: DistributorLink
     private let deliveries: Deliveries
     private let push: PushObject
@@ -75,6 +76,7 @@ public struct PushOptions: Sendable {
         log = options.logger
         (self.connection, self.store, self.idleExit) = (connection, store, idleExit)
         let registry = Registry(content.registrations, starts: content.starts, store: store)
+        self.registry = registry
         link = DistributorLink(
             connection: connection, registry: registry, setting: content.settings["distributor"]?.string ?? "",
             hold: idleExit.makeHold(), log: log)
@@ -123,6 +125,7 @@ public struct PushOptions: Sendable {
         let finish = ended
         ended = { _ in }
         BusActor.spawn { [self] in
+            registry.noteCounts()
             try? await store.commit()
             idleExit.startSuccessor()
             connection.flush()

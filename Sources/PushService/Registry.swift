@@ -20,6 +20,8 @@ internal import WebPush
     private var unsaved: [String: [OptionChange]] = [:]
     /// Registrations whose end is not on disk yet, by their tokens.
     private var ending: [String: Registration] = [:]
+    /// The tokens of registrations whose counts are not noted in the store yet.
+    private var counted: Set<String> = []
     /// When apps in a sandbox were started, by their ids. A registration that is made anew does not make an app's hour begin anew.
     private var starts: [String: [WallTime]]
 
@@ -55,8 +57,21 @@ internal import WebPush
         guard var registration = byToken[token] else { return }
         body(&registration)
         byToken[token] = registration
+        counted.remove(token)
         store.put(.registration(token), registration.record)
     }
+
+    /// Counts a message. A count alone writes nothing, because whoever knows the endpoint may send any number of messages. The counts are
+    /// saved with the next change of the registration, or after `noteCounts`.
+    func count(_ token: String, _ body: (inout Registration.Counts) -> Void) {
+        guard var registration = byToken[token] else { return }
+        body(&registration.counts)
+        byToken[token] = registration
+        counted.insert(token)
+    }
+
+    /// Notes all counts in the store. Call at the end of the program.
+    func noteCounts() { for token in counted { change(token) { _ in } } }
 
     /// Makes a registration, or changes the options of one.
     ///
@@ -146,6 +161,7 @@ internal import WebPush
     private func remove(_ token: String) {
         guard let registration = byToken.removeValue(forKey: token) else { return }
         tokens[registration.key] = nil
+        counted.remove(token)
         store.put(.registration(token), nil)
     }
 

@@ -110,6 +110,36 @@ import Testing
         #expect(try await world.refused() == ["size": 1])
     }
 
+    @Test @BusActor func `is not written for a refused message, of which anybody who knows its endpoint may send many`() async throws {
+        let bus = await PrivateBus()
+        let connection = try Connection.open(address: bus.address)
+        let folder = TemporaryFolder("todoku-push-store")
+        let (store, registry, token) = try makeRegistration(folder)
+        try await store.commit()
+        let deliveries = makeDeliveries(connection, registry, store, folder)
+        let file = folder("registrations/\(token)")
+        let former = try #require(readFile(file))
+        for _ in 0..<3 { try await deliveries.receive(token, Array("{}".utf8), version: 1) }
+        try await store.commit()
+        #expect(readFile(file) == former)
+        #expect(registry[token]?.counts.refused == [.format: 3])
+        registry.noteCounts()
+        try await store.commit()
+        let record = try #require(Message.value([String: Variant].self, from: readFile(file) ?? []))
+        #expect(Registration(record: record)?.counts == registry[token]?.counts)
+    }
+
+    @Test func `keeps its counts when the program ends`() async throws {
+        let world = try await PushWorld(hasService: false)
+        let distributor = await world.distributor(versions: [1])
+        let registration = try await world.registered()
+        await world.send("{}", to: registration)
+        #expect(await distributor.delivered(1))
+        #expect(try await world.refused() == ["format": 1])
+        #expect(await world.bus.end(Push.busName, by: SIGTERM))
+        #expect(try await world.refused() == ["format": 1])
+    }
+
     @Test func `whose file on disk is damaged is left alone, and the others work`() async throws {
         let world = try await PushWorld()
         _ = try await world.register("one")
