@@ -81,8 +81,8 @@ internal import Scheduling
     private(set) var places: [String: Int] = [:]
     /// The members, once all are made; or the refusal of the first item whose folder is refused.
     private(set) var members: Result<PreparedMembers, Refusal> = .success(PreparedMembers())
-    /// That refusal, if the members are made all the same to compare them: an earlier, identical call may have added the batch. Its folder
-    /// may be gone since, as on an unplugged disk.
+    /// That refusal, if the members are made all the same: an earlier, identical call may have added the batch, and the folder may be gone
+    /// since, as on an unplugged disk. `batchHeld` compares them.
     private(set) var refusalOfNew: Refusal?
     private var made = PreparedMembers()
     private var comparison: TokenComparison?
@@ -110,7 +110,7 @@ internal import Scheduling
             (members, made) = (.success(made), PreparedMembers())
             return false
         }
-        // Checked before a number is reserved: a refused batch has none.
+        // Checked before a number is reserved: a batch that is refused here has none.
         if index == 0, let refusal = firstRefusal(verdicts) {
             guard admission.holder(of: wanted[0]) != nil else {
                 members = .failure(refusal)
