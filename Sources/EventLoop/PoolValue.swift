@@ -62,13 +62,13 @@ final class Ticket: Sendable {
 }
 
 /// A race between a value and a deadline: whichever comes first counts.
-@BusActor final class Race<R: Sendable> {
+@BusActor public final class Race<R: Sendable> {
     nonisolated let ticket = Ticket()
     private var done: (@BusActor @Sendable (R?) -> Void)?
     private var timer: Poller.Token?
 
     /// After `patience`, withdraws the ticket and passes nil to `done`. The time in which the machine sleeps does not count.
-    init(within patience: Duration, _ done: @escaping @BusActor @Sendable (R?) -> Void) {
+    public init(within patience: Duration, _ done: @escaping @BusActor @Sendable (R?) -> Void) {
         self.done = done
         timer = Poller.shared.scheduleAwake(after: patience) { [self] in
             ticket.isWithdrawn.store(true, ordering: .relaxed)
@@ -77,7 +77,7 @@ final class Ticket: Sendable {
     }
 
     /// False if the race had ended before.
-    func end(_ result: R?) -> Bool {
+    public func end(_ result: R?) -> Bool {
         guard let done else { return false }
         if let timer { Poller.shared.cancel(timer) }
         (self.done, timer) = (nil, nil)

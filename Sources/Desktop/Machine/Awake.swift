@@ -13,6 +13,7 @@ internal import Glibc
 
     private let system: SystemBus
     private let session: Connection
+    private let patience: Duration
     private let sleeps: @BusActor (Bool) -> Void
 
     private var isNeeded = false
@@ -30,11 +31,13 @@ internal import Glibc
     private var round: UInt64 = 0
     private var askedIn: UInt64?
 
-    /// - Parameter sleeps: called with true when the machine is about to sleep; logind then waits a few seconds for `release`. Called with
-    ///   false when the machine is awake again.
-    public init(system: SystemBus, session: Connection, sleeps: @escaping @BusActor (Bool) -> Void) {
-        (self.system, self.session, self.sleeps) = (system, session, sleeps)
-    }
+    /// - Parameters:
+    ///   - patience: how long a program of the session may take to grant its lock before the next program is asked.
+    ///   - sleeps: called with true when the machine is about to sleep; logind then waits a few seconds for `release`. Called with false
+    ///     when the machine is awake again.
+    public init(
+        system: SystemBus, session: Connection, patience: Duration = .seconds(25), sleeps: @escaping @BusActor (Bool) -> Void
+    ) { (self.system, self.session, self.patience, self.sleeps) = (system, session, patience, sleeps) }
 
     /// Sets whether bytes move. Cheap if nothing has changed.
     public func keep(_ isBusy: Bool) {
@@ -127,7 +130,7 @@ internal import Glibc
             guard round == self.round else { return }
             block = consume lock
             guard inSession == nil else { return }
-            let other = await SessionLock.take(on: session, startingPortal: !isBlocked)
+            let other = await SessionLock.take(on: session, startingPortal: !isBlocked, within: patience)
             if round == self.round, inSession == nil { inSession = other } else { other?.release(on: session) }
         }
     }
@@ -178,26 +181,50 @@ private enum SessionLock {
     case power(UInt32)
     case manager(UInt32)
 
-    /// Takes the first lock that is available and not refused.
+    /// Takes the first lock that is available, and granted within `patience`.
     ///
     /// - Parameter startingPortal: call the portal even if the bus has to start it.
-    @BusActor static func take(on session: Connection, startingPortal: Bool) async -> SessionLock? {
+    @BusActor static func take(on session: Connection, startingPortal: Bool, within patience: Duration) async -> SessionLock? {
         let isPortalThere = await hasOwner(portal, on: session)
         if startingPortal || isPortalThere {
-            let answer = try? await session.call(
-                portalInhibit, on: portal, at: ObjectPath("/org/freedesktop/portal/desktop"), ("", suspend, ["reason": .string(reason)]))
-            if let answer { return .portal(answer) }
+            let lock = await granted(on: session, within: patience) {
+                let answer = try? await session.call(
+                    portalInhibit, on: portal, at: ObjectPath("/org/freedesktop/portal/desktop"),
+                    ("", suspend, ["reason": .string(reason)]), timeout: nil)
+                return answer.map { SessionLock.portal($0) }
+            }
+            if let lock { return lock }
         }
         if await hasOwner("org.freedesktop.PowerManagement", on: session) {
-            let answer = try? await session.call(powerInhibit, on: "org.freedesktop.PowerManagement", at: powerPath, ("Todoku", reason))
-            if let answer { return .power(answer) }
+            let lock = await granted(on: session, within: patience) {
+                let answer = try? await session.call(
+                    powerInhibit, on: "org.freedesktop.PowerManagement", at: powerPath, ("Todoku", reason), timeout: nil)
+                return answer.map { SessionLock.power($0) }
+            }
+            if let lock { return lock }
         }
-        if await hasOwner(manager, on: session) {
+        guard await hasOwner(manager, on: session) else { return nil }
+        return await granted(on: session, within: patience) {
             let answer = try? await session.call(
-                managerInhibit, on: manager, at: managerPath, ("org.todoku.Downloader1", 0, reason, suspend))
-            if let answer { return .manager(answer) }
+                managerInhibit, on: manager, at: managerPath, ("org.todoku.Downloader1", 0, reason, suspend), timeout: nil)
+            return answer.map { SessionLock.manager($0) }
         }
-        return nil
+    }
+
+    /// The lock that `ask` returns; nil if it is refused, or not granted within `patience`.
+    ///
+    /// Releases a lock that is granted later, because this lock would keep the machine awake until our connection closes. So `ask` has no
+    /// time limit of its own.
+    @BusActor private static func granted(
+        on session: Connection, within patience: Duration, _ ask: @escaping @BusActor @Sendable () async -> SessionLock?
+    ) async -> SessionLock? {
+        await withCheckedContinuation { continuation in
+            let race = Race<SessionLock?>(within: patience) { continuation.resume(returning: $0 ?? nil) }
+            BusActor.spawn {
+                let lock = await ask()
+                if !race.end(lock) { lock?.release(on: session) }
+            }
+        }
     }
 
     @BusActor private static func hasOwner(_ name: String, on session: Connection) async -> Bool {

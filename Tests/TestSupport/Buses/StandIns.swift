@@ -138,7 +138,7 @@ internal import Glibc
                 Row(MethodOf(inhibit, "Inhibit", in: String.self, UInt32.self, [String: Variant].self, out: ObjectPath.self)) {
                     object, terms, reply in
                     object.calls.append("Inhibit \(terms.1)")
-                    reply(ObjectPath(request))
+                    if object.isHanging { object.held.append { reply(ObjectPath(request)) } } else { reply(ObjectPath(request)) }
                 }
             ]),
         Face(
@@ -156,6 +156,9 @@ internal import Glibc
 
     /// The calls so far, as "Inhibit 4" and "Close".
     public private(set) var calls: [String] = []
+    private var held: [@BusActor () -> Void] = []
+    /// It receives calls of `Inhibit`, and answers them only when the test calls `answer`.
+    public var isHanging = false
     private var status: [String: Variant] = ["available": .bool(true), "metered": .bool(false), "connectivity": .uint32(4)]
     private let connection: Connection
 
@@ -163,6 +166,13 @@ internal import Glibc
         connection = try Connection.open(address: address)
         connection.export(Tree(self))
         guard try connection.requestName(Self.name) else { throw DBusError.failed("\(Self.name) has an owner") }
+    }
+
+    /// Answers the held calls of `Inhibit`.
+    public func answer() {
+        isHanging = false
+        for answer in held { answer() }
+        held = []
     }
 
     public func set(_ key: String, _ value: Variant) {
