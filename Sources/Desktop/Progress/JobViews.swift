@@ -72,17 +72,18 @@ public struct JobContent: Sendable {
         /// The properties that the server already has.
         var told: [String: Variant] = [:]
         var path: ObjectPath?
-        /// The number of the request that yields `path`.
+        /// The number of the request that yields `path`; 0: none was made.
         var request: UInt64 = 0
     }
 
     private let session: Connection
     private let icon: String
+    private let patience: Duration
     private let wished: @BusActor (UInt64, Wish) -> Void
     private let servedChanged: @BusActor () -> Void
     private var peer: BusPeer?
     private var server: String?
-    /// The job server refused a view, or did not answer. No call goes to it until another server owns the name.
+    /// The job server refused a view, or does not answer. Until it makes a view, or another server owns the name, no view is requested.
     private var isMute = false
     private var views: [UInt64: View] = [:]
     private var lastRequest: UInt64 = 0
@@ -92,11 +93,16 @@ public struct JobContent: Sendable {
 
     /// - Parameters:
     ///   - icon: the icon name of all jobs.
+    ///   - patience: how long the server may take to make a view before no further views are requested.
     ///   - wished: called with a job's key after a click on its view.
     ///   - servedChanged: called when `isServed` may have changed.
     public init(
-        session: Connection, icon: String, wished: @escaping @BusActor (UInt64, Wish) -> Void, servedChanged: @escaping @BusActor () -> Void
-    ) { (self.session, self.icon, self.wished, self.servedChanged) = (session, icon, wished, servedChanged) }
+        session: Connection, icon: String, patience: Duration = .seconds(25), wished: @escaping @BusActor (UInt64, Wish) -> Void,
+        servedChanged: @escaping @BusActor () -> Void
+    ) {
+        (self.session, self.icon, self.patience) = (session, icon, patience)
+        (self.wished, self.servedChanged) = (wished, servedChanged)
+    }
 
     /// Starts watching for a server. Later calls do nothing.
     public func watch() {
@@ -154,18 +160,27 @@ public struct JobContent: Sendable {
             "application-display-name": .string(applicationName), "application-icon-name": .string(icon),
             "transient": .bool(true),  // closes the view of an ended job, because toasts report the end
         ]
+        let silence = Poller.shared.scheduleAwake(after: patience) { [weak self] in self?.note(isMute: true, server) }
         BusActor.spawn { [weak self, session] in
-            let path = try? await session.call(Server.requestView, on: server, at: Server.path, ("", Server.capabilities, hints))
+            // No time limit: a view that the server makes later would stay until our connection closes.
+            let path = try? await session.call(
+                Server.requestView, on: server, at: Server.path, ("", Server.capabilities, hints), timeout: nil)
+            Poller.shared.cancel(silence)
             self?.take(path, of: key, request, from: server)
         }
     }
 
+    /// Notes whether `server` makes views. If it makes views again, requests those that were not requested meanwhile.
+    private func note(isMute: Bool, _ server: String) {
+        guard server == self.server, isMute != self.isMute else { return }
+        self.isMute = isMute
+        if !isMute { for key in views.keys.sorted() where views[key]?.request == 0 { request(key) } }
+        servedChanged()
+    }
+
     private func take(_ path: ObjectPath?, of key: UInt64, _ request: UInt64, from server: String) {
-        guard server == self.server else { return }
-        guard let path else {
-            isMute = true
-            return servedChanged()
-        }
+        note(isMute: path == nil, server)
+        guard server == self.server, let path else { return }
         // The job may have ended meanwhile.
         guard views[key]?.request == request else { return terminate(path, finished: false) }
         views[key]?.path = path
