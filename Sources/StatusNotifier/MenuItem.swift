@@ -35,8 +35,10 @@ public struct MenuItem: Sendable {
     /// The properties that differ from the protocol's defaults.
     var properties: [String: Variant] {
         if isSeparator { return ["type": .string("separator")] }
-        // In a label, an underscore marks the access key, so double it.
-        var properties: [String: Variant] = ["label": .string(label.replacing("_", with: "__"))]
+        // In a label, an underscore marks the access key, so double it. Go by scalars, because Swift joins an underscore and a following
+        // combining mark into one character.
+        let scalars = label.unicodeScalars.flatMap { $0 == "_" ? [$0, $0] : [$0] }
+        var properties: [String: Variant] = ["label": .string(String(String.UnicodeScalarView(scalars)))]
         if !isEnabled { properties["enabled"] = .bool(false) }
         if !iconName.isEmpty { properties["icon-name"] = .string(iconName) }
         if !children.isEmpty { properties["children-display"] = .string("submenu") }

@@ -64,7 +64,7 @@ public struct DownloadDescription: Equatable, Sendable {
 
     /// The file's final name once finished; before that the server's name, or the URL's until the server has answered.
     public var displayName: String {
-        if let path, let name = path.split(separator: "/").last { return String(name) }
+        if let path, let name = path.pathComponents.last { return String(name) }
         if let fileName { return fileName }
         guard let url = try? DownloadURL(url) else { return url }
         return FileName.chosen(contentDisposition: nil, url: url) { _, _ in nil }

@@ -122,6 +122,10 @@ private let busy: [String: Variant] = [
         #expect(TrayTexts.shortened("a very long file name of nothing.tar.gz", to: 20) == "a very long f…tar.gz")
         #expect(TrayTexts.shortened(String(repeating: "写真", count: 50), to: 44).count == 44)
     }
+
+    @Test func `names no folder of a file whose name begins with a combining mark`() {
+        #expect(texts.name(download(9, "finished", ["Path": .string("/home/u/\u{301}a.zip")])) == "\u{301}a.zip")
+    }
 }
 
 @Suite struct `The tray's menu` {

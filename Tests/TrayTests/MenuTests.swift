@@ -67,6 +67,7 @@ extension MenuTree {
 
     @Test func `doubles an underscore, because a single one marks the access key`() {
         #expect(item("a", "my_file__1.zip").properties["label"] == .string("my__file____1.zip"))
+        #expect(item("a", "a_\u{301}b").properties["label"] == .string("a__\u{301}b"))
         #expect(MenuItem.separator("s").properties == ["type": .string("separator")])
     }
 
