@@ -45,6 +45,8 @@ public import EventLoop
     private let id: String
     private let menu: DBusMenu
     private var watcher: BusPeer?
+    /// The unique name of the watcher; nil: there is none.
+    private var owner: String?
     private var retry: Poller.Token?
     private var wanted: Appearance
     private var told: Appearance
@@ -76,25 +78,24 @@ public import EventLoop
 
     private func watcher(is owner: String?) {
         if let retry { Poller.shared.cancel(retry) }
-        retry = nil
+        (self.owner, retry) = (owner, nil)
         setRegistered(false)
         if let owner { register(with: owner, retries: 0) }
     }
 
     private func register(with owner: String, retries: Int) {
         BusActor.spawn { [self] in
-            do throws(DBusError) {
-                // Register by object path, as Ayatana's library does: GNOME's extension then follows our unique name only. An item with a
-                // well-known name is announced to the extension twice, and sometimes never shown. Call the watcher's unique name, which no
-                // other program can own.
-                let path = ItemInterface.path.value
-                try await connection.call(WatcherInterface.registerItem, on: owner, at: WatcherInterface.path, path)
-                setRegistered(true)
-            } catch {
-                // A watcher that is gone has a successor, whose name we follow.
-                guard retries < Self.mostRetries, error.name != "org.freedesktop.DBus.Error.ServiceUnknown" else { return }
-                retry = Poller.shared.schedule(after: Self.retryDelay) { [self] in register(with: owner, retries: retries + 1) }
-            }
+            // Register by object path, as Ayatana's library does: GNOME's extension then follows our unique name only. An item with a
+            // well-known name is announced to the extension twice, and sometimes never shown. Call the watcher's unique name, which no
+            // other program can own.
+            let path = ItemInterface.path.value
+            let isAccepted =
+                (try? await connection.call(WatcherInterface.registerItem, on: owner, at: WatcherInterface.path, path)) != nil
+            // A watcher that has given its name away counts no longer. We follow its successor.
+            guard owner == self.owner else { return }
+            if isAccepted { return setRegistered(true) }
+            guard retries < Self.mostRetries else { return }
+            retry = Poller.shared.schedule(after: Self.retryDelay) { [self] in register(with: owner, retries: retries + 1) }
         }
     }
 

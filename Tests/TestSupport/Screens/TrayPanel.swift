@@ -14,8 +14,12 @@ public import EventLoop
                     panel.refusals -= 1
                     throw DBusError.failed("not yet")
                 }
-                reply()
-                panel.items.append(service.hasPrefix("/") ? reply.call.sender : service)
+                let item = service.hasPrefix("/") ? reply.call.sender : service
+                let accept = { @BusActor [unowned panel] in
+                    reply()
+                    panel.items.append(item)
+                }
+                if panel.isHanging { panel.held.append(accept) } else { accept() }
             }
         ],
         properties: [PropertyRow(PropertyOf(name, "IsStatusNotifierHostRegistered", Bool.self)) { $0.hasHost }])
@@ -26,6 +30,9 @@ public import EventLoop
     public private(set) var attempts = 0
     /// How many of the next items are refused.
     public var refusals = 0
+    private var held: [@BusActor () -> Void] = []
+    /// It receives items, and accepts them only when the test calls `answer`.
+    public var isHanging = false
     /// Whether the watcher knows a panel that shows the items.
     public var hasHost = true
     /// Signals of the item, each with its first argument if this is a string, and its time of arrival.
@@ -60,6 +67,13 @@ public import EventLoop
     }
 
     public func vanish() throws { try connection.releaseName(Self.name) }
+
+    /// Accepts the held items.
+    public func answer() {
+        isHanging = false
+        for accept in held { accept() }
+        held = []
+    }
 
     public func forgetSignals() { (signals, menuSignals) = ([], []) }
 
