@@ -27,7 +27,9 @@ internal import Glibc
     private var block: InhibitorLock?
     private var delay: InhibitorLock?
     private var inSession: SessionLock?
-    /// Increases when the locks are released. A lock that an earlier call obtains is released at once.
+    /// The programs of the session that have not answered yet. None is asked twice at a time, so calls to a hanging program do not pile up.
+    private var unanswered: Set<SessionLock.Program> = []
+    /// Increases when the locks are released. A lock of logind that an earlier call obtains is released at once.
     private var round: UInt64 = 0
     private var askedIn: UInt64?
 
@@ -129,9 +131,27 @@ internal import Glibc
             let isBlocked = lock != nil
             guard round == self.round else { return }
             block = consume lock
-            guard inSession == nil else { return }
-            let other = await SessionLock.take(on: session, startingPortal: !isBlocked, within: patience)
-            if round == self.round, inSession == nil { inSession = other } else { other?.release(on: session) }
+            for program in SessionLock.Program.allCases where round == self.round && inSession == nil {
+                await takeLock(of: program, startingPortal: !isBlocked)
+            }
+        }
+    }
+
+    /// Takes a lock of `program` if it is there. Returns when the program has answered, or after `patience`.
+    ///
+    /// - Parameter startingPortal: call the portal even if the bus has to start it.
+    private func takeLock(of program: SessionLock.Program, startingPortal: Bool) async {
+        let isThere = await program.isThere(on: session)
+        guard isThere || startingPortal && program == .portal, unanswered.insert(program).inserted else { return }
+        await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
+            let race = Race<Void>(within: patience) { _ in continuation.resume() }
+            BusActor.spawn { [self] in
+                let lock = await SessionLock.granted(by: program, on: session)
+                unanswered.remove(program)
+                // By now, the lock may be needed no longer, or another program may have granted one.
+                if let lock { if isNeeded, inSession == nil { inSession = lock } else { lock.release(on: session) } }
+                _ = race.end(())
+            }
         }
     }
 
@@ -160,7 +180,18 @@ private struct InhibitorLock: ~Copyable {
 
 /// A lock of the portal, the power manager, or GNOME's session manager. The lock ends with our connection at the latest.
 private enum SessionLock {
-    private static let portal = "org.freedesktop.portal.Desktop"
+    /// The programs that grant such locks, by their names on the bus, in the order in which they are asked.
+    enum Program: String, CaseIterable {
+        case portal = "org.freedesktop.portal.Desktop"
+        case power = "org.freedesktop.PowerManagement"
+        case manager = "org.gnome.SessionManager"
+
+        @BusActor func isThere(on session: Connection) async -> Bool {
+            (try? await session.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, rawValue)) ?? false
+        }
+    }
+
+    private static let portalPath = ObjectPath("/org/freedesktop/portal/desktop")
     private static let portalInhibit = MethodOf(
         "org.freedesktop.portal.Inhibit", "Inhibit", in: String.self, UInt32.self, [String: Variant].self, out: ObjectPath.self)
     private static let portalClose = MethodOf("org.freedesktop.portal.Request", "Close")
@@ -181,63 +212,33 @@ private enum SessionLock {
     case power(UInt32)
     case manager(UInt32)
 
-    /// Takes the first lock that is available, and granted within `patience`.
+    /// Asks `program` for a lock; nil if it refuses.
     ///
-    /// - Parameter startingPortal: call the portal even if the bus has to start it.
-    @BusActor static func take(on session: Connection, startingPortal: Bool, within patience: Duration) async -> SessionLock? {
-        let isPortalThere = await hasOwner(portal, on: session)
-        if startingPortal || isPortalThere {
-            let lock = await granted(on: session, within: patience) {
-                let answer = try? await session.call(
-                    portalInhibit, on: portal, at: ObjectPath("/org/freedesktop/portal/desktop"),
-                    ("", suspend, ["reason": .string(reason)]), timeout: nil)
-                return answer.map { SessionLock.portal($0) }
-            }
-            if let lock { return lock }
+    /// Without a time limit, because only the answer names the lock. A lock without a name would stay until our connection closes.
+    @BusActor static func granted(by program: Program, on session: Connection) async -> SessionLock? {
+        switch program {
+        case .portal:
+            let request = try? await session.call(
+                portalInhibit, on: program.rawValue, at: portalPath, ("", suspend, ["reason": .string(reason)]), timeout: nil)
+            return request.map { SessionLock.portal($0) }
+        case .power:
+            let cookie = try? await session.call(powerInhibit, on: program.rawValue, at: powerPath, ("Todoku", reason), timeout: nil)
+            return cookie.map { SessionLock.power($0) }
+        case .manager:
+            let cookie = try? await session.call(
+                managerInhibit, on: program.rawValue, at: managerPath, ("org.todoku.Downloader1", 0, reason, suspend), timeout: nil)
+            return cookie.map { SessionLock.manager($0) }
         }
-        if await hasOwner("org.freedesktop.PowerManagement", on: session) {
-            let lock = await granted(on: session, within: patience) {
-                let answer = try? await session.call(
-                    powerInhibit, on: "org.freedesktop.PowerManagement", at: powerPath, ("Todoku", reason), timeout: nil)
-                return answer.map { SessionLock.power($0) }
-            }
-            if let lock { return lock }
-        }
-        guard await hasOwner(manager, on: session) else { return nil }
-        return await granted(on: session, within: patience) {
-            let answer = try? await session.call(
-                managerInhibit, on: manager, at: managerPath, ("org.todoku.Downloader1", 0, reason, suspend), timeout: nil)
-            return answer.map { SessionLock.manager($0) }
-        }
-    }
-
-    /// The lock that `ask` returns; nil if it is refused, or not granted within `patience`.
-    ///
-    /// Releases a lock that is granted later, because this lock would keep the machine awake until our connection closes. So `ask` has no
-    /// time limit of its own.
-    @BusActor private static func granted(
-        on session: Connection, within patience: Duration, _ ask: @escaping @BusActor @Sendable () async -> SessionLock?
-    ) async -> SessionLock? {
-        await withCheckedContinuation { continuation in
-            let race = Race<SessionLock?>(within: patience) { continuation.resume(returning: $0 ?? nil) }
-            BusActor.spawn {
-                let lock = await ask()
-                if !race.end(lock) { lock?.release(on: session) }
-            }
-        }
-    }
-
-    @BusActor private static func hasOwner(_ name: String, on session: Connection) async -> Bool {
-        (try? await session.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, name)) ?? false
     }
 
     @BusActor func release(on session: Connection) {
         BusActor.spawn { [self] in
             switch self {
-            case .portal(let request): try? await session.call(Self.portalClose, on: Self.portal, at: request, ())
+            case .portal(let request): try? await session.call(Self.portalClose, on: Program.portal.rawValue, at: request, ())
             case .power(let cookie):
-                try? await session.call(Self.powerUninhibit, on: "org.freedesktop.PowerManagement", at: Self.powerPath, cookie)
-            case .manager(let cookie): try? await session.call(Self.managerUninhibit, on: Self.manager, at: Self.managerPath, cookie)
+                try? await session.call(Self.powerUninhibit, on: Program.power.rawValue, at: Self.powerPath, cookie)
+            case .manager(let cookie):
+                try? await session.call(Self.managerUninhibit, on: Program.manager.rawValue, at: Self.managerPath, cookie)
             }
         }
     }

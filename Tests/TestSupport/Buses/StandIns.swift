@@ -204,6 +204,7 @@ internal import Glibc
             Row(MethodOf(name, "Inhibit", in: String.self, UInt32.self, String.self, UInt32.self, out: UInt32.self)) {
                 object, terms, reply in
                 object.calls.append("Inhibit \(terms.3)")
+                guard !object.refuses else { throw DBusError("org.freedesktop.DBus.Error.AccessDenied", "Permission denied") }
                 reply(77)
             },
             Row(MethodOf(name, "Uninhibit", in: UInt32.self)) { object, cookie, reply in
@@ -213,6 +214,8 @@ internal import Glibc
         ])
     /// The calls so far, as "Inhibit 4" and "Uninhibit 77".
     public private(set) var calls: [String] = []
+    /// Whether it refuses locks.
+    public var refuses = false
     private let connection: Connection
 
     public init(on address: String) throws {
