@@ -89,21 +89,29 @@ public import EventLoop
             // well-known name is announced to the extension twice, and sometimes never shown. Call the watcher's unique name, which no
             // other program can own.
             let path = ItemInterface.path.value
+            let offered = wanted
             let isAccepted =
                 (try? await connection.call(WatcherInterface.registerItem, on: owner, at: WatcherInterface.path, path)) != nil
             // A watcher that has given its name away counts no longer. We follow its successor.
             guard owner == self.owner else { return }
-            if isAccepted { return setRegistered(true) }
+            if isAccepted { return accepted(offered) }
             guard retries < Self.mostRetries else { return }
             retry = Poller.shared.schedule(after: Self.retryDelay) { [self] in register(with: owner, retries: retries + 1) }
         }
+    }
+
+    /// - Parameter offered: the appearance when the item was offered. A host may have read everything before its watcher answered.
+    private func accepted(_ offered: Appearance) {
+        guard !isRegistered else { return }
+        told = offered
+        setRegistered(true)
+        show(wanted)
     }
 
     private func setRegistered(_ value: Bool) {
         guard isRegistered != value else { return }
         isRegistered = value
         lastAppearance = .now
-        told = wanted  // a new host reads everything
         registeredChanged(value)
     }
 

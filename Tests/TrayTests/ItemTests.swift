@@ -20,6 +20,21 @@ import Testing
         #expect(id == .string("test") && !item.isRegistered)
         try panel.appear()
         #expect(await eventually { item.isRegistered })
-        withExtendedLifetime(bus) {}
+        withExtendedLifetime((bus, panel)) {}
+    }
+
+    @Test @BusActor func `signals a change that comes between its offer and the answer of the watcher`() async throws {
+        let bus = await PrivateBus()
+        let panel = try TrayPanel(on: bus.address)
+        panel.isHanging = true
+        let connection = try Connection.open(address: bus.address)
+        let item = StatusNotifierItem("test", on: connection, menu: DBusMenu(), StatusNotifierItem.Appearance())
+        #expect(await eventually { panel.attempts == 1 })
+        var changed = StatusNotifierItem.Appearance()
+        changed.status = .active
+        item.show(changed)
+        panel.answer()
+        #expect(await eventually { panel.count("NewStatus Active") == 1 })
+        withExtendedLifetime((bus, panel, item)) {}
     }
 }
