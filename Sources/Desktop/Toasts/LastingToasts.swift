@@ -12,8 +12,8 @@ public import EventLoop
     static let path = ObjectPath("/org/gtk/Notifications")
     static let add = MethodOf(name, "AddNotification", in: String.self, String.self, [String: Variant].self)
     static let remove = MethodOf(name, "RemoveNotification", in: String.self, String.self)
-    /// The longest wait for an answer. Only the exit of the service waits for it.
-    private static let patience: Duration = .seconds(5)
+    /// How long a toast should keep the service running while the desktop does not answer.
+    public static let patience: Duration = .seconds(5)
 
     private let connection: Connection
     private let application: String
@@ -27,7 +27,7 @@ public import EventLoop
     ///   - id: our identifier. A toast with the same identifier is replaced.
     ///   - target: the object that the actions concern.
     ///   - click: the action that a click on the toast passes to `ActivateAction`. nil: a click calls `Activate`, without an action.
-    /// - Returns: whether the desktop accepted the toast.
+    /// - Returns: whether the desktop accepted the toast, however late it answered.
     public func put(
         _ id: String, title: String, body: String, about target: ObjectPath, click: String?, buttons: [(name: String, label: String)]
     ) async -> Bool {
@@ -48,7 +48,7 @@ public import EventLoop
         if !buttons.isEmpty { content["buttons"] = .array(of: "a{sv}", buttons) }
         do throws(DBusError) {
             try await connection.call(
-                Self.add, on: Self.name, at: Self.path, (application, id, content), timeout: Self.patience, starts: false)
+                Self.add, on: Self.name, at: Self.path, (application, id, content), timeout: nil, starts: false)
             return true
         } catch { return false }
     }

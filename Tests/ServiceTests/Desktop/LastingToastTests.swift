@@ -89,6 +89,30 @@ internal import Testing
         #expect(await session.desktop.removed == [])
     }
 
+    @Test func `leaves the screen, and closes with its download, also if the desktop accepted it late`() async throws {
+        let session = try await Session()
+        let daemon = await session.world.start(["--toast-keep", "1"])
+        await session.desktop.hold()
+        let done = try await session.client.download(server.url("/done"), session.options())
+        _ = try await session.client.wait(done)
+        #expect(await eventually { await session.desktop.toasts.count == 1 })
+        await pause(milliseconds: 6000)  // only time ends the patience with the desktop
+        await session.desktop.answer()
+        #expect(await session.hasHandedOver(1))
+        try await session.client.remove(done)
+        #expect(await eventually { await session.desktop.removed == session.desktop.toasts.map(\.id) })
+        #expect(await session.world.stop(daemon).isClean)
+    }
+
+    @Test func `keeps the service for a few seconds only, if the desktop does not answer`() async throws {
+        let session = try await Session(activation: "--idle-exit 1 --toast-keep 1")
+        await session.desktop.hold()
+        let done = try await session.client.download(server.url("/done"), session.options())
+        _ = try await session.client.wait(done)
+        #expect(await eventually { await session.desktop.toasts.count == 1 })
+        #expect(await session.world.bus.waitForOwner(BusName.service, present: false))
+    }
+
     @Test func `shows a name as the toast before it did`() async throws {
         let session = try await Session()
         let daemon = await session.world.start(["--toast-keep", "1"])

@@ -35,6 +35,13 @@ public import EventLoop
     /// From now on, no new toast is answered.
     public func hold() { answers = false }
 
+    /// Answers the held toasts.
+    public func answer() {
+        answers = true
+        for reply in unanswered { reply() }
+        unanswered = []
+    }
+
     /// A click on the newest toast, which may start its application. Without an action, the call names only the application.
     public func click() async throws(DBusError) {
         guard let (application, _, content) = toasts.last else { throw .failed("there is no toast") }
