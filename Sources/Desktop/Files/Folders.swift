@@ -1,3 +1,4 @@
+internal import DownloadModel
 public import EventLoop
 internal import Glibc
 
@@ -43,14 +44,14 @@ public enum Folders {
     }
 
     private static func folder(_ value: String, home: String) -> String? {
-        let absolute = value.hasPrefix("$HOME/") ? home + value.dropFirst("$HOME".count) : value
-        guard absolute.hasPrefix("/"), !absolute.utf8.contains(0) else { return nil }
-        let components = absolute.split(separator: "/")
-        let homeComponents = home.split(separator: "/")
+        let absolute = value.utf8.starts(with: "$HOME/".utf8) ? home + value.dropFirst("$HOME".count) : value
+        guard absolute.isAbsolutePath, !absolute.utf8.contains(0) else { return nil }
+        let components = absolute.pathComponents
+        let homeComponents = home.pathComponents
         guard components != homeComponents, !components.isEmpty else { return nil }
         // No component below the home may be hidden; the path of the home itself may contain hidden ones.
         let own = components.starts(with: homeComponents) ? components.dropFirst(homeComponents.count) : components[...]
-        guard !own.contains(where: { $0.hasPrefix(".") }) else { return nil }
+        guard !own.contains(where: { $0.utf8.first == UInt8(ascii: ".") }) else { return nil }
         return "/" + components.joined(separator: "/")
     }
 

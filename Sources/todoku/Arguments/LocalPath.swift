@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import DownloadModel
 internal import Glibc
 internal import Localization
 
@@ -9,15 +10,15 @@ enum LocalPath {
     ///
     /// - Throws: for a relative path if the current folder has been deleted, and for a folder whose path is not UTF-8.
     static func absolute(_ path: String) throws(CommandFailure) -> String {
-        try absolute(path, in: path.hasPrefix("/") ? "/" : try currentFolder(for: path))
+        try absolute(path, in: path.isAbsolutePath ? "/" : try currentFolder(for: path))
     }
 
     static func absolute(_ path: String, in folder: String) throws(CommandFailure) -> String {
-        let full = path.hasPrefix("/") ? path : "\(folder)/\(path)"
-        var (kept, parts) = ([Substring](), full.split(separator: "/")[...])
+        let full = path.isAbsolutePath ? path : "\(folder)/\(path)"
+        var (kept, parts) = ([Substring](), full.pathComponents[...])
         if let up = parts.lastIndex(of: ".."), let real = realpath("/\(parts[...up].joined(separator: "/"))", nil) {
             defer { free(real) }
-            kept = try ArgumentText.path(real).split(separator: "/")
+            kept = try ArgumentText.path(real).pathComponents
             parts = parts[up...].dropFirst()
         }
         for part in parts {
@@ -32,8 +33,8 @@ enum LocalPath {
 
     /// The folder and the bare name of `path`; nil if it has no name ("dir/", "..").
     static func split(_ path: String) throws(CommandFailure) -> (folder: String, name: String)? {
-        let slash = path.lastIndex(of: "/")
-        let name = slash.map { String(path[path.index(after: $0)...]) } ?? path
+        let slash = path.utf8.lastIndex(of: UInt8(ascii: "/"))
+        let name = String(path.lastPathComponent)
         guard !name.isEmpty, name != ".", name != ".." else { return nil }
         return (try absolute(slash.map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."), name)
     }
@@ -48,14 +49,14 @@ enum LocalPath {
 
     /// The folder of an absolute path.
     static func folder(of path: String) -> String {
-        guard let slash = path.lastIndex(of: "/"), slash > path.startIndex else { return "/" }
+        guard let slash = path.utf8.lastIndex(of: UInt8(ascii: "/")), slash > path.startIndex else { return "/" }
         return String(path[..<slash])
     }
 
     /// Makes the folder with an absolute path, and those above it, as `mkdir -p`.
     static func makeFolder(_ path: String) throws(CommandFailure) {
         var made = ""
-        for name in path.split(separator: "/") {
+        for name in path.pathComponents {
             made += "/\(name)"
             guard mkdir(made, 0o777) != 0 else { continue }
             let error = errno
@@ -78,7 +79,7 @@ enum LocalPath {
         guard let folder = getcwd(nil, 0) else { throw isLost(path, errno) }
         defer { free(folder) }
         let text = try ArgumentText.path(folder)
-        guard text.hasPrefix("/") else { throw isLost(path, ENOENT) }
+        guard text.isAbsolutePath else { throw isLost(path, ENOENT) }
         return text
     }
 

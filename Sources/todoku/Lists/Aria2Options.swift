@@ -164,7 +164,7 @@ struct Aria2Options: Equatable {
             folder = try Self.path { () throws(CommandFailure) in try LocalPath.absolute(directory) }
         }
         if let out {
-            let parts = out.split(separator: "/")
+            let parts = out.pathComponents
             request.fileName = parts.last.map(String.init)
             if parts.count > 1 {
                 guard let base = folder ?? batchDirectory else {
@@ -223,7 +223,7 @@ struct Aria2Options: Equatable {
     }
 
     private static func name(_ value: String) throws(Fault) -> String {
-        let parts = value.split(separator: "/")
+        let parts = value.pathComponents
         guard !parts.isEmpty, !value.hasSuffix("/"), !parts.contains(".."), !parts.contains(".") else {
             throw Fault(catalog.text("“out” must be the name of a file below its folder"))
         }

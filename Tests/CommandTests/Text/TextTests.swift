@@ -142,6 +142,7 @@ import Testing
 @Suite struct `Paths at the command line` {
     @Test(arguments: [
         ("a", "/w/a"), ("./a//b/", "/w/a/b"), ("/x/./y", "/x/y"), ("nowhere/../b", "/w/b"), ("/", "/"), (".", "/w"), ("../../../q", "/q"),
+        ("/\u{301}x", "/\u{301}x"), ("../\u{301}x", "/\u{301}x"),
     ])
     func `are made absolute`(given: String, absolute: String) throws { #expect(try LocalPath.absolute(given, in: "/w") == absolute) }
 
@@ -166,6 +167,7 @@ import Testing
         #expect(split == ("/tmp", "a b.bin"))
         #expect(try #require(try LocalPath.split("/a")) == ("/", "a"))
         #expect(try #require(try LocalPath.split("a")).name == "a")
+        #expect(try #require(try LocalPath.split("/tmp/\u{301}a")) == ("/tmp", "\u{301}a"))
         #expect(try LocalPath.split("dir/") == nil)
         #expect(try LocalPath.split("x/..") == nil)
     }

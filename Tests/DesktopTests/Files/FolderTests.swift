@@ -13,6 +13,7 @@ internal import Testing
             ("XDG_DOWNLOAD_DIR=\"$OTHER/x\"", nil), ("XDG_DOWNLOAD_DIR=/x", nil), ("XDG_DOWNLOAD_DIR=\"/x", nil),
             ("XDG_DOWNLOAD_DIR=\"\"", nil),
             ("XDG_DOWNLOAD_DIR=\"$HOME/.hidden/x\"", nil), ("XDG_DOWNLOAD_DIR=\"$HOME/a/../../v\"", nil), ("XDG_DOWNLOAD_DIR=\"/\"", nil),
+            ("XDG_DOWNLOAD_DIR=\"$HOME/\u{301}x\"", "/home/u/\u{301}x"), ("XDG_DOWNLOAD_DIR=\"$HOME/.\u{301}x\"", nil),
             ("XDG_DOWNLOAD_DIR=\"/home/u/x\"", "/home/u/x"), ("XDG_DOWNLOAD_DIR_2=\"/x\"", nil), ("", nil),
         ] as [(String, String?)])
     func `are read from user-dirs.dirs with shell quoting`(text: String, folder: String?) {
