@@ -65,7 +65,12 @@ public struct Settings: Equatable, Sendable {
     /// Bytes per second over all downloads; 0: no limit.
     public var speedLimit: Speed = 0
     /// Absolute; empty: the XDG download folder.
-    public var defaultDirectory = ""
+    public var defaultDirectory: String {
+        get { defaultFolder.text }
+        set { defaultFolder = ByteText(newValue) }
+    }
+    // Compared by bytes: two folders may have names that Unicode calls equivalent.
+    private var defaultFolder = ByteText("")
     public var hostRules = HostRules()
     public var language = Language.japanese
     public var badge = BadgeContent.remaining

@@ -237,7 +237,7 @@ internal import TransferEngine
         }
         managerSeen = (list.counts, list.settings, journal.setAside, journal.salvaged)
         let values = ManagerFace.told(manager)
-        let changed = values.filter { managerTold[$0.key] != $0.value }
+        let changed = values.filter { name, value in managerTold[name].map { !$0.isSameBytes(as: value) } ?? true }
         guard !changed.isEmpty else { return }
         managerTold = values
         managerToldAt = .now

@@ -38,6 +38,16 @@ private let refusal = DownloadFailure(.httpStatus, "…", httpStatus: 503, isRet
         }
     }
 
+    @Test func `saves a download folder whose name only looks like that of the former one`() {
+        let (composed, decomposed) = ("/d/caf\u{E9}", "/d/cafe\u{301}")
+        let desk = Desk { $0.defaultDirectory = composed }
+        desk.set { $0.defaultDirectory = composed }
+        #expect(desk.actions.saves.isEmpty)
+        desk.set { $0.defaultDirectory = decomposed }
+        #expect(desk.actions.saves == [.set(desk.scheduler.settings)])
+        #expect(desk.scheduler.settings.defaultDirectory.isSameBytes(as: decomposed))
+    }
+
     @Test func `moves waits and deadlines with a clock change, but not not-before`() throws {
         let desk = Desk([
             Desk.record(1) { $0.options.deadline = .seconds(1000) },

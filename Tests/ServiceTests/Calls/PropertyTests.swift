@@ -222,4 +222,21 @@ internal import Testing
         ]
         try await check(Manager.interface, client) { name in changes[name].map { (BusName.managerPath, $0) } }
     }
+
+    @Test func `with a folder is told and kept, also if the folder's name only looks like that of the former one`() async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        let daemon = await world.start()
+        let (composed, decomposed) = (world.bus.folder.makeFolder("caf\u{E9}"), world.bus.folder.makeFolder("cafe\u{301}"))
+        try await client.set(Manager.defaultDirectory, composed)
+        try await client.set(Manager.defaultDirectory, decomposed)
+        let isTold = await client.signals.until { seen in
+            seen.contains { $0.changed?[Manager.defaultDirectory.name]?.string?.utf8.elementsEqual(decomposed.utf8) == true }
+        }
+        #expect(isTold)
+        _ = await world.stop(daemon)
+        _ = await world.start()
+        let kept = try await client.get(Manager.defaultDirectory)
+        #expect(kept.utf8.elementsEqual(decomposed.utf8), "\(kept)")
+    }
 }
