@@ -42,6 +42,12 @@ private let (composed, decomposed) = ("/d/caf\u{E9}", "/d/cafe\u{301}")
         var other = record
         other.options.fileName = composed
         #expect(record != other)
+        other = record
+        (record.options.extract, other.options.extract) = (.named(composed), .named(decomposed))
+        #expect(record != other)
+        // A new download shares the options of the one before, if they are equal.
+        other.join(record)
+        #expect((other.options.extract?.name).isSameBytes(as: decomposed))
     }
 
     @Test func `is split at each slash, also one with a combining mark`() {

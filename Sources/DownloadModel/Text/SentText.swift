@@ -48,7 +48,8 @@ extension DownloadOptions {
     /// Whether all texts are equal byte by byte: file names, header fields and credentials are passed on exactly as given.
     public func isSameText(as other: DownloadOptions) -> Bool {
         guard app.isSameBytes(as: other.app), token.isSameBytes(as: other.token), directory.isSameBytes(as: other.directory),
-            fileName.isSameBytes(as: other.fileName), userAgent.isSameBytes(as: other.userAgent),
+            fileName.isSameBytes(as: other.fileName), (extract?.name).isSameBytes(as: other.extract?.name),
+            userAgent.isSameBytes(as: other.userAgent),
             referrer.isSameBytes(as: other.referrer), username.isSameBytes(as: other.username),
             password.isSameBytes(as: other.password), expectType.isSameBytes(as: other.expectType),
             activate.isSameBytes(as: other.activate), tag.isSameBytes(as: other.tag), title.isSameBytes(as: other.title),
