@@ -152,19 +152,13 @@ internal import Glibc
     ///   - starts: whether the bus may start a program for the call. If false and the name has no owner, `NameHasNoOwner` is thrown.
     ///   - wait: gives the call up before its answer; for one call at a time.
     /// - Throws: the other program's error; `NoReply`; `Disconnected` when the bus goes away meanwhile, or when `wait` is given up;
-    ///   `InvalidArgs` for an invalid name or path, and for an answer of other types than declared; `LimitsExceeded` for arguments of more
-    ///   than 64 MiB.
+    ///   `InvalidArgs` for an answer of other types than declared; the errors of `tell`.
     public func call<In, Out>(
         _ method: MethodOf<In, Out>, on destination: String, at path: ObjectPath, _ arguments: In, timeout: Duration? = .seconds(25),
         starts: Bool = true, wait: AnswerWait? = nil
     ) async throws(DBusError) -> Out {
-        try check(destination)
-        guard ObjectPath.isValid(path.value) else { throw .invalidArgs("\"\(path)\" is not an object path") }
-        let message = Message.call(to: destination, path: path.value, interface: method.interface, member: method.name)
+        let message = try makeCall(method, on: destination, at: path, arguments)
         if !starts { message.startsNothing() }
-        var writer = Writer(appendingTo: message.raw)
-        method.writeIn(arguments, &writer)
-        if writer.isTooLong { throw .tooLong("the call of \(method.name)", advice: "send less in one call") }
         let reply = try await exchange(message, timeout: timeout, wait).get()
         if let error = reply.error { throw error }
         guard reply.signature == method.outSignature else {
@@ -175,16 +169,25 @@ internal import Glibc
 
     /// Calls a method of another program without asking for an answer.
     ///
-    /// - Throws: `InvalidArgs` for an invalid name or path; `LimitsExceeded` for arguments of more than 64 MiB.
+    /// - Throws: `InvalidArgs` for an invalid name or path, and for a text with a NUL, at which D-Bus would cut it; `LimitsExceeded` for
+    ///   arguments of more than 64 MiB or 64 levels, and for a descriptor that cannot be duplicated.
     public func tell<In, Out>(_ method: MethodOf<In, Out>, on destination: String, at path: ObjectPath, _ arguments: In) throws(DBusError) {
+        let message = try makeCall(method, on: destination, at: path, arguments)
+        dbus_message_set_no_reply(message.raw, 1)
+        send(message)
+    }
+
+    private func makeCall<In, Out>(
+        _ method: MethodOf<In, Out>, on destination: String, at path: ObjectPath, _ arguments: In
+    ) throws(DBusError) -> Message {
         try check(destination)
         guard ObjectPath.isValid(path.value) else { throw .invalidArgs("\"\(path)\" is not an object path") }
         let message = Message.call(to: destination, path: path.value, interface: method.interface, member: method.name)
-        dbus_message_set_no_reply(message.raw, 1)
         var writer = Writer(appendingTo: message.raw)
         method.writeIn(arguments, &writer)
-        if writer.isTooLong { throw .tooLong("the call of \(method.name)", advice: "send less in one call") }
-        send(message)
+        if let fault = writer.fault(of: "the call of \(method.name)", advice: "send less in one call") { throw fault }
+        if writer.isCut { throw .invalidArgs("a text in the call of \(method.name) has a NUL, which D-Bus does not carry") }
+        return message
     }
 
     private func exchange(_ message: Message, timeout: Duration?, _ wait: AnswerWait?) async -> Result<Message, DBusError> {

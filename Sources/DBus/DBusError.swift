@@ -18,6 +18,12 @@ public struct DBusError: Error, Equatable, Sendable {
     static func tooLong(_ values: String, advice: String) -> DBusError {
         limitsExceeded("\(values) would be longer than \(Writer.mostBytes >> 20) MiB; \(advice)")
     }
+    static func tooDeep(_ values: String) -> DBusError {
+        limitsExceeded("\(values) would be nested more than \(Writer.mostLevels) deep")
+    }
+    static func noDescriptor(_ values: String) -> DBusError {
+        limitsExceeded("a file descriptor of \(values) cannot be passed on: it is not open, or there are too many")
+    }
     public static func failed(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.Failed", message) }
     public static func disconnected(_ message: String) -> DBusError { DBusError("org.freedesktop.DBus.Error.Disconnected", message) }
 }

@@ -137,12 +137,14 @@ public final class Message: Sendable {
 
     func emptyReply() -> Message { Message(adopting: Message.allocated(dbus_message_new_method_return(raw))) }
 
-    /// The answer that `write` writes. The error `LimitsExceeded` instead, if the bus would disconnect the sender of the answer.
+    /// The answer that `write` writes. The error `LimitsExceeded` instead, if the bus would disconnect the sender of the answer, or if the
+    /// answer lacks a descriptor.
     func reply(_ write: (inout Writer) -> Void) -> Message {
         let message = emptyReply()
         var writer = Writer(appendingTo: message.raw)
         write(&writer)
-        return writer.isTooLong ? reply(.tooLong("the answer of \(member)", advice: "ask for less")) : message
+        if let fault = writer.fault(of: "the answer of \(member)", advice: "ask for less") { return reply(fault) }
+        return message
     }
 
     func reply(_ error: DBusError) -> Message {

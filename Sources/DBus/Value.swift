@@ -19,25 +19,50 @@ public struct Writer: ~Copyable {
     /// Most bytes of one message. The bus disconnects the sender of an array of more than 64 MiB (D-Bus specification, "Container types"),
     /// and libdbus does not check what it sends.
     static let mostBytes = 64 << 20
+    /// Most nesting of containers, also over variants. The bus disconnects the sender of more.
+    static let mostLevels = 64
 
     private var iterator = DBusMessageIter()
+    private var level = 0
     /// The bytes of the values on the wire, with the most padding that each value, except a byte, may need. So they may be too many.
     private(set) var bytes = 0
 
-    var isTooLong: Bool { bytes > Self.mostBytes }
+    private var isTooDeep = false
+    /// Whether a text has been cut at a NUL.
+    private(set) var isCut = false
+    /// Whether libdbus could not duplicate a descriptor: it is not open, or the process may open no more.
+    private var lacksDescriptor = false
+
+    /// Why the message must not be sent; nil: it may be.
+    ///
+    /// - Parameters:
+    ///   - message: names the message.
+    ///   - advice: says what to do about a message that is too long.
+    func fault(of message: @autoclosure () -> String, advice: String) -> DBusError? {
+        if bytes > Self.mostBytes { return .tooLong(message(), advice: advice) }
+        if isTooDeep { return .tooDeep(message()) }
+        if lacksDescriptor { return .noDescriptor(message()) }
+        return nil
+    }
 
     init(appendingTo message: OpaquePointer) { dbus_message_iter_init_append(message, &iterator) }
     private init() {}
 
     mutating func basic<T: BitwiseCopyable>(_ type: Int, _ value: T) {
         bytes += type == Int(kByte) ? 1 : 8
-        withUnsafePointer(to: value) { _ = dbus_message_iter_append_basic(&iterator, Int32(type), $0) }
+        let isAppended = withUnsafePointer(to: value) { dbus_message_iter_append_basic(&iterator, Int32(type), $0) } != 0
+        // While there is memory, only a descriptor can fail.
+        if !isAppended { lacksDescriptor = true }
     }
 
     /// A string ends at its first NUL, which the wire format cannot hold.
     mutating func string(_ type: Int, _ value: String) {
-        bytes += value.utf8.count
-        value.withCString { basic(type, $0) }
+        let count = value.utf8.count
+        bytes += count
+        value.withCString { text in
+            if strlen(text) < count { isCut = true }
+            basic(type, text)
+        }
     }
 
     mutating func container(_ type: Int, _ signature: String?, _ body: (inout Writer) -> Void) {
@@ -49,6 +74,8 @@ public struct Writer: ~Copyable {
     /// A writer into a new container. Until `close`, nothing else may be written here.
     mutating func opened(_ type: Int, _ signature: String?) -> Writer {
         var inner = Writer()
+        inner.level = level + 1
+        if inner.level > Self.mostLevels { isTooDeep = true }
         bytes += 8 + (signature?.utf8.count ?? 0)
         if let signature {
             // `withCString` lends the text; passed as it is, it would be copied.
@@ -61,6 +88,9 @@ public struct Writer: ~Copyable {
 
     mutating func close(_ inner: inout Writer) {
         bytes += inner.bytes
+        isTooDeep = isTooDeep || inner.isTooDeep
+        isCut = isCut || inner.isCut
+        lacksDescriptor = lacksDescriptor || inner.lacksDescriptor
         dbus_message_iter_close_container(&iterator, &inner.iterator)
     }
 }

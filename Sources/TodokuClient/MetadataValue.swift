@@ -15,7 +15,7 @@ public indirect enum MetadataValue: Hashable, Sendable {
     /// `t` on the bus: for numbers above `Int64.max`.
     case unsigned(UInt64)
     case double(Double)
-    /// Must not contain NUL, because NUL ends a text on the bus.
+    /// A call with a NUL in a text is refused, because NUL ends a text on the bus.
     case string(String)
     /// `as` on the bus if all elements are texts, else `av`.
     case array([MetadataValue])

@@ -209,6 +209,29 @@ internal import Testing
         #expect(try await client.call(Shelf.add, on: TestService.name, at: ShelfTree.path, (2, 3)) == 5)
     }
 
+    /// The bus would disconnect the sender.
+    @Test @BusActor func `makes no call whose values are nested more than 64 deep, and stays on the bus`() async throws {
+        let service = try await TestService()
+        let client = try service.client()
+        func nested(_ levels: Int) -> Variant { (1..<levels).reduce(Variant.byte(1)) { value, _ in .variant(value) } }
+        await #expect(throws: DBusError.tooDeep("the call of Echo")) {
+            try await client.call(Shelf.echo, on: TestService.name, at: ShelfTree.path, nested(65))
+        }
+        // The bus passes 64 levels on, and the service reads fewer.
+        await #expect(throws: DBusError.limitsExceeded("values may be nested at most 32 deep")) {
+            try await client.call(Shelf.echo, on: TestService.name, at: ShelfTree.path, nested(64))
+        }
+        #expect(try await client.call(Shelf.add, on: TestService.name, at: ShelfTree.path, (2, 3)) == 5)
+    }
+
+    @Test @BusActor func `answers with an error if it cannot pass its descriptor on`() async throws {
+        let service = try await TestService()
+        let client = try service.client()
+        await #expect(throws: DBusError.noDescriptor("the answer of Closed")) {
+            try await client.call(Shelf.closed, on: TestService.name, at: ShelfTree.path, ())
+        }
+    }
+
     @Test @BusActor func `passes a descriptor on, and keeps none`() async throws {
         let service = try await TestService()
         let client = try service.client()
@@ -261,6 +284,20 @@ internal import Testing
         // A call that is given up before it is made is not made.
         let never = await attempt { try await client.call(Shelf.keep, on: TestService.name, at: ShelfTree.path, .byte(1), wait: wait) }
         #expect(never == "org.freedesktop.DBus.Error.Disconnected" && service.object.kept.isEmpty)
+    }
+
+    @Test @BusActor func `is not made if D-Bus would cut a text, or cannot pass a descriptor on`() async throws {
+        let service = try await TestService()
+        let client = try service.client()
+        let cut = DBusError.invalidArgs("a text in the call of Touch has a NUL, which D-Bus does not carry")
+        await #expect(throws: cut) { try await client.call(Shelf.touch, on: TestService.name, at: ShelfTree.path, "a\0b") }
+        #expect(throws: cut) { try client.tell(Shelf.touch, on: TestService.name, at: ShelfTree.path, "a\0b") }
+        let give = MethodOf(Shelf.interface, "Touch", in: FileDescriptor.self)
+        await #expect(throws: DBusError.noDescriptor("the call of Touch")) {
+            try await client.call(give, on: TestService.name, at: ShelfTree.path, FileDescriptor(-1))
+        }
+        #expect(try await client.call(Shelf.add, on: TestService.name, at: ShelfTree.path, (1, 2)) == 3)
+        #expect(service.object.calls == ["Add"])
     }
 
     @Test @BusActor func `any time-out is taken`() async throws {

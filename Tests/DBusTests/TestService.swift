@@ -23,6 +23,7 @@ enum Shelf {
     static let fail = MethodOf(interface, "Fail", in: String.self, String.self)
     static let touch = MethodOf(interface, "Touch", in: String.self)
     static let open = MethodOf(interface, "Open", in: String.self, out: FileDescriptor.self)
+    static let closed = MethodOf(interface, "Closed", out: FileDescriptor.self)
 
     static let changed = SignalOf(interface, "Changed", String.self, UInt32.self)
 
@@ -98,6 +99,7 @@ enum Shelf {
                 reply(FileDescriptor(descriptor))
                 close(descriptor)
             },
+            Row(closed) { _, _, reply in reply(FileDescriptor(-1)) },
         ],
         properties: [
             PropertyRow(label, { $0.label }) { object, value, reply in
