@@ -69,23 +69,27 @@ public func unescapedMountField(_ bytes: ArraySlice<UInt8>) -> ArraySlice<UInt8>
 
 /// A `MountTable` that is read again when the kernel reports changed mounts (POLLPRI). Used under its owner's lock.
 struct MountWatch {
+    private let path: String
     private var descriptor: Int32 = -1
     private var table: MountTable?
 
+    /// - Parameter path: replaced by tests.
+    init(path: String = "/proc/self/mountinfo") { self.path = path }
+
     mutating func current() -> MountTable {
-        if descriptor < 0 { descriptor = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC) }
+        if descriptor < 0 { descriptor = open(path, O_RDONLY | O_CLOEXEC) }
         var entry = pollfd(fd: descriptor, events: Int16(POLLPRI), revents: 0)
         let hasChanged = poll(&entry, 1, 0) > 0
         if let table, !hasChanged { return table }
-        let fresh = MountTable(Self.all(descriptor))
-        table = fresh
-        return fresh
+        // A table that cannot be read, because too many files are open, is read again by the next call.
+        table = Self.all(descriptor).map { MountTable($0) }
+        return table ?? MountTable([])
     }
 
-    private static func all(_ descriptor: Int32) -> [UInt8] {
-        guard descriptor >= 0 else { return [] }
+    private static func all(_ descriptor: Int32) -> [UInt8]? {
+        guard descriptor >= 0 else { return nil }
         lseek(descriptor, 0, SEEK_SET)
-        return (try? readToEnd(descriptor, atMost: .max)) ?? []
+        return try? readToEnd(descriptor, atMost: .max)
     }
 }
 

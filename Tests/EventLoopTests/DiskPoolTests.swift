@@ -31,6 +31,16 @@ internal import Testing
         #expect(Self.table.disk(ofMount: 12) != Self.table.disk(ofMount: 13))
         #expect(MountTable([]).disk(of: "/a") == DiskKey(name: ""))
     }
+
+    @Test func `is read again until it can be read`() {
+        let folder = TemporaryFolder("todoku-mounts")
+        var mounts = MountWatch(path: folder("mountinfo"))
+        // The file is missing, as if the process could open no more files.
+        let unread = mounts.current()
+        writeFile(folder("mountinfo"), "22 1 8:2 / / rw - ext4 /dev/sda2 rw\n".utf8)
+        let read = mounts.current()
+        #expect(unread.disk(of: "/a") == DiskKey(name: "") && read.disk(of: "/a") == DiskKey(name: "8:2"))
+    }
 }
 
 @Suite(.timeLimit(.minutes(5))) struct `A pool of disks` {
