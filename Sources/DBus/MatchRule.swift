@@ -26,7 +26,9 @@ public struct MatchRule: Sendable {
 
     /// Escapes a value. Within quotes every byte stands for itself; a quote must be outside of them (specification, "Match Rules").
     private static func escaped(_ value: String) -> String {
-        value.split(separator: "'", omittingEmptySubsequences: false).joined(separator: "'\\''")
+        // By bytes: for Swift, a quote and a combining mark behind it are one character.
+        value.utf8.split(separator: UInt8(ascii: "'"), omittingEmptySubsequences: false).map { String(decoding: $0, as: UTF8.self) }
+            .joined(separator: "'\\''")
     }
 
     /// The bus's own messages have its well-known name as sender, all others a unique name. So a sender with another well-known name cannot
