@@ -273,8 +273,9 @@ enum MountInfo {
 enum ProcessStat {
     /// When the process began, in clock ticks since boot: field 22. Field 2, the name in parentheses, may contain anything.
     static func startTime(in text: String) -> UInt64? {
-        guard let end = text.lastIndex(of: ")") else { return nil }
-        let fields = text[text.index(after: end)...].split(separator: " ")  // from field 3 on
+        // By bytes: for Swift, the name's last letter and the parenthesis behind it may be one character.
+        guard let end = text.utf8.lastIndex(of: UInt8(ascii: ")")) else { return nil }
+        let fields = text[text.utf8.index(after: end)...].split(separator: " ")  // from field 3 on
         return fields.count > 19 ? UInt64(fields[19]) : nil
     }
 }

@@ -796,7 +796,9 @@ private let app = "org.example.App"
 
     @Test func `goes with the time at which its process began, whatever that is called`() {
         let rest = (3...52).map { $0 == 3 ? "S" : "\($0)" }.joined(separator: " ")
-        for name in ["sh", "a b", ") S 1 (", "((", "\n)"] { #expect(ProcessStat.startTime(in: "7 (\(name)) \(rest)\n") == 22) }
+        for name in ["sh", "a b", ") S 1 (", "((", "\n)", "a\u{600}", ") S 1 \u{600}"] {
+            #expect(ProcessStat.startTime(in: "7 (\(name)) \(rest)\n") == 22)
+        }
         for text in ["", "7", "7 (sh", "7 (sh) S 1 2"] { #expect(ProcessStat.startTime(in: text) == nil) }
     }
 }
