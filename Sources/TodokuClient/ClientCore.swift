@@ -17,6 +17,7 @@ internal import EventLoop
     private var presences: [UInt64: Presence] = [:]
     private var assetWatches: [UInt64: AssetWatch] = [:]
     private var nextWatch: UInt64 = 0
+    private var isBusGone = false
     /// Calls that may take long, of the type `LongCall`, by `key`.
     var longCalls: [[UInt8]: any JoinableCall] = [:]
     /// The applications that this client reports as being in front.
@@ -234,7 +235,7 @@ internal import EventLoop
 
     func watchService(_ receive: @escaping @Sendable (ServiceNews) -> Void) -> UInt64 {
         nextWatch += 1
-        presences[nextWatch] = Presence(on: connection, receive)
+        if isBusGone { receive(.lost) } else { presences[nextWatch] = Presence(on: connection, receive) }
         return nextWatch
     }
 
@@ -396,6 +397,7 @@ internal import EventLoop
     }
 
     private func busWentAway() {
+        isBusGone = true
         let error = ClientError(DBusError.disconnected("the bus ended the connection"))
         for state in watches.values { state.lose(error) }
         for presence in presences.values { presence.lose() }

@@ -25,6 +25,15 @@ import TodokuClient
     var count: Int { updates.count }
 }
 
+/// Records the news of the service in order, as `Told` does.
+@BusActor private final class ServiceTold {
+    var news: [ServiceNews] = []
+
+    nonisolated init() {}
+
+    nonisolated var receive: @Sendable (ServiceNews) -> Void { { news in BusActor.assumeIsolated { self.news.append(news) } } }
+}
+
 @Suite(.serialized) struct `The Swift client` {
     private let body = patternBytes(40_000)
 
@@ -319,6 +328,19 @@ import TodokuClient
         #expect(gone?.cause == .busUnavailable)
         let never = await #expect(throws: ClientError.self) { _ = try await DownloaderClient.connect(to: desk.bus.address) }
         #expect(never?.cause == .busUnavailable)
+    }
+
+    @Test func `reports a lost bus also to a watch of the service that begins later`() async throws {
+        let desk = await Desk(hasService: false)
+        let client = try await DownloaderClient.connect(to: desk.bus.address)
+        let (before, after) = (ServiceTold(), ServiceTold())
+        let first = await client.watchService(before.receive)
+        await desk.bus.stop()
+        #expect(await eventually { await before.news.last == .lost })
+        let second = await client.watchService(after.receive)
+        #expect(await after.news == [.lost])
+        first.stop()
+        second.stop()
     }
 
     private struct Missing: Error {}
