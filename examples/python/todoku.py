@@ -128,10 +128,27 @@ class Status(Dict[str, Any]):
 # Values
 
 
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from _texts(list(value.items()))
+    elif isinstance(value, (list, tuple)):
+        for entry in value:
+            yield from _texts(entry)
+
+
+def _pack(kind: str, value: Any) -> GLib.Variant:
+    """GLib.Variant alone would cut a text at a NUL."""
+    if any("\0" in text for text in _texts(value)):
+        raise ValueError("D-Bus carries no NUL in a text")
+    return GLib.Variant(kind, value)
+
+
 def _metadata(value: Any) -> GLib.Variant:
     for kind, python in (("b", bool), ("s", str), ("x", int), ("d", float), ("as", list)):
         if isinstance(value, python):
-            return GLib.Variant(kind, value)
+            return _pack(kind, value)
     if not isinstance(value, GLib.Variant):
         raise TypeError(f"metadata takes text, numbers, True, False and lists of texts, not {type(value).__name__}")
     return value
@@ -151,7 +168,7 @@ def _variant(kinds: Mapping[str, str], key: str, value: Any) -> GLib.Variant:
     try:
         if kind == "a{sv}":
             value = {name: _metadata(entry) for name, entry in value.items()}
-        return GLib.Variant(kind, value)
+        return _pack(kind, value)
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"option {key} takes {takes}: {error}") from None
 
@@ -324,7 +341,7 @@ class Todoku:
     @_method
     def download(self, url: str, **options: Any) -> _Plan[Download]:
         """Queues a download. After the answer, it is on disk. With a `token`, repeating the call queues nothing twice."""
-        arguments = GLib.Variant("(sa{sv})", (url, self._options(options)))
+        arguments = _pack("(sa{sv})", (url, self._options(options)))
         losses = _Losses() if options.get("token") else _Losses(most=0)
         (path,) = yield from _answered(_Call(MANAGER, SERVICE, "Download", arguments), losses)
         return Download(self.bus, path)
@@ -333,7 +350,7 @@ class Todoku:
     def batch(self, items: Iterable[Union[str, Tuple[str, Dict[str, Any]]]], **options: Any) -> _Plan[Batch]:
         """Queues all items, or none. An item is a URL, or a URL with options of its own, which win over the options of the call."""
         pairs = [(item, {}) if isinstance(item, str) else (item[0], _dictionary(OPTIONS, item[1])) for item in items]
-        arguments = GLib.Variant("(a(sa{sv})a{sv})", (pairs, self._options(options)))
+        arguments = _pack("(a(sa{sv})a{sv})", (pairs, self._options(options)))
         losses = _Losses() if all("token" in own for _, own in pairs) else _Losses(most=0)
         path, downloads = yield from _answered(_Call(MANAGER, SERVICE, "DownloadBatch", arguments), losses)
         return Batch(self.bus, path, [Download(self.bus, download) for download in downloads])
@@ -341,7 +358,7 @@ class Todoku:
     @_method
     def fetch(self, url: str, **options: Any) -> _Plan[Fetched]:
         """Downloads the file if it differs from the last one, and waits. If an answer was lost, the file counts as new."""
-        arguments = GLib.Variant("(sa{sv})", (url, self._options(options)))
+        arguments = _pack("(sa{sv})", (url, self._options(options)))
         losses = _Losses()
         outcome, path = yield from _answered(_Call(MANAGER, SERVICE, "Fetch", arguments, _FOREVER), losses)
         return Fetched(losses.any or outcome != "no-data", path)
@@ -469,12 +486,12 @@ class Download:
     def set_metadata(self, metadata: Mapping[str, Any], then: Optional[Then] = None) -> None:
         """Replaces the caller's own data, also of an ended download."""
         values = {key: _metadata(value) for key, value in metadata.items()}
-        return self._do("SetMetadata", GLib.Variant("(a{sv})", (values,)), then=then)
+        return self._do("SetMetadata", _pack("(a{sv})", (values,)), then=then)
 
     @_method
     def replace_url(self, url: str, **options: Any) -> _Plan[None]:
         """Continues with a fresh link to the same bytes. Options are headers, header_list, cookies, referrer, username and password."""
-        arguments = GLib.Variant("(sa{sv})", (url, _dictionary(_RENEWED, options)))
+        arguments = _pack("(sa{sv})", (url, _dictionary(_RENEWED, options)))
         yield from _answered(_Call(self.path, DOWNLOAD, "ReplaceUrl", arguments))
 
     def remove(self, delete_file: bool = False, then: Optional[Then] = None) -> None:

@@ -254,6 +254,42 @@ internal import Testing
         #expect(world.bytes("a.bin") == body)
     }
 
+    @Test func `refuses a text with a NUL, at which GLib would cut it`() async throws {
+        let running = try await Running.start()
+        let program = """
+            import sys
+
+            sys.path.insert(0, sys.argv[1])
+            import todoku
+
+            url, nul = "http://127.0.0.1:1/a", "b\\0c"
+            service = todoku.Todoku("org.example.App")
+            download = service.download(url, start=False)
+            for call in (
+                lambda: service.download(url + nul, start=False),
+                lambda: service.download(url, start=False, filename=nul),
+                lambda: service.download(url, start=False, mirrors=[url + nul]),
+                lambda: service.download(url, start=False, headers={"X-Key": nul}),
+                lambda: service.download(url, start=False, metadata={nul: 1}),
+                lambda: service.batch([url, url + nul], start=False),
+                lambda: service.fetch(url + nul, then=print),
+                lambda: service.find(tag=nul),
+                lambda: download.replace_url(url + nul),
+                lambda: download.set_metadata({nul: 1}),
+                lambda: download.set_metadata({"k": [nul]}),
+            ):
+                try:
+                    print(call())
+                except ValueError as error:
+                    print(str(error).split(": ")[-1])
+            print(len(service.find()))
+            """
+        let environment = running.world.environment.merging(["PYTHONDONTWRITEBYTECODE": "1"]) { $1 }
+        let exit = await Child.run([ExampleApp.python, "-c", program, "\(repository)/examples/python"], environment: environment)
+        let refusals = String(repeating: "D-Bus carries no NUL in a text\n", count: 11)
+        #expect(exit.status == 0 && exit.output == refusals + "1\n", "packages python3-gi: \(exit)")
+    }
+
     @Test func `frees a watch when its loop ends`() async throws {
         let running = try await Running.start()
         let program = """
