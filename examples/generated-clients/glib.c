@@ -75,11 +75,7 @@ static gboolean queue(const char *url, const char *folder, const char *token, co
     g_variant_builder_add(&options, "{sv}", "app", g_variant_new_string(APP));
     g_variant_builder_add(&options, "{sv}", "token", g_variant_new_string(token));
     g_variant_builder_add(&options, "{sv}", "if-exists", g_variant_new_string("replace"));
-    if (folder != NULL) {
-        char *directory = g_canonicalize_filename(folder, NULL);
-        g_variant_builder_add(&options, "{sv}", "directory", g_variant_new_string(directory));
-        g_free(directory);
-    }
+    if (folder != NULL) g_variant_builder_add(&options, "{sv}", "directory", g_variant_new_string(folder));
     char *queued = NULL;
     if (todoku_downloader1_call_download_sync(manager, url, g_variant_builder_end(&options), &queued, NULL, error))
         printf("queued %s\n", queued);
@@ -169,8 +165,10 @@ int main(int argc, char **argv)
     char **given = argv + (again || cancels ? 2 : 1);
     int count = argc - (again || cancels ? 2 : 1);
     if (count < 1 || count > 2) return fprintf(stderr, "usage: %s [--again | --cancel] URL [FOLDER]\n", argv[0]), 64;
-    for (int i = 0; i < count; i++)
-        if (!g_utf8_validate(given[i], -1, NULL)) return fprintf(stderr, "%s: D-Bus carries only text in UTF-8\n", argv[0]), 64;
+    /* A relative name begins with the working folder. */
+    char *folder = count > 1 ? g_canonicalize_filename(given[1], NULL) : NULL;
+    if (!g_utf8_validate(given[0], -1, NULL) || (folder != NULL && !g_utf8_validate(folder, -1, NULL)))
+        return fprintf(stderr, "%s: D-Bus carries only text in UTF-8\n", argv[0]), 64;
     setvbuf(stdout, NULL, _IOLBF, 0);
     loop = g_main_loop_new(NULL, FALSE);
     /* A letter, then letters and digits: such a token needs no escaping in the object path. */
@@ -183,11 +181,11 @@ int main(int argc, char **argv)
         failed(error);
         return status;
     }
-    gboolean is_queued = again || queue(given[0], given[1], token, path, &error);
+    gboolean is_queued = again || queue(given[0], folder, token, path, &error);
     if (!is_queued && is_lost(error)) {
         /* The next call starts the service. */
         g_clear_error(&error);
-        is_queued = queue(given[0], given[1], token, path, &error);
+        is_queued = queue(given[0], folder, token, path, &error);
     }
     if (is_queued) {
         todoku_download1_proxy_new_for_bus(G_BUS_TYPE_SESSION, G_DBUS_PROXY_FLAGS_NONE, TODOKU, path, NULL, found, NULL);

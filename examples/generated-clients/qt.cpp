@@ -110,7 +110,7 @@ private:
             if (removed.isError()) return removed.error();
         }
         QVariantMap options { { "app", app }, { "token", token }, { "if-exists", "replace" } };
-        if (!folder.isEmpty()) options["directory"] = QDir::cleanPath(QDir::current().absoluteFilePath(folder));
+        if (!folder.isEmpty()) options["directory"] = folder;
         OrgTodokuDownloader1Interface todoku(service, manager, bus);
         todoku.setTimeout(60000);
         QDBusPendingReply<QDBusObjectPath> queued = todoku.Download(url, options);
@@ -164,12 +164,15 @@ int main(int argc, char **argv)
     QCoreApplication application(argc, argv);
     QStringList given;
     for (int i = 1; i < argc; i++) given << QString::fromUtf8(argv[i]);
-    const bool isText = !given.join("").contains(QChar::ReplacementCharacter);
-    if (!isText) return std::fprintf(stderr, "%s: D-Bus carries only text in UTF-8\n", argv[0]), 64;
     const QString what = given.value(0) == "--again" || given.value(0) == "--cancel" ? given.takeFirst() : QString();
     if (given.isEmpty() || given.size() > 2) return std::fprintf(stderr, "usage: %s [--again | --cancel] URL [FOLDER]\n", argv[0]), 64;
+    // A relative name begins with the working folder.
+    const QString folder = given.size() == 2 ? QDir::cleanPath(QDir::current().absoluteFilePath(given[1])) : QString();
+    // Qt has replaced bytes that are not UTF-8.
+    const bool isText = !(given[0] + folder).contains(QChar::ReplacementCharacter);
+    if (!isText) return std::fprintf(stderr, "%s: D-Bus carries only text in UTF-8\n", argv[0]), 64;
     registerTodokuTypes();
-    return Client(given[0], given.value(1)).run(what);
+    return Client(given[0], folder).run(what);
 }
 
 #include "qt.moc"

@@ -185,6 +185,21 @@ private func isProgress(_ line: String) -> Bool { line.hasPrefix("progress ") &&
         }
     }
 
+    /// The test before this one is for the client in JavaScript.
+    @Test(arguments: ExampleClient.tried.filter { $0 != .javaScript }) func `refuses a folder in one whose name is not UTF-8`(
+        client: ExampleClient
+    ) async throws {
+        let running = try await Running.start()
+        let inside = #"name=$(printf 'caf\351') && mkdir "$name" && cd "$name" && exec "$@" sub"#
+        let refused = try await client.start(
+            "http://127.0.0.1:1/a", prefix: ["env", "-C", running.world.folder, "sh", "-c", inside, "sh"], in: running.world
+        ).wait()
+        let usage: [Int32] = [2, 64]  // Python's argparse has 2
+        #expect(usage.contains(refused.status) && refused.output == "", "\(client.packages): \(refused)")
+        #expect(refused.errors.contains("D-Bus carries only text in UTF-8\n"), "\(refused)")
+        #expect(try await running.client.list() == [])
+    }
+
     @Test func `in shell queues a file anew if the answer to Remove is lost`() async throws {
         let running = try await Running.start()
         let world = running.world

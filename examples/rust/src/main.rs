@@ -5,6 +5,7 @@
 //! continues, and `todoku-client --again URL` waits for it; `--cancel URL` cancels it. The exit status is 0 if the download finished or was
 //! cancelled by `--cancel`, 1 if it failed, and 69 if Todoku is missing. An existing file of the same name is replaced.
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use std::{env, process, thread};
@@ -76,8 +77,7 @@ impl Client {
         options.insert("token", Value::from(self.token.as_str()));
         options.insert("if-exists", Value::from("replace"));
         if let Some(folder) = folder {
-            let directory = env::current_dir()?.join(folder);
-            options.insert("directory", Value::from(directory.to_string_lossy().into_owned()));
+            options.insert("directory", Value::from(folder));
         }
         self.call(MANAGER, TODOKU, "Download", &(url, options))
     }
@@ -193,19 +193,26 @@ fn run(what: &str, url: &str, folder: Option<&str>) -> zbus::Result<String> {
     }
 }
 
-fn main() {
-    let given: Result<Vec<String>, _> = env::args_os().skip(1).map(|text| text.into_string()).collect();
-    let mut given = given.unwrap_or_else(|_| {
+/// An argument or a path as text.
+fn text(name: OsString) -> String {
+    name.into_string().unwrap_or_else(|_| {
         eprintln!("todoku-client: D-Bus carries only text in UTF-8");
         process::exit(64);
-    });
+    })
+}
+
+fn main() {
+    let mut given: Vec<String> = env::args_os().skip(1).map(text).collect();
     let has_word = given.first().map_or(false, |word| word == "--again" || word == "--cancel");
     let what = if has_word { given.remove(0) } else { String::new() };
     if given.is_empty() || given.len() > 2 {
         eprintln!("usage: todoku-client [--again | --cancel] URL [FOLDER]");
         process::exit(64);
     }
-    let outcome = run(&what, &given[0], given.get(1).map(String::as_str));
+    // A relative name begins with the working folder.
+    let current = env::current_dir().unwrap_or_default();
+    let folder = given.get(1).map(|folder| text(current.join(folder).into_os_string()));
+    let outcome = run(&what, &given[0], folder.as_deref());
     *HAS_ENDED.lock().unwrap() = true;
     match outcome {
         Ok(line) => println!("{}", line),

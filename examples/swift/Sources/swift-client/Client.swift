@@ -11,19 +11,21 @@ import TodokuClient
 
 @main struct Client {
     static let app = "org.example.SwiftClient"
+    static let notText = "swift-client: D-Bus carries only text in UTF-8"
 
     static func main() async {
         var arguments = Array(CommandLine.arguments.dropFirst())
         let what = ["--again", "--cancel"].contains(arguments.first) ? arguments.removeFirst() : ""
         guard (1...2).contains(arguments.count) else { refuse("usage: swift-client [--again | --cancel] URL [FOLDER]") }
         // Swift has replaced bytes that are not UTF-8.
-        guard !arguments.joined().contains("\u{FFFD}") else { refuse("swift-client: D-Bus carries only text in UTF-8") }
+        guard !arguments.joined().contains("\u{FFFD}") else { refuse(notText) }
+        let folder = arguments.count == 2 ? absolute(arguments[1]) : nil
         do {
             if what == "--cancel" {
                 try await cancel(arguments[0])
                 exit(0)
             }
-            let outcome = try await download(arguments[0], to: arguments.count == 2 ? arguments[1] : nil, again: what == "--again")
+            let outcome = try await download(arguments[0], to: folder, again: what == "--again")
             exit(tell(outcome) ? 0 : 1)
         } catch let error as ClientError where error.cause == .serviceUnavailable {
             // Todoku is not installed, or cannot be started.
@@ -49,7 +51,7 @@ import TodokuClient
             request.app = app
             request.token = token
             request.ifExists = .replace
-            request.directory = folder.map(absolute)
+            request.directory = folder
             // After the answer, the download is on disk. The token makes a repeated call return the same download.
             let queued = try await client.download(url, request)
             say("queued \(queued.path)")
@@ -113,7 +115,8 @@ import TodokuClient
     static func absolute(_ folder: String) -> String {
         guard !folder.hasPrefix("/"), let current = getcwd(nil, 0) else { return folder }
         defer { free(current) }
-        return String(cString: current) + "/" + folder
+        guard let text = String(validatingCString: current) else { refuse(notText) }
+        return "\(text)/\(folder)"
     }
 
     static func refuse(_ message: String) -> Never {
