@@ -167,7 +167,7 @@ int main(int argc, char **argv)
     const QString what = given.value(0) == "--again" || given.value(0) == "--cancel" ? given.takeFirst() : QString();
     if (given.isEmpty() || given.size() > 2) return std::fprintf(stderr, "usage: %s [--again | --cancel] URL [FOLDER]\n", argv[0]), 64;
     // A relative name begins with the working folder.
-    const QString folder = given.size() == 2 ? QDir::cleanPath(QDir::current().absoluteFilePath(given[1])) : QString();
+    const QString folder = given.value(1).isEmpty() ? QString() : QDir::cleanPath(QDir::current().absoluteFilePath(given[1]));
     // Qt has replaced bytes that are not UTF-8.
     const bool isText = !(given[0] + folder).contains(QChar::ReplacementCharacter);
     if (!isText) return std::fprintf(stderr, "%s: D-Bus carries only text in UTF-8\n", argv[0]), 64;

@@ -186,9 +186,8 @@ private func isProgress(_ line: String) -> Bool { line.hasPrefix("progress ") &&
     }
 
     /// The test before this one is for the client in JavaScript.
-    @Test(arguments: ExampleClient.tried.filter { $0 != .javaScript }) func `refuses a folder in one whose name is not UTF-8`(
-        client: ExampleClient
-    ) async throws {
+    @Test(arguments: ExampleClient.tried.filter { $0 != .javaScript })
+    func `refuses a relative folder if the name of the working folder is not UTF-8`(client: ExampleClient) async throws {
         let running = try await Running.start()
         let inside = #"name=$(printf 'caf\351') && mkdir "$name" && cd "$name" && exec "$@" sub"#
         let refused = try await client.start(
