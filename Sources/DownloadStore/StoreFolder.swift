@@ -32,7 +32,8 @@ struct StoreFolder {
         guard isThere || errno == ENOENT else { throw StoreError(system: errno, "keep the queue", path) }
         // Without a database, an earlier process may have died before it flushed the folders' names.
         if !isThere || access(database, F_OK) != 0 && errno == ENOENT {
-            for end in path.indices.dropFirst() where path[end] == "/" { _ = Self.make(String(path[..<end])) }
+            // By bytes: for Swift, a slash and a combining mark behind it are one character.
+            for end in path.utf8.indices.dropFirst() where path.utf8[end] == UInt8(ascii: "/") { _ = Self.make(String(path[..<end])) }
             let code = Self.make(path)
             guard code == 0, stat(path, &status) == 0 else { throw StoreError(system: code == 0 ? errno : code, "make a folder", path) }
         }

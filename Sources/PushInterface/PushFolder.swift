@@ -30,8 +30,9 @@ public struct PushFolder: Sendable {
         let isFirst = !has(Self.lockName)
         func makeOne(_ path: String) { if mkdir(path, 0o700) == 0 || isFirst { flush("\(path)/..") } }
         var parent = ""
-        for component in path.split(separator: "/") {
-            parent += "/\(component)"
+        // By bytes: for Swift, a slash and a combining mark behind it are one character.
+        for component in path.utf8.split(separator: UInt8(ascii: "/")) {
+            parent += "/\(Substring(component))"
             makeOne(parent)
         }
         for part in [Self.registrations, Self.messages] {

@@ -1,4 +1,5 @@
 internal import Desktop
+internal import DownloadModel
 internal import Glibc
 
 /// Whether the tray starts at login (Desktop Application Autostart Specification). The user's own entry overrides the installed one.
@@ -99,7 +100,7 @@ struct Autostart: Sendable {
 
     private func write(_ text: String) -> Bool {
         var folder = ""
-        for component in path.split(separator: "/").dropLast() {
+        for component in path.pathComponents.dropLast() {
             folder += "/\(component)"
             if mkdir(folder, 0o700) != 0, errno != EEXIST { return false }
         }

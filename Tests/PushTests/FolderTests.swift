@@ -19,4 +19,10 @@ import Testing
         let second = folder.make { flushed.insert($0) }
         #expect(isLocked && second == 0 && flushed.isEmpty, "\(flushed)")
     }
+
+    @Test func `is made with each missing folder above it, also one whose name begins with a combining mark`() {
+        let place = TemporaryFolder("todoku-push-folder")
+        let code = PushFolder(place("state/\u{301}a/push")).make()
+        #expect(code == 0 && fileExists(place("state/\u{301}a/push/messages")))
+    }
 }

@@ -67,6 +67,13 @@ import Testing
         #expect(desk.set(true) && desk.isOn && desk.own?.contains("Exec=/usr/bin/todoku-tray") == true)
     }
 
+    @Test func `makes each missing folder above the entry, also one whose name begins with a combining mark`() {
+        let folder = TemporaryFolder("todoku-autostart")
+        let environment = ["XDG_CONFIG_HOME": folder("new/\u{301}config"), "XDG_CONFIG_DIRS": folder("nothing")]
+        let autostart = Autostart(environment: environment, home: "/nowhere", program: "/t")
+        #expect(autostart.set(true) && autostart.isOn)
+    }
+
     @Test func `reports an entry that cannot be written`() {
         let folder = TemporaryFolder("todoku-autostart")
         writeFile(folder("config"), "a file".utf8)
