@@ -16,8 +16,8 @@ struct ExtractArguments: ParsableArguments {
 
     var isGiven: Bool { hasNoFolder || text != nil }
 
-    /// Whether the text is more than a name.
-    var isPath: Bool { text?.contains("/") ?? false }
+    /// Whether the text is more than a name. By bytes: for Swift, a slash and a combining mark behind it are one character.
+    var isPath: Bool { text?.utf8.contains(UInt8(ascii: "/")) ?? false }
 
     /// nil: the archive is not unpacked.
     func folder() throws(CommandFailure) -> ExtractionFolder? {

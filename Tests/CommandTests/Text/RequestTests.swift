@@ -71,6 +71,7 @@ import Testing
         #expect(try extract("--extract=maps", "-d", "/tmp") == ["extract": .string("maps"), "directory": .string("/tmp")])
         #expect(try extract("--extract=/tmp/x/../maps") == ["extract": .string("/tmp/maps")])
         #expect(try extract("--extract=./maps")["extract"]?.string?.hasSuffix("/maps") == true)
+        #expect(try extract("--extract=x/\u{301}maps")["extract"]?.string?.isAbsolutePath == true)
         #expect(try extract("--extract", "--extract=maps") == ["extract": .string("maps")])
         #expect(ExtractArguments.separated(["get", "--", "--extract=maps"]) == ["get", "--", "--extract=maps"])
         #expect(throws: Never.self, "the service suggests the scheme") {
