@@ -53,11 +53,28 @@ static void failed(GError *error)
 static gboolean remove_ended(const char *path, GError **error)
 {
     static const char *const ends[] = { "finished", "failed", "cancelled", NULL };
-    TodokuDownload1 *former =
-        todoku_download1_proxy_new_for_bus_sync(G_BUS_TYPE_SESSION, G_DBUS_PROXY_FLAGS_NONE, TODOKU, path, NULL, error);
+    TodokuDownload1 *former = todoku_download1_proxy_new_for_bus_sync(
+        G_BUS_TYPE_SESSION, G_DBUS_PROXY_FLAGS_DO_NOT_LOAD_PROPERTIES, TODOKU, path, NULL, error);
     if (former == NULL) return FALSE;
-    const char *state = todoku_download1_get_state(former);  /* NULL: there is no such download */
-    gboolean is_ready = state == NULL || !g_strv_contains(ends, state) || todoku_download1_call_remove_sync(former, FALSE, NULL, error);
+    /* A property that the proxy has loaded is NULL also if no answer came. */
+    GError *failure = NULL;
+    GVariant *answer = g_dbus_connection_call_sync(g_dbus_proxy_get_connection(G_DBUS_PROXY(former)), TODOKU, path,
+        "org.freedesktop.DBus.Properties", "Get", g_variant_new("(ss)", "org.todoku.Download1", "State"), G_VARIANT_TYPE("(v)"),
+        G_DBUS_CALL_FLAGS_NONE, 60000, NULL, &failure);
+    gboolean is_ready = FALSE;
+    if (answer != NULL) {
+        GVariant *state;
+        g_variant_get(answer, "(v)", &state);
+        gboolean has_ended = g_strv_contains(ends, g_variant_get_string(state, NULL));
+        is_ready = !has_ended || todoku_download1_call_remove_sync(former, FALSE, NULL, error);
+        g_variant_unref(state);
+        g_variant_unref(answer);
+    } else if (g_error_matches(failure, G_DBUS_ERROR, G_DBUS_ERROR_UNKNOWN_OBJECT)) {
+        is_ready = TRUE;  /* there is no such download */
+        g_error_free(failure);
+    } else {
+        g_propagate_error(error, failure);
+    }
     g_object_unref(former);
     return is_ready;
 }

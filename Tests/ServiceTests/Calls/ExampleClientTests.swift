@@ -229,6 +229,24 @@ private func isProgress(_ line: String) -> Bool { line.hasPrefix("progress ") &&
         #expect(exit.status == 0 && lines(exit.output).last == "finished \(world.folder)/a.bin", "\(exit)")
     }
 
+    @Test func `in C queues a file anew if the service is killed before it tells the state of the former download`() async throws {
+        let world = await ServiceWorld(activation: "--idle-exit 3600")
+        let server = ScriptedServer { request, reply in
+            if request.number == 0 { reply.respond(404) } else { reply.serve(body, for: request) }
+        }
+        #expect(try await ExampleClient.glib.start(server.url("/a.bin"), world.folder, in: world).wait().status == 1)
+        let monitor = Child(["dbus-monitor", "--session", "--profile"], environment: world.environment)
+        #expect(await eventually { monitor.output.contains("NameLost") })
+        let process = try #require(await world.bus.process(of: BusName.service))
+        kill(process, SIGSTOP)
+        let child = try await ExampleClient.glib.start(server.url("/a.bin"), world.folder, in: world)
+        func isAsked() -> Bool { ["Get", "GetAll"].contains { !Trace(monitor.output).calls($0).isEmpty } }
+        #expect(await eventually { isAsked() || !child.isRunning } && child.isRunning)
+        kill(process, SIGKILL)
+        let exit = await child.wait()
+        #expect(exit.status == 0 && lines(exit.output).last == "finished \(world.folder)/a.bin", "\(exit)")
+    }
+
     @Test(arguments: ExampleClient.tried) func `that was killed in the middle finds its download again`(
         client: ExampleClient
     ) async throws {
