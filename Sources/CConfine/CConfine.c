@@ -54,11 +54,12 @@ bool todoku_become_child(int first, const char *name, pid_t parent) {
 
 // MARK: Limits
 
-static bool limit(int resource, uint64_t most) {
+/// Sets the soft limit to `most`, and the hard limit `margin` above it, both as far as the hard limit of now allows.
+static bool limit(int resource, uint64_t most, uint64_t margin) {
   struct rlimit limit;
   if (getrlimit(resource, &limit) != 0) return false;
-  if (limit.rlim_max == RLIM_INFINITY || most < limit.rlim_max) limit.rlim_max = most;
-  limit.rlim_cur = limit.rlim_max;
+  if (limit.rlim_max == RLIM_INFINITY || most + margin < limit.rlim_max) limit.rlim_max = most + margin;
+  limit.rlim_cur = most < limit.rlim_max ? most : limit.rlim_max;
   return setrlimit(resource, &limit) == 0;
 }
 
@@ -74,13 +75,15 @@ static uint64_t mapped(void) {
 
 static bool bound(const struct todoku_bounds *bounds) {
   uint64_t now = mapped();
-  bool done = now > 0 && bounds->memory < UINT64_MAX / 2 && limit(RLIMIT_AS, now + bounds->memory);
-  // SIGXCPU ends the process at the limit.
-  const struct { int resource; uint64_t most; } others[] = {
-    {RLIMIT_CPU, bounds->seconds}, {RLIMIT_FSIZE, bounds->file_size}, {RLIMIT_NOFILE, bounds->descriptors}, {RLIMIT_CORE, 0},
-    {RLIMIT_NPROC, 0}, {RLIMIT_MEMLOCK, 0}, {RLIMIT_MSGQUEUE, 0},
+  bool done = now > 0 && bounds->memory < UINT64_MAX / 2 && limit(RLIMIT_AS, now + bounds->memory, 0);
+  const struct { int resource; uint64_t most, margin; } others[] = {
+    // SIGXCPU, which tells the reason, comes at the soft limit. At the hard limit the kernel sends SIGKILL only.
+    {RLIMIT_CPU, bounds->seconds, 1},
+    {RLIMIT_FSIZE, bounds->file_size, 0}, {RLIMIT_NOFILE, bounds->descriptors, 0}, {RLIMIT_CORE, 0, 0},
+    {RLIMIT_NPROC, 0, 0}, {RLIMIT_MEMLOCK, 0, 0}, {RLIMIT_MSGQUEUE, 0, 0},
   };
-  for (size_t i = 0; i < sizeof others / sizeof *others; i++) done = limit((int)others[i].resource, others[i].most) && done;
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    done = limit((int)others[i].resource, others[i].most, others[i].margin) && done;
   return done;
 }
 

@@ -87,6 +87,25 @@ private func isSmall(_ place: Place) -> Bool {
         #expect(place.unpack().folder?.entries == 12 && isSmall(place))
     }
 
+    /// At the hard limit, the kernel kills a process without a reason. So the signal with the reason must come before.
+    @Test func `gets a signal for too much processor time before the kernel kills it`() async {
+        guard underSanitizer() == nil else { return print("no process is confined under a sanitizer") }
+        let place = small()
+        let parent = Child([unpacker, place.archive, place.files, "new", "a", "child", "stall"])
+        var pid: pid_t = 0
+        #expect(
+            await eventually {
+                pid = children(of: parent.pid).first { procStatus($0, "Seccomp") == "2" } ?? 0
+                return pid != 0
+            })
+        // "Max cpu time", the soft limit, the hard limit, "seconds". The archive may make 64 MiB.
+        let limits = String(decoding: readFile("/proc/\(pid)/limits") ?? [], as: UTF8.self).split(separator: "\n")
+        let words = limits.first { $0.hasPrefix("Max cpu time") }?.split(separator: " ") ?? []
+        #expect(Array(words.dropFirst(3).prefix(2)) == ["664", "665"], "\(limits)")
+        parent.signal(SIGKILL)
+        #expect(await eventually { hasEnded(pid) })
+    }
+
     @Test(arguments: [false, true]) func `may be killed before any of its steps, and the next one continues`(each: Bool) {
         var (step, kept, isKilled): (Int, UInt64, Bool) = (1, 0, true)
         while isKilled {
