@@ -119,6 +119,16 @@ import Testing
         #expect(place.unpack().folder?.path == path)
     }
 
+    @Test func `of an archive that cannot be read is an error of the disk`() {
+        let place = Place(TarBytes().adding("a", [1]).whole)
+        var request = place.request()
+        close(request.archive)
+        // A read at the first address of a process fails with EIO, as on a disk that fails.
+        request.archive = open("/proc/\(getpid())/mem", O_RDONLY | O_CLOEXEC)
+        #expect(place.unpack(request, calls: .here).failure == .disk(DiskError("read the archive", EIO)))
+        #expect(place.unpack().folder?.entries == 1)
+    }
+
     @Test(arguments: ["", ".hidden", "a/b", "..", String(repeating: "n", count: 201)]) func `takes no name that is none`(name: String) {
         let place = Place(TarBytes().adding("a", [1]).whole)
         var request = place.request()

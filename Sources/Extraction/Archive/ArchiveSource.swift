@@ -53,9 +53,11 @@ final class ArchiveSource {
         guard fstat(descriptor, &status) == 0 else { throw .disk(DiskError("look at the archive")) }
         size = ByteCount(clamping: status.st_size)
         control.report(size: size)
-        let head = [UInt8](unsafeUninitializedCapacity: ArchiveKind.headSize) { bytes, count in
-            count = max(0, pread(descriptor, bytes.baseAddress, bytes.count, 0))
-        }
+        var bytes = [UInt8](repeating: 0, count: ArchiveKind.headSize)
+        let count = uninterrupted { pread(descriptor, &bytes, bytes.count, 0) }
+        // An archive whose disk fails must not count as an empty file, because it would be deleted.
+        guard count >= 0 else { throw .disk(DiskError("read the archive")) }
+        let head = Array(bytes.prefix(count))
         kind = try ArchiveKind(head: head)
         isEmptyZip = kind == .zip && size == 22 && head.starts(with: [0x50, 0x4B, 5, 6])
         switch kind {
