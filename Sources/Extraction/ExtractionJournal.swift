@@ -92,7 +92,7 @@ struct ExtractionJournal: Equatable {
         defer { close(file) }
         var status = stat()
         guard fstat(file, &status) == 0 else { throw DiskError("look at \(name)") }
-        guard parent.isOurs(status) else { return nil }
+        guard try parent.provesOurs(status) else { return nil }
         var bytes = [UInt8](repeating: 0, count: size +| 1)
         let count = pread(file, &bytes, bytes.count, 0)
         guard count >= 0 else { throw DiskError("read \(name)") }

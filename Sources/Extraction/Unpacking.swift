@@ -164,9 +164,10 @@ private final class ExtractionRun {
                 program, job, archive: request.archive, folder: folder, journal: file.descriptor, known: file.journal)
             entries = try child.entries(control, limits: request.limits, size: size, patience: calls.patience)
             // The journal is what a later run believes.
-            guard let journal = try? ExtractionJournal.read(name, in: parent), journal.isWhole, journal.durable == entries.entries,
-                journal.folder == file.journal.folder
-            else { throw .stopped("the process that unpacks said that it is ready, but its journal does not say so") }
+            let known = try disk { () throws(DiskError) in try ExtractionJournal.read(name, in: parent) }
+            guard let known, known.isWhole, known.durable == entries.entries, known.folder == file.journal.folder else {
+                throw .stopped("the process that unpacks said that it is ready, but its journal does not say so")
+            }
         }
         try giveName()
         return ExtractedFolder(path: path, entries: entries.entries, bytes: entries.bytes, kept: entries.kept)
@@ -192,14 +193,23 @@ private final class ExtractionRun {
 
     private func findFolder() throws(ExtractionFailure) -> Found {
         // A journal that cannot be read costs the entries that are unpacked. They are unpacked again from the same archive.
-        let known = try? ExtractionJournal.read(Unpacking.journalName(request.name), in: parent)
+        var (known, unread): (ExtractionJournal?, DiskError?) = (nil, nil)
+        do throws(DiskError) {
+            known = try ExtractionJournal.read(Unpacking.journalName(request.name), in: parent)
+        } catch {
+            unread = error
+        }
         let fingerprint = Array(request.fingerprint.prefix(ExtractionRequest.longestFingerprint))
         let journal = known.flatMap { $0.archiveSize == size && $0.fingerprint == fingerprint ? $0 : nil }
         if let journal, journal.isWhole, let folder = try open(request.name) {
             defer { close(folder) }
             if let found = identity(folder), found.isSamePart(as: journal.folder) { return .named(journal) }
         }
-        if parent.status(request.name) != nil { throw .taken(path: path) }
+        if parent.status(request.name) != nil {
+            // Only the journal tells whether this extraction has made the folder.
+            if let unread { throw ExtractionFailure(unread) }
+            throw .taken(path: path)
+        }
         guard errno == ENOENT else { throw .disk(DiskError("look for \(request.name)")) }
         guard let journal, let folder = try open(Unpacking.partName(request.name)) else { return .none }
         guard let found = identity(folder), let count = journal.count(in: found) else {

@@ -42,6 +42,28 @@ import Testing
         #expect(done ?? true)
     }
 
+    /// As on a share that gives our files to another user. Only a new file would show the owner of ours, and a file system without free
+    /// inodes takes none.
+    @Test func `does not make a whole folder count as another's, nor as lost`() async throws {
+        let done = try await SmallDisk.withDisk(bytes: 1 << 20) { disk in
+            let place = Place(TarBytes().adding("a", [1]).whole)
+            var request = place.request(in: disk.path)
+            request.reserve = .bytes(0)
+            #expect(place.unpack(request).folder?.entries == 1)
+            #expect(chown("\(disk.path)/.todoku-journal-new", 65534, 65534) == 0)
+            await disk.remount("nr_inodes=4")
+            #expect(place.unpack(place.request(in: disk.path)).failure == .noSpace(nil))
+            guard case .failed(let error) = FolderNaming.name("new", as: "b", directory: disk.path, policy: .rename, allowHidden: true)
+            else { return false }
+            #expect(error.code == ENOSPC && listFolder(disk.path) == [".todoku-journal-new", "new"])
+            // With room, the journal turns out to be another user's.
+            await disk.remount("nr_inodes=100")
+            #expect(place.unpack(place.request(in: disk.path)).failure == .taken(path: "\(disk.path)/new"))
+            return true
+        }
+        #expect(done ?? true)
+    }
+
     @Test func `that is read-only is an error of the disk`() async throws {
         let done = try await SmallDisk.withDisk(bytes: 1 << 20) { disk in
             await disk.remount("ro")

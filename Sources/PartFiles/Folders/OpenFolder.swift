@@ -197,7 +197,7 @@ package final class OpenFolder {
     func isOurs(owner: uid_t) -> Bool { (try? proves(owner: owner)) ?? false }
 
     /// As `isOurs`. Throws if no file can be created now, for example on a full disk, so that nobody knows whether the file is ours.
-    func provesOurs(_ status: stat) throws(DiskError) -> Bool {
+    package func provesOurs(_ status: stat) throws(DiskError) -> Bool {
         guard status.isRegular else { return false }
         return try proves(owner: status.st_uid)
     }
