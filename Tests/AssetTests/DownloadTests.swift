@@ -213,6 +213,38 @@ internal import Testing
         #expect(last["downloading"] == UInt64(size) && last["extracting"].map { $0 > 0 } == true, "\(last)")
     }
 
+    @Test func `that begins anew after its verification is downloading again, and tells how far it is`() async throws {
+        let desk = try await Desk.start()
+        let (client, archive) = (desk.client, "/1.tar.gz")
+        let asset = try await desk.register()
+        await desk.publisher.publish("1")
+        let gate = desk.publisher.hold(archive)
+        defer { gate.open() }
+        async let failure = thrown { try await desk.update(asset) }
+        #expect(await desk.downloads(asset))
+        let download = try await client.get(Asset.download, at: asset)
+        try await client.pause(download)
+        #expect(try await eventually { try await client.get(Asset.status, at: asset) == "paused" })
+        // From now on, the end of the file is another one. These two bytes leave the entity tag of the publisher as it is, so the bytes of
+        // both responses are joined. Their digest is wrong, and the download begins anew.
+        let right = try #require(readFile(desk.publisher.folder("1.tar.gz")))
+        let found = right.indices.dropLast().last { right[$0] < 255 && right[$0 + 1] >= 31 }
+        let place = try #require(found)
+        var wrong = right
+        wrong[place] += 1
+        wrong[place + 1] -= 31
+        writeFile(desk.publisher.folder("1.tar.gz"), wrong)
+        try await client.resume(download)
+        #expect(await eventually { desk.publisher.requests(for: archive) == 3 })
+        #expect(try await eventually { try await client.get(Asset.stage, at: asset) == "downloading" })
+        await client.signals.forget()
+        #expect(await desk.downloads(asset))
+        gate.open()
+        #expect(await failure?.name == todokuError("ChecksumMismatch"))
+        let ranges = desk.publisher.server.requests.filter { $0.path == archive }.map(\.range)
+        #expect(ranges.count == 3 && ranges[1] != nil && ranges[2] == nil, "\(ranges)")
+    }
+
     @Test func `goes through the proxy of the asset, with its credentials, also to another server than the manifest's`() async throws {
         let desk = try await Desk.start()
         let name = await desk.publisher.archive("1")

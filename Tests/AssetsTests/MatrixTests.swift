@@ -10,7 +10,7 @@ internal import Testing
     ]
     static let events = [
         "register", "unregister", "unregisterDeleting", "check", "update", "updateAll", "rollback", "cancel", "manifest", "manifestSame",
-        "manifestFailed", "room", "noRoom", "added", "refused", "verifies", "finished", "downloadFailed", "downloadCancelled",
+        "manifestFailed", "room", "noRoom", "added", "refused", "verifies", "continues", "finished", "downloadFailed", "downloadCancelled",
         "downloadLost", "whole", "extractionFailed", "unusable", "archiveLost", "extractionCancelled", "switched", "switchFailed",
         "removed", "dataDeleted", "dataNotDeleted", "ownerCalled", "callersLeft", "network", "time", "ends",
     ]
@@ -51,8 +51,8 @@ internal import Testing
             "finished": "extracting", "downloadFailed": "failed", "downloadCancelled": "cancelled", "downloadLost": "checkingSpace",
         ],
         "verifying": [
-            "unregister": "cancelled", "unregisterDeleting": "cancelled", "cancel": "cancelled", "finished": "extracting",
-            "downloadFailed": "failed", "downloadCancelled": "cancelled", "downloadLost": "checkingSpace",
+            "unregister": "cancelled", "unregisterDeleting": "cancelled", "cancel": "cancelled", "continues": "downloading",
+            "finished": "extracting", "downloadFailed": "failed", "downloadCancelled": "cancelled", "downloadLost": "checkingSpace",
         ],
         "extracting": [
             "unregister": "cancelled", "unregisterDeleting": "cancelled", "cancel": "cancelled", "whole": "switching",
@@ -164,6 +164,7 @@ internal import Testing
             }
         case "refused": bench.happens(.downloadRefused(key, ticket, failure))
         case "verifies": bench.happens(.downloadVerifies(key, bench.number))
+        case "continues": bench.happens(.downloadContinues(key, bench.number))
         case "finished": bench.download(.finished)
         case "downloadFailed": bench.download(.failed(failure))
         case "downloadCancelled": bench.download(.cancelled)

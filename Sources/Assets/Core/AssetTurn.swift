@@ -56,6 +56,8 @@ extension AssetUpdater {
         case versionLost(AssetKey, folder: String, isFolderThere: Bool)
         /// The archive is whole, and its digest is being computed.
         case downloadVerifies(AssetKey, DownloadNumber)
+        /// The archive could not be verified or named: its bytes are fetched again, or its download waits.
+        case downloadContinues(AssetKey, DownloadNumber)
         case network(NetworkCondition?)
         case time
         /// The wall clock was set.
@@ -189,6 +191,8 @@ extension AssetUpdater {
             if assets[key]?.activity == .starting(ticket) { fail(key, failure) }
         case .downloadVerifies(let key, let number):
             if assets[key]?.activity == .downloading(number) { set(key, .verifying(number)) }
+        case .downloadContinues(let key, let number):
+            if assets[key]?.activity == .verifying(number) { set(key, .downloading(number)) }
         case .downloadEnded(let key, let number, let end):
             if [.downloading(number), .verifying(number)].contains(assets[key]?.activity) { downloadEnded(key, number, end) }
         case .extracted(let key, let folder, let end): extracted(key, folder, end)

@@ -292,8 +292,13 @@ internal import TransferEngine
     }
 
     func changed(_ change: Scheduler.Change) {
-        guard let purpose = purposes[change.entry.number], case .archive(let key) = purpose else { return }
-        if change.entry.state == .verifying { decide(.downloadVerifies(key, change.entry.number)) }
+        let entry = change.entry
+        guard let purpose = purposes[entry.number], case .archive(let key) = purpose else { return }
+        switch entry.state {
+        case .verifying: decide(.downloadVerifies(key, entry.number))
+        case .queued, .waiting, .active, .paused: if updater[key]?.stage == .verifying { decide(.downloadContinues(key, entry.number)) }
+        case .extracting, .committing, .finished, .failed, .cancelled: break
+        }
     }
 
     func told(_ entry: ScheduledDownload) {

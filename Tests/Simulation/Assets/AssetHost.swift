@@ -248,8 +248,13 @@ final class AssetHost {
     }
 
     func changed(_ change: Scheduler.Change) {
-        guard case .archive(let key)? = purposes[change.entry.number] else { return }
-        if change.entry.state == .verifying { decide(.downloadVerifies(key, change.entry.number)) }
+        let entry = change.entry
+        guard case .archive(let key)? = purposes[entry.number] else { return }
+        switch entry.state {
+        case .verifying: decide(.downloadVerifies(key, entry.number))
+        case .queued, .waiting, .active, .paused: if updater[key]?.stage == .verifying { decide(.downloadContinues(key, entry.number)) }
+        case .extracting, .committing, .finished, .failed, .cancelled: break
+        }
     }
 
     func ended(_ entry: ScheduledDownload) {
