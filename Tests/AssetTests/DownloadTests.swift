@@ -133,6 +133,20 @@ internal import Testing
         #expect(desk.publisher.requests(for: archive) == requests + 1)
     }
 
+    @Test func `makes the default folder again that somebody has deleted`() async throws {
+        let desk = try await Desk.start()
+        let archive = "/1.tar.gz"
+        await desk.publisher.publish("1")
+        desk.publisher.answer(archive, with: 503)
+        let asset = try await desk.register()
+        async let answer = desk.update(asset)
+        #expect(await eventually { desk.publisher.requests(for: archive) > 0 })
+        #expect(await Child.run(["rm", "-r", desk.running.world.bus.folder("data/todoku/assets")]).status == 0)
+        desk.publisher.answer(archive, with: nil)
+        #expect(try await answer.0)
+        #expect(desk.version(at: "\(desk.directory())/current") == "1")
+    }
+
     @Test(arguments: [true, false]) func `succeeds once its manifest names the right size and URL`(isSizeWrong: Bool) async throws {
         let desk = try await Desk.start()
         let asset = try await desk.register("maps", ["retries": .uint32(0)])

@@ -302,7 +302,9 @@ internal import TransferEngine
     }
 
     func told(_ entry: ScheduledDownload) {
-        if let purpose = purposes[entry.number], case .archive(let key) = purpose { tell(key) }
+        guard let purpose = purposes[entry.number], case .archive(let key) = purpose else { return }
+        if case .waiting(.destination, _) = entry.state { makeDefaultDirectory(of: key) }
+        tell(key)
     }
 
     func progressed(_ downloads: [ManagedDownload]) {

@@ -324,6 +324,16 @@ extension AssetCentre {
         }
     }
 
+    /// Makes the directory of an asset if it is missing and the service has chosen it: nobody else would make it again.
+    func makeDefaultDirectory(of key: AssetKey) {
+        guard let record = updater[key]?.record, isDefaultDirectory(of: record) else { return }
+        let directory = record.directory
+        DiskPool.shared.perform(at: .path(directory)) {
+            _ = Destination.check(directory, allowHidden: true, create: true)
+        } then: { _ in
+        }
+    }
+
     func extract(_ key: AssetKey, _ folder: String, _ manifest: AssetManifest) {
         guard let record = updater[key]?.record else { return }
         let (directory, isDefault) = (record.directory, isDefaultDirectory(of: record))
