@@ -133,6 +133,37 @@ internal import Testing
         #expect(desk.publisher.requests(for: archive) == requests + 1)
     }
 
+    @Test(.enabled("only root can mount a small disk") { await SmallDisk.isPossible() })
+    func `from a mirror needs no room beside the bytes of the source that has failed`() async throws {
+        let isDone = try await SmallDisk.withDisk(bytes: 4 << 20) { disk in
+            let desk = try await Desk.start()
+            let client = desk.client
+            try await client.set(Manager.diskReserve, 0)
+            let asset = try await desk.register("maps", ["retries": .uint32(0), "directory": .string(disk.path)])
+            // The archive and its files need 3.8 MB, and the disk has 4.2 MB.
+            let name = await desk.publisher.archive("1", size: 1_900_000, count: 1)
+            let digest = await desk.publisher.digest(name)
+            let bytes = try #require(readFile(desk.publisher.folder(name)))
+            writeFile(desk.publisher.folder("mirror.tar.gz"), bytes)
+            let sizes = #""size": \#(bytes.count), "unpacked-size": 1900100"#
+            desk.publisher.manifest(
+                #"{"version": "1", "url": "\#(name)", "sha256": "\#(digest)", \#(sizes), "mirrors": ["mirror.tar.gz"]}"#)
+            let gate = desk.publisher.hold("/\(name)")
+            defer { gate.open() }
+            async let update = desk.update(asset)
+            #expect(await desk.downloads(asset))
+            let download = try await client.get(Asset.download, at: asset)
+            #expect(try await eventually { try await client.get(Download.received, at: download) >= 900_000 })
+            // The connection is lost, and the next request is refused.
+            desk.publisher.answer("/\(name)", with: 404)
+            gate.open()
+            #expect(try await update.0)
+            #expect(desk.publisher.requests(for: "/mirror.tar.gz") == 1 && desk.version(at: "\(disk.path)/current") == "1")
+            return true
+        }
+        #expect(isDone == true)
+    }
+
     @Test func `makes the default folder again that somebody has deleted`() async throws {
         let desk = try await Desk.start()
         let archive = "/1.tar.gz"

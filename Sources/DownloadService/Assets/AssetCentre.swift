@@ -55,6 +55,8 @@ internal import TransferEngine
     let connection: Connection
     let ownerCalls: OwnerCalls
     let folders: AssetFolders
+    /// How part files are named.
+    let partNames: PartNames
     /// Whether hidden folders may be chosen (`--allow-hidden-folders`).
     let allowsHiddenFolders: Bool
     let log: Logger
@@ -90,12 +92,12 @@ internal import TransferEngine
 
     init(
         _ updater: AssetUpdater, list: DownloadList, journal: Journal, admission: Admission, diskCalls: DiskCalls,
-        executor: ServiceExecutor, connection: Connection, ownerCalls: OwnerCalls, folders: AssetFolders, allowsHiddenFolders: Bool,
-        isLogin: Bool, hold: IdleExit.Hold, log: Logger
+        executor: ServiceExecutor, connection: Connection, ownerCalls: OwnerCalls, folders: AssetFolders, partNames: PartNames,
+        allowsHiddenFolders: Bool, isLogin: Bool, hold: IdleExit.Hold, log: Logger
     ) {
         (self.updater, self.list, self.journal, self.admission, self.executor) = (updater, list, journal, admission, executor)
         (self.diskCalls, self.connection, self.ownerCalls, self.folders) = (diskCalls, connection, ownerCalls, folders)
-        self.allowsHiddenFolders = allowsHiddenFolders
+        (self.partNames, self.allowsHiddenFolders) = (partNames, allowsHiddenFolders)
         (self.isLogin, self.hold, self.log) = (isLogin, hold, log)
         toldProgress = AssetProgress { key, report in
             connection.send(

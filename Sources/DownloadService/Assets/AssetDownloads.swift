@@ -310,11 +310,17 @@ extension AssetCentre {
     func checkSpace(_ key: AssetKey, _ ticket: AssetUpdater.Ticket, _ needed: ByteCount) {
         guard let record = updater[key]?.record else { return }
         let (directory, isDefault, reserve) = (record.directory, isDefaultDirectory(of: record), list.settings.diskReserve)
+        // The next download replaces the one that has failed, whose part file is then deleted.
+        let failed = record.pending.flatMap { pending in
+            pending.download.flatMap { archive($0, of: pending.folder, in: record) }
+        }
+        let part = failed.map { partNames.name(of: $0.number) }
         DiskPool.shared.perform(at: .path(directory), within: DiskPatience.folder) {
             () -> (missing: ByteCount, identity: FileIdentity?) in
             // Somebody may have deleted our folder since the registration.
             if isDefault { _ = Destination.check(directory, allowHidden: true, create: true) }
-            return (AssetFiles.shortage(in: directory, needed: needed, reserve), AssetFiles.identity(of: directory))
+            let missing = AssetFiles.shortage(in: directory, needed: needed, replacing: part, reserve)
+            return (missing, AssetFiles.identity(of: directory))
         } then: { [self] found in
             // An asset that was unregistered meanwhile would keep the folder from all others.
             guard updater[key]?.activity == .checkingSpace(ticket) else { return }

@@ -34,8 +34,12 @@ enum AssetFiles {
     }
 
     /// The bytes by which the room in `directory` is too small. 0 also if the folder is missing, because then the download waits for it.
-    static func shortage(in directory: String, needed: ByteCount, _ reserve: DiskReserve) -> ByteCount {
-        Destination.room(in: directory, allowHidden: true, reserve: reserve).map { needed -| $0 } ?? 0
+    ///
+    /// - Parameter part: the name of a part file that makes room, because it is deleted; nil: there is none.
+    static func shortage(in directory: String, needed: ByteCount, replacing part: String?, _ reserve: DiskReserve) -> ByteCount {
+        guard let room = Destination.room(in: directory, allowHidden: true, reserve: reserve) else { return 0 }
+        let status = part.flatMap { part in (try? OpenFolder.open(directory, allowHidden: true))?.status(part) }
+        return needed -| room -| (status.map { ByteCount(clamping: $0.st_blocks) *| 512 } ?? 0)
     }
 
     static func extract(

@@ -162,8 +162,8 @@ public struct ServiceOptions: Sendable {
         diskCalls = DiskCalls(hold: idleExit.makeHold())
         assets = AssetCentre(
             updater, list: list, journal: journal, admission: admission, diskCalls: diskCalls, executor: executor,
-            connection: connection, ownerCalls: ownerCalls, folders: assetFolders, allowsHiddenFolders: hidden,
-            isLogin: options.ifPending, hold: idleExit.makeHold(), log: log)
+            connection: connection, ownerCalls: ownerCalls, folders: assetFolders, partNames: opening.partNames,
+            allowsHiddenFolders: hidden, isLogin: options.ifPending, hold: idleExit.makeHold(), log: log)
         commands = Commands(
             list: list, executor: executor, journal: journal, callers: callers, admission: admission, foreground: foreground,
             assets: assets, diskCalls: diskCalls, desktopWork: desktopWork, engine: engine,
