@@ -121,6 +121,23 @@ private let remote = "http://files.example.org/m.json"
         #expect(desk.version(at: folder(".data/todoku/assets/\(Desk.app)/maps/current")) == "1")
     }
 
+    /// The link is in the place of the asset's folder, or of the folder of its app.
+    @Test(arguments: ["/maps", ""]) func `behind a link to another disk is deleted with its asset, and the link stays`(
+        name: String
+    ) async throws {
+        let desk = try await Desk.start()
+        let folder = desk.running.world.bus.folder
+        let (disk, link) = (folder.makeFolder("disk"), folder("data/todoku/assets/\(Desk.app)\(name)"))
+        #expect(await Child.run(["sh", "-c", "mkdir -p \"${1%/*}\" && ln -s \"$0\" \"$1\"", disk, link]).status == 0)
+        await desk.publisher.publish("1")
+        let asset = try await desk.register()
+        try await desk.update(asset)
+        #expect(desk.version(at: "\(desk.directory())/current") == "1" && !listFolder(disk).isEmpty)
+        try await desk.client.call(Manager.unregisterAsset, (asset, true))
+        #expect(listFolder(disk) == [] && fileExists(link))
+        #expect(try await desk.client.call(Manager.assets, "") == [])
+    }
+
     /// The folder that the link at `path` leads to.
     private func folder(of path: String) -> String? { realpath(path, nil).map { String(cString: $0) } }
 

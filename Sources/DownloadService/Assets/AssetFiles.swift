@@ -206,13 +206,14 @@ enum AssetFiles {
         return (isDefault ? removeEmpty(directory) : nil, false)
     }
 
-    /// Deletes a default directory and the folder of its app, and flushes the deletions. A folder that is not empty stays.
+    /// Deletes a default directory and the folder of its app, and flushes the deletions. A folder that is not empty stays, and so does what
+    /// the user has put in the place of a folder: a link to another folder (ENOTDIR), or a mount (EBUSY).
     private static func removeEmpty(_ directory: String) -> DownloadFailure? {
         var folder = directory
         for _ in 0..<2 {
             let above = String(folder.dropLast(folder.lastPathComponent.utf8.count +| 1))
             if rmdir(folder) != 0, errno != ENOENT {
-                if errno == ENOTEMPTY || errno == EEXIST { return nil }
+                if [ENOTEMPTY, EEXIST, ENOTDIR, EBUSY].contains(errno) { return nil }
                 return DiskError("delete a folder").failure(folder: folder)
             }
             do throws(DiskError) {
