@@ -164,8 +164,8 @@ private final class ExtractionRun {
                 program, job, archive: request.archive, folder: folder, journal: file.descriptor, known: file.journal)
             entries = try child.entries(control, limits: request.limits, size: size, patience: calls.patience)
             // The journal is what a later run believes.
-            let known = try disk { () throws(DiskError) in try ExtractionJournal.read(name, in: parent) }
-            guard let known, known.isWhole, known.durable == entries.entries, known.folder == file.journal.folder else {
+            let found = try disk { () throws(DiskError) in try ExtractionJournal.read(name, in: parent) }
+            guard let known = found, known.isWhole, known.durable == entries.entries, known.folder == file.journal.folder else {
                 throw .stopped("the process that unpacks said that it is ready, but its journal does not say so")
             }
         }
