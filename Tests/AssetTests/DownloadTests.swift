@@ -164,18 +164,20 @@ internal import Testing
         #expect(isDone == true)
     }
 
-    @Test func `makes the default folder again that somebody has deleted`() async throws {
+    @Test(arguments: [false, true]) func `makes the default folder again that somebody has deleted`(restarts: Bool) async throws {
         let desk = try await Desk.start()
-        let archive = "/1.tar.gz"
+        let (world, archive) = (desk.running.world, "/1.tar.gz")
         await desk.publisher.publish("1")
         desk.publisher.answer(archive, with: 503)
         let asset = try await desk.register()
-        async let answer = desk.update(asset)
+        async let failure = thrown { try await desk.update(asset) }
         #expect(await eventually { desk.publisher.requests(for: archive) > 0 })
-        #expect(await Child.run(["rm", "-r", desk.running.world.bus.folder("data/todoku/assets")]).status == 0)
+        if restarts { await world.kill(desk.running.daemon) }
+        #expect(await Child.run(["rm", "-r", world.bus.folder("data/todoku/assets")]).status == 0)
         desk.publisher.answer(archive, with: nil)
-        #expect(try await answer.0)
-        #expect(desk.version(at: "\(desk.directory())/current") == "1")
+        if restarts { _ = await world.start() }
+        #expect(await failure == nil || restarts)
+        #expect(await eventually(within: .seconds(180)) { desk.version(at: "\(desk.directory())/current") == "1" })
     }
 
     @Test(arguments: [true, false]) func `succeeds once its manifest names the right size and URL`(isSizeWrong: Bool) async throws {

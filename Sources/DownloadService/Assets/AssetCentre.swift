@@ -305,7 +305,7 @@ internal import TransferEngine
 
     func told(_ entry: ScheduledDownload) {
         guard let purpose = purposes[entry.number], case .archive(let key) = purpose else { return }
-        if case .waiting(.destination, _) = entry.state { makeDefaultDirectory(of: key) }
+        makeDefaultDirectory(of: key, for: entry)
         tell(key)
     }
 

@@ -249,6 +249,8 @@ extension AssetCentre {
         default: break
         }
         purposes[number] = .archive(key)
+        // At startup, the download may have found before that its folder is missing.
+        makeDefaultDirectory(of: key, for: entry)
     }
 
     /// Retries the failed download of an archive. Its bytes stay. It gets the URL and the credentials of now, because its row may have lost
@@ -330,11 +332,13 @@ extension AssetCentre {
         }
     }
 
-    /// Makes the directory of an asset if it is missing and the service has chosen it: nobody else would make it again.
-    func makeDefaultDirectory(of key: AssetKey) {
-        guard let record = updater[key]?.record, isDefaultDirectory(of: record) else { return }
+    /// Makes the directory of an asset if the download of its archive waits for it and the service has chosen it: nobody else would make
+    /// it again.
+    func makeDefaultDirectory(of key: AssetKey, for entry: ScheduledDownload) {
+        guard case .waiting(.destination, _) = entry.state, let record = updater[key]?.record, isDefaultDirectory(of: record)
+        else { return }
         let directory = record.directory
-        DiskPool.shared.perform(at: .path(directory)) {
+        DiskPool.shared.perform(at: .path(directory), within: DiskPatience.folder) {
             _ = Destination.check(directory, allowHidden: true, create: true)
         } then: { _ in
         }
