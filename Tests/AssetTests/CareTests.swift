@@ -122,9 +122,8 @@ private let remote = "http://files.example.org/m.json"
     }
 
     /// The link is in the place of the asset's folder, or of the folder of its app.
-    @Test(arguments: ["/maps", ""]) func `behind a link to another disk is deleted with its asset, and the link stays`(
-        name: String
-    ) async throws {
+    @Test(arguments: ["/maps", ""])
+    func `behind a link to another disk is deleted with its asset once the disk is there, and the link stays`(name: String) async throws {
         let desk = try await Desk.start()
         let folder = desk.running.world.bus.folder
         let (disk, link) = (folder.makeFolder("disk"), folder("data/todoku/assets/\(Desk.app)\(name)"))
@@ -133,6 +132,11 @@ private let remote = "http://files.example.org/m.json"
         let asset = try await desk.register()
         try await desk.update(asset)
         #expect(desk.version(at: "\(desk.directory())/current") == "1" && !listFolder(disk).isEmpty)
+        #expect(rename(disk, "\(disk)-away") == 0)
+        let error = await thrown { try await desk.client.call(Manager.unregisterAsset, (asset, true)) }
+        #expect(error?.name == todokuError("WriteFailed") && error?.message.contains("is not there") == true, "\(error as Any)")
+        #expect(rename("\(disk)-away", disk) == 0)
+        #expect(desk.version(at: "\(desk.directory())/current") == "1")
         try await desk.client.call(Manager.unregisterAsset, (asset, true))
         #expect(listFolder(disk) == [] && fileExists(link))
         #expect(try await desk.client.call(Manager.assets, "") == [])

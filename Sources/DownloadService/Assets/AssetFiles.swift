@@ -196,8 +196,11 @@ enum AssetFiles {
                 guard parent.sync() else { throw DiskError("save the folder") }
             }
         } catch {
-            guard error.code == ENOENT, isDefault || folders.isEmpty else { return (Self.untouched(directory, error), true) }
-            // A default directory that is missing was deleted, perhaps by a process that died before it flushed the deletion.
+            // A default directory that is missing was deleted, perhaps by a process that died before it flushed the deletion. Behind a link
+            // that leads nowhere, the directory may be on a disk that is away.
+            guard error.code == ENOENT, folders.isEmpty || isDefault && !isBehindDeadLink(directory) else {
+                return (Self.untouched(directory, error), true)
+            }
             return (isDefault ? removeEmpty(directory) : nil, false)
         }
         for folder in folders where !remove(AssetRemoval(folder: folder, keepsFolder: false), in: directory) {
@@ -211,7 +214,7 @@ enum AssetFiles {
     private static func removeEmpty(_ directory: String) -> DownloadFailure? {
         var folder = directory
         for _ in 0..<2 {
-            let above = String(folder.dropLast(folder.lastPathComponent.utf8.count +| 1))
+            let above = folderAbove(folder)
             if rmdir(folder) != 0, errno != ENOENT {
                 if [ENOTEMPTY, EEXIST, ENOTDIR, EBUSY].contains(errno) { return nil }
                 return DiskError("delete a folder").failure(folder: folder)
@@ -225,6 +228,16 @@ enum AssetFiles {
         }
         return nil
     }
+
+    /// Whether a default directory that is missing, or the folder of its app, is a link that leads nowhere.
+    private static func isBehindDeadLink(_ directory: String) -> Bool {
+        [directory, folderAbove(directory)].contains { path in
+            var status = stat()
+            return lstat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFLNK && isMissing(path)
+        }
+    }
+
+    private static func folderAbove(_ folder: String) -> String { String(folder.dropLast(folder.lastPathComponent.utf8.count +| 1)) }
 
     private static func untouched(_ directory: String, _ error: DiskError) -> DownloadFailure {
         guard error.code == ENOENT else { return error.failure(folder: directory) }
