@@ -57,6 +57,8 @@ internal import TransferEngine
     let folders: AssetFolders
     /// How part files are named.
     let partNames: PartNames
+    /// The turns of all extractions.
+    let turns: ExtractionTurns
     /// Whether hidden folders may be chosen (`--allow-hidden-folders`).
     let allowsHiddenFolders: Bool
     let log: Logger
@@ -80,7 +82,7 @@ internal import TransferEngine
     /// Whether a public server has sent the manifest that the last check of an asset has brought; nil: the manifest has not changed.
     var publicManifests: [AssetKey: Bool] = [:]
     var places = AssetPlaces()
-    /// The extractions that run, by asset.
+    /// The extractions that run or wait for their turn, by asset.
     var extractions: [AssetKey: (folder: String, control: ExtractionControl)] = [:]
     /// The properties as last announced.
     private var told: [AssetKey: [String: Variant]] = [:]
@@ -93,11 +95,11 @@ internal import TransferEngine
     init(
         _ updater: AssetUpdater, list: DownloadList, journal: Journal, admission: Admission, diskCalls: DiskCalls,
         executor: ServiceExecutor, connection: Connection, ownerCalls: OwnerCalls, folders: AssetFolders, partNames: PartNames,
-        allowsHiddenFolders: Bool, isLogin: Bool, hold: IdleExit.Hold, log: Logger
+        turns: ExtractionTurns, allowsHiddenFolders: Bool, isLogin: Bool, hold: IdleExit.Hold, log: Logger
     ) {
         (self.updater, self.list, self.journal, self.admission, self.executor) = (updater, list, journal, admission, executor)
         (self.diskCalls, self.connection, self.ownerCalls, self.folders) = (diskCalls, connection, ownerCalls, folders)
-        (self.partNames, self.allowsHiddenFolders) = (partNames, allowsHiddenFolders)
+        (self.partNames, self.turns, self.allowsHiddenFolders) = (partNames, turns, allowsHiddenFolders)
         (self.isLogin, self.hold, self.log) = (isLogin, hold, log)
         toldProgress = AssetProgress { key, report in
             connection.send(
@@ -237,7 +239,7 @@ internal import TransferEngine
         case .raiseDownload(let key, let number): raiseDownload(key, number)
         case .removeDownload(let number): _ = removeDownload(number)
         case .extract(let key, let folder, let manifest): extract(key, folder, manifest)
-        case .cancelExtraction(let key, let folder): if extractions[key]?.folder == folder { extractions[key]?.control.cancel() }
+        case .cancelExtraction(let key, let folder): cancelExtraction(key, folder)
         case .switchLink(let key, let folder): switchLink(key, folder)
         case .remove(let key, let removal): remove(key, removal)
         case .deleteData(let key, let folders): deleteData(key, folders)

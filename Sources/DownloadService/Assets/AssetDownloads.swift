@@ -349,22 +349,35 @@ extension AssetCentre {
         let (directory, isDefault) = (record.directory, isDefaultDirectory(of: record))
         let (reserve, control) = (list.settings.diskReserve, ExtractionControl())
         extractions[key] = (folder, control)
-        watch(key, control)
         let ended: @BusActor @Sendable (AssetUpdater.ExtractionEnd) -> Void = { [self] end in
             if control.progress.read > 0 { tell(key, of: control) }
             if extractions[key]?.control === control { extractions[key] = nil }
             ConfinementLog.tell(control, log)
             decide(.extracted(key, folder: folder, end))
         }
-        claimFolder(of: key) {
-            DiskPool.shared.perform(at: .path(directory), takesLong: true) {
-                AssetFiles.extract(folder, in: directory, isDefault: isDefault, manifest, reserve, control)
-            } then: {
-                ended($0)
+        claimFolder(of: key) { [self] in
+            guard !control.isCancelled else { return ended(.cancelled) }
+            turns.add(control, in: directory) { [self] in
+                watch(key, control)
+                DiskPool.shared.perform(at: .path(directory), takesLong: true) {
+                    AssetFiles.extract(folder, in: directory, isDefault: isDefault, manifest, reserve, control)
+                } then: { [self] end in
+                    turns.ended(control)
+                    ended(end)
+                }
             }
         } refused: {
             ended(.failed($0))
         }
+    }
+
+    /// Stops an extraction. One that waits for its turn ends at once, because the extractions before it may take minutes.
+    func cancelExtraction(_ key: AssetKey, _ folder: String) {
+        guard let extraction = extractions[key], extraction.folder == folder else { return }
+        extraction.control.cancel()
+        guard turns.remove(extraction.control) else { return }
+        extractions[key] = nil
+        decide(.extracted(key, folder: folder, .cancelled))
     }
 
     /// Reports the progress of an extraction while it runs.

@@ -5,31 +5,37 @@ internal import Logging
 internal import PartFiles
 internal import Scheduling
 
-/// The extractions of downloads (option `extract`): at most two at a time on each disk, the others wait in their order.
+/// The extractions of downloads (option `extract`).
 @BusActor final class Extractions {
-    /// The most extractions at a time on one disk, which has four threads for long work. The other threads verify and name downloads.
-    private static let mostOnDisk = 2
     /// The time between two checks of the progress.
     private static let interval: Duration = .milliseconds(250)
 
     private struct Extraction {
         let number: DownloadNumber
-        let disk: DiskKey
         let control = ExtractionControl()
+        /// False while the extraction waits for its turn.
+        var isRunning = false
         var begun = ContinuousClock.now
-        let start: (ExtractionControl) -> Void
     }
 
-    private var running: [Extraction] = []
-    private var waiting: [Extraction] = []
+    let turns = ExtractionTurns()
+    private var all: [Extraction] = []
     private var timer: Poller.Token?
     /// Called with the extractions that run: when each has begun, and how much of its archive is read, 0.0–1.0.
     var progressed: ([(DownloadNumber, since: ContinuousClock.Instant, share: Double)]) -> Void = { _ in }
 
     /// Calls `start` in its turn. Every start is followed by `ended`.
     func add(_ number: DownloadNumber, in directory: String, start: @escaping (ExtractionControl) -> Void) {
-        waiting.append(Extraction(number: number, disk: DiskPool.shared.disk(byTextOf: directory), start: start))
-        startNext()
+        let extraction = Extraction(number: number)
+        all.append(extraction)
+        turns.add(extraction.control, in: directory) { [self] in
+            if let index = all.firstIndex(where: { $0.number == number }) {
+                all[index].isRunning = true
+                all[index].begun = .now
+            }
+            start(extraction.control)
+            if timer == nil { look() }
+        }
     }
 
     /// Stops an extraction.
@@ -37,40 +43,32 @@ internal import Scheduling
     /// - Returns: true if the extraction does not run, for example because this process has not continued it yet. Otherwise `ended`
     ///   follows.
     func stop(_ number: DownloadNumber) -> Bool {
-        waiting.removeAll { $0.number == number }
-        guard let extraction = running.first(where: { $0.number == number }) else { return true }
+        guard let extraction = all.first(where: { $0.number == number }) else { return true }
         extraction.control.cancel()
-        return false
+        guard turns.remove(extraction.control) else { return false }
+        all.removeAll { $0.number == number }
+        return true
     }
 
     /// The service exits: all extractions stop. The next process continues them.
     func stopAll() {
-        waiting = []
-        for extraction in running { extraction.control.cancel() }
+        turns.removeAll()
+        all.removeAll { !$0.isRunning }
+        for extraction in all { extraction.control.cancel() }
     }
 
     func ended(_ number: DownloadNumber) {
-        running.removeAll { $0.number == number }
-        startNext()
-        guard running.isEmpty, let timer else { return }
+        guard let index = all.firstIndex(where: { $0.number == number }) else { return }
+        turns.ended(all.remove(at: index).control)
+        guard !all.contains(where: { $0.isRunning }), let timer else { return }
         Poller.shared.cancel(timer)
         self.timer = nil
-    }
-
-    private func startNext() {
-        for var next in waiting where running.count(where: { $0.disk == next.disk }) < Self.mostOnDisk {
-            waiting.removeAll { $0.number == next.number }
-            next.begun = .now
-            running.append(next)
-            next.start(next.control)
-        }
-        if timer == nil, !running.isEmpty { look() }
     }
 
     private func look() {
         timer = Poller.shared.schedule(after: Self.interval) { [self] in
             progressed(
-                running.map { extraction in
+                all.filter { $0.isRunning }.map { extraction in
                     let progress = extraction.control.progress
                     return (extraction.number, extraction.begun, share(progress.read, of: progress.size))
                 })

@@ -163,7 +163,8 @@ public struct ServiceOptions: Sendable {
         assets = AssetCentre(
             updater, list: list, journal: journal, admission: admission, diskCalls: diskCalls, executor: executor,
             connection: connection, ownerCalls: ownerCalls, folders: assetFolders, partNames: opening.partNames,
-            allowsHiddenFolders: hidden, isLogin: options.ifPending, hold: idleExit.makeHold(), log: log)
+            turns: downloader.extractions.turns, allowsHiddenFolders: hidden, isLogin: options.ifPending, hold: idleExit.makeHold(),
+            log: log)
         commands = Commands(
             list: list, executor: executor, journal: journal, callers: callers, admission: admission, foreground: foreground,
             assets: assets, diskCalls: diskCalls, desktopWork: desktopWork, engine: engine,
