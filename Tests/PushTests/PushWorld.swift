@@ -88,6 +88,14 @@ final class PushWorld: Sendable {
         try #require(try await call(Push.list, Self.app).first { $0["name"] == .string(name) })
     }
 
+    /// Waits until the app `app` has answered all messages of its registration `name`.
+    func hasAnswered(_ app: String, _ name: String) async -> Bool {
+        await eventually {
+            let list = try? await call(Push.list, app)
+            return list?.first { $0["name"] == .string(name) }?["waiting"] == .uint32(0)
+        }
+    }
+
     func refused(_ name: String = "picture") async throws -> [String: UInt64] {
         guard case .dictionary("s", "t", let entries)? = try await entry(name)["refused"] else { return [:] }
         return Dictionary(uniqueKeysWithValues: entries.map { ($0.key.string ?? "", $0.value.uint64 ?? 0) })

@@ -88,6 +88,8 @@ import Testing
         }
         #expect(isTold, "\(distributor.output)")
         #expect(listFolder(world.bus.folder("home/Downloads")) == ["today.jpg"])
+        // An app that dies before it has answered is started again.
+        #expect(await world.hasAnswered(app, "background"))
         #expect(await world.bus.end(app, by: SIGTERM))
     }
 }
