@@ -11,16 +11,16 @@ package final class MultiHandle {
     /// Targets with a surplus (`KeptConnections`): no connection to them is used twice.
     private var distrusted: Set<String> = []
     private static let mostDistrusted = 1000
-    /// Most connections, those in use included, beside which an idle one is kept. libcurl's default is four for each exchange of the
-    /// moment: between two small files there is one exchange, and connections that the next files need would be closed.
-    private static let mostKept = 64
+    /// The most idle connections that are kept. libcurl's default is four connections for each exchange of the moment, those in use
+    /// included: between two small files there is one exchange, and connections that the next files need would be closed.
+    private static let mostIdle = 64
 
     /// The first call loads libcurl.
     package init() throws(CurlError) {
         if let text = todoku_curl_load() { throw CurlError(.other, String(cString: text)) }
         guard let raw = CCurl.multi_init() else { throw CurlError(.noMemory, "curl_multi_init failed") }
         self.raw = raw
-        _ = multi_setopt(raw, CURLMOPT_MAXCONNECTS, Self.mostKept)
+        limitConnections()
     }
 
     deinit { _ = multi_cleanup(raw) }
@@ -37,13 +37,19 @@ package final class MultiHandle {
         let code = multi_add_handle(raw, easy)
         if code != CURLM_OK { throw CurlError(.other, "curl_multi_add_handle failed with \(code.rawValue)") }
         exchanges +|= 1
+        limitConnections()
     }
 
     /// - Parameter easy: a handle that `add` has taken.
     func remove(_ easy: UnsafeMutableRawPointer) {
         _ = multi_remove_handle(raw, easy)
         exchanges -|= 1
+        limitConnections()
     }
+
+    /// Leaves room for a connection of each exchange beside the idle ones. If only connections in use filled libcurl's limit, libcurl would
+    /// close the connection of an answer that ends, and that would look like a surplus (`KeptConnections`).
+    private func limitConnections() { _ = multi_setopt(raw, CURLMOPT_MAXCONNECTS, Self.mostIdle +| exchanges) }
 
     /// Sends and receives without waiting, then passes each exchange that has ended to `ended`.
     package func perform(_ ended: (Exchange, CurlError?) -> Void) {

@@ -114,7 +114,10 @@ package struct ResponseHead {
 
     /// Whether the connection ends with this response.
     package var endsConnection: Bool {
-        let isFramed = !all("transfer-encoding").isEmpty || !all("content-length").isEmpty || status < 200 || status == 204 || status == 304
+        let codings = all("transfer-encoding")
+        // A length beside a transfer coding does not count (RFC 9112 §6.3). Of the codings, only the chunks have an end of their own.
+        let hasEnd = codings.isEmpty ? !all("content-length").isEmpty : codings.contains { $0.lowercased() == "chunked" }
+        let isFramed = hasEnd || status < 200 || status == 204 || status == 304
         return isHTTP10 || !isFramed || all("connection").contains { $0.lowercased() == "close" }
     }
 

@@ -188,6 +188,73 @@ import TransferEngine
         withExtendedLifetime(exchanges) {}
     }
 
+    /// More connections are in use than libcurl keeps by itself. libcurl would close the one whose answer ends, and that is no sign of a
+    /// surplus.
+    @Test func `beside many that are in use is used again`() throws {
+        let (ends, rest) = (Gate(), Gate())
+        defer {
+            ends.open()
+            rest.open()
+        }
+        let server = ScriptedServer { request, reply in
+            switch request.path {
+            case "/second":
+                reply.head(200, length: 5)
+                reply.send("ri")
+                rest.wait()
+                reply.send("ght")
+            case "/other":
+                reply.head(200, length: 5)
+                reply.send("ri")
+                ends.wait()
+            default: reply.respond(200, text: "right")
+            }
+        }
+        let multi = try MultiHandle()
+        func exchange(_ path: String, _ sink: CountingSink = CountingSink()) throws -> Exchange {
+            let options = ExchangeOptions(url: server.url(path), userAgent: "test", connectTimeoutMilliseconds: 60_000)
+            return try Exchange(options, sink: sink, multi: multi)
+        }
+        var refused: [Bool] = []
+        func perform(until isEnough: () -> Bool) {
+            while !isEnough() {
+                multi.perform { exchange, error in
+                    refused.append(error != nil || exchange.needsNewConnection(nil, heardAnswer: true, closes: false))
+                }
+                if !isEnough() { multi.wait(-1, milliseconds: 100) }
+            }
+        }
+        var exchanges = [try exchange("/first")]
+        perform { refused.count == 1 }
+        let second = CountingSink()
+        exchanges.append(try exchange("/second", second))
+        perform { second.count == 2 }
+        let others = (0..<64).map { _ in CountingSink() }
+        for other in others { exchanges.append(try exchange("/other", other)) }
+        perform { others.allSatisfy { $0.count == 2 } }
+        rest.open()
+        perform { refused.count == 2 }
+        exchanges.append(try exchange("/third"))
+        perform { refused.count == 3 }
+        #expect(refused == [false, false, false])
+        #expect(server.requests.filter { $0.path != "/other" }.map(\.connection) == [0, 0, 0] && server.connections == 65)
+        withExtendedLifetime(exchanges) {}
+    }
+
+    /// The end of such a body is the end of the connection.
+    @Test func `that ends with a body of the coding identity has brought the body`() async throws {
+        let server = ScriptedServer { request, reply in
+            guard request.path == "/next" else { return reply.respond(200, text: "first") }
+            reply.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\n\r\nright")
+            reply.close()
+        }
+        let fixture = await EngineFixture()
+        #expect(try await fixture.run(server.url("/first")).complete?.size == 5)
+        #expect(try await fixture.run(server.url("/next"), number: 2).complete?.size == 5)
+        #expect(fixture.part(2) == Array("right".utf8))
+        #expect(server.requests.map(\.path) == ["/first", "/next"] && server.connections == 1)
+    }
+
     @Test func `of HTTP/2 is shared and used again`() async throws {
         let nginx = await Nginx()
         nginx.put("file.bin", patternBytes(1000))
