@@ -428,7 +428,7 @@ public actor Engine {
             switch transfer.complete(attempt) {
             case .success(let end): endWhole(transfer, end, by: segment)
             case .failure where segment.gotPart(attempt): goOn(segment)
-            case .failure(let failure) where transfer.isWhole: failWhole(segment, failure)
+            case .failure(let failure) where transfer.mustForgetBody(after: failure): failWhole(segment, failure)
             case .failure(let failure): fail(segment, failure)
             }
         case .undecided where attempt.isKeptAway && error?.kind == .connect: fail(segment, segment.keptAway)

@@ -399,6 +399,14 @@ final class Transfer {
     /// Whether no byte of the file is missing.
     var isWhole: Bool { part.map { $0.written == $0.total } ?? false }
 
+    /// Whether the bytes of a body that has ended are missing again after `failure` (`complete`).
+    ///
+    /// A body that has stated no length, and has another size than expected, is not the beginning of the file, so no mirror may continue
+    /// it. The digests of pieces tell more exactly which bytes are wrong. A candidate is dropped anyway, and the held bytes stay.
+    func mustForgetBody(after failure: DownloadFailure) -> Bool {
+        isWhole || failure.name == .sizeMismatch && candidate == nil && pieces == nil
+    }
+
     /// Checks the file after `attempt`, whose body ended without an error.
     func complete(_ attempt: Attempt) -> Result<TransferEnd, DownloadFailure> {
         let host = attempt.url.host

@@ -69,6 +69,31 @@ import Testing
         #expect(server.requests.map { $0.range?.first } == [nil, 3_000_000])
     }
 
+    /// As a server that no longer has the file, and answers 200 with a page that says so.
+    @Test(arguments: [true, false]) func `and whose whole body has another size, leaves none of its bytes to a mirror`(
+        isChunked: Bool
+    ) async throws {
+        let page = patternBytes(100_000, seed: 2)
+        let main = ScriptedServer { _, reply in
+            reply.head(200, isChunked ? ["ETag": "\"v1\"", "Transfer-Encoding": "chunked"] : ["ETag": "\"v1\""])
+            guard isChunked else {
+                reply.send(page)
+                return reply.close()
+            }
+            reply.chunk(page)
+            reply.chunk([])
+        }
+        let mirror = ScriptedServer { request, reply in reply.serve(Self.file, for: request) }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(main.url()) {
+            $0.use([mirror.url()], mixes: true)
+            $0.expectedSize = 8_000_000
+        }
+        #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file)
+        #expect(main.requests.count == 1 && mirror.requests.map { $0.range?.first } == [nil])
+        #expect(await fixture.log.sources.map(\.left) == [.wrongSize, nil])
+    }
+
     /// The bytes of a decoded body are not continued, so the mirror is asked for the whole file at once, and is not left.
     @Test func `and sends the file compressed, makes the mirror bring it from the first byte`() async throws {
         let main = chunkedServer(["Content-Encoding": "deflate"], [0x78, 0x9C, 0x00, 0xFF, 0xFF, 0x00, 0x00] + Self.file[..<65_535])
