@@ -190,6 +190,8 @@ private func sampleArchive(_ place: Place, zip: Bool) async -> [String: String] 
         #expect(journal.count(in: FileIdentity(device: 1, inode: 2, mount: 3, boot: "b", born: -4)) == 9)
         #expect(journal.count(in: FileIdentity(device: 5, inode: 2, mount: 6, boot: "c", born: -4)) == 8)
         #expect(journal.count(in: FileIdentity(device: 1, inode: 2, mount: 4, boot: "b", born: -4)) == 8)
+        #expect(journal.count(in: FileIdentity(device: 5, inode: 2, mount: 6, boot: "b", born: -4)) == 8)
+        #expect(journal.count(in: FileIdentity(device: 5, inode: 2, mount: 6, boot: "b")) == nil)
         #expect(journal.count(in: FileIdentity(device: 1, inode: 9, mount: 3, boot: "b", born: -4)) == nil)
         #expect(journal.count(in: FileIdentity(device: 1, inode: 2, mount: 3, boot: "b", born: 5)) == nil)
     }

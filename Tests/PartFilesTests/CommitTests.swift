@@ -315,6 +315,28 @@ import Testing
         #expect(unlink(folder("a (1)")) == 0)
         #expect(found() == .lost)
     }
+
+    /// The disk was unplugged while the file got its name, and has another device number now.
+    @Test func `gives the name, and finds the file, on a disk that was mounted again`() throws {
+        writeFile(folder(".todoku-1.part"), "new".utf8)
+        let own = try identity(of: folder(".todoku-1.part"))
+        let isKnown = own.born != nil  // a file system may record no birth times
+        var before = own
+        (before.device, before.mount) = (own.device + 1, own.mount + 1)
+        func found() -> FoundCommit {
+            Commit.found(directory: folder.path, partName: ".todoku-1.part", name: "a", identity: before, size: 3, mapPath: nil)
+        }
+        #expect(found() == .partThere)
+        let outcome = Commit.commit(
+            directory: folder.path, partName: ".todoku-1.part", identity: before, name: "a", policy: .rename, origin: nil, mapPath: nil)
+        #expect(outcome == (isKnown ? .committed(path: folder("a")) : .lost))
+        if !isKnown { #expect(rename(folder(".todoku-1.part"), folder("a")) == 0) }
+        #expect(found() == (isKnown ? .committed(path: folder("a")) : .lost))
+        before.born = own.born.map { $0 + 1 }
+        #expect(found() == .lost, "another disk has a file of this inode number")
+        before.born = nil
+        #expect(found() == .lost)
+    }
 }
 
 @Suite struct `Committing on a file system` {

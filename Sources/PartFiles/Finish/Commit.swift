@@ -309,11 +309,10 @@ public enum Commit {
             let part = try folder.look(partName)
             // If the file has both names, the fallback of `commit` was interrupted, and only the part file's name must still be removed.
             if let part, part.st_nlink < 2 { return .partThere }
-            let sameBoot = identity.boot == bootIdentity()
             for number in 0...lastNumber {
                 let candidate = calls.candidate(name, number, in: folder)
                 guard let status = try folder.look(candidate), status.isRegular, status.st_ino == identity.inode,
-                    !sameBoot || status.st_dev == identity.device, size.map({ $0 == status.byteCount }) ?? true
+                    size.map({ $0 == status.byteCount }) ?? true, try isOnDisk(of: identity, candidate, status, in: folder)
                 else { continue }
                 let path = "\(directory)/\(candidate)"
                 if part != nil, calls.unlink(folder.descriptor, partName) != 0 { return .unsettled(path: path) }
@@ -325,6 +324,16 @@ public enum Commit {
             if isNamed, failure.wait == nil, !failure.isShortage { failure.wait = .destination }
             return .unreachable(failure)
         }
+    }
+
+    /// Whether the file `name`, whose inode is that of `identity`, is on the disk of `identity`, which may have been mounted again.
+    private static func isOnDisk(
+        of identity: FileIdentity, _ name: String, _ status: stat, in folder: OpenFolder
+    ) throws(DiskError) -> Bool {
+        if identity.boot != bootIdentity() || status.st_dev == identity.device { return true }
+        let file = try place(folder, name)
+        defer { Glibc.close(file) }
+        return try fileIdentity(of: file, boot: bootIdentity()).isSamePart(as: identity)
     }
 
     /// Removes leftovers once the file has its name, and flushes that name.

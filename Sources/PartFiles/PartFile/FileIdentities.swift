@@ -5,9 +5,10 @@ internal import Glibc
 internal import Synchronization
 
 extension FileIdentity {
-    /// Whether both identify one part file, as far as we can tell. After a reboot device numbers may differ; inodes do not.
+    /// Whether both identify one part file, as far as we can tell. Its disk may have got another device number, by a reboot or because it
+    /// was mounted again; inode and birth time stay. Without a birth time, the file may be of another disk that is mounted in this boot.
     package func isSamePart(as other: FileIdentity) -> Bool {
-        isSameFile(as: other) && (boot != other.boot || device == other.device)
+        isSameFile(as: other) && (boot != other.boot || device == other.device || born != nil && born == other.born)
     }
 }
 

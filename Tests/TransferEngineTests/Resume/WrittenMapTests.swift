@@ -327,6 +327,13 @@ private let mapOfVersion1Identity = FileIdentity(
         foreign.identity.inode += 1
         var rebooted = less
         rebooted.identity.boot = "another"
+        // Mounted again in this boot: only the birth time shows that it is the same disk.
+        var remounted = less
+        (remounted.identity.device, remounted.identity.mount) = (less.identity.device + 1, less.identity.mount + 1)
+        var otherDisk = remounted
+        otherDisk.identity.born = less.identity.born.map { $0 + 1 }
+        var unborn = remounted
+        unborn.identity.born = nil
         var lower = map  // a map that claims 1.5 MB
         lower.replaceSubrange((lower.count - 8)..., with: [0x60, 0xE3, 0x16, 0, 0, 0, 0, 0])
         #expect(try await start(nil, map: map) == "bytes=2500000-")
@@ -337,7 +344,11 @@ private let mapOfVersion1Identity = FileIdentity(
         #expect(try await start(resume, map: nil) == "bytes=2500000-")
         #expect(try await start(less, map: nil) == "bytes=1000000-")
         #expect(try await start(rebooted, map: nil) == "bytes=1000000-")
+        // A file system may record no birth times.
+        #expect(try await start(remounted, map: nil) == (less.identity.born == nil ? nil : "bytes=1000000-"))
         #expect(try await start(foreign, map: nil) == nil)
+        #expect(try await start(otherDisk, map: nil) == nil)
+        #expect(try await start(unborn, map: nil) == nil)
         #expect(try await start(nil, map: nil) == nil)
     }
 
