@@ -81,7 +81,8 @@ extension Engine {
         transfer.disownBytes()
         transfer.reportSources()
         if let failure {
-            guard transfer.nextSource() != nil else { return conclude(transfer, .failed(failure)) }
+            // A source that has failed may bring the pieces later.
+            guard transfer.nextSource() != nil else { return conclude(transfer, .failed(transfer.mostHopefulFailure(or: failure))) }
             leaveWrongSources(of: transfer, failure)
         }
         if transfer.mostSegmentsNow == 1 { keepOne(of: transfer) }

@@ -122,6 +122,26 @@ extension TransferRequest {
         #expect(await fixture.log.sources.map(\.left) == [.wrongBytes, .wrongBytes, .wrongBytes])
     }
 
+    /// The next transfer asks it for the wrong piece. If that was found before the mirror had sent all, the rest is missing, too.
+    @Test func `that are wrong do not fail the download if another source has only failed for now`() async throws {
+        let hashes = await pieceHashes(of: Self.file, length: Self.length)
+        let bad = Self.damaged(1_000_000)
+        let main = ScriptedServer { request, reply in
+            guard request.number > 0 else { return reply.respond(503, ["Retry-After": "7"]) }
+            reply.serve(Self.file, for: request)
+        }
+        let mirror = ScriptedServer { request, reply in reply.serve(bad, for: request, entityTag: "\"v1\"") }
+        let fixture = await EngineFixture()
+        var request = try fixture.request(main.url()) { $0.check(hashes, size: Self.file.count, mirrors: [mirror.url()]) }
+        let end = await fixture.run(request)
+        #expect(end.failure?.httpStatus == 503 && end.failure?.isRetryable == true && end.failure?.retryAfter == .seconds(7), "\(end)")
+        #expect(await fixture.log.sources.map(\.left) == [.httpStatus, .wrongBytes])
+        (request.resume, request.sources[1].hasWrongBytes) = (end.resume, true)
+        let next = await fixture.run(request)
+        #expect(next.complete?.size == 4_000_000 && fixture.part == Self.file)
+        #expect(main.requests[1].range?.first == 786_432 && mirror.requests.count == 1)
+    }
+
     /// As after a crash: an earlier transfer has left bytes that are wrong.
     @Test func `that an earlier transfer has left are checked, and nobody is blamed`() async throws {
         let hashes = await pieceHashes(of: Self.file, length: Self.length)
