@@ -121,6 +121,10 @@ package struct ResponseHead {
         return isHTTP10 || !isFramed || all("connection").contains { $0.lowercased() == "close" }
     }
 
+    /// Whether a proxy ends the connection with this response. Some proxies say so in place of `Connection: close`. libcurl obeys only if
+    /// the connection goes to a proxy.
+    package var endsProxyConnection: Bool { all("proxy-connection").contains { $0.lowercased() == "close" } }
+
     /// Whether the response declares a body, even if it cannot have one (a 304).
     package var announcesBody: Bool { !all("transfer-encoding").isEmpty || all("content-length").contains { $0 != "0" } }
 

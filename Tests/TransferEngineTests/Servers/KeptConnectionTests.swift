@@ -255,6 +255,20 @@ import TransferEngine
         #expect(server.requests.map(\.path) == ["/first", "/next"] && server.connections == 1)
     }
 
+    /// libcurl closes such a connection.
+    @Test func `that a proxy ends with its answer has brought the body`() async throws {
+        let proxy = ScriptedServer { request, reply in
+            guard request.path.hasSuffix("/next") else { return reply.respond(200, text: "first") }
+            reply.respond(200, ["Proxy-Connection": "close"], text: "right")
+            reply.close()
+        }
+        let fixture = await EngineFixture(proxies: ProxySettings(environment: ["http_proxy": proxy.url()]))
+        #expect(try await fixture.run("http://files.example/first").complete?.size == 5)
+        #expect(try await fixture.run("http://files.example/next", number: 2).complete?.size == 5)
+        #expect(fixture.part(2) == Array("right".utf8))
+        #expect(proxy.requests.count == 2 && proxy.connections == 1)
+    }
+
     @Test func `of HTTP/2 is shared and used again`() async throws {
         let nginx = await Nginx()
         nginx.put("file.bin", patternBytes(1000))
