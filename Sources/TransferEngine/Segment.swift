@@ -379,10 +379,11 @@ final class Segment {
 
     /// Whether `attempt`, which ended without an error, brought all bytes of the stretch, or of the part in its `Content-Range`, and other
     /// bytes of the file are missing. The missing bytes may be behind the part, because a server may send less than was requested (RFC
-    /// 9110 §15.3.7), or elsewhere in the file. A stretch has no bytes if another segment has taken over all of them.
+    /// 9110 §15.3.7), or elsewhere in the file. A stretch has no bytes if another segment has taken over all of them. If no
+    /// response has stated the size of the file, the pieces tell it.
     func gotPart(_ attempt: Attempt) -> Bool {
         guard transfer.diskFailure == nil, transfer.candidate == nil, let part = transfer.part, part.isResumable,
-            place > bodyStart || isFilled, let total = part.total, part.written < total, !isSkipping
+            place > bodyStart || isFilled, let total = part.total ?? transfer.pieces?.size, part.written < total, !isSkipping
         else { return false }
         let isWholePart =
             attempt.head.status == 206

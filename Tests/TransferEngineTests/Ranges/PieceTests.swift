@@ -88,6 +88,32 @@ extension TransferRequest {
         #expect(server.requests[1].range?.last ?? Self.file.count - 1 == min(start + Self.length, Self.file.count) - 1)
     }
 
+    /// The response states no size, and its last piece is found wrong before its body ends.
+    @Test func `of the only server, whose chunked body has not ended yet, are fetched once more`() async throws {
+        let hashes = await pieceHashes(of: Self.file, length: Self.length)
+        let (bad, last, found) = (Self.damaged(3_999_999), Gate(), Gate())
+        let server = ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+            reply.head(200, ["ETag": "\"v1\"", "Transfer-Encoding": "chunked"])
+            reply.chunk(bad[..<3_999_000])
+            last.wait()
+            reply.chunk(bad[3_999_000...])
+            found.wait()
+            reply.chunk([])
+        }
+        let fixture = await EngineFixture()
+        let request = try fixture.request(server.url()) { $0.check(hashes, size: Self.file.count) }
+        fixture.engine.start(request)
+        await fixture.log.received(3_999_000)
+        last.open()
+        // After more bytes were reported, only a wrong last piece makes them so few again.
+        await fixture.log.wait { _ in fixture.log.received == ByteCount(Self.lastPiece) }
+        found.open()
+        let end = await fixture.log.end(of: request.number)
+        #expect(end.complete?.size == 4_000_000 && fixture.part == Self.file, "\(end)")
+        #expect(server.requests.map { $0.range?.first } == [nil, Self.lastPiece])
+    }
+
     @Test func `of the only server that stay wrong fail the transfer`() async throws {
         let hashes = await pieceHashes(of: Self.file, length: Self.length)
         let bad = Self.damaged(1_000_000)
