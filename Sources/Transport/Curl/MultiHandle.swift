@@ -11,8 +11,9 @@ package final class MultiHandle {
     /// Targets with a surplus (`KeptConnections`): no connection to them is used twice.
     private var distrusted: Set<String> = []
     private static let mostDistrusted = 1000
-    /// The most idle connections that are kept. libcurl's default is four connections for each exchange of the moment, those in use
-    /// included: between two small files there is one exchange, and connections that the next files need would be closed.
+    /// The idle connections that are kept beside a connection of each exchange. libcurl's default is four connections for each exchange of
+    /// the moment, those in use included: between two small files there is one exchange, and connections that the next files need would be
+    /// closed.
     private static let mostIdle = 64
 
     /// The first call loads libcurl.
@@ -48,7 +49,8 @@ package final class MultiHandle {
     }
 
     /// Leaves room for a connection of each exchange beside the idle ones. If only connections in use filled libcurl's limit, libcurl would
-    /// close the connection of an answer that ends, and that would look like a surplus (`KeptConnections`).
+    /// close the connection of an answer that ends, and that would look like a surplus (`KeptConnections`). After the limit has become
+    /// lower, libcurl closes one idle connection with each answer that ends.
     private func limitConnections() { _ = multi_setopt(raw, CURLMOPT_MAXCONNECTS, Self.mostIdle +| exchanges) }
 
     /// Sends and receives without waiting, then passes each exchange that has ended to `ended`.
