@@ -30,7 +30,7 @@ public struct Writer: ~Copyable {
     private var isTooDeep = false
     /// Whether a text has been cut at a NUL.
     private(set) var isCut = false
-    /// Whether libdbus could not duplicate a descriptor: it is not open, or the process may open no more.
+    /// Whether libdbus could not duplicate a descriptor. Either the descriptor is not open, or the process has too many open files.
     private var lacksDescriptor = false
 
     /// Why the message must not be sent; nil: it may be.

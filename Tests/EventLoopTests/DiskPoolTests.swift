@@ -35,7 +35,7 @@ internal import Testing
     @Test func `is read again until it can be read`() {
         let folder = TemporaryFolder("todoku-mounts")
         var mounts = MountWatch(path: folder("mountinfo"))
-        // The file is missing, as if the process could open no more files.
+        // The missing file has the same effect as a process that has too many open files: the table cannot be read.
         let unread = mounts.current()
         writeFile(folder("mountinfo"), "22 1 8:2 / / rw - ext4 /dev/sda2 rw\n".utf8)
         let read = mounts.current()

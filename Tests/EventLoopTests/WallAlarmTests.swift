@@ -18,6 +18,24 @@ private var past: itimerspec {
     return spec
 }
 
+/// An alarm whose timer, when it is due, reports a set clock. `armed` gets the timer's descriptor.
+@BusActor private func reporting(
+    _ told: Journal<Duration>, armed: @escaping (Int32) -> Void, lead: @escaping () -> Duration
+) -> WallAlarm {
+    WallAlarm {
+    } clockSet: {
+        told.append($0)
+    } arm: { descriptor, spec in
+        armed(descriptor)
+        return WallAlarm.armTimer(descriptor, spec)
+    } take: {
+        let result = WallAlarm.takeReport($0)
+        return result == 0 ? ECANCELED : result
+    } lead: {
+        lead()
+    }
+}
+
 // A set clock cannot be tested without setting the machine's clock. The scheduler's tests show its effects.
 @Suite(.timeLimit(.minutes(5))) struct `An alarm on the wall clock` {
     @BusActor private final class Bell {
@@ -72,15 +90,8 @@ private var past: itimerspec {
     @Test @BusActor func `that is off tells each change of the clock once`() async {
         var (timer, lead) = (Int32(-1), Duration.zero)
         let told = Journal<Duration>()
-        let alarm = WallAlarm {
-        } clockSet: {
-            told.append($0)
-        } arm: { descriptor, spec in
-            timer = descriptor
-            return WallAlarm.armTimer(descriptor, spec)
-        } take: {
-            let result = WallAlarm.takeReport($0)
-            return result == 0 ? ECANCELED : result
+        let alarm = reporting(told) {
+            timer = $0
         } lead: {
             lead
         }
@@ -99,15 +110,8 @@ private var past: itimerspec {
     @Test @BusActor func `that has had no instant yet tells a change of the clock`() async throws {
         var (timer, lead) = (Int32(-1), Duration.zero)
         let told = Journal<Duration>()
-        let alarm = WallAlarm {
-        } clockSet: {
-            told.append($0)
-        } arm: { descriptor, spec in
-            timer = descriptor
-            return WallAlarm.armTimer(descriptor, spec)
-        } take: {
-            let result = WallAlarm.takeReport($0)
-            return result == 0 ? ECANCELED : result
+        let alarm = reporting(told) {
+            timer = $0
         } lead: {
             lead
         }
@@ -145,15 +149,8 @@ private var past: itimerspec {
     @Test @BusActor func `that is set between a change of the clock and its report tells the change`() async {
         var (timer, lead) = (Int32(-1), Duration.zero)
         let told = Journal<Duration>()
-        let alarm = WallAlarm {
-        } clockSet: {
-            told.append($0)
-        } arm: { descriptor, spec in
-            timer = descriptor
-            return WallAlarm.armTimer(descriptor, spec)
-        } take: {
-            let result = WallAlarm.takeReport($0)
-            return result == 0 ? ECANCELED : result
+        let alarm = reporting(told) {
+            timer = $0
         } lead: {
             lead
         }

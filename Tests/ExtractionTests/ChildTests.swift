@@ -24,6 +24,18 @@ private func small() -> Place {
     Place((0..<12).reduce(TarBytes()) { $0.adding("d\($1 % 3)/\($1)", patternBytes(3000, seed: UInt64($1))) }.whole)
 }
 
+/// Starts a program that unpacks the archive of `place` in a confined child, which stalls; both processes.
+private func confined(_ place: Place) async -> (parent: Child, pid: pid_t) {
+    let parent = Child([unpacker, place.archive, place.files, "new", "a", "child", "stall"])
+    var pid: pid_t = 0
+    #expect(
+        await eventually {
+            pid = children(of: parent.pid).first { procStatus($0, "Seccomp") == "2" } ?? 0
+            return pid != 0
+        })
+    return (parent, pid)
+}
+
 private func isSmall(_ place: Place) -> Bool {
     (0..<12).allSatisfy { readFile("\(place.files)/new/d\($0 % 3)/\($0)") == patternBytes(3000, seed: UInt64($0)) }
 }
@@ -62,13 +74,7 @@ private func isSmall(_ place: Place) -> Bool {
     @Test func `has no capability, no network and no way to new rights`() async {
         guard underSanitizer() == nil else { return print("no process is confined under a sanitizer") }
         let place = small()
-        let parent = Child([unpacker, place.archive, place.files, "new", "a", "child", "stall"])
-        var pid: pid_t = 0
-        #expect(
-            await eventually {
-                pid = children(of: parent.pid).first { procStatus($0, "Seccomp") == "2" } ?? 0
-                return pid != 0
-            })
+        let (parent, pid) = await confined(place)
         for (key, value) in [("NoNewPrivs", "1"), ("CapEff", "0000000000000000"), ("CapPrm", "0000000000000000"), ("Threads", "1")] {
             #expect(procStatus(pid, key) == value, "\(key)")
         }
@@ -91,13 +97,7 @@ private func isSmall(_ place: Place) -> Bool {
     @Test func `gets a signal for too much processor time before the kernel kills it`() async {
         guard underSanitizer() == nil else { return print("no process is confined under a sanitizer") }
         let place = small()
-        let parent = Child([unpacker, place.archive, place.files, "new", "a", "child", "stall"])
-        var pid: pid_t = 0
-        #expect(
-            await eventually {
-                pid = children(of: parent.pid).first { procStatus($0, "Seccomp") == "2" } ?? 0
-                return pid != 0
-            })
+        let (parent, pid) = await confined(place)
         // "Max cpu time", the soft limit, the hard limit, "seconds". The archive may make 64 MiB.
         let limits = String(decoding: readFile("/proc/\(pid)/limits") ?? [], as: UTF8.self).split(separator: "\n")
         let words = limits.first { $0.hasPrefix("Max cpu time") }?.split(separator: " ") ?? []

@@ -152,7 +152,7 @@ import Testing
         let first = ContinuousClock.now
         _ = try await world.register()
         #expect(try await eventually { try await world.entry()["problem"]?.string?.contains("refused") == true })
-        // The second call would share the time of the first one, of which some is over.
+        // The first call began more than three seconds ago. If the second call shared its ten seconds, it would wait for less than ten.
         distributor.signal(SIGSTOP)
         #expect(await eventually { ContinuousClock.now - first > .seconds(3) })
         let second = ContinuousClock.now

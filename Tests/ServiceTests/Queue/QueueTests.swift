@@ -6,8 +6,8 @@ internal import TestSupport
 internal import Testing
 
 extension Client {
-    /// Holds back all transfers by a speed limit, or lets them go on. A transfer that the service holds back never counts as silent. A
-    /// server on a busy machine may pause for ten seconds. Its transfer then counts as silent, and another transfer starts.
+    /// Slows all transfers down by a speed limit, or ends the limit. A transfer that waits for a speed limit never counts as silent. A
+    /// server that is slow for ten seconds, as on a busy machine, is no substitute: its transfer counts as silent, and another one starts.
     fileprivate func holdTransfers(_ isHeld: Bool) async throws { try await set(Manager.speedLimit, isHeld ? 100 : 0) }
 }
 

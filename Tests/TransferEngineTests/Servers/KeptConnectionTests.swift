@@ -149,26 +149,13 @@ import TransferEngine
             rest.wait()
             reply.send("ght")
         }
-        let multi = try MultiHandle()
-        func exchange(_ path: String, _ sink: CountingSink) throws -> Exchange {
-            let options = ExchangeOptions(url: server.url(path), userAgent: "test", connectTimeoutMilliseconds: 60_000)
-            return try Exchange(options, sink: sink, multi: multi)
-        }
-        var refused: [Bool] = []
-        func perform(until isEnough: () -> Bool) {
-            while !isEnough() {
-                multi.perform { exchange, error in
-                    refused.append(error != nil || exchange.needsNewConnection(nil, heardAnswer: true, closes: false))
-                }
-                if !isEnough() { multi.wait(-1, milliseconds: 100) }
-            }
-        }
-        var exchanges = [try exchange("/first", CountingSink())]
-        perform { refused.count == 1 }
+        let run = try HandleRun(server)
+        try run.begin("/first")
+        run.perform { run.refused.count == 1 }
         let second = CountingSink()
-        exchanges.append(try exchange("/second", second))
-        perform { second.count == 2 }
-        let socket = try #require(exchanges[1].socket)
+        try run.begin("/second", second)
+        run.perform { second.count == 2 }
+        let socket = try #require(run.exchanges[1].socket)
         func waitForBytes() {
             var entry = pollfd(fd: socket, events: Int16(POLLIN), revents: 0)
             #expect(poll(&entry, 1, 60_000) == 1)
@@ -176,16 +163,15 @@ import TransferEngine
         rest.open()
         waitForBytes()
         // The same call takes the rest, sends "/third" on that connection, and begins a new one. There it waits.
-        exchanges.append(try exchange("/third", CountingSink()))
+        try run.begin("/third")
         let fourth = CountingSink {
             connects.open()
             waitForBytes()
         }
-        exchanges.append(try exchange("/fourth", fourth))
-        perform { refused.count == 4 }
-        #expect(refused == [false, false, false, false])
+        try run.begin("/fourth", fourth)
+        run.perform { run.refused.count == 4 }
+        #expect(run.refused == [false, false, false, false])
         #expect(server.requests.sorted { $0.path < $1.path }.map(\.connection) == [0, 1, 0, 0], "/first, /fourth, /second, /third")
-        withExtendedLifetime(exchanges) {}
     }
 
     /// More connections are in use than libcurl keeps by itself. libcurl would close the one whose answer ends, and that is no sign of a
@@ -210,35 +196,21 @@ import TransferEngine
             default: reply.respond(200, text: "right")
             }
         }
-        let multi = try MultiHandle()
-        func exchange(_ path: String, _ sink: CountingSink = CountingSink()) throws -> Exchange {
-            let options = ExchangeOptions(url: server.url(path), userAgent: "test", connectTimeoutMilliseconds: 60_000)
-            return try Exchange(options, sink: sink, multi: multi)
-        }
-        var refused: [Bool] = []
-        func perform(until isEnough: () -> Bool) {
-            while !isEnough() {
-                multi.perform { exchange, error in
-                    refused.append(error != nil || exchange.needsNewConnection(nil, heardAnswer: true, closes: false))
-                }
-                if !isEnough() { multi.wait(-1, milliseconds: 100) }
-            }
-        }
-        var exchanges = [try exchange("/first")]
-        perform { refused.count == 1 }
+        let run = try HandleRun(server)
+        try run.begin("/first")
+        run.perform { run.refused.count == 1 }
         let second = CountingSink()
-        exchanges.append(try exchange("/second", second))
-        perform { second.count == 2 }
+        try run.begin("/second", second)
+        run.perform { second.count == 2 }
         let others = (0..<64).map { _ in CountingSink() }
-        for other in others { exchanges.append(try exchange("/other", other)) }
-        perform { others.allSatisfy { $0.count == 2 } }
+        for other in others { try run.begin("/other", other) }
+        run.perform { others.allSatisfy { $0.count == 2 } }
         rest.open()
-        perform { refused.count == 2 }
-        exchanges.append(try exchange("/third"))
-        perform { refused.count == 3 }
-        #expect(refused == [false, false, false])
+        run.perform { run.refused.count == 2 }
+        try run.begin("/third")
+        run.perform { run.refused.count == 3 }
+        #expect(run.refused == [false, false, false])
         #expect(server.requests.filter { $0.path != "/other" }.map(\.connection) == [0, 0, 0] && server.connections == 65)
-        withExtendedLifetime(exchanges) {}
     }
 
     /// The end of such a body is the end of the connection.
@@ -339,6 +311,34 @@ import TransferEngine
         #expect(fixture.part(2) == Array("right".utf8))
         close(answers)
         await server.stop()
+    }
+}
+
+/// Exchanges with one server on one handle of libcurl.
+private final class HandleRun {
+    private let server: ScriptedServer
+    private let multi: MultiHandle
+    private(set) var exchanges: [Exchange] = []
+    /// Of each exchange that has ended: whether it failed, or needs a new connection.
+    private(set) var refused: [Bool] = []
+
+    init(_ server: ScriptedServer) throws {
+        self.server = server
+        multi = try MultiHandle()
+    }
+
+    func begin(_ path: String, _ sink: CountingSink = CountingSink()) throws {
+        let options = ExchangeOptions(url: server.url(path), userAgent: "test", connectTimeoutMilliseconds: 60_000)
+        exchanges.append(try Exchange(options, sink: sink, multi: multi))
+    }
+
+    func perform(until isEnough: () -> Bool) {
+        while !isEnough() {
+            multi.perform { exchange, error in
+                refused.append(error != nil || exchange.needsNewConnection(nil, heardAnswer: true, closes: false))
+            }
+            if !isEnough() { multi.wait(-1, milliseconds: 100) }
+        }
     }
 }
 
