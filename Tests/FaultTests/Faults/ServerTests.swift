@@ -58,7 +58,7 @@ private func stalls(_ misbehaviour: Misbehaviour) -> Bool {
     }
     let end = try await lane.settle([path])[path.value]
     guard let end, end.hasEnded else {
-        verdict.wrong.append("it is \(end.map { "\($0.state) \($0.waitReason)" } ?? "gone") after 60 s")
+        verdict.wrong.append("it is \(end.map { "\($0.state) \($0.waitReason)" } ?? "gone") after 180 s")
         return verdict
     }
     let ranges = test.stage == .several ? Stage.severalRanges : 1

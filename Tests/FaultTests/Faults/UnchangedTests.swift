@@ -145,7 +145,7 @@ private struct UnchangedCase: Sendable, CustomStringConvertible {
                 return
             }
             guard download.state == "failed" else {
-                return verdict.wrong.append("still \(download.state) \(download.waitReason) after 60 s")
+                return verdict.wrong.append("still \(download.state) \(download.waitReason) after 180 s")
             }
             verdict.tell(download.error.message, "its owner")
             try await lane.retry(path)

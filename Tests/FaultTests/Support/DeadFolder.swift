@@ -22,7 +22,7 @@ internal import TestSupport
     case .success(let path): await finish(path, "healthy.bin", body, place, lane, &verdict)
     case .failure(let error): verdict.wrong.append("the healthy folder was refused: \(error.message)")
     }
-    verdict.expect(ContinuousClock.now - begun < .seconds(40), "the healthy disk's file took \(ContinuousClock.now - begun)")
+    verdict.expect("the healthy disk's file", took: ContinuousClock.now - begun, lessThan: .seconds(40))
     verdict.expect(await lane.answersNewcomer(), "a new caller was not answered")
     for number in 0..<2 {
         let asked = ContinuousClock.now
@@ -32,7 +32,7 @@ internal import TestSupport
             verdict.tell(error.message, "the caller")
             verdict.expect(error.message.contains("did not answer"), "the caller was told “\(error.message)”")
         }
-        verdict.expect(ContinuousClock.now - asked < .seconds(15), "a call for the dead folder took \(ContinuousClock.now - asked)")
+        verdict.expect("a call for the dead folder", took: ContinuousClock.now - asked, lessThan: .seconds(15))
     }
 }
 

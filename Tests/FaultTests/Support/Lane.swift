@@ -196,7 +196,7 @@ internal import Testing
     }
 
     /// Waits until all of `paths` have ended, the daemon has ended, or `limit` is over.
-    func settle(_ paths: [ObjectPath], within limit: Duration = .seconds(60)) async throws -> [String: Described] {
+    func settle(_ paths: [ObjectPath], within limit: Duration = .seconds(180)) async throws -> [String: Described] {
         var last: [String: Described] = [:]
         _ = try await eventually(within: limit) {
             guard isRunning else { return true }

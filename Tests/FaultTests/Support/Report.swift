@@ -55,8 +55,15 @@ struct Verdict: Sendable {
     var words: String { "\(row), \(name): \(wrong.joined(separator: "; "))\(note.isEmpty ? "" : " (\(note))")" }
     /// Whether the fault hit a call.
     var wasMet = true
+    /// Whether a step took too long.
+    private(set) var isLate = false
 
     mutating func expect(_ condition: Bool, _ words: @autoclosure () -> String) { if !condition { wrong.append(words()) } }
+    /// Expects that a step took less time than `limit`. If it took longer, the case runs again, because the machine may have paused.
+    mutating func expect(_ step: String, took time: Duration, lessThan limit: Duration) {
+        isLate = isLate || time >= limit
+        expect(time < limit, "\(step) took \(time)")
+    }
     /// Counts a reported error, and checks that its sentence is clear.
     mutating func tell(_ message: String, _ whom: String) {
         errors += 1
@@ -168,14 +175,25 @@ struct Verdict: Sendable {
     while let next = queue.next() {
         // One case may try several things, and look at the rest of the name by itself.
         if let only = Length.only, !"\(next)".hasPrefix(only), !only.hasPrefix("\(next)") { continue }
-        lane.begin()
         do {
-            report.take(try await run(next, lane))
+            var verdict = try await runOnce(next, lane, run)
+            // A pause of the machine makes a step late in one run, and a fault makes it late in each.
+            for _ in 0..<4 where verdict.isLate { verdict = try await runOnce(next, lane, run) }
+            report.take(verdict)
         } catch {
             report.take(Verdict(row: "the test itself", name: "\(next)", wrong: ["\(error)"]))
         }
         if lane.isRunning { await lane.end(SIGKILL) }
     }
+}
+
+/// Runs a case, after the daemon of the former run has ended.
+@BusActor private func runOnce<Case: Sendable>(
+    _ test: Case, _ lane: Lane, _ run: @BusActor @Sendable (Case, Lane) async throws -> Verdict
+) async throws -> Verdict {
+    if lane.isRunning { await lane.end(SIGKILL) }
+    lane.begin()
+    return try await run(test, lane)
 }
 
 @BusActor private final class CaseQueue<Case: Sendable> {

@@ -131,7 +131,7 @@ private struct QueueCase: Sendable, CustomStringConvertible {
     verdict.expect(await eventually { disks.hang }, "nothing was written")
     await finish(healthy, "healthy.bin", body, place, lane, &verdict)
     verdict.note = "the healthy disk's file came after \((ContinuousClock.now - begun).components.seconds) s"
-    verdict.expect(ContinuousClock.now - begun < .seconds(30), "the healthy disk's file took \(ContinuousClock.now - begun)")
+    verdict.expect("the healthy disk's file", took: ContinuousClock.now - begun, lessThan: .seconds(30))
     disks.goOn()
     try await finishAll(paths, body, lane, &verdict)
     await lane.end(SIGTERM)
@@ -165,7 +165,7 @@ private struct WriteCase: Sendable, CustomStringConvertible {
     let asked = server.requests.count
     verdict.expect(asked == 1, "while the first transfer hung the server was asked \(asked) times")
     disks.release()
-    let end = try await lane.settle([path], within: .seconds(60))[path.value]
+    let end = try await lane.settle([path])[path.value]
     verdict.expect(end?.state == "finished", "it is \(end.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone")")
     verdict.expect(holds(end?.path, body, lane), "it holds wrong bytes")
     verdict.right += 1
@@ -300,7 +300,7 @@ private struct OpenCase: Sendable, CustomStringConvertible {
         verdict.expect(error.message.contains("did not answer"), "the caller was told “\(error.message)”")
     }
     // A call for a file is refused after 10 s, and callers wait for 25 s.
-    verdict.expect(ContinuousClock.now - asked < .seconds(25), "the call took \(ContinuousClock.now - asked)")
+    verdict.expect("the call", took: ContinuousClock.now - asked, lessThan: .seconds(25))
     // The mount answers the open, and stops again when the service closes the file: otherwise nothing shows that the open has returned.
     disks.stopAtClose()
     disks.goOn()
@@ -324,7 +324,7 @@ private func openFiles(_ process: String, _ name: String) -> Int {
 
 /// Waits until all of `paths` have ended: each is finished, and holds `body`.
 @BusActor private func finishAll(_ paths: [ObjectPath], _ body: [UInt8], _ lane: Lane, _ verdict: inout Verdict) async throws {
-    let all = try await lane.settle(paths, within: .seconds(120))
+    let all = try await lane.settle(paths)
     for path in paths {
         let end = all[path.value]
         verdict.expect(
@@ -348,7 +348,7 @@ private func openFiles(_ process: String, _ name: String) -> Int {
     let several = try await servers.options(place)
     let asked = ContinuousClock.now
     let first = await ask(servers.url, in: dead, lane, several)
-    verdict.expect(ContinuousClock.now - asked < .seconds(15), "the first call took \(ContinuousClock.now - asked)")
+    verdict.expect("the first call", took: ContinuousClock.now - asked, lessThan: .seconds(15))
     var mine: ObjectPath?
     switch first {
     case .success(let path): mine = path
@@ -360,7 +360,9 @@ private func openFiles(_ process: String, _ name: String) -> Int {
     }
     await liveOn(dead, server, body, place, lane, &verdict)
     if test.isLeft {
-        verdict.expect(await lane.leaves(within: .seconds(40)), "it still had its name after 40 s")
+        let left = ContinuousClock.now
+        _ = await lane.leaves(within: .seconds(120))
+        verdict.expect("the exit", took: ContinuousClock.now - left, lessThan: .seconds(40))
         disks.goOn()
         let ending = await lane.end(SIGTERM)
         verdict.expect(ending.status == 0, "it left with \(ending.status): \(ending.errors.suffix(300))")
@@ -378,7 +380,7 @@ private func openFiles(_ process: String, _ name: String) -> Int {
         verdict.waits += 1
         verdict.tell(last?.error.message ?? "", "its owner")
         disks.goOn()
-        let all = try await lane.settle([mine], within: .seconds(90))
+        let all = try await lane.settle([mine])
         let end = all[mine.value]
         verdict.expect(end?.state == "finished", "it is \(end.map { "\($0.state) \($0.waitReason) \($0.error.message)" } ?? "gone")")
         verdict.expect(holds(end?.path, body, lane), "\(end?.path ?? "it") holds wrong bytes")

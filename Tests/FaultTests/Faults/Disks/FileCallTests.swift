@@ -209,7 +209,7 @@ private func chosen(_ calls: [Substring], _ way: Way) -> [Int] {
                 verdict.expect(!fileExists("\(place.files)/\(name)"), "it failed, and the file is there")
                 try await lane.retry(path)
             default:
-                verdict.wrong.append("still \(download.state) \(download.waitReason) after 60 s, with \(download.received) bytes")
+                verdict.wrong.append("still \(download.state) \(download.waitReason) after 180 s, with \(download.received) bytes")
                 return
             }
         }
