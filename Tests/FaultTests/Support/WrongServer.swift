@@ -56,11 +56,14 @@ struct ServerCase: Sendable, CustomStringConvertible {
             }
             if stage == .ranges || stage == .mirrors { gate.open() }
             if stage == .several, !gate.isOpen {
-                if turns.hold() >= Stage.severalRanges { gate.open() }
-                // After three seconds, another connection takes over. From then on, the request of that connection counts, not this one.
-                for _ in 0..<280 where !gate.isOpen { poll(nil, 0, 10) }
-                turns.release()
-                if mustDivide { gate.wait() }
+                let start = request.range?.first ?? 0
+                if turns.hold(start) >= Stage.severalRanges { gate.open() }
+                if mustDivide {
+                    gate.wait()
+                } else {
+                    for _ in 0..<280 where !gate.isOpen { poll(nil, 0, 10) }
+                    turns.release(start)
+                }
             }
             if stage != .fresh, request.number == 0 {
                 reply.send("HTTP/1.1 200 OK\r\n" + first.joined(separator: "\r\n"))
@@ -98,11 +101,12 @@ extension ServerCase {
     }
 }
 
-/// Counts the wrong answers, and the requests that wait for one. Called from the server's threads.
+/// Counts the wrong answers, and the ranges that wait for one. Called from the server's threads.
 private final class Turns: Sendable {
     private let used = Atomic<Int>(0)
     private let sent = Atomic<Int>(0)
-    private let held = Atomic<Int>(0)
+    /// The first bytes of the ranges that wait.
+    private let held = Mutex<Set<Int>>([])
 
     /// The number of the next wrong answer, from 0; nil: all have been given.
     func next(most: Int) -> Int? {
@@ -115,9 +119,14 @@ private final class Turns: Sendable {
     /// The wrong answers that have been sent.
     var answers: Int { sent.load(ordering: .sequentiallyConsistent) }
 
-    /// A request waits for its answer.
+    /// The range that begins with byte `first` waits for its answer. After three seconds, another connection requests the same range.
     ///
-    /// - Returns: how many wait now.
-    func hold() -> Int { held.add(1, ordering: .sequentiallyConsistent).newValue }
-    func release() { held.subtract(1, ordering: .sequentiallyConsistent) }
+    /// - Returns: how many ranges wait now.
+    func hold(_ first: Int) -> Int {
+        held.withLock { ranges in
+            ranges.insert(first)
+            return ranges.count
+        }
+    }
+    func release(_ first: Int) { held.withLock { _ = $0.remove(first) } }
 }
