@@ -139,7 +139,7 @@ enum AssetStep: Sendable, Equatable {
             do { return try await body() } catch {
                 if accepts(error) { return nil }
                 guard error.name.hasPrefix("org.todoku.Error.") else {
-                    if await eventually(within: .seconds(20), { !lane.isRunning }) { continue }
+                    if await eventually({ !lane.isRunning }) { continue }
                     verdict.wrong.append("\(what): \(error.name) \(error.message), and the daemon lives")
                     return nil
                 }
@@ -401,7 +401,7 @@ enum AssetStep: Sendable, Equatable {
         verdict.expect(
             isGone, "the end leaves \(listFolder("\(place.files)/todoku/assets")) \(listFolder(directory)), \(listFolder(manifests))")
         // A start takes some time to repeat the deletions that a fault has interrupted.
-        _ = await eventually(within: .seconds(30)) { await rowsLeft() == "" }
+        _ = await eventually { await rowsLeft() == "" }
         await lane.end(SIGTERM)
         hasStarted = false
         let rows = await rowsLeft()
@@ -442,7 +442,7 @@ extension Lane {
     }
     /// Returns the path of the version that is ready.
     func updateAsset(_ path: ObjectPath) async throws(DBusError) -> String {
-        try await connection.call(Asset.update, on: BusName.service, at: path, [:], timeout: .seconds(60)).1
+        try await connection.call(Asset.update, on: BusName.service, at: path, [:], timeout: .seconds(180)).1
     }
     func installedVersion(_ path: ObjectPath) async throws(DBusError) -> String {
         try await connection.call(

@@ -242,7 +242,7 @@ private struct ReplacementCase: Sendable, CustomStringConvertible {
 private let spoiler = """
     import sqlite3, sys
     path, word = sys.argv[1], sys.argv[2].encode()
-    database = sqlite3.connect(path)
+    database = sqlite3.connect(path, timeout=60)
     with database:
         # Another program's change makes the daemon read the pages again.
         database.execute("UPDATE setting SET value = value")

@@ -21,7 +21,7 @@ extension `The fault campaign` {
             defer { desk.gate.open() }
             let items = (0..<200).map { Structure(desk.server.url($0 == 0 ? "/slow.bin" : "/\($0).bin"), [String: Variant]()) }
             let (batch, _): (ObjectPath, [ObjectPath]) = try await desk.lane.connection.call(
-                Manager.downloadBatch, on: BusName.service, at: BusName.managerPath, (items, desk.options))
+                Manager.downloadBatch, on: BusName.service, at: BusName.managerPath, (items, desk.options), timeout: .seconds(60))
             let (finished, failed, cancelled) = try await desk.lane.connection.call(
                 Batch.wait, on: BusName.service, at: batch, [:], timeout: .seconds(180))
             #expect([finished, failed, cancelled] == [200, 0, 0])
