@@ -29,11 +29,13 @@ internal import Testing
     /// Grants the held lock. A release that follows at once has arrived when this function returns.
     func grant() async throws {
         portal.answer()
-        // The first answer comes after the lock. The second call goes after all calls that the lock causes.
-        for _ in 0..<2 {
-            let path = ObjectPath("/org/freedesktop/portal/desktop")
-            try await connection.call(Standard.ping, on: StandInPortal.name, at: path, (), timeout: .seconds(120))
-        }
+        try await hear(StandInPortal.name)
+    }
+
+    /// Returns once all answers of a program have arrived, and also the calls that they cause.
+    func hear(_ name: String) async throws {
+        // The first answer comes after the others. The second call goes after all calls that the others cause.
+        for _ in 0..<2 { try await connection.call(Standard.ping, on: name, at: ObjectPath("/"), (), timeout: .seconds(120)) }
     }
 }
 
@@ -55,6 +57,8 @@ internal import Testing
         session.manager.refuses = true
         session.awake.keep(true)
         #expect(await eventually { session.portal.calls == ["Inhibit 4"] && session.manager.calls.count == 1 })
+        // Until the refusal has arrived, the manager would not be asked again.
+        try await session.hear("org.gnome.SessionManager")
         try session.logind.vanish()  // the locks are requested again
         #expect(await eventually { session.manager.calls.count == 2 })
         try await session.grant()
