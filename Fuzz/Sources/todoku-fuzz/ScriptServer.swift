@@ -142,7 +142,7 @@ final class ScriptServer {
     func serve(wakeDescriptor: Int32, until isDone: () -> Bool) {
         let start = ContinuousClock.now
         while !isDone() {
-            check(ContinuousClock.now - start < .seconds(4), "a transfer hangs")
+            check(ContinuousClock.now - start < longestPause * 2, "a transfer hangs")
             var entries = [
                 pollfd(fd: wakeDescriptor, events: Int16(POLLIN), revents: 0), pollfd(fd: listener, events: Int16(POLLIN), revents: 0),
             ]
@@ -254,7 +254,7 @@ final class ScriptServer {
                 rest = rest.dropFirst(count)
             } else if count < 0, errno == EINTR {
                 continue
-            } else if count < 0, errno == EAGAIN, ContinuousClock.now - start < .seconds(2) {
+            } else if count < 0, errno == EAGAIN, ContinuousClock.now - start < longestPause {
                 var entry = pollfd(fd: connection.descriptor, events: Int16(POLLOUT), revents: 0)
                 poll(&entry, 1, 20)
             } else {
