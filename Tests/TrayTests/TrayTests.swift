@@ -354,8 +354,9 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
         try await item.click(try #require(row.children.first { $0.label == "Pause" }))
         #expect(await item.shows("1 paused"))
         // By itself this service might exit before the tray has read the pause. So it is ended, and only the next one exits when idle.
-        // The test itself asks the bus for the service, because another program might start too late.
-        await world.bus.makeActivatable("org.todoku.Downloader1", "\(TrayWorld.todokud) --idle-exit 15")
+        // The test itself asks the bus for the service, because another program might start too late. No later opening of the menu would
+        // start the service again, so the service outlasts a pause of the test.
+        await world.bus.makeActivatable("org.todoku.Downloader1", "\(TrayWorld.todokud) --idle-exit 30")
         #expect(await world.bus.end("org.todoku.Downloader1", by: SIGTERM))
         // An opened menu starts the service, to show the current state. The tray may learn of the exit a little later, so repeat.
         #expect(
@@ -365,7 +366,7 @@ private func text(_ path: String) -> String { readFile(path).map { String(decodi
                     BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, "org.todoku.Downloader1")
                 return isThere == true
             })
-        #expect(await world.bus.waitForOwner("org.todoku.Downloader1", present: false))
+        #expect(await world.bus.waitForOwner("org.todoku.Downloader1", present: false, within: .seconds(120)))
         // The last one stays until the tray has read the end.
         await world.bus.makeActivatable("org.todoku.Downloader1", "\(TrayWorld.todokud) --idle-exit 86400")
         gate.open()
