@@ -17,8 +17,9 @@ internal import TestSupport
         _ = try await connection.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, BusName.service)
     }
 
+    /// Calls a method of the service. The call may wait for later steps of its test, and each step takes seconds on a busy machine.
     func call<In, Out>(
-        _ method: MethodOf<In, Out>, at path: ObjectPath = BusName.managerPath, _ arguments: In, timeout: Duration = .seconds(60)
+        _ method: MethodOf<In, Out>, at path: ObjectPath = BusName.managerPath, _ arguments: In, timeout: Duration = .seconds(180)
     )
         async throws -> Out
     { try await connection.call(method, on: BusName.service, at: path, arguments, timeout: timeout) }

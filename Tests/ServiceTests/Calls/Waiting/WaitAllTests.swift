@@ -16,8 +16,8 @@ private struct Counts: Equatable, CustomStringConvertible {
 }
 
 extension Client {
-    fileprivate func waitAll(_ filter: [String: Variant] = [:], timeout: Duration = .seconds(60)) async throws -> Counts {
-        let (finished, failed, cancelled) = try await call(Manager.waitAll, filter, timeout: timeout)
+    fileprivate func waitAll(_ filter: [String: Variant] = [:]) async throws -> Counts {
+        let (finished, failed, cancelled) = try await call(Manager.waitAll, filter)
         return Counts(finished, failed, cancelled)
     }
 }
@@ -209,7 +209,7 @@ extension Client {
             async let counts = waiter.waitAll(["tag": .string("t\(round)")])
             // Those that are cancelled before they are looked at are not in this state any more.
             async let inState = waiter.waitAll(["tag": .string("t\(round)"), "states": .strings(["paused"])])
-            async let cancelled: Void = other.call(Manager.cancelAll, (), timeout: .seconds(60))
+            async let cancelled: Void = other.call(Manager.cancelAll, ())
             #expect(try await counts == Counts(0, 0, 3000), "round \(round)")
             let some = try await inState
             #expect(some.finished == 0 && some.failed == 0 && some.cancelled <= 3000, "round \(round): \(some)")
