@@ -32,9 +32,10 @@ internal import Testing
             ["directory": .string(world.folder), "notify": .string("always"), "retries": .uint32(0)].merging(more) { $1 }
         }
 
-        /// Waits until `count` toasts have been handed over, and have left the screen.
+        /// Waits until `count` toasts have been handed over, and have left the screen. After a slow call, as on a busy machine, the service
+        /// closes no toast for a minute. So only for a service that stays.
         func hasHandedOver(_ count: Int) async -> Bool {
-            await eventually { min(await desktop.toasts.count, await toasts.closed.count) >= count }
+            await eventually(within: .seconds(150)) { min(await desktop.toasts.count, await toasts.closed.count) >= count }
         }
     }
 
@@ -43,7 +44,7 @@ internal import Testing
         let client = session.client
         let (batch, members) = try await client.batch([(busy.url("/1"), [:]), (busy.url("/2"), [:])], session.options())
         #expect(try await client.wait(batch: batch) == [0, 2, 0])
-        #expect(await session.hasHandedOver(1))
+        #expect(await eventually { await session.desktop.toasts.count == 1 })
         // A click to dismiss the toast names only the application (on GNOME), and retries nothing.
         try await session.desktop.click()
         for member in members { #expect(try await client.get(Download.state, at: member) == "failed") }
@@ -59,17 +60,19 @@ internal import Testing
 
     @Test func `is one whose click would be lost after the service exits`() async throws {
         let session = try await Session(activation: "--toast-keep 3600")
+        let begun = ContinuousClock.now
         let done = try await session.client.wait(try await session.client.download(server.url("/done.txt"), session.options()))
         // This toast cannot be clicked. When it arrives, the service knows the fate of the previous toast.
         _ = await thrown { try await session.client.wait(try await session.client.download(server.url("/bad"), session.options())) }
         #expect(await eventually { await session.toasts.received.count == 2 })
         let ending = ContinuousClock.now
         #expect(await session.world.bus.end(BusName.service, by: SIGTERM))
-        // The exit waits a second for the desktop's answer, and leaves its own toast on screen if none comes: on a busy machine only.
-        let isAnswered = ending.duration(to: .now) < .seconds(1)
+        // The exit waits a second for the desktop's answer, and leaves its own toast on screen if none comes. It does the same if a call to
+        // the notification server has taken five seconds. Both happen on a busy machine only.
+        let isQuick = ending.duration(to: .now) < .seconds(1) && begun.duration(to: .now) < .seconds(5)
         #expect(await eventually { await session.desktop.toasts.count == 1 })
         let closed = await session.toasts.closed
-        #expect(closed == [1] || !isAnswered && closed == [], "\(closed)")
+        #expect(closed == [1] || !isQuick && closed == [], "\(closed)")
         try await session.desktop.click()
         #expect(await session.opener.hasOpened(1))
         #expect(session.opener.opened.first?.hasPrefix("\(done)|") == true)
