@@ -261,6 +261,11 @@ extension DownloadRecord {
     }
 
     @Test func `does not come where the app that comes with the service is in front`() async throws {
+        #expect(try await inTime { try await isHeldBack() }, "each time, the app reported too late")
+    }
+
+    /// - Returns: false: the app may have reported later than the second for which the toast waits, and the toast came.
+    private func isHeldBack() async throws -> Bool {
         let lives = try await Lives(.hangsInNotify, activation: "--idle-exit 3600")
         let first = await lives.world.start()
         let mine: [String: Variant] = ["notify": .string("background"), "app": .string(app)]
@@ -270,10 +275,17 @@ extension DownloadRecord {
         await lives.world.kill(first)
         try await lives.replaceServer()
         // The first call starts the service.
+        let begun = ContinuousClock.now
         try await lives.client.call(Manager.setForeground, (app, true))
-        #expect(await lives.isShown("b"))
-        try await lives.expectOnly("b", delay: 1500)
+        let isLate = begun.duration(to: .now) > .seconds(1)
+        // The marker comes last, after all toasts that were due.
+        _ = try await lives.download("marker", ["notify-delay": .uint32(1500)])
+        #expect(await lives.isShown("b", "marker"))
+        let shown = await lives.shown
+        if isLate, shown.contains("a") { return false }
+        #expect(shown.sorted() == ["b", "marker"])
         #expect(await lives.isSettled())
+        return true
     }
 
     @Test func `is no news half a day later`() async throws {
