@@ -53,25 +53,39 @@ extension Running {
         return try #require(readFile(file).flatMap { UInt64(String(decoding: $0, as: UTF8.self)) })
     }
 
+    /// The deadlines of the runs of a test, in milliseconds (`inTime`). `Client.wait` waits longer than each.
+    private static let deadlines: [UInt64] = [20_000, 60_000, 120_000]
+
     @Test func `is over with the deadline: Expired, the bytes kept for Retry`() async throws {
+        #expect(try await inTime(Self.deadlines) { try await expires(after: $0) }, "each time, bytes came after the deadline")
+    }
+
+    /// - Returns: whether the first bytes, and after Retry the last ones, came before the deadline.
+    private func expires(after deadline: UInt64) async throws -> Bool {
         let running = try await Running.start()
         let body = patternBytes(1_500_000)
         let gate = Gate()
+        defer { gate.open() }
         let server = ScriptedServer { request, reply in
             if request.range != nil { return reply.serve(body, for: request, entityTag: "\"v\"") }
             reply.head(200, ["ETag": "\"v\""], length: body.count)
             reply.send(body[..<1_200_000])
             gate.wait()
         }
-        // Long enough for a busy machine to send the first bytes.
-        let path = try await running.download(server.url("/a"), ["deadline": .uint64(20_000)])
+        let path = try await running.download(server.url("/a"), ["deadline": .uint64(deadline)])
         let error = await thrown { try await running.client.wait(path) }
         #expect(error?.name == todokuError("Expired") && error.map(isSentence) == true, "\(error?.message ?? "")")
-        gate.open()
+        guard await running.client.signals.seen.contains(where: { $0.progress?.received == 1_200_000 }) else { return false }
         #expect(await eventually { running.world.bytes(running.world.partName(1))?.count == 1_200_000 })
+        // The time of the deadline begins again with the retry.
+        let retried = ContinuousClock.now
         try await running.client.retry(path)
-        #expect(readFile(try await running.client.wait(path)) == body)
+        let second = await thrown { try await running.client.wait(path) }
+        if second?.name == todokuError("Expired"), retried.duration(to: .now) >= .milliseconds(deadline) { return false }
+        #expect(second == nil)
+        #expect(running.world.bytes("a") == body)
         #expect(server.requests.last?.range?.first == 1_200_000)
+        return true
     }
 
     @Test func `is over with the deadline, also where the service was away meanwhile`() async throws {
@@ -106,8 +120,15 @@ extension Running {
     }
 
     @Test func `does not run the deadline down while it is paused`() async throws {
+        let isInTime = try await inTime(Self.deadlines) { try await outlastsPause(withDeadline: $0) }
+        #expect(isInTime, "each time, the download ran for longer than the deadline outside of the pause")
+    }
+
+    /// - Returns: false: the download expired, and may have run for the time of the deadline outside of the pause.
+    private func outlastsPause(withDeadline deadline: UInt64) async throws -> Bool {
         let running = try await Running.start()
         let gate = Gate()
+        defer { gate.open() }
         let server = ScriptedServer { _, reply in
             reply.head(200, length: 4)
             reply.send("ab")
@@ -115,24 +136,30 @@ extension Running {
             reply.send("cd")
         }
         // The deadline runs until the pause. Where a busy machine has left little of it, the next download is tried.
-        var path = ObjectPath("/")
+        var (path, ran) = (ObjectPath("/"), Duration.zero)
         for attempt in 1...20 {
             let begun = ContinuousClock.now
-            let next = try await running.download(server.url("/a"), ["deadline": .uint64(20_000)])
+            let next = try await running.download(server.url("/a"), ["deadline": .uint64(deadline)])
             path = next
             let hasBegun = await running.client.signals.until { seen in
                 seen.contains { $0.path == next.value && ($0.progress != nil || $0.state == "failed") }
             }
             #expect(hasBegun)
             let isPaused = await thrown { try await running.client.pause(next) } == nil
-            if isPaused, .now - begun < .seconds(5) { break }
+            ran = begun.duration(to: .now)
+            if isPaused, ran < .seconds(5) { break }
             #expect(attempt < 20)
         }
-        await pause(milliseconds: 20_200)
+        await pause(milliseconds: Int(deadline) + 200)
         #expect(try await running.client.get(Download.state, at: path) == "paused")
         gate.open()
+        let resumed = ContinuousClock.now
         try await running.client.resume(path)
-        #expect(readFile(try await running.client.wait(path)) == Array("abcd".utf8))
+        let error = await thrown { try await running.client.wait(path) }
+        if error?.name == todokuError("Expired"), ran + resumed.duration(to: .now) >= .milliseconds(deadline) { return false }
+        #expect(error == nil)
+        #expect(running.world.bytes("a") == Array("abcd".utf8))
+        return true
     }
 
     @Test func `for a fresh link ends with ReplaceUrl, and resumes from the bytes`() async throws {
