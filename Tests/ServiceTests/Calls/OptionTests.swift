@@ -303,13 +303,17 @@ internal import Testing
             try await running.fetch(server.url("/begun"), ["stall-timeout": .uint32(300), "retries": .uint32(0)])
         }
         #expect(begun?.name == todokuError("Timeout"))
-        // Once bytes are held that a resume keeps, the download is retried, whatever `retries` says.
-        // The server has a quarter of a minute for the first bytes: without them, it would not be.
-        let path = try await running.download(server.url("/kept"), ["stall-timeout": .uint32(15_000), "retries": .uint32(0)])
-        #expect(
-            await running.client.signals.until { seen in
-                seen.contains { $0.path == path.value && $0.state == "waiting" && $0.changed?["WaitReason"] == .string("retry") }
-            })
+        // Once bytes are held that a resume keeps, the download is retried, whatever `retries` says. Without bytes, it fails.
+        let isInTime = try await inTime([15_000, 60_000] as [UInt32]) { limit in
+            let path = try await running.download(server.url("/kept"), ["stall-timeout": .uint32(limit), "retries": .uint32(0)])
+            @Sendable func isRetried(_ seen: Seen) -> Bool { seen.state == "waiting" && seen.changed?["WaitReason"] == .string("retry") }
+            let isGivenUp = await running.client.signals.until(within: .milliseconds(limit) + .seconds(60)) { seen in
+                seen.contains { $0.path == path.value && (isRetried($0) || $0.state == "failed") }
+            }
+            #expect(isGivenUp)
+            return await running.client.signals.of(path).contains { isRetried($0) }
+        }
+        #expect(isInTime, "each time, the first bytes came too late")
         gate.open()
     }
 
