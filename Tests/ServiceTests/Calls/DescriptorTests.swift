@@ -246,7 +246,6 @@ extension Running {
     @Test func `ends Interrupted with the service, told or killed, and keeps the service from exiting`() async throws {
         let world = await ServiceWorld()
         let client = try await world.client()
-        var daemon = await world.start(["--idle-exit", "30"])
         let gate = Gate()
         let server = ScriptedServer { _, reply in
             reply.head(200, length: 10)
@@ -258,7 +257,8 @@ extension Running {
             try await client.call(Manager.downloadToFd, (server.url("/a"), file.wire, quiet.merging(options) { $1 }))
         }
         // A paused download keeps the service.
-        let paused = try await add(["start": .bool(false)])
+        let (first, paused) = try await world.startLeaving { try await add(["start": .bool(false)]) }
+        var daemon = first
         await pause(milliseconds: 33_000)
         #expect(daemon.isRunning)
         let active = try await add([:])

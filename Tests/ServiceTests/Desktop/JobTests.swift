@@ -76,11 +76,19 @@ extension StandInJobServer {
         #expect(updates.count <= 2 + Int(seconds / .milliseconds(500)), "\(updates.count) in \(seconds)")
     }
 
+    /// A service that leaves after half a minute without work, a job server, and a download.
+    private func startLeaving(_ server: TrickleServer) async throws -> (Running, StandInJobServer, ObjectPath) {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        let jobs = try await StandInJobServer(on: world.bus.address)
+        let options = shown.merging(["directory": .string(world.folder)]) { $1 }
+        let (daemon, path) = try await world.startLeaving { try await client.download(server.url("/a"), options) }
+        return (Running(world: world, daemon: daemon, client: client), jobs, path)
+    }
+
     @Test func `pauses, resumes and cancels the download by its buttons, and only by those of the job server`() async throws {
         let server = TrickleServer()
-        let running = try await Running.start(["--idle-exit", "30"])
-        let jobs = try await StandInJobServer(on: running.world.bus.address)
-        let path = try await running.download(server.url("/a"), shown)
+        let (running, jobs, path) = try await startLeaving(server)
         let view = try #require(await jobs.only())
         // A program other than the job server sends the same signal.
         let stranger = try await Connection.open(address: running.world.bus.address)
@@ -126,9 +134,7 @@ extension StandInJobServer {
 
     @Test func `keeps the service only while somebody shows it`() async throws {
         let server = TrickleServer()
-        let running = try await Running.start(["--idle-exit", "30"])
-        let jobs = try await StandInJobServer(on: running.world.bus.address)
-        let path = try await running.download(server.url("/a"), shown)
+        let (running, jobs, path) = try await startLeaving(server)
         let view = try #require(await jobs.only())
         await jobs.click("suspendRequested", view)
         #expect(await running.client.signals.isIn("paused", path))

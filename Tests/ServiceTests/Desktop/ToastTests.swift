@@ -91,15 +91,17 @@ private func dripping(_ slow: String, until gate: Gate, failing: String, _ body:
         let world = await ServiceWorld(extra: ["DISPLAY": display.name, "PATH": "\(tools.path):\(path)"])
         let dunst = await Dunst(on: world.bus, display)
         let client = try await world.client()
-        let running = Running(world: world, daemon: await world.start(["--idle-exit", "30"]), client: client)
         let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
-        let file = try await running.fetch(server.url("/a.txt"), ["notify": .string("always"), "show-progress": .bool(false)])
+        let options: [String: Variant] = [
+            "directory": .string(world.folder), "notify": .string("always"), "show-progress": .bool(false),
+        ]
+        let (daemon, _) = try await world.startLeaving { try await client.download(server.url("/a.txt"), options) }
         #expect(await eventually { await dunst.displayed() == 1 })
-        #expect(await eventually(within: .seconds(33)) { !running.daemon.isRunning } == false)
+        #expect(await eventually(within: .seconds(33)) { !daemon.isRunning } == false)
         await dunst.control("action", "0")
-        #expect(await eventually { readFile(tools("opened")) == Array(file.utf8) })
+        #expect(await eventually { readFile(tools("opened")) == Array("\(world.folder)/a.txt".utf8) })
         await dunst.control("close-all")
-        #expect(await running.daemon.wait().isClean)
+        #expect(await daemon.wait().isClean)
         await dunst.stop()
     }
 
@@ -108,10 +110,14 @@ private func dripping(_ slow: String, until gate: Gate, failing: String, _ body:
         let world = await ServiceWorld(extra: ["DISPLAY": display.name])
         let dunst = await Dunst(on: world.bus, display)
         let client = try await world.client()
-        let running = Running(world: world, daemon: await world.start(["--idle-exit", "30", "--toast-keep", "2"]), client: client)
         let server = ScriptedServer { _, reply in reply.respond(200, text: "12345") }
-        _ = try await running.fetch(server.url("/a.txt"), ["notify": .string("always"), "show-progress": .bool(false)])
-        #expect(await running.daemon.wait().isClean)
+        let options: [String: Variant] = [
+            "directory": .string(world.folder), "notify": .string("always"), "show-progress": .bool(false),
+        ]
+        let (daemon, _) = try await world.startLeaving(["--toast-keep", "2"]) {
+            try await client.download(server.url("/a.txt"), options)
+        }
+        #expect(await daemon.wait().isClean)
         // This dunst removes no toast by itself, and our end closes none.
         #expect(await dunst.displayed() == 1)
         await dunst.stop()

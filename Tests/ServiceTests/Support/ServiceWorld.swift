@@ -45,6 +45,24 @@ final class ServiceWorld: Sendable {
         return daemon
     }
 
+    /// Starts a daemon that leaves after half a minute without work, and gives it work. On a busy machine, the daemon may leave before the
+    /// work comes. Then the next daemon is tried. The bus must not start any.
+    ///
+    /// - Parameter work: its first call keeps the service.
+    func startLeaving<Value>(_ arguments: [String] = [], _ work: () async throws -> Value) async throws -> (daemon: Child, value: Value) {
+        var attempts = 0
+        while true {
+            attempts += 1
+            let daemon = await start(["--idle-exit", "30"] + arguments)
+            do {
+                return (daemon, try await work())
+            } catch let error as DBusError {
+                guard error.name == "org.freedesktop.DBus.Error.ServiceUnknown", attempts < 5 else { throw error }
+                _ = await daemon.wait()
+            }
+        }
+    }
+
     @BusActor private var daemons: [Child] = []
     /// A child ends with its last reference, so started daemons are kept as long as their world.
     @BusActor private func keep(_ daemon: Child) { daemons.append(daemon) }
