@@ -338,7 +338,8 @@ internal import Testing
     private func run(_ url: String, in world: ServiceWorld) async throws -> Child.Exit {
         let environment = world.environment.merging(["PYTHONDONTWRITEBYTECODE": "1"]) { $1 }
         let app = Child([ExampleApp.python, "\(repository)/examples/rehearsal/downloader.py", url], environment: environment)
-        try #require(await eventually { !app.isRunning }, "the app waits: \(app.output)\(app.errors)")
+        // Longer than a busy machine needs for the starts of Python and of the service, and for the requests.
+        try #require(await eventually(within: .seconds(150)) { !app.isRunning }, "the app waits: \(app.output)\(app.errors)")
         return await app.wait()
     }
 
