@@ -121,8 +121,9 @@ internal import Testing
     /// Checks that a client that read all properties once, and then followed the signals, has the values that `GetAll` answers.
     private func checkFollowed(_ client: Client, _ path: ObjectPath, _ change: () async throws -> Void) async throws {
         let declared = try await declared(Download.interface, path, client)
-        var followed = try await client.all(path)
+        // A signal before the answer has a value that the answer has too, or one that a later signal replaces.
         let seen = await client.signals.seen.count
+        var followed = try await client.all(path)
         try await change()
         let now = try await client.all(path)
         for signal in await client.signals.seen.dropFirst(seen) where signal.path == path.value {
