@@ -63,9 +63,13 @@ struct `The costs of the service` {
     @Test func `a MiB allocates nothing that lasts, and needs few system calls`() async throws {
         let desk = try await CostDesk()
         try await desk.running.fetch(desk.server.url("/large"))
+        let before = await desk.running.client.signals.seen.count
         let costs = try await desk.costs(of: 1) { try await desk.running.fetch(desk.server.url("/large")) } / CostDesk.mebibytes
-        print("costs: a MiB \(costs)")
-        #expect(costs.files <= 10 && costs.sockets <= 70 && costs.flushes <= 1 && costs.allocations <= 100, "\(costs)")
+        // Ten times a second, a download that takes long reports what it has. Each report costs as much as one of a small file.
+        let reports = Double(await desk.running.client.signals.seen.count - before) / Double(CostDesk.mebibytes)
+        print("costs: a MiB \(costs), signals \(reports)")
+        #expect(costs.files <= 10 && costs.flushes <= 1, "\(costs)")
+        #expect(costs.sockets <= 70 + reports && costs.allocations <= 100 + 65 * reports, "\(costs), \(reports) signals")
     }
 
     /// The server sends some 13 MB a second on each connection.
