@@ -109,7 +109,8 @@ struct `The costs of the service` {
     }
 
     /// The measured memory is 0.65 KiB (docs/performance.md); `Benchmarks/reach` measures it for 100,000 downloads. The service gives the
-    /// memory of the call and of the signals back to the kernel when it rests.
+    /// memory of the call and of the signals back to the kernel when it rests. On a busy machine, the bus may need half a minute
+    /// for 10,000 signals.
     @Test func `a download that has not started takes at most a kibibyte`() async throws {
         let desk = try await CostDesk()
         func anonymous() throws -> UInt64 { try #require(memory(desk.running.daemon.pid, "RssAnon")) }
@@ -117,7 +118,7 @@ struct `The costs of the service` {
         let (count, before) = (10_000, try anonymous())
         try await desk.queue(count)
         var after = before
-        let isSmall = try await eventually(within: .seconds(30)) {
+        let isSmall = try await eventually(within: .seconds(120)) {
             after = try anonymous()
             return after <= before + UInt64(count * 1024)
         }
