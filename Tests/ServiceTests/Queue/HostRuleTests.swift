@@ -118,9 +118,9 @@ private let tolerance: Duration = .milliseconds(50)
         let nginx = await Nginx(extra: "limit_req zone=one;", http: "limit_req_zone $binary_remote_addr zone=one:1m rate=30r/m;")
         for number in 1...4 { nginx.put("\(number)", [1]) }
         let running = try await Running.start()
-        // nginx measures the time between the moments at which it sees two requests. It wants two seconds. Six more leave room for a
+        // nginx measures the time between the moments at which it sees two requests. It wants two seconds. Twelve more leave room for a
         // request that nginx sees late.
-        try await running.client.call(Manager.setHostRule, ("127.0.0.1", ["request-interval": .uint32(8000)]))
+        try await running.client.call(Manager.setHostRule, ("127.0.0.1", ["request-interval": .uint32(14_000)]))
         var paths: [ObjectPath] = []
         for number in 1...4 { paths.append(try await running.download(nginx.url("/\(number)"))) }
         for path in paths { _ = try await running.client.wait(path) }
