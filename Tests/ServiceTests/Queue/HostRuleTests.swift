@@ -348,21 +348,20 @@ private let tolerance: Duration = .milliseconds(50)
 @Suite struct `A host with a limit of connections` {
     @Test func `serves a waiting download before a further part of another one`() async throws {
         let body = patternBytes(8_000_000)
-        let (joined, other) = (Gate(), Gate())
+        let other = Gate()
         let server = ScriptedServer { request, reply in
             if request.path == "/small" {
                 other.open()
                 return reply.respond(200, text: "x")
             }
             guard request.number < 2 else { return reply.serve(body, for: request, entityTag: "\"v1\"") }
-            if request.number == 1 { joined.open() }
             let (first, last) = (request.range?.first ?? 0, request.range?.last ?? body.count - 1)
             let fields: KeyValuePairs = ["ETag": "\"v1\"", "Content-Range": "bytes \(first)-\(last)/\(body.count)"]
             reply.head(request.number == 0 ? 200 : 206, fields, length: last - first + 1)
             reply.send(body[first..<first + 200_000])
-            joined.wait()
-            other.wait()
-            reply.send(body[(first + 200_000)...last])
+            // If the first request were silent for three seconds before the second one, the second one would take over all its bytes. Its
+            // end would then leave a place for a third request.
+            reply.send(reply.trickle(body[(first + 200_000)...last], by: 50, until: other))
         }
         let running = try await Running.start()
         try await running.client.call(Manager.setHostRule, ("127.0.0.1", ["connections": .uint32(2)]))
