@@ -240,8 +240,9 @@ private struct KeptAwake {
         _ = try await running.client.wait(other)
         let ranges = file.server.requests.filter { $0.path == "/a" }.map { $0.range?.first }
         #expect(ranges == [nil, SlowFile.first])
-        // Two buses: the calls to logind may arrive after the ends of the downloads.
-        #expect(await eventually { await logind.asked.count == 4 }, "the locks are taken again")
+        // Two buses: the calls to logind may arrive after the ends of the downloads. Where the machine stops between the two downloads, the
+        // locks are taken once more.
+        #expect(await eventually { await logind.asked.count >= 4 }, "the locks are taken again")
         file.gate.open()
     }
 
