@@ -580,7 +580,7 @@ private let app = "org.example.App"
         bus = c_void_p(dbus.dbus_bus_get(0, byref(error)))
         name, path = b"org.todoku.Downloader1", b"/org/todoku/Downloader1"
         call = c_void_p(dbus.dbus_message_new_method_call(name, path, name, b"PauseAll"))
-        dbus.dbus_connection_send_with_reply_and_block(bus, call, 30000, byref(error))
+        dbus.dbus_connection_send_with_reply_and_block(bus, call, 120000, byref(error))
         print(error.name.decode() + ": " + error.message.decode())
         """
 
