@@ -264,14 +264,16 @@ private struct Stage {
         let stage = try await Stage()
         let monitor = Child(["dbus-monitor", "--session", "--profile"], environment: stage.world.environment)
         #expect(await eventually { monitor.output.contains("NameLost") })
+        let begun = ContinuousClock.now
         let paths = try await withThrowingTaskGroup(of: ObjectPath.self) { group in
             for number in 0..<100 { group.addTask { try await stage.download("/\(number)") } }
             return try await group.reduce(into: []) { $0.append($1) }
         }
-        #expect(await stage.app.hasCalls(100))
-        #expect(Set(stage.app.calls.map(\.download)).count == 100)
-        #expect(Set(stage.app.calls.map(\.process)).count == 1)
+        #expect(await eventually(within: .seconds(180)) { Set(stage.app.calls.map(\.download)).count == 100 })
         for path in paths { #expect(await stage.app.hasTaken(path)) }
+        // On a busy machine, the app may need more than a minute for an acknowledgement. The service then calls it again.
+        #expect(stage.app.calls.count == 100 || ContinuousClock.now - begun > .seconds(60))
+        #expect(Set(stage.app.calls.map(\.process)).count == 1)
         let trace = Trace(monitor.output)
         let calls = trace.calls("ActivateAction")
         var (open, most) = (0, 0)
