@@ -10,11 +10,13 @@ private let example = ExampleApp("org.example.BackgroundDownload", "background-d
 
 /// One run of the app, which also prints its label. Without a window manager, its window is at the top left.
 private struct Run: Sendable {
+    /// Generous, because a busy machine is slow to start Python and to draw the window.
+    private static let longest: Duration = .seconds(180)
     let display: Display
     let app: Child
 
     func says(_ text: String) async -> Bool {
-        let isSaid = await eventually { app.output.contains(text) || !app.isRunning } && app.output.contains(text)
+        let isSaid = await eventually(within: Self.longest) { app.output.contains(text) || !app.isRunning } && app.output.contains(text)
         #expect(isSaid, "packages python3-gi, gir1.2-gtk-4.0: “\(app.output)” \(app.errors)")
         return isSaid
     }
@@ -26,7 +28,7 @@ private struct Run: Sendable {
 
     /// Whether its label tells of the first 400,000 bytes, or of more.
     func tellsFirstBytes() async -> Bool {
-        let isTold = await eventually { told ?? 0 >= 400_000 || !app.isRunning } && told ?? 0 >= 400_000
+        let isTold = await eventually(within: Self.longest) { told ?? 0 >= 400_000 || !app.isRunning } && told ?? 0 >= 400_000
         #expect(isTold, "“\(app.output)” \(app.errors)")
         return isTold
     }
@@ -34,7 +36,7 @@ private struct Run: Sendable {
     /// Clicks until `isDone`, because a window that has just appeared ignores its first click.
     func click(_ x: Int, _ y: Int, until isDone: () -> Bool) async -> Bool {
         let environment = processEnvironment().merging(["DISPLAY": display.name]) { $1 }
-        return await eventually {
+        return await eventually(within: Self.longest) {
             if isDone() { return true }
             let exit = await Child.run(["xdotool", "mousemove", "\(x)", "\(y)", "click", "1"], environment: environment)
             #expect(exit.status == 0, "package xdotool: \(exit)")
