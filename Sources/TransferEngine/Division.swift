@@ -21,7 +21,7 @@ struct Division {
         /// Bytes a second; nil: too little is known yet.
         var speed: Double?
         var isReceiving = true
-        /// Whether nothing has come for `Transfer.takeOverAfter`.
+        /// Whether nothing has come for `TransferRequest.takeOverAfter`.
         var isSilent = false
     }
 

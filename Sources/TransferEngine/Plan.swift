@@ -11,7 +11,8 @@ internal import Transport
 extension Transfer {
     /// The most connections of a transfer.
     static let mostConnections = Int(clamping: DownloadOptions.mostConnections)
-    /// A segment that receives nothing for this long loses its whole stretch to another segment that has no stretch.
+    /// A segment that receives nothing for this long loses its whole stretch to another segment that has no stretch
+    /// (`TransferRequest.takeOverAfter`).
     static let takeOverAfter: Duration = .seconds(3)
     /// After this many lost connections in a row, no segment is added.
     static let mostLosses = 10

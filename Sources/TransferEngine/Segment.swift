@@ -162,9 +162,9 @@ final class Segment {
         return isSilent(now) ? 0 : Double(meter.bytesPerSecond)
     }
 
-    /// Whether the segment has a request, and has heard nothing for `Transfer.takeOverAfter`.
+    /// Whether the segment has a request, and has heard nothing for `TransferRequest.takeOverAfter`.
     func isSilent(_ now: SuspendingClock.Instant) -> Bool {
-        exchange != nil && !pace.isHolding && now - lastHeard >= Transfer.takeOverAfter
+        exchange != nil && !pace.isHolding && now - lastHeard >= request.takeOverAfter
     }
 
     /// Whether another segment has taken over the whole stretch.

@@ -74,6 +74,8 @@ public struct TransferRequest: Sendable {
     /// The longest time for connecting, and again for a whole response head. A body must bring one byte a second on average, in each
     /// stretch of this length. Otherwise the transfer fails with `Timeout`.
     public var stallTimeout: Duration = .seconds(30)
+    /// After this time without a byte, another segment may take over the whole stretch of a segment. Only tests change it.
+    var takeOverAfter: Duration = Transfer.takeOverAfter
     /// Whether this machine and private networks are forbidden, by name and by address.
     public var refusesPrivate = false
     /// Whether a public server has named the URL: then no request may go to a private network, as after a redirect by that server.

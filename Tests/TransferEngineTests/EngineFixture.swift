@@ -42,6 +42,7 @@ final class EngineFixture: Sendable {
         var request = TransferRequest(
             number: DownloadNumber(number), url: try DownloadURL(url), directory: folder.path, partName: ".todoku-\(number).part")
         request.stallTimeout = .seconds(60)
+        request.takeOverAfter = .seconds(240)  // a server may pause for seconds; a test about silence sets the time itself
         request.mapPath = folder("map-\(number)")
         change(&request)
         return request

@@ -10,15 +10,13 @@ import Testing
 /// A server whose first response goes on only once further requests have arrived. So several connections fetch the file at the same time,
 /// however fast the machine is.
 ///
-/// Meanwhile, the first response brings a byte now and then. If it were silent for three seconds, the first further request would get the
-/// whole rest of the file, and the other requests nothing. If a connection were lost then, the transfer would end.
-///
 /// - Parameter gate: the first response waits for this instead.
 private func parallelServer(
     _ file: [UInt8], waitsFor count: Int = 3, gate: Gate? = nil, entityTag: String? = "\"v1\"",
     further: @escaping @Sendable (ScriptedServer.Request, Reply) -> Void
 ) -> ScriptedServer {
     let joined = Gate()
+    let goOn = gate ?? joined
     return ScriptedServer { request, reply in
         if request.number >= count { joined.open() }
         guard request.number == 0 else { return further(request, reply) }
@@ -28,7 +26,8 @@ private func parallelServer(
             reply.head(200, length: file.count)
         }
         reply.send(file[..<100_000])
-        reply.send(reply.trickle(file[100_000...], until: gate ?? joined))
+        goOn.wait()
+        reply.send(file[100_000...])
     }
 }
 
@@ -263,7 +262,9 @@ private func parallelServer(
             }
         }
         let fixture = await EngineFixture()
-        let transferEnd = try await fixture.run(server.url("/file.bin")) { ($0.connections, $0.stallTimeout) = (3, .seconds(3600)) }
+        let transferEnd = try await fixture.run(server.url("/file.bin")) {
+            ($0.connections, $0.stallTimeout, $0.takeOverAfter) = (3, .seconds(3600), Transfer.takeOverAfter)
+        }
         // A further request fetches the rest, or the first response continues through it.
         #expect(transferEnd.complete?.size == 8_000_000 && fixture.part == Self.file)
         #expect(server.requests.count >= 3)
@@ -343,7 +344,9 @@ private func parallelServer(
         }
         let fixture = await EngineFixture()
         // Without the others, it would stall until the time limit of the suite.
-        let end = try await fixture.run(server.url("/file.bin")) { ($0.connections, $0.stallTimeout) = (4, .seconds(3600)) }
+        let end = try await fixture.run(server.url("/file.bin")) {
+            ($0.connections, $0.stallTimeout, $0.takeOverAfter) = (4, .seconds(3600), Transfer.takeOverAfter)
+        }
         #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file)
         gate.open()
     }
@@ -356,9 +359,9 @@ private func parallelServer(
             let (first, last) = (request.range?.first ?? 0, request.range?.last ?? 7_999_999)
             let fields: KeyValuePairs = ["ETag": "\"v1\"", "Content-Range": "bytes \(first)-\(last)/8000000"]
             reply.head(request.number == 0 ? 200 : 206, fields, length: last - first + 1)
-            // As in `parallelServer`.
             reply.send(Self.file[first..<first + 100_000])
-            reply.send(reply.trickle(Self.file[first + 100_000..<first + 400_000], until: joined))
+            joined.wait()
+            reply.send(Self.file[first + 100_000..<first + 400_000])
             gate.wait()
         }
         let fixture = await EngineFixture()
@@ -383,7 +386,8 @@ private func parallelServer(
             case 0:
                 reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: Self.file.count)
                 reply.send(Self.file[..<100_000])
-                reply.send(reply.trickle(Self.file[100_000...], until: withdrawn))  // as in `parallelServer`
+                withdrawn.wait()
+                reply.send(Self.file[100_000...])
             case 1:
                 guard let range = request.range, let last = range.last else { return reply.close() }
                 reply.head(

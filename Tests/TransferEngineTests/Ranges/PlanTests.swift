@@ -137,7 +137,7 @@ extension EngineFixture {
         let fixture = await EngineFixture()
         // In some histories, nothing but the validator of one server proves that its ranges belong together.
         var request = try fixture.request(servers[0].url("/file.bin")) {
-            ($0.connections, $0.stallTimeout) = (connections, .seconds(4))
+            ($0.connections, $0.stallTimeout, $0.takeOverAfter) = (connections, .seconds(4), Transfer.takeOverAfter)
             guard !seed.isMultiple(of: 5) else { return }
             let mirrors = servers.count == 1 ? [servers[0].url("/copy.bin")] : servers.dropFirst().map { $0.url("/file.bin") }
             $0.use(mirrors, mixes: true)

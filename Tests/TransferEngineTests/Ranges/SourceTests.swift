@@ -1,21 +1,20 @@
 import DownloadModel
 import EventLoop
 import Glibc
-import Synchronization
 import TestSupport
 import Testing
 
 @testable internal import PartFiles
 @testable internal import TransferEngine
 
-/// Serves `file`. After 100,000 bytes, the first response brings only a byte now and then, until `gate` opens. If it were silent for three
-/// seconds, the first further request would get the whole rest of the file, and the next requests nothing.
+/// Serves `file`. After 100,000 bytes, the first response waits for `gate`.
 private func heldServer(_ file: [UInt8], until gate: Gate) -> ScriptedServer {
     ScriptedServer { request, reply in
         guard request.number == 0 else { return reply.serve(file, for: request, entityTag: "\"v1\"") }
         reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: file.count)
         reply.send(file[..<100_000])
-        reply.send(reply.trickle(file[100_000...], until: gate))
+        gate.wait()
+        reply.send(file[100_000...])
     }
 }
 
@@ -413,18 +412,15 @@ private func heldServer(_ file: [UInt8], until gate: Gate) -> ScriptedServer {
         let (joined, again) = (Gate(), Gate())
         defer { for gate in [joined, again] { gate.open() } }
         let isLeft = failures > 3
-        let parts = Mutex(0)  // the number of parts that the mirror has sent
         let main = ScriptedServer { request, reply in
             switch request.number {
             case 0:
                 reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: Self.file.count)
                 reply.send(Self.file[..<100_000])
-                reply.send(reply.trickle(Self.file[100_000...], until: joined))  // as in `heldServer`
+                joined.wait()
+                reply.send(Self.file[100_000...])
             case 1...failures:
                 guard status == 0 else { return reply.respond(status) }
-                // If the mirror counted as silent, the engine would leave this server at the first lost connection.
-                let sent = parts.withLock { $0 }
-                while parts.withLock({ $0 }) < sent + 2, !again.isOpen { poll(nil, 0, 10) }
                 reply.reset()
             default:
                 again.open()
@@ -438,7 +434,6 @@ private func heldServer(_ file: [UInt8], until gate: Gate) -> ScriptedServer {
             while !again.isOpen, place + 10_000 <= last {
                 guard reply.send(Self.file[place..<place + 10_000]) else { return }
                 place += 10_000
-                parts.withLock { $0 += 1 }
                 poll(nil, 0, 500)
             }
             again.wait()

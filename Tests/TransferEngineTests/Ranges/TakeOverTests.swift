@@ -46,7 +46,7 @@ import Testing
             }
         }
         let fixture = await EngineFixture()
-        let request = try fixture.request(server.url("/file.bin")) { $0.connections = 3 }
+        let request = try fixture.request(server.url("/file.bin")) { ($0.connections, $0.takeOverAfter) = (3, Transfer.takeOverAfter) }
         fixture.engine.start(request)
         func joins(_ events: [TransferEvent]) -> Int { events.count { if case .joined = $0 { true } else { false } } }
         await fixture.log.wait { joins($0) >= 2 }
@@ -66,6 +66,12 @@ import Testing
     /// The first connection gets into the stretch of the request, and is lost there. If the request counted as silent by then, the transfer
     /// would fail. So the server sends lines of the head until the loss, and nothing afterwards.
     @Test func `gives up what is missing of its stretch, also if no connection receives any more`() async throws {
+        let isInTime = try await inTime([Transfer.takeOverAfter, .seconds(30)]) { try await lose(takeOverAfter: $0) }
+        #expect(isInTime, "each transfer has failed")
+    }
+
+    /// - Returns: false: the transfer has failed. The server may have paused before the loss for longer than `takeOverAfter`.
+    private func lose(takeOverAfter: Duration) async throws -> Bool {
         let (asked, lost, end) = (Gate(), Gate(), Gate())
         defer { for gate in [asked, lost, end] { gate.open() } }
         let server = ScriptedServer { request, reply in
@@ -85,14 +91,18 @@ import Testing
             }
         }
         let fixture = await EngineFixture()
-        let request = try fixture.request(server.url("/file.bin")) { ($0.connections, $0.stallTimeout) = (2, .seconds(3600)) }
+        let request = try fixture.request(server.url("/file.bin")) {
+            ($0.connections, $0.stallTimeout, $0.takeOverAfter) = (2, .seconds(3600), takeOverAfter)
+        }
         fixture.engine.start(request)
         await fixture.log.wait { $0.contains { if case .over = $0 { true } else { $0.isEnd(of: request.number) } } }
         lost.open()
         let transferEnd = await fixture.log.end(of: request.number)
+        guard transferEnd.failure == nil else { return false }
         #expect(transferEnd.complete?.size == 8_000_000 && fixture.part == Self.file)
         let firsts = server.requests.map { $0.range?.first }
         #expect(firsts.count == 3 && firsts[1] ?? 0 < 6_000_000 && firsts[2] == 6_000_000, "\(firsts)")
+        return true
     }
 }
 
@@ -118,7 +128,7 @@ import Testing
             }
         }
         let fixture = await EngineFixture()
-        let request = try fixture.request(server.url("/file.bin")) { $0.connections = 2 }
+        let request = try fixture.request(server.url("/file.bin")) { ($0.connections, $0.takeOverAfter) = (2, Transfer.takeOverAfter) }
         fixture.engine.start(request)
         await fixture.log.wait { $0.contains { if case .joined = $0 { true } else { false } } }
         fixture.engine.command { engine in

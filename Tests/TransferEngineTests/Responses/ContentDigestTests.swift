@@ -439,7 +439,8 @@ extension EventLog {
                 asked.wait()
                 reply.send(wrong[1_300_000...])
             } else {
-                reply.send(reply.trickle(Self.file[1_300_000...], by: 1000, until: gate))
+                gate.wait()
+                reply.send(Self.file[1_300_000...])
             }
         }
         let further = await HeldRequest(fixture, hasAsked: asked)
@@ -497,7 +498,10 @@ extension EventLog {
             reply.send(wrong[1_300_000...])
         }
         let further = await HeldRequest(fixture, hasAsked: asked)
-        let request = try fixture.request(server.url("/file.bin")) { ($0.resume, $0.connections) = (resume, 2) }
+        let request = try fixture.request(server.url("/file.bin")) {
+            ($0.resume, $0.connections) = (resume, 2)
+            if cut == .silent { $0.takeOverAfter = Transfer.takeOverAfter }
+        }
         let ends = await fixture.log.ends(of: request.number)
         fixture.engine.start(request)
         #expect(await server.waitForRequests(3))
@@ -514,7 +518,9 @@ extension EventLog {
             return
         }
         #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file, "\(end)")
-        #expect(firsts(server).count { $0 == 1_200_000 } == 3, "\(firsts(server))")
+        // On a busy machine, the third response may count as silent, too.
+        let count = firsts(server).count { $0 == 1_200_000 }
+        #expect(cut == .silent ? count >= 3 : count == 3, "\(firsts(server))")
     }
 }
 
@@ -529,8 +535,8 @@ extension EventLog {
             guard request.number == 0 else { return serve(Self.file, stating: Self.file, request, reply) }
             reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: Self.file.count)
             reply.send(Self.file[..<100_000])
-            // If this response were silent for three seconds, the mirror would get the whole rest, and this request would end first.
-            reply.send(reply.trickle(Self.file[100_000...], until: gate))
+            gate.wait()
+            reply.send(Self.file[100_000...])
         }
         let mirror = ScriptedServer { request, reply in
             serve(damaged(Self.file, at: (request.range?.first ?? 0) + 10_000), stating: Self.file, request, reply)

@@ -195,7 +195,9 @@ import Testing
     private static func drive(_ number: UInt64, _ files: Files, _ server: FrameServer, _ fixture: EngineFixture) async throws -> Events {
         let (seed, file) = (files.seed, files.all[number] ?? [])
         var random = SeededRandom(seed &* 1000 &+ number)
-        var request = try fixture.request(server.url("/\(number)"), number: number)
+        var request = try fixture.request(server.url("/\(number)"), number: number) {
+            ($0.stallTimeout, $0.takeOverAfter) = (.seconds(60), Transfer.takeOverAfter)
+        }
         var events = Events()
         while events.starts < 40 {
             events.starts += 1
