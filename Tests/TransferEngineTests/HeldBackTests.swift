@@ -18,7 +18,7 @@ import Testing
         let engines = Engines(configuration: EngineConfiguration(version: "0.test", environment: [:]), home: folder.path) { log.take($0) }
         var request = TransferRequest(
             number: DownloadNumber(1), url: try DownloadURL(server.url("/x")), directory: folder.path, partName: ".todoku-1.part")
-        request.stallTimeout = .seconds(60)
+        request.stallTimeout = .seconds(240)  // as in `EngineFixture`
         let disk = DiskPool.shared.disk(byTextOf: folder.path)
         for _ in 1...2 { engines.start(request, on: disk) }
         engines.setSpeedLimit(request.number, 20_000)

@@ -27,6 +27,7 @@ import Testing
             var request = TransferRequest(
                 number: DownloadNumber(1), url: try DownloadURL(url), directory: path, partName: ".todoku-1.part")
             (request.mapPath, request.speedLimit) = ("\(path)/map-1", 30_000_000)
+            request.stallTimeout = .seconds(240)  // as in `EngineFixture`
             engine.start(request)
             await withCheckedContinuation { (_: CheckedContinuation<Void, Never>) in }
         }
@@ -60,6 +61,7 @@ import Testing
             var request = TransferRequest(
                 number: DownloadNumber(1), url: try DownloadURL(url), directory: path, partName: ".todoku-1.part")
             (request.mapPath, request.speedLimit) = ("\(path)/map-1", 5_000_000)
+            request.stallTimeout = .seconds(240)  // as in `EngineFixture`
             engine.start(request)
             await withCheckedContinuation { (_: CheckedContinuation<Void, Never>) in }
         }

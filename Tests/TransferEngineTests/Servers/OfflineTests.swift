@@ -18,9 +18,10 @@ import TransferEngine
                 "http://192.0.2.1/x", "http://[2001:db8::1]/x", "http://files.example.org/x", "http://127.0.0.1:9/x", "http://[::1]:9/x",
             ]
             for (number, url) in urls.enumerated() {
-                engine.start(
-                    TransferRequest(
-                        number: DownloadNumber(UInt64(number)), url: try DownloadURL(url), directory: "/tmp", partName: ".todoku-off.part"))
+                var request = TransferRequest(
+                    number: DownloadNumber(UInt64(number)), url: try DownloadURL(url), directory: "/tmp", partName: ".todoku-off.part")
+                request.stallTimeout = .seconds(240)  // as in `EngineFixture`
+                engine.start(request)
             }
             for number in urls.indices {
                 let end = await log.end(of: DownloadNumber(UInt64(number)))

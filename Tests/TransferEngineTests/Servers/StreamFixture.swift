@@ -31,6 +31,7 @@ func nginxInFront(of server: ScriptedServer, log: String = "off", http: String =
                 proxy_pass \(server.url(""));
                 proxy_http_version 1.1;
                 proxy_buffering off;
+                proxy_read_timeout 240s;
                 proxy_set_header X-Protocol $server_protocol;
                 access_log \(log);
             }
