@@ -228,11 +228,10 @@ private func pow10(_ exponent: Double) -> Double {
         return zip(after, before).map { Double($0 - $1) / ((end - start) / .seconds(1)) }
     }
 
-    /// Repeats the measurement until the rates are within a tenth of the expected ones, because the machine may be busy; at most ten
-    /// times.
+    /// Repeats the measurement until the rates are within a tenth of the expected ones, because the machine may be busy; at most 20 times.
     private static func expectRates(_ fixture: EngineFixture, _ expected: [Double], _ comment: Comment) async {
         var measured: [[Double]] = []
-        for _ in 0..<10 {
+        for _ in 0..<20 {
             let rates = await rates(fixture, expected.count)
             measured.append(rates)
             if areNear(rates, expected, within: 0.1) { return }
