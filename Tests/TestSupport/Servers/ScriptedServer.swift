@@ -231,6 +231,14 @@ public final class Reply: Sendable {
         send(Array(bytes) + Array("\r\n".utf8))
     }
 
+    /// Waits until the client's kernel has confirmed all sent bytes, so that the client can read them; for a minute at most. The kernel may
+    /// deliver bytes some time after `send`.
+    public func waitForReceipt() {
+        var left: Int32 = 0
+        let deadline = ContinuousClock.now + .seconds(60)
+        while ioctl(socket, UInt(TIOCOUTQ), &left) == 0, left > 0, ContinuousClock.now < deadline { poll(nil, 0, 10) }
+    }
+
     /// Closes the connection after the sent bytes (FIN).
     public func close() { lock.locked { isClosedLocked = true } }
 

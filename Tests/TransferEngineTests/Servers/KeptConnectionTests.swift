@@ -19,6 +19,7 @@ import TransferEngine
             reply.send(head)
             gate.wait()
             reply.send(surplus)
+            reply.waitForReceipt()
             sent.open()
         }
     }
