@@ -85,7 +85,7 @@ internal import Testing
         let service = try await TestService(holding: true)
         let client = try service.client()
         let exit = await Child.run(
-            ["busctl", "--user", "--timeout=60", "call", client.uniqueName, "/a", "a.b", "C"], environment: service.bus.environment)
+            ["busctl", "--user", "--timeout=240", "call", client.uniqueName, "/a", "a.b", "C"], environment: service.bus.environment)
         #expect(exit.errors.contains("this connection has no objects"))
     }
 }

@@ -160,22 +160,31 @@ enum Shelf {
     /// A client of ours on a connection of its own.
     func client() throws -> Connection { try Connection.open(address: bus.address) }
 
-    /// Runs busctl(1), which gives up after a minute. Returns its output without the newline, or its error.
+    /// Runs busctl(1), which gives up after four minutes. Returns its output without the newline, or its error.
     func busctl(_ arguments: String...) async -> Child.Exit {
-        await Child.run(["busctl", "--user", "--timeout=60", "--no-pager"] + arguments, environment: bus.environment)
+        await Child.run(["busctl", "--user", "--timeout=240", "--no-pager"] + arguments, environment: bus.environment)
     }
 
     /// `busctl call` on the object (or another), `arguments` from the interface on.
     func call(_ arguments: String..., at path: String = ShelfTree.path.value) async -> Child.Exit {
         await Child.run(
-            ["busctl", "--user", "--timeout=60", "call", Self.name, path] + arguments, environment: bus.environment)
+            ["busctl", "--user", "--timeout=240", "call", Self.name, path] + arguments, environment: bus.environment)
     }
 
     /// `gdbus call` on the object (or another).
     func gdbus(_ method: String, _ arguments: String..., at path: String = ShelfTree.path.value) async -> Child.Exit {
         await Child.run(
-            ["gdbus", "call", "--session", "--timeout", "60", "--dest", Self.name, "--object-path", path, "--method", method] + arguments,
+            ["gdbus", "call", "--session", "--timeout", "240", "--dest", Self.name, "--object-path", path, "--method", method] + arguments,
             environment: bus.environment)
+    }
+}
+
+extension Connection {
+    /// As the call with a timeout, for as long as a busy machine may need: the bus, and the loop on which all tests run, may pause.
+    func call<In, Out>(
+        _ method: MethodOf<In, Out>, on destination: String, at path: ObjectPath, _ arguments: In
+    ) async throws(DBusError) -> Out {
+        try await call(method, on: destination, at: path, arguments, timeout: .seconds(240))
     }
 }
 
