@@ -35,8 +35,11 @@ extension Store {
 }
 
 /// A store that is opened, used and closed.
+///
+/// A program that another test starts keeps all locks of this process until it runs (fork(2), flock(2)). So the lock of the last store may
+/// outlast that store.
 func withStore<R: Sendable>(_ folder: String, _ body: (Store, StoredState) async throws -> R) async throws -> R {
-    let store = Store(folder: folder)
+    let store = Store(folder: folder, mostPages: Store.mostPages, wait: Store.longestWait, lockWait: .seconds(60))
     let result = try await body(store, await store.open())
     await store.close()
     return result
