@@ -21,6 +21,8 @@ import Testing
                 [Self.python, Self.program, "127.0.0.1", world.folder],
                 environment: world.bus.environment.merging(["PUSH_REHEARSAL": "1"]) { $1 })
         }
+        // The example waits only 25 seconds for an answer. On a busy machine, the start of the program may take longer, so List starts it.
+        _ = try await world.call(Push.list, "")
         // `Register` waits 10 seconds for an endpoint. An app without one asks at its next start.
         var exit = await start()
         if exit.output.contains("endpoint: \n") {
