@@ -184,6 +184,8 @@ import Testing
         #expect(await changes.has(3))  // the old endpoint ended, the new one came
         #expect(try await world.entry()["version"] == .uint32(1))
         #expect(await eventually { one.lines("unregister 2").count == 1 })
+        // A call of a distributor after the kill would start the program again.
+        #expect(await eventually { one.output.contains("delivered Unregistered") }, "\(one.output)")
         await world.kill()
         #expect(try await world.entry()["version"] == .uint32(1))
         #expect(await eventually { other.lines("register 1").count >= 2 })

@@ -222,6 +222,8 @@ import Testing
         await world.kill()
         #expect(await app.calls.isEmpty && file.server.requests.isEmpty)
         #expect(try await world.entry()["waiting"] == .uint32(1))
+        // Each start of the program registers. A call of the distributor after the kill would start the program again.
+        #expect(await eventually { distributor.output.ranges(of: "delivered NewEndpoint").count >= 2 }, "\(distributor.output)")
         // Once the service can be started, the message may be over before anybody looks.
         await world.kill()
         await world.bus.makeActivatable(BusName.service, PushWorld.serviceCommand)

@@ -87,6 +87,8 @@ import Testing
         try await world.call(Push.unregister, (PushWorld.app, "picture"))
         #expect(await eventually { distributor.lines("unregister 2").count == 1 })
         #expect(world.registrationFiles.isEmpty)
+        // A call of the distributor after the kill would start the program again.
+        #expect(await eventually { distributor.output.contains("delivered Unregistered") }, "\(distributor.output)")
         await world.kill()
         #expect(try await world.call(Push.list, "").isEmpty)
         // A new registration has other keys.
