@@ -367,8 +367,10 @@ import Testing
         await world.kill()
         await world.bus.makeActivatable(
             "org.unifiedpush.Distributor.test", "\(repository)/Tests/Hosts/unifiedpush-distributor test 2 crash")
-        #expect(try await eventually { try await world.entry("n19")["problem"]?.string?.contains("refused") == true })
-        #expect(await world.bus.waitForOwner(Push.busName, present: false))
+        // The distributor is started several times, one time after the other.
+        let limit: Duration = .seconds(180)
+        #expect(try await eventually(within: limit) { try await world.entry("n19")["problem"]?.string?.contains("refused") == true })
+        #expect(await world.bus.waitForOwner(Push.busName, present: false, within: limit))
     }
 
     @Test func `that calls with an unknown token is told so`() async throws {

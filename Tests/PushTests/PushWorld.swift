@@ -88,9 +88,10 @@ final class PushWorld: Sendable {
         try #require(try await call(Push.list, Self.app).first { $0["name"] == .string(name) })
     }
 
-    /// Waits until the app `app` has answered all messages of its registration `name`.
+    /// Waits until the app `app` has answered all messages of its registration `name`. An app that has not answered within 25 seconds is
+    /// called again after a minute.
     func hasAnswered(_ app: String, _ name: String) async -> Bool {
-        await eventually {
+        await eventually(within: .seconds(180)) {
             let list = try? await call(Push.list, app)
             return list?.first { $0["name"] == .string(name) }?["waiting"] == .uint32(0)
         }
