@@ -97,7 +97,8 @@ import Testing
     }
 
     /// Sends a push, and kills the program once the service has asked for the file. The server sends the file after that.
-    /// - Returns: the `valid-until` of the push, too; nil: the service has not asked for the file in time.
+    /// - Returns: the `valid-until` of the push, too; nil: the service has not asked for the file in time, or the push ended before the
+    ///   kill.
     private func killBeforeFile(_ world: PushWorld, within seconds: UInt64) async throws -> (AppStandIn, Served, end: UInt64)? {
         let distributor = await world.distributor(versions: [1])
         let app = try await AppStandIn(world)
@@ -110,6 +111,7 @@ import Testing
         await send(file.message(["valid-until": "\(end)"]), token, to: world)
         guard await file.server.waitForRequests(1) else { return nil }
         await world.kill()
+        guard wallClock() / 1_000_000 < end else { return nil }
         return (app, file, end)
     }
 
@@ -148,11 +150,12 @@ import Testing
     private func bringsUnseen(within seconds: UInt64) async throws -> Bool {
         let world = try await PushWorld()
         guard let (app, file, end) = try await killBeforeFile(world, within: seconds) else { return false }
-        guard await eventually({ readFile("\(world.folder)/picture.png") == file.bytes }) else { return false }
+        guard try await hasFinished(world), wallClock() / 1_000_000 < end else { return false }
         #expect(await eventually { wallClock() / 1_000_000 >= end })
         _ = try await world.entry()
         #expect(await app.wasCalled())
         #expect(await app.calls.map(\.result) == ["new-data"])
+        #expect(readFile("\(world.folder)/picture.png") == file.bytes)
         return true
     }
 
