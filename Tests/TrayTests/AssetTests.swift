@@ -35,6 +35,7 @@ import Testing
         let (_, item) = try await world.start(on: panel)
         var request = DownloadRequest()
         request.notify = .never
+        request.stallTimeout = .seconds(3600)  // the server is silent for as long as the test takes
         let asset = try await world.client.registerAsset(
             AssetKey(app: "org.example.App", name: "maps"), manifest: server.url("/m.json"), request)
         let client = world.client
