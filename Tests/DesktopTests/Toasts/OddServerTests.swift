@@ -101,7 +101,8 @@ internal import Testing
             let bus = await beginSession()
             let server = try await OddServer(name: "Plasma")
             let reports = Reports()
-            let notifier = reports.make()
+            // After a slow call, as on a busy machine, the toasts would close later, and in another order.
+            let notifier = reports.make(pause: .zero)
             var waiting = EndToast.failed(1)
             waiting.kind = .waiting(.newLink(page: "https://example.org/"))
             await notifier.show(waiting)
