@@ -78,7 +78,7 @@ struct Desk {
     }
 }
 
-/// The calls of each method that a monitor has seen.
+/// The calls that a monitor has seen.
 struct Calls: Sendable {
     private let monitor: Child
 
@@ -88,8 +88,25 @@ struct Calls: Sendable {
         #expect(isReady, "package dbus-bin: \(monitor.errors)")
     }
 
-    func count(_ method: String) -> Int {
-        monitor.output.split(separator: "\n").count { $0.hasPrefix("mc\t") && $0.hasSuffix("\t\(method)") }
+    /// The number of calls of `method`.
+    ///
+    /// - Parameters:
+    ///   - path: the object that is called; nil: any.
+    ///   - caller: the unique name of the program that calls; nil: any.
+    func count(_ method: String, at path: String? = nil, by caller: String? = nil) -> Int {
+        all(method).count { (path == nil || $0.path == path) && (caller == nil || $0.caller == caller) }
+    }
+
+    /// The unique name of the first program that has called `method`; nil: none has.
+    func caller(of method: String) -> String? { all(method).first?.caller }
+
+    /// The calls of `method`, in their order on the bus. A line ends with the path, the interface and the method.
+    private func all(_ method: String) -> [(caller: String, path: String)] {
+        monitor.output.split(separator: "\n").compactMap { line -> (caller: String, path: String)? in
+            let fields = line.split(separator: "\t").map(String.init)
+            guard fields.first == "mc", fields.last == method, let caller = fields.first(where: { $0.hasPrefix(":") }) else { return nil }
+            return (caller, fields[fields.count - 3])
+        }
     }
 }
 
