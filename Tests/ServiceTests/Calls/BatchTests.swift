@@ -783,7 +783,8 @@ private let nowhere = "http://127.0.0.1:1"
         try await client.call(Manager.setHostRule, ("127.0.0.1", ["request-interval": .uint32(500)]))
         #expect(try await client.wait(batch: batch) == [4, 0, 0])
         // The order is the service's own: a server without a processor may see one request after the next one.
-        let starts = await client.signals.seen.filter { $0.state == "active" }.map(\.path)
+        var starts: [String] = []
+        for signal in await client.signals.seen where signal.state == "active" && starts.last != signal.path { starts.append(signal.path) }
         #expect(starts == members.map(\.value))
         #expect(server.requests.map(\.target).sorted() == (0..<4).map { "/\($0)" })
         // The second may go at once, when the rule is set. A server without a processor may see it late, so its arrival counts for nothing.
