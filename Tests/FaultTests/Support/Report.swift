@@ -178,7 +178,10 @@ struct Verdict: Sendable {
         do {
             var verdict = try await runOnce(next, lane, run)
             // A pause of the machine makes a step late in one run, and a fault makes it late in each.
-            for _ in 0..<4 where verdict.isLate { verdict = try await runOnce(next, lane, run) }
+            for _ in 0..<4 where verdict.isLate {
+                print("faults: runs again, because a step came late: \(verdict.words)")
+                verdict = try await runOnce(next, lane, run)
+            }
             report.take(verdict)
         } catch {
             report.take(Verdict(row: "the test itself", name: "\(next)", wrong: ["\(error)"]))

@@ -345,11 +345,13 @@ private struct CallsCase: Sendable, CustomStringConvertible {
     place.stopFaults()
     let options: [String: Variant] = ["directory": .string(dead.path), "notify": .string("never")]
     // The calls that hang return a moment later.
+    let answered = ContinuousClock.now
     var back: ObjectPath?
     let isAccepted = await eventually {
         back = try? await lane.download(server.url("/back.bin"), options)
         return back != nil
     }
+    verdict.expect("the first call that is accepted again", took: ContinuousClock.now - answered, lessThan: .seconds(20))
     verdict.expect(isAccepted, "the disk is back, and calls are refused")
     guard let path = back else { return verdict }
     let end = try await lane.settle([path])[path.value]
