@@ -114,18 +114,27 @@ private let tolerance: Duration = .milliseconds(50)
         #expect(server.span(since: begun) >= .milliseconds(700) * (server.requests.count - 1) - tolerance)
     }
 
+    /// nginx measures the time between the moments at which it sees two requests. It wants two seconds. The rest of an interval leaves room
+    /// for a request that nginx sees late. A busy machine needs the long interval.
     @Test func `refuses none of them: nginx's limit_req, which answers 503 above its rate`() async throws {
+        let isInTime = try await inTime([4000, 14_000] as [UInt32]) { try await areAllAccepted(every: $0) }
+        #expect(isInTime, "with each interval, nginx refused a request")
+    }
+
+    /// - Parameter interval: the milliseconds between two requests.
+    /// - Returns: false: nginx has refused a request, and may have seen the one before it late.
+    private func areAllAccepted(every interval: UInt32) async throws -> Bool {
         let nginx = await Nginx(extra: "limit_req zone=one;", http: "limit_req_zone $binary_remote_addr zone=one:1m rate=30r/m;")
         for number in 1...4 { nginx.put("\(number)", [1]) }
         let running = try await Running.start()
-        // nginx measures the time between the moments at which it sees two requests. It wants two seconds. Twelve more leave room for a
-        // request that nginx sees late.
-        try await running.client.call(Manager.setHostRule, ("127.0.0.1", ["request-interval": .uint32(14_000)]))
+        try await running.client.call(Manager.setHostRule, ("127.0.0.1", ["request-interval": .uint32(interval)]))
         var paths: [ObjectPath] = []
         for number in 1...4 { paths.append(try await running.download(nginx.url("/\(number)"))) }
         for path in paths { _ = try await running.client.wait(path) }
-        #expect(await eventually { nginx.log.count == 4 })  // written once the response is out
-        #expect(nginx.log.map { $0.split(separator: " ")[1] } == Array(repeating: "200", count: 4))
+        #expect(await eventually { nginx.log.count >= 4 })  // written once the response is out
+        let statuses = nginx.log.map { $0.split(separator: " ")[1] }
+        guard !statuses.contains("503") else { return false }
+        #expect(statuses == Array(repeating: "200", count: 4))
         for path in paths { #expect(try await running.client.get(Download.attempts, at: path) == 1) }
         // Without the rule, the same server refuses requests that come together.
         try await running.client.call(Manager.setHostRule, ("127.0.0.1", ["request-interval": .uint32(0)]))
@@ -135,6 +144,7 @@ private let tolerance: Duration = .milliseconds(50)
         try await running.client.call(Manager.resumeAll, ())
         for path in more { _ = await thrown { try await running.client.wait(path) } }
         #expect(await eventually { nginx.log.contains { $0.contains(" 503 ") } })
+        return true
     }
 }
 
