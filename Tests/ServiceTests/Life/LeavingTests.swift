@@ -44,7 +44,10 @@ internal import Testing
                 }
                 return (queued, lost, ContinuousClock.now - told)
             }
-            if !lost.isEmpty, took > .seconds(5) { return false }
+            if !lost.isEmpty, took > .seconds(5) {
+                print("leaving: the calls \(lost) got no answer in \(took)")
+                return false
+            }
             #expect(await daemon.wait().isClean)
             #expect(await world.bus.waitForOwner(BusName.service, present: false))
             #expect(lost == [] && queued >= 1)

@@ -371,7 +371,11 @@ internal import Testing
         let told = ContinuousClock.now
         let exit = await world.stop(daemon)
         let (saved, lost) = await calls
-        if !lost.isEmpty, ContinuousClock.now - told > .seconds(5) { return false }
+        let took = ContinuousClock.now - told
+        if !lost.isEmpty, took > .seconds(5) {
+            print("leaving: the calls \(lost) got no answer in \(took)")
+            return false
+        }
         #expect(exit.isClean)
         #expect(lost == [] && saved >= first)
         let again = await world.start()
