@@ -71,7 +71,8 @@ private struct Session {
     /// As on GNOME Shell: a click on a toast of libnotify goes nowhere once we have left. A desktop that does not answer keeps us for five
     /// seconds. The longer idle time leaves room for the late answer of a busy machine.
     @Test func `on a toast after its grace period starts us again, if the desktop can`() async throws {
-        #expect(try await inTime([1, 15]) { try await startsAgain(idleExit: $0) }, "each time, the service left before it closed its toast")
+        #expect(
+            try await inTime([1, 15]) { try await startsAgain(idleExit: $0) }, "each time, the service left before it closed its toast")
     }
 
     /// - Parameter idleExit: the seconds of idle time.
