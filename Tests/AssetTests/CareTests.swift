@@ -142,6 +142,38 @@ private let remote = "http://files.example.org/m.json"
         #expect(try await desk.client.call(Manager.assets, "") == [])
     }
 
+    /// The service could make the folder that the link leads to, as it could in an empty mount point.
+    @Test(arguments: ["/maps", ""])
+    func `behind a link to a disk that is away stays installed, and no folder is made in the place of the disk`(name: String) async throws {
+        let desk = try await Desk.start()
+        let (client, folder) = (desk.client, desk.running.world.bus.folder)
+        let (disk, link) = (folder.makeFolder("disk"), folder("data/todoku/assets/\(Desk.app)\(name)"))
+        #expect(await Child.run(["sh", "-c", "mkdir -p \"${1%/*}\" && ln -s \"$0\" \"$1\"", disk, link]).status == 0)
+        await desk.publisher.publish("1")
+        let asset = try await desk.register()
+        let (_, path) = try await desk.update(asset)
+        // The archive is deleted after the answer.
+        #expect(await eventually { listFolder(desk.directory()).count == 2 })
+        #expect(rename(disk, "\(disk)-away") == 0)
+        #expect(try await desk.check(asset) == (false, "1"))
+        #expect(try await client.get(Asset.installedVersion, at: asset) == "1")
+        #expect(await thrown { try await desk.register() }?.name == todokuError("InvalidOption"))
+        await desk.publisher.publish("2")
+        async let answer = desk.update(asset)
+        #expect(
+            try await eventually {
+                let download = try await client.get(Asset.download, at: asset)
+                // The download of the manifest may leave the list between the two calls.
+                return (try? await client.get(Download.waitReason, at: download)) == "destination"
+            })
+        #expect(!fileExists(disk))
+        #expect(rename("\(disk)-away", disk) == 0)
+        #expect(try await answer.0 && desk.version(at: path) == "2")
+        // The service still knows the version before, which was there all the time.
+        #expect(try await client.call(Asset.rollback, at: asset, ()) == path && desk.version(at: path) == "1")
+        #expect(desk.publisher.requests(for: "/1.tar.gz") == 1)
+    }
+
     /// The folder that the link at `path` leads to.
     private func folder(of path: String) -> String? { realpath(path, nil).map { String(cString: $0) } }
 

@@ -320,7 +320,7 @@ extension AssetCentre {
         DiskPool.shared.perform(at: .path(directory), within: DiskPatience.folder) {
             () -> (missing: ByteCount, identity: FileIdentity?) in
             // Somebody may have deleted our folder since the registration.
-            if isDefault { _ = Destination.check(directory, allowHidden: true, create: true) }
+            AssetFiles.makeAgain(directory, isDefault: isDefault)
             let missing = AssetFiles.shortage(in: directory, needed: needed, replacing: part, reserve)
             return (missing, AssetFiles.identity(of: directory))
         } then: { [self] found in
@@ -339,7 +339,7 @@ extension AssetCentre {
         else { return }
         let directory = record.directory
         DiskPool.shared.perform(at: .path(directory), within: DiskPatience.folder) {
-            _ = Destination.check(directory, allowHidden: true, create: true)
+            AssetFiles.makeAgain(directory, isDefault: true)
         } then: { _ in
         }
     }
@@ -422,13 +422,14 @@ extension AssetCentre {
         guard let record = updater[key]?.record else { return }
         let (directory, isDefault) = (record.directory, isDefaultDirectory(of: record))
         // Files on a disk that is away are deleted later. An unregistration that leaves the data does not wait for the disk.
-        let waitsForDisk = !isDefault && (!record.isLeaving || record.deletesData)
+        let waitsForDisk = !record.isLeaving || record.deletesData
         if let number = removal.download, archive(number, of: removal.folder, in: record) != nil, !removeDownload(number) {
             purposes[number] = .removal(key, removal)
             return
         }
-        DiskPool.shared.perform(at: .path(directory), takesLong: true) {
-            AssetFiles.remove(removal, in: directory) && !(waitsForDisk && AssetFiles.isMissing(directory))
+        DiskPool.shared.perform(at: .path(directory), takesLong: true) { () -> Bool in
+            guard AssetFiles.remove(removal, in: directory) else { return false }
+            return !waitsForDisk || !AssetFiles.isMissing(directory) || AssetFiles.countsAsDeleted(directory, isDefault: isDefault)
         } then: { [self] isGone in
             if !isGone {
                 log.warning("old files of an asset cannot be deleted", metadata: ["asset": "\(key)", "folder": "\(removal.folder)"])

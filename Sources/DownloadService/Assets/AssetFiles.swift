@@ -11,13 +11,14 @@ internal import Transport
 enum AssetFiles {
     /// Whether an asset may lie in `directory`.
     ///
-    /// - Parameter isDefault: the service has chosen the folder: it may be hidden, and is made if it is missing.
+    /// - Parameter isDefault: the service has chosen the folder: it may be hidden, and is made if it counts as deleted.
     /// - Returns: the path without superfluous slashes and dots, the folder that a link from an earlier registration leads to, and the
     ///   identity of the directory.
     static func prepare(
         _ directory: String, isDefault: Bool, allowHidden: Bool
     ) -> Result<(directory: String, found: String?, identity: FileIdentity?), Refusal> {
-        Destination.check(directory, allowHidden: allowHidden || isDefault, create: isDefault).flatMap { directory in
+        let makes = countsAsDeleted(directory, isDefault: isDefault)
+        return Destination.check(directory, allowHidden: allowHidden || isDefault, create: makes).flatMap { directory in
             switch VersionLink.current(AssetRecord.link, directory: directory, allowHidden: true) {
             case .success(let found?) where !AssetRecord.isFoundFolder(found):
                 return .failure(
@@ -56,9 +57,9 @@ enum AssetFiles {
             isLost = archive < 0 && errno == ENOENT
             guard archive >= 0 || isLost else { throw DiskError("open the archive") }
         } catch {
-            // A default directory that is missing was deleted together with the archive. Any other directory, with the archive, may be on a
-            // disk that is away: the next update unpacks the archive.
-            return isDefault && error.code == ENOENT ? .archiveLost : .failed(error.failure(folder: directory))
+            // A deleted directory had the archive in it. On a disk that is away, the archive is still there: the next update unpacks it.
+            let isDeleted = error.code == ENOENT && countsAsDeleted(directory, isDefault: isDefault)
+            return isDeleted ? .archiveLost : .failed(error.failure(folder: directory))
         }
         if isLost { return .archiveLost }
         defer { close(archive) }
@@ -196,9 +197,8 @@ enum AssetFiles {
                 guard parent.sync() else { throw DiskError("save the folder") }
             }
         } catch {
-            // A default directory that is missing was deleted, perhaps by a process that died before it flushed the deletion. Behind a link
-            // that leads nowhere, the directory may be on a disk that is away.
-            guard error.code == ENOENT, folders.isEmpty || isDefault && !isBehindDeadLink(directory) else {
+            // The directory may have been deleted by a process that died before it flushed the deletion.
+            guard error.code == ENOENT, folders.isEmpty || countsAsDeleted(directory, isDefault: isDefault) else {
                 return (Self.untouched(directory, error), true)
             }
             return (isDefault ? removeEmpty(directory) : nil, false)
@@ -227,6 +227,15 @@ enum AssetFiles {
             folder = above
         }
         return nil
+    }
+
+    /// Whether a directory counts as deleted if it is missing, so that it may be made again. Any other missing directory may be on a disk
+    /// that is away: one that the service has not chosen, and one behind a link that leads nowhere.
+    static func countsAsDeleted(_ directory: String, isDefault: Bool) -> Bool { isDefault && !isBehindDeadLink(directory) }
+
+    /// Makes a default directory that somebody has deleted.
+    static func makeAgain(_ directory: String, isDefault: Bool) {
+        if countsAsDeleted(directory, isDefault: isDefault) { _ = Destination.check(directory, allowHidden: true, create: true) }
     }
 
     /// Whether a default directory that is missing, or the folder of its app, is a link that leads nowhere.

@@ -50,12 +50,11 @@ extension AssetFiles {
 
     /// Checks whether the version in `folder` exists, and whether the link leads to it.
     ///
-    /// - Parameter isDefault: the service has chosen the directory: if it is missing, somebody has deleted it. Any other missing directory
-    ///   may be on a disk that is away.
+    /// - Parameter isDefault: whether the service has chosen the directory. If it is missing then, somebody may have deleted it.
     static func presence(of folder: String, in directory: String, isDefault: Bool) -> Presence {
         let parent: OpenFolder
         do throws(DiskError) { parent = try OpenFolder.open(directory, allowHidden: true) } catch {
-            return isDefault && error.code == ENOENT ? .lost : .unknown
+            return error.code == ENOENT && countsAsDeleted(directory, isDefault: isDefault) ? .lost : .unknown
         }
         do throws(DiskError) {
             guard let status = try parent.look(folder), status.st_mode & S_IFMT == S_IFDIR else { return .lost }
