@@ -388,7 +388,7 @@ public actor Engine {
             : error ?? (attempt.head.isComplete ? nil : CurlError(.nothingReceived, "no whole head"))
         if error == nil { attempt.decide() }
         if error == nil, attempt.head.isAlone { exchange.lookBehindHead() }
-        let closes = attempt.head.endsConnection || attempt.isProxied && attempt.head.endsProxyConnection
+        let closes = attempt.head.endsConnection || exchange.hasHTTPProxy && attempt.head.endsProxyConnection
         if exchange.needsNewConnection(error, heardAnswer: attempt.verdict != .undecided, closes: closes) {
             staging?.flush()
             if error == nil, attempt.verdict == .body {

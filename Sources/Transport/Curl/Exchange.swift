@@ -58,6 +58,8 @@ package final class Exchange {
     let isSecure: Bool
     /// The connection's target, the key for distrust (`ExchangeOptions.place`).
     let place: String
+    /// Whether the connection goes to a proxy that speaks HTTP. To libcurl, a connection through SOCKS is one to the server.
+    package let hasHTTPProxy: Bool
     /// The socket on which the request is sent.
     var socket: Int32?
     /// The local port of the connection on which the request is sent.
@@ -92,7 +94,7 @@ package final class Exchange {
             options.isFresh || multi.isDistrusted(options.place), options.mustShare,
             options.url.utf8.starts(with: "https:".utf8) || options.proxy.utf8.starts(with: "https:".utf8)
         )
-        place = options.place
+        (place, hasHTTPProxy) = (options.place, options.hasHTTPProxy)
         easy = try EasyHandle()
         configure(options)
         easy.set(CURLOPT_PRIVATE, Unmanaged.passUnretained(self).toOpaque())

@@ -190,4 +190,7 @@ struct KnownSockets {
 extension ExchangeOptions {
     /// The connection's target: the proxy, and the URL's scheme, host and port.
     var place: String { "\(proxy) \(DownloadURL.origin(of: url))" }
+
+    /// Whether the proxy, if there is one, speaks HTTP. A proxy without a scheme does.
+    var hasHTTPProxy: Bool { !proxy.isEmpty && !(proxy.lowercased().hasPrefix("socks") && proxy.contains("://")) }
 }

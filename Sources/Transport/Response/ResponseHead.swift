@@ -122,7 +122,7 @@ package struct ResponseHead {
     }
 
     /// Whether a proxy ends the connection with this response. Some proxies say so in place of `Connection: close`. libcurl obeys only if
-    /// the connection goes to a proxy.
+    /// the connection goes to a proxy that speaks HTTP.
     package var endsProxyConnection: Bool { all("proxy-connection").contains { $0.lowercased() == "close" } }
 
     /// Whether the response declares a body, even if it cannot have one (a 304).

@@ -242,6 +242,22 @@ import TransferEngine
         #expect(proxy.requests.count == 2 && proxy.connections == 1)
     }
 
+    /// libcurl ignores the field on a connection through SOCKS, and keeps the connection.
+    @Test func `through SOCKS whose answer is followed by a surplus is not believed, whatever it says of a proxy`() async throws {
+        let server = ScriptedServer { request, reply in
+            guard request.path == "/next", request.connection == 0 else { return reply.respond(200, text: "right") }
+            let wrong = "HTTP/1.1 200 OK\r\nProxy-Connection: close\r\nContent-Length: 5\r\n\r\nWRONG"
+            reply.send(wrong + "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nright")
+        }
+        let socks = SocksServer(to: server.port)
+        let fixture = await EngineFixture(proxies: ProxySettings(environment: ["http_proxy": "socks5h://127.0.0.1:\(socks.port)"]))
+        #expect(try await fixture.run("http://files.example/first").complete != nil)
+        #expect(try await fixture.run("http://files.example/next", number: 2).complete?.size == 5)
+        #expect(fixture.part(2) == Array("right".utf8))
+        #expect(server.requests.map(\.connection) == [0, 0, 1])
+        withExtendedLifetime(socks) {}
+    }
+
     @Test func `of HTTP/2 is shared and used again`() async throws {
         let nginx = await Nginx()
         nginx.put("file.bin", patternBytes(1000))
