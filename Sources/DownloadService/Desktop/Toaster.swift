@@ -357,9 +357,10 @@ internal import TransferEngine
     /// can start us.
     private func bequeath(_ number: DownloadNumber) {
         // Never hand over the toast of a sandboxed app: the desktop would show it as ours, or send its click to the app.
-        guard let toast = shown[number]?.toast, toast.sandboxedApp == nil, let path = path(of: number) else { return release(number) }
-        // A desktop that hangs does not keep the service running. Its late answer counts nevertheless.
-        Poller.shared.scheduleAwake(after: LastingToasts.patience) { [self] in if shown[number]?.toast == toast { release(number) } }
+        guard let (toast, timer) = shown[number], toast.sandboxedApp == nil, let path = path(of: number) else { return release(number) }
+        // A desktop that hangs does not keep the service running. Its late answer counts nevertheless. Only the timer tells this toast from
+        // an equal one of a later end.
+        Poller.shared.scheduleAwake(after: LastingToasts.patience) { [self] in if shown[number]?.timer == timer { release(number) } }
         // After a second offer of the toast, its answer would come when the toast is closed, and delete the only copy.
         guard offered[number] != toast else { return }
         offered[number] = toast

@@ -116,6 +116,20 @@ internal import Testing
         #expect(await session.world.bus.waitForOwner(BusName.service, present: false))
     }
 
+    @Test func `keeps the service for its own time, also if an equal toast was offered to the desktop just before`() async throws {
+        let session = try await Session(activation: "--idle-exit 1 --toast-keep 3")
+        await session.desktop.hold()
+        let failed = try await session.client.download(busy.url("/failed"), session.options())
+        _ = await thrown { try await session.client.wait(failed) }
+        #expect(await eventually { await session.desktop.toasts.count == 1 })
+        let begun = ContinuousClock.now
+        try await session.client.retry(failed)
+        #expect(await session.world.bus.waitForOwner(BusName.service, present: false))
+        #expect(await session.toasts.received.count == 2)
+        // Three seconds for a click, and five for an answer of the desktop.
+        #expect(begun.duration(to: .now) >= .seconds(8))
+    }
+
     @Test func `shows a name as the toast before it did`() async throws {
         let session = try await Session()
         let daemon = await session.world.start(["--toast-keep", "1"])
