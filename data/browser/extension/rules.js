@@ -138,8 +138,9 @@ export function formBody(requestBody, type, mostBytes) {
     const media = (type ?? '').split(';')[0].trim().toLowerCase();
     let body;
     if (requestBody?.formData && media === 'application/x-www-form-urlencoded') {
-        // Chromium gives bytes that are not UTF-8 as an ArrayBuffer.
-        if (!Object.values(requestBody.formData).flat().every(value => typeof value === 'string'))
+        // Chromium gives bytes that are not UTF-8 as an ArrayBuffer in a value, and as U+FFFD in a name.
+        const texts = Object.entries(requestBody.formData).flat(2);
+        if (!texts.every(text => typeof text === 'string' && !text.includes('\ufffd')))
             return undefined;
         const encode = value => encodeURIComponent(value).replace(/%20/g, '+');
         body = Object.entries(requestBody.formData)
