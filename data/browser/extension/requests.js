@@ -2,7 +2,7 @@
 // Remembers the browser's own requests of pages and frames, because a download does not tell its method, its form, or always its size.
 // Requests are watched only while Todoku takes over downloads. The browser waits for none of these listeners.
 import { api } from './api.js';
-import { formBody, isPage, withoutFragment } from './rules.js';
+import { formBody, isPage, numberOf, withoutFragment } from './rules.js';
 
 const FILTER = { urls: ['http://*/*', 'https://*/*'], types: ['main_frame', 'sub_frame'] };
 const MOST_REQUESTS = 50;
@@ -16,6 +16,15 @@ const open = new Map();
  * two clicks on a button.
  */
 let answered = [];
+
+/**
+ * A promise of numbers that stand for URLs that have answered forms, the oldest first; undefined: not read yet.
+ *
+ * An answer that the browser shows, such as a PDF, may be saved long after the browser has ended this script. So the browser keeps the
+ * numbers until it exits. It gets no URLs to keep, because a private window may have sent the form.
+ */
+let formAnswers;
+const MOST_FORM_ANSWERS = 500;
 
 /** Callers of `takeLate`: {key, found}, the oldest first. */
 const waiting = new Set();
@@ -38,6 +47,26 @@ function isTooLong({ raw, formData }) {
     const parts = (raw ?? []).map(part => part.bytes?.byteLength ?? 0);
     const values = Object.values(formData ?? {}).flat().map(value => value.length ?? value.byteLength ?? 0);
     return [...parts, ...values].reduce((sum, length) => sum + length, 0) > MOST_BODY;
+}
+
+function readFormAnswers() {
+    formAnswers ??= api.storage.session.get({ formAnswers: [] }).then(stored => stored.formAnswers);
+    return formAnswers;
+}
+
+async function rememberFormAnswer(key) {
+    const numbers = await readFormAnswers();
+    const number = numberOf(key);
+    if (numbers.includes(number))
+        return;
+    numbers.push(number);
+    numbers.splice(0, numbers.length - MOST_FORM_ANSWERS);
+    await api.storage.session.set({ formAnswers: numbers });
+}
+
+/** Whether `url` has answered a form since the browser started. Ask this about a download of which `take` knows no request. */
+export async function hasAnsweredForm(url) {
+    return (await readFormAnswers()).includes(numberOf(withoutFragment(url)));
 }
 
 /** Also called for each redirect. A redirect may turn a POST into a GET, which has no form. */
@@ -64,12 +93,14 @@ function onHeadersReceived(details) {
     const request = open.get(details.requestId);
     open.delete(details.requestId);
     dropOld();
+    const key = withoutFragment(details.url);
+    if (details.method !== 'GET')
+        rememberFormAnswer(key).catch(() => {}); // `answered` still has the request for a while
     const field = name => details.responseHeaders?.find(header => header.name.toLowerCase() === name)?.value ?? '';
     // The browser shows a page and does not download it. So a form that leads to a page, such as one with a password, is forgotten at once.
     if (isPage(field('content-type'), field('content-disposition')))
         return;
     const form = details.method === 'POST' && request && formBody(request.requestBody, request.type, MOST_BODY);
-    const key = withoutFragment(details.url);
     answered.push({
         key,
         isForm: details.method !== 'GET',

@@ -43,6 +43,14 @@ export function withoutFragment(url) {
     return url.replace(/#.*$/s, '');
 }
 
+/** A number of 32 bits that stands for a text (FNV-1a of its UTF-16 units). Few texts share a number. */
+export function numberOf(text) {
+    let number = 0x811c9dc5;
+    for (let place = 0; place < text.length; place++)
+        number = Math.imul(number ^ text.charCodeAt(place), 0x01000193) >>> 0;
+    return number;
+}
+
 /** Whether a browser shows an answer with these header fields as a page. */
 export function isPage(contentType, contentDisposition) {
     return /^\s*(text\/html|application\/xhtml\+xml)\s*(;|$)/i.test(contentType) && !/^\s*attachment\s*(;|$)/i.test(contentDisposition);

@@ -33,7 +33,7 @@ async function describe(item) {
         referrer: referrer(item.referrer, url),
         isExtension: Boolean(item.byExtensionId),
         danger: item.danger,
-        isForm: request?.isForm ?? false,
+        isForm: request?.isForm ?? await requests.hasAnsweredForm(url),
         form: request?.form,
         isPrivate: item.incognito,
         storeId: await storeOf(item),
