@@ -80,8 +80,9 @@ export function hasType(list, mediaType, name) {
 /**
  * Decides whether Todoku takes over a download that the browser has begun, and says why.
  *
- * `download` has the fields url, size (bytes; 0: unknown), mediaType, name, isExtension (whether another extension began the download),
- * danger (Chromium's word; undefined: none), isForm (whether the file answers a form) and form (undefined: the form cannot be sent again).
+ * `download` has the fields url, firstUrl (before redirects; undefined: not known), size (bytes; 0: unknown), mediaType, name, isExtension
+ * (whether another extension began the download), danger (Chromium's word; undefined: none), isForm (whether the file answers a form) and
+ * form (undefined: the form cannot be sent again).
  */
 export function judge(download, settings) {
     const leave = reason => ({ takes: false, reason });
@@ -97,7 +98,8 @@ export function judge(download, settings) {
     // A page of another host must not have a form sent with cookies that the browser would not send from there (SameSite).
     if (download.isForm && !(settings.forms && download.form && hostOf(download.form.page) === hostOf(download.url)))
         return leave('form');
-    if (hasHost(settings.neverFrom, hostOf(download.url)))
+    // A person names the site of the link, which may redirect to another site.
+    if ([download.url, download.firstUrl ?? ''].some(url => hasHost(settings.neverFrom, hostOf(url))))
         return leave('site');
     const name = download.name || baseName(download.url);
     if (hasType(settings.never, download.mediaType, name))

@@ -25,6 +25,8 @@ async function describe(item) {
     const request = isFirefox ? await requests.takeLate(url) : requests.take(url);
     return {
         url,
+        // Firefox tells one URL of a download, usually the last.
+        firstUrl: item.url,
         size: Math.max(item.totalBytes ?? 0, request?.size ?? 0, 0),
         mediaType: item.mime,
         // Firefox may already have added a number, as in "name(1).ext", because the name is taken.
