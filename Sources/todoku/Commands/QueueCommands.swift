@@ -113,10 +113,16 @@ struct HostCommand: ParsableCommand {
         return rule
     }
 
-    /// The host as the service knows it: in lower case, without the dot of the DNS root.
+    /// The host as the service knows it: in lower case, without the dot of the DNS root, an IPv6 address in its shortest form.
     private static func name(of host: String) -> String {
-        let name = host.lowercased()
+        let name = url(of: host)?.host ?? host  // “*” is no host
         return name.hasSuffix(".") ? String(name.dropLast()) : name
+    }
+
+    /// A URL of `host`; nil: `host` is neither a host name nor an address.
+    private static func url(of host: String) -> DownloadURL? {
+        let authority = host.utf8.contains(UInt8(ascii: ":")) ? "[\(host)]" : host
+        return try? DownloadURL("http://\(authority)/")
     }
 
     /// - Throws: if `host` can be no host's name, so that no rule can be found or set.
@@ -124,8 +130,7 @@ struct HostCommand: ParsableCommand {
         if host == HostRules.others { return }
         let fromURL = DownloadURL.host(of: host)
         guard fromURL.isEmpty else { throw ValidationError(catalog.text("“%1$s” is a URL; give only its host: %2$s", host, fromURL)) }
-        let authority = host.utf8.contains(UInt8(ascii: ":")) ? "[\(host)]" : host
-        guard !host.contains(where: { "/@?#[]".contains($0) }), (try? DownloadURL("http://\(authority)/")) != nil else {
+        guard !host.contains(where: { "/@?#[]".contains($0) }), url(of: host) != nil else {
             throw ValidationError(
                 catalog.text("“%1$s” is not a host name; write it like example.org, or give * for all other hosts.", host))
         }

@@ -151,6 +151,10 @@ private let longText = String(repeating: "x", count: 10_000)
         #expect(await set("www.example.org", "--connections", "1") == #"{"www.example.org":{"connections":1}}"# + "\n")
         #expect(await set("example.org", "--remove", "--interval", "1s") == #"{"example.org":{"request-interval":1000}}"# + "\n")
         #expect(await set("example.org", "--remove", "--connections", "3") == #"{"example.org":{"connections":3}}"# + "\n")
+        // An address is one host, however it is written.
+        #expect(await set("2001:DB8:0::1", "--interval", "500ms") == #"{"2001:db8::1":{"request-interval":500}}"# + "\n")
+        let address = await set("2001:db8:0:0:0:0:0:1", "--connections", "2")
+        #expect(address == #"{"2001:db8::1":{"connections":2,"request-interval":500}}"# + "\n")
         // A built-in value is not set.
         let added = await set("musicbrainz.org", "--connections", "1")
         #expect(added == #"{"musicbrainz.org":{"connections":1,"request-interval":1000}}"# + "\n")
