@@ -28,7 +28,7 @@ public struct StoreExamination: Equatable, Sendable {
     /// The downloads on the list, and those of them that have not ended.
     public internal(set) var downloads: Int64 = 0
     public internal(set) var unfinished: Int64 = 0
-    /// The folders of unfinished downloads, and how many each has; at most `mostFolders`.
+    /// The folders of unfinished downloads, and how many each has; at most `mostFolders`. A download into a caller's file has none.
     public internal(set) var folders: [String: Int64] = [:]
     /// The setting `default-directory`; empty: not set.
     public internal(set) var defaultDirectory = ""
@@ -106,8 +106,8 @@ extension StoreExamination {
         var found: [String: Int64] = [:]
         try database.prepare(
             """
-            SELECT directory, count(*) FROM download WHERE state NOT IN \(ended) GROUP BY directory ORDER BY count(*) DESC
-            LIMIT \(Self.mostFolders)
+            SELECT directory, count(*) FROM download WHERE state NOT IN \(ended) AND directory <> '' GROUP BY directory
+            ORDER BY count(*) DESC LIMIT \(Self.mostFolders)
             """
         ).each { (directory: String, count: Int64) in found[directory] = count }
         folders = found

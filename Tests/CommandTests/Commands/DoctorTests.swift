@@ -1,8 +1,10 @@
 import DBus
+import DownloadModel
 import EventLoop
 import Glibc
 import TestSupport
 import Testing
+import TodokuClient
 import Transport
 
 @testable import Upkeep
@@ -344,6 +346,21 @@ func askDoctor(_ command: [String], _ environment: [String: String]) async -> Ch
         #expect(status == 0)
         let disk = try line("disk", lines)
         #expect(disk.verdict == "missing" && disk.text == "\(folder) does not exist; 2 unfinished downloads need it", "\(disk)")
+        await desk.close()
+    }
+
+    @Test func `names no disk for an unfinished download into a file of an app, which has no folder`() async throws {
+        let desk = await Desk()
+        let client = try await DownloaderClient.connect(to: desk.bus.address)
+        let descriptor = open(desk.bus.folder("own"), O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+        var request = DownloadRequest()
+        request.start = false
+        _ = try await client.download("http://127.0.0.1:1/a", into: descriptor, request)
+        let (_, lines) = try await examine(desk)
+        #expect(try line("database", lines).text.contains("1 downloads, 1 of them unfinished"), "\(lines)")
+        #expect(!lines.contains { $0.subject == "disk" }, "\(lines)")
+        close(descriptor)
+        withExtendedLifetime(client) {}
         await desk.close()
     }
 
