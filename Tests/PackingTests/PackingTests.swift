@@ -215,6 +215,17 @@ private func failure(_ request: PackRequest) -> String? {
         _ = try Packer.pack(request(tree, folder.path))
         #expect(listFolder(folder.path) == ["levels", "levels-1.tar.zst", "levels.json"])
     }
+
+    @Test func `keeps the manifest while older archives are deleted, also if its name has “.tar” in it`() throws {
+        let (tree, output) = (makeTree(folder), folder.makeFolder("output"))
+        var wanted = request(tree, output)
+        wanted.name = "game.target"
+        _ = try Packer.pack(wanted)
+        wanted.version = "2"
+        let packed = try Packer.pack(wanted)
+        PackedFolder.clean(output, keeping: [packed.archive])
+        #expect(listFolder(output) == ["game.target-2.tar.zst", "game.target.json"])
+    }
 }
 
 @Suite struct `A key for manifests` {

@@ -45,10 +45,13 @@ package enum PackedFolder {
     /// Deletes the archives in `folder` except those in `kept`.
     package static func clean(_ folder: String, keeping kept: [String]) {
         // By name, because the path of an archive has no symbolic links.
-        for name in names(in: folder) where name.contains(".tar") && !kept.contains(where: { $0.hasSuffix("/\(name)") }) {
+        for name in names(in: folder) where isArchive(name) && !kept.contains(where: { $0.hasSuffix("/\(name)") }) {
             unlink("\(folder)/\(name)")
         }
     }
+
+    /// A manifest and a signature may have ".tar" in the middle of their names.
+    private static func isArchive(_ name: String) -> Bool { ArchiveCompression.allCases.contains { name.hasSuffix($0.ending) } }
 
     /// Deletes `folder` and its files, also while `Packer` writes there.
     package static func delete(_ folder: String) {
