@@ -113,6 +113,11 @@ int todoku_accept(int listener) { return accept4(listener, NULL, NULL, SOCK_CLOE
 
 int todoku_pipe(int descriptors[2]) { return pipe2(descriptors, O_CLOEXEC) == 0 ? 0 : errno; }
 
+bool todoku_is_ignored(int signal) {
+  struct sigaction action;
+  return sigaction(signal, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 void todoku_keep_heap_small(void) {
   mallopt(M_ARENA_MAX, 1);
   mallopt(M_MMAP_THRESHOLD, 1024 * 1024);

@@ -11,9 +11,16 @@ internal import Glibc
     /// The signals that end a program in the background.
     public nonisolated static let endSignals = [SIGTERM, SIGINT, SIGHUP]
 
+    /// The signals of a terminal: its end, Ctrl-C and Ctrl-\. nohup(1) has a program ignore the first one. A shell without job control has
+    /// a command in the background ignore the others.
+    private nonisolated static let ofTerminal = [SIGHUP, SIGINT, SIGQUIT]
+
     /// Blocks `signals` for the calling thread and all threads that it starts. Call first in `main`.
+    ///
+    /// A signal of a terminal that the parent of this program ignores stays ignored, and never arrives. A block would keep even an ignored
+    /// signal for signalfd(2).
     public nonisolated static func block(_ signals: [Int32]) {
-        var set = mask(signals)
+        var set = mask(signals.filter { !ofTerminal.contains($0) || !todoku_is_ignored($0) })
         pthread_sigmask(SIG_BLOCK, &set, nil)
     }
 

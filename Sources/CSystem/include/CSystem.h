@@ -75,6 +75,9 @@ int todoku_accept(int listener);
 /// pipe2(2) with O_CLOEXEC. 0 or errno.
 int todoku_pipe(int descriptors[2]);
 
+/// Whether this process ignores `signal`, sigaction(2) with SIG_IGN. Its parent may have set that.
+bool todoku_is_ignored(int signal);
+
 /// Limits malloc(3) to one arena, and makes it return large blocks to the kernel at once: for a program of few threads that lives long and
 /// should stay small. Call before the first thread starts.
 ///

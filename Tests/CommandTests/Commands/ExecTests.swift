@@ -241,12 +241,15 @@ private let noting = """
 
     @Test func `keeps ignored signals ignored, and lets a broken pipe end a command`() async throws {
         let (desk, server, _) = await makeDesk()
-        let command = "trap '' HUP; exec '\(Desk.command)' get --quiet --exec \"$0\" '\(server.url("/a"))'"
+        let command = "trap '' HUP INT; exec '\(Desk.command)' get --quiet --exec \"$0\" '\(server.url("/a"))'"
         func run(_ script: String) async -> Child.Exit {
             await Child(["sh", "-c", command, script], environment: desk.environment, folder: desk.bus.folder.path).wait()
         }
         let hung = await run("kill -HUP $$; echo alive")
         #expect(hung.succeeded(saying: "alive\n"), "\(hung)")
+        // As Ctrl-C at the terminal of a script that has started the command in the background.
+        let interrupted = await run("kill -INT $PPID; kill -INT $$; echo alive")
+        #expect(interrupted.succeeded(saying: "alive\n"), "\(interrupted)")
         let piped = await run("kill -PIPE $$; echo alive")
         #expect(piped.status == 5 && piped.errors.hasSuffix("it was ended by signal 13\n"), "\(piped)")
         await desk.close()

@@ -21,6 +21,12 @@ private struct Stage {
         Child([Desk.command, "rehearse", "--service", Desk.service] + arguments, environment: environment, folder: folder.path)
     }
 
+    /// The same below a parent that ignores `signal`, such as "HUP".
+    func start(ignoring signal: String, _ arguments: [String]) -> Child {
+        let words = ["sh", "-c", "trap '' \(signal); exec \"$@\"", "sh", Desk.command, "rehearse", "--service", Desk.service]
+        return Child(words + arguments, environment: environment, folder: folder.path)
+    }
+
     /// Runs a program, without `--service` in its arguments: the command finds todokud beside it.
     func run(_ arguments: [String], _ extra: [String: String] = [:]) async -> Child.Exit {
         await Child.run(arguments, environment: environment.merging(extra) { $1 }, folder: folder.path)
@@ -344,6 +350,27 @@ private let plays: [RehearsalPlay] = [
             return exit.status
         } until: {
             // A command that has not ended five seconds after its signal is killed. On a busy machine, it may have had no processor.
+            $0 != 128 + SIGKILL
+        }
+        #expect(status == 9)
+    }
+
+    /// As nohup(1) ignores SIGHUP, and a shell without job control the other two for a command in the background.
+    @Test(arguments: [("HUP", SIGHUP), ("INT", SIGINT), ("QUIT", SIGQUIT)])
+    func `goes on after a signal that its parent ignores`(name: String, signal: Int32) async {
+        let status = await repeated { () async -> Int32 in
+            let stage = Stage()
+            let words = ["none", "--", "sh", "-c", "trap 'exit 9' TERM; echo ready; sleep 1000 & wait"]
+            let child = stage.start(ignoring: name, words)
+            #expect(await child.says("ready"))
+            child.signal(signal)
+            // This would be the second signal, which kills the command at once.
+            child.signal(SIGTERM)
+            let exit = await child.wait()
+            #expect(stage.isClean)
+            return exit.status
+        } until: {
+            // As in the test above.
             $0 != 128 + SIGKILL
         }
         #expect(status == 9)
