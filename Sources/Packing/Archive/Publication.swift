@@ -24,7 +24,8 @@ struct Publication {
             throw PackingError("“\(DownloadModel.shown(request.name))” cannot name files; give another --name, of at most 64 bytes")
         }
         output = try Packer.open(request.output)
-        guard output.path != source.path, !output.path.hasPrefix(source.path == "/" ? "/" : source.path + "/") else {
+        let inside = source.path == "/" ? "/" : source.path + "/"
+        guard !output.path.isSameBytes(as: source.path), !output.path.utf8.starts(with: inside.utf8) else {
             throw PackingError("the output “\(output.path)” lies in the folder that is packed; give another \(request.outputSetting)")
         }
         let folder = output.descriptor

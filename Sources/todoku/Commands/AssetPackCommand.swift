@@ -122,7 +122,7 @@ struct AssetPack: ParsableCommand {
             throw CommandFailure(.refused, catalog.text("The folder %1$s does not exist. --parents makes it.", folder))
         }
         var request = PackRequest(
-            folder: source, output: folder, name: name ?? source.split(separator: "/").last.map(String.init) ?? "")
+            folder: source, output: folder, name: name ?? source.pathComponents.last.map(String.init) ?? "")
         (request.version, request.timestamp, request.forces) = (version, instant, force)
         (request.baseURL, request.mirrors) = (url.map(Self.base), mirror.map(Self.base))
         try packing.apply(to: &request)

@@ -123,7 +123,7 @@ struct AssetServe: ParsableCommand {
 
     /// What the packed files are named by: the name of the folder, unless it cannot name files.
     private var name: String {
-        let own = source.split(separator: "/").last.map(String.init) ?? ""
+        let own = source.pathComponents.last.map(String.init) ?? ""
         return PackRequest.isName(own) ? own : "asset"
     }
 

@@ -75,6 +75,16 @@ private func python(_ script: String, _ arguments: String...) async -> Child.Exi
         await studio.desk.close()
     }
 
+    @Test func `names the files by the folder, also if its name begins with a combining mark`() async throws {
+        let studio = await Studio()
+        let name = "\u{3099}levels"
+        writeFile("\(studio.desk.bus.folder.makeFolder(name))/1.txt", "first".utf8)
+        let packed = await studio.run(["asset", "pack", name, "--output", "public", "--version", "1"])
+        #expect(packed.status == 0, "\(packed)")
+        #expect(listFolder(studio.output) == ["\(name)-1.tar.zst", "\(name).json"])
+        await studio.desk.close()
+    }
+
     @Test func `gives what openssl, bsdtar, sha256sum and Python verify`() async throws {
         let studio = await Studio()
         #expect((await studio.run(["asset", "key", "key.pem"])).status == 0)
