@@ -75,8 +75,8 @@ internal import Glibc
 
     /// Makes `path` the default download folder.
     func setDownloads(_ path: String) throws(RehearsalError) {
-        let special: Set<Character> = ["\\", "\"", "$", "`"]
-        let quoted = path.map { special.contains($0) ? "\\\($0)" : String($0) }.joined()
+        let special: Set<Unicode.Scalar> = ["\\", "\"", "$", "`"]
+        let quoted = Self.replacing(in: path) { special.contains($0) ? "\\\($0)" : nil }
         try write("XDG_DOWNLOAD_DIR=\"\(quoted)\"\n", to: "config/user-dirs.dirs")
     }
 
@@ -91,7 +91,8 @@ internal import Glibc
         _ service: [String], others: [String], log: String?, by children: ChildProcesses
     ) async throws(RehearsalError) -> Connection {
         // In the file, a backslash escapes (Desktop Entry Specification, "string").
-        let command = service.map { Self.quoted($0) }.joined(separator: " ").replacing("\\", with: "\\\\")
+        let words = service.map { Self.quoted($0) }.joined(separator: " ")
+        let command = Self.replacing(in: words) { $0 == "\\" ? "\\\\" : nil }
         try write("[D-BUS Service]\nName=org.todoku.Downloader1\nExec=\(command)\n", to: "services/org.todoku.Downloader1.service")
         try write(configuration(others), to: "bus.conf")
         let file = open(log ?? "/dev/null", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o644)
@@ -188,13 +189,18 @@ internal import Glibc
     }
 
     private static func inXML(_ text: String) -> String {
-        let names: [Character: String] = ["&": "&amp;", "<": "&lt;", ">": "&gt;", "\"": "&quot;"]
-        return text.map { names[$0] ?? String($0) }.joined()
+        let names: [Unicode.Scalar: String] = ["&": "&amp;", "<": "&lt;", ">": "&gt;", "\"": "&quot;"]
+        return replacing(in: text) { names[$0] }
     }
 
     /// A word of `Exec`, which the bus reads as a shell does, without variables.
-    private static func quoted(_ word: String) -> String {
-        "'" + word.split(separator: "'", omittingEmptySubsequences: false).joined(separator: "'\\''") + "'"
+    private static func quoted(_ word: String) -> String { "'" + replacing(in: word) { $0 == "'" ? "'\\''" : nil } + "'" }
+
+    /// Replaces scalars, because for Swift a quote and a combining mark behind it are one character.
+    ///
+    /// - Parameter other: what stands for a scalar; nil: itself.
+    private static func replacing(in text: String, _ other: (Unicode.Scalar) -> String?) -> String {
+        text.unicodeScalars.map { other($0) ?? String(Character($0)) }.joined()
     }
 }
 
