@@ -81,7 +81,7 @@ public enum Folders {
     }
 
     /// `$XDG_CONFIG_HOME`, else `$HOME/.config`.
-    static func configuration(_ environment: [String: String]) -> String {
+    public static func configuration(_ environment: [String: String]) -> String {
         absolute(environment["XDG_CONFIG_HOME"]) ?? "\(home(environment))/.config"
     }
 

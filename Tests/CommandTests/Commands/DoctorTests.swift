@@ -301,6 +301,23 @@ func askDoctor(_ command: [String], _ environment: [String: String]) async -> Ch
         await desk.close()
     }
 
+    @Test @BusActor func `goes on although the disk of the file that names the download folder hangs`() async {
+        let (folder, loop) = (TemporaryFolder("todoku-doctor"), pthread_self())
+        let (path, pipe) = (folder.path, folder("pipe"))
+        mkfifo(pipe, 0o600)
+        let environment = ["HOME": path, "XDG_CONFIG_HOME": folder("config"), "XDG_STATE_HOME": folder("state")]
+        let examination = FolderExamination(environment, RunningService()) { _ in
+            // A pipe without a writer hangs like a disk. On the loop's own thread, it would hang all other tests, too.
+            if pthread_self() != loop { close(open(pipe, O_RDONLY | O_CLOEXEC)) }
+            return path
+        }
+        let findings = await examination.findings()
+        close(open(pipe, O_RDWR | O_CLOEXEC))  // now the thread goes on
+        #expect(findings.map(\.subject) == [.downloadFolder, .stateFolder, .database], "\(findings)")
+        #expect(findings.first?.verdict == .wrong)
+        #expect(findings.first?.text.english == "the disk of \(folder("config")) has not answered for 5 seconds")
+    }
+
     @Test func `examines the machine although there is no session bus`() async throws {
         let desk = await Desk(extra: ["DBUS_SESSION_BUS_ADDRESS": "unix:path=/nowhere/bus"])
         let (status, lines) = try await examine(desk)

@@ -14,11 +14,19 @@ internal import EventLoop
     private let running: RunningService
     private let state: String
     private let assetFolders: AssetFolders
+    /// The download folder of an environment. Blocks.
+    private let downloads: @Sendable ([String: String]) -> String
 
-    /// - Parameter environment: of this session; the service's own counts if it is known.
-    init(_ environment: [String: String], _ running: RunningService) {
+    /// - Parameters:
+    ///   - environment: of this session; the service's own counts if it is known.
+    ///   - downloads: tests replace it, to simulate a hanging disk.
+    init(
+        _ environment: [String: String], _ running: RunningService,
+        downloads: @escaping @Sendable ([String: String]) -> String = { Folders.downloads(environment: $0) }
+    ) {
         let own = running.environment ?? environment
         (self.environment, self.running, state) = (own, running, "\(Folders.state(environment: own))/todoku")
+        self.downloads = downloads
         assetFolders = AssetFolders(dataHome: Folders.data(environment: own), state: state)
     }
 
@@ -42,7 +50,12 @@ internal import EventLoop
 
     private func downloadFolder(_ store: StoreExamination?) async -> Finding {
         var folder = running.properties[Manager.defaultDirectory.name]?.string ?? store?.defaultDirectory ?? ""
-        if folder.isEmpty { folder = Folders.downloads(environment: environment) }
+        if folder.isEmpty {
+            let (environment, downloads, place) = (environment, downloads, Folders.configuration(environment))
+            let found = await DiskPool.shared.value(at: .path(place), within: BusProbe.patience) { downloads(environment) }
+            guard let found else { return silent(.downloadFolder, place) }
+            folder = found
+        }
         guard let report = await report(folder, allowsHidden: running.allowsHiddenFolders) else { return silent(.downloadFolder, folder) }
         switch report.refusal {
         case nil: break
