@@ -24,3 +24,12 @@ enum ArgumentText {
         throw CommandFailure(.usage, catalog.text("the path “%1$s” is not UTF-8: D-Bus carries only text in UTF-8", shown))
     }
 }
+
+extension String {
+    /// The parts before and after the first `sign`; nil: there is none. A combining mark may follow the sign: for Swift, the two are one
+    /// character.
+    func divided(at sign: Unicode.Scalar) -> (before: Substring, after: Substring)? {
+        guard let place = unicodeScalars.firstIndex(of: sign) else { return nil }
+        return (self[..<place], self[unicodeScalars.index(after: place)...])
+    }
+}

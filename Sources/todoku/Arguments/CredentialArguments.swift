@@ -19,7 +19,7 @@ struct CredentialArguments: ParsableArguments {
 
     func validate() throws {
         if passwordFile != nil, user == nil { throw ValidationError(catalog.text("%1$s needs %2$s.", "--password-file", "--user")) }
-        if passwordFile != nil, user?.contains(":") == true {
+        if passwordFile != nil, user?.divided(at: ":") != nil {
             throw ValidationError(catalog.text("The password is given twice: by --user and by --password-file."))
         }
     }
@@ -32,7 +32,7 @@ struct CredentialArguments: ParsableArguments {
     /// - Throws: if the password can neither be read nor be asked for.
     func read() throws(CommandFailure) -> (String?, String?) {
         guard let user else { return (nil, nil) }
-        if let colon = user.firstIndex(of: ":") { return (String(user[..<colon]), String(user[user.index(after: colon)...])) }
+        if let (name, password) = user.divided(at: ":") { return (String(name), String(password)) }
         if let passwordFile {
             let descriptor = passwordFile == "-" ? STDIN_FILENO : open(passwordFile, O_RDONLY | O_CLOEXEC)
             guard descriptor >= 0 else { throw Self.unreadable(passwordFile, errno) }

@@ -360,9 +360,8 @@ struct RequestArguments: ParsableArguments {
 
     /// "Name: value"; nil: it is no header.
     static func header(_ text: String) -> HeaderField? {
-        guard let colon = text.firstIndex(of: ":"), colon > text.startIndex else { return nil }
-        let value = text[text.index(after: colon)...].drop { $0 == " " || $0 == "\t" }
-        return HeaderField(name: String(text[..<colon]), value: String(value))
+        guard let (name, value) = text.divided(at: ":"), !name.isEmpty else { return nil }
+        return HeaderField(name: String(name), value: String(value.drop { $0 == " " || $0 == "\t" }))
     }
 
     @Sendable static func parsePriority(_ text: String) throws -> Int32 {
@@ -395,10 +394,10 @@ struct RequestArguments: ParsableArguments {
     }
 
     @Sendable static func parseMetadata(_ text: String) throws -> KeptText {
-        guard let equals = text.firstIndex(of: "="), equals > text.startIndex else {
+        guard let (key, value) = text.divided(at: "="), !key.isEmpty else {
             throw ValidationError(catalog.text("“%1$s” is not metadata; write it like key=value.", text))
         }
-        return KeptText(key: String(text[..<equals]), text: String(text[text.index(after: equals)...]))
+        return KeptText(key: String(key), text: String(value))
     }
 }
 

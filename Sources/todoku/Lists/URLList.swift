@@ -100,10 +100,10 @@ struct URLList: Equatable {
 
     /// The parts of an option line; nil: `text` is no option line. A URL has a “:” before its first “=”.
     private static func option(_ text: String) -> (name: String, value: String)? {
-        guard let equals = text.firstIndex(of: "=") else { return nil }
-        let name = text[..<equals].trimmingBlanks
+        guard let (before, value) = text.divided(at: "=") else { return nil }
+        let name = before.trimmingBlanks
         guard !name.isEmpty, name.allSatisfy({ $0.isASCII && ($0.isLetter || $0.isNumber || $0 == "-") }) else { return nil }
-        return (String(name), String(text[text.index(after: equals)...].trimmingBlanks))
+        return (String(name), String(value.trimmingBlanks))
     }
 
     private func begin(_ text: String, line: Int) throws(CommandFailure) -> Entry {

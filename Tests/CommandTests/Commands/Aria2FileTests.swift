@@ -54,6 +54,7 @@ import Testing
         #expect(try options("allow-overwrite=false", "auto-file-renaming=false") == ["if-exists": .string("fail")])
         #expect(try options("auto-file-renaming=true") == ["if-exists": .string("rename")])
         #expect(try options("http-user=me", "http-passwd=a=b c") == ["username": .string("me"), "password": .string("a=b c")])
+        #expect(try options("out=\u{301}=.iso") == ["filename": .string("\u{301}=.iso")], "a combining mark follows the equals sign")
         #expect(try options("referer=http://r/", "user-agent=ua") == ["referrer": .string("http://r/"), "user-agent": .string("ua")])
         #expect(try options("referer=*") == ["referrer": .string("http://h/f")])
         #expect(try options("max-download-limit=0") == ["speed-limit": .uint64(0)])

@@ -65,6 +65,13 @@ import Testing
         #expect(Message.value([String: Variant].self, from: read.metadata) == ["k": .string("v=w")])
     }
 
+    @Test func `divide user, header and metadata at a sign that a combining mark follows`() throws {
+        let read = try DownloadOptions(decoding: options(["--user", "me:\u{301}:", "-H", "X-A:\u{301}:", "--metadata", "k=\u{301}="]))
+        #expect(read.username == "me" && read.password?.isSameBytes(as: "\u{301}:") == true)
+        #expect(read.headers.map(\.name) == ["X-A"] && read.headers.first?.value.isSameBytes(as: "\u{301}:") == true)
+        #expect(Message.value([String: Variant].self, from: read.metadata) == ["k": .string("\u{301}=")])
+    }
+
     @Test func `take the folder of an archive only after an equals sign`() throws {
         func extract(_ arguments: String...) throws -> [String: Variant] { try options(arguments) }
         #expect(try extract("--extract") == ["extract": .bool(true)])
