@@ -34,7 +34,7 @@ struct StatsCommand: ParsableCommand {
             } else {
                 Output.write(
                     statistics.text(
-                        since: since, width: Terminal.current?.columns, isUTF8: Terminal.isUTF8,
+                        since: since, app: app, width: Terminal.current?.columns, isUTF8: Terminal.isUTF8,
                         now: WallTime(microseconds: wallClock())))
             }
             return .success

@@ -8,12 +8,16 @@ extension Statistics {
     private static let mostRows = 20
 
     /// - Parameters:
+    ///   - app: the application whose downloads were counted; nil: all.
     ///   - width: the terminal's width; nil: no terminal, so there is no plot, and nothing is cut.
     ///   - now: the last day of the plot.
-    func text(since: WallTime?, width: Int?, isUTF8: Bool, now: WallTime, _ catalog: Catalog = todoku.catalog) -> String {
+    func text(
+        since: WallTime?, app: String? = nil, width: Int?, isUTF8: Bool, now: WallTime, _ catalog: Catalog = todoku.catalog
+    ) -> String {
         let size = catalog.size(all.received)
         guard all.downloads > 0 else {
-            return (since == nil ? catalog.text("No download on the list has ended.") : catalog.text("There are no such downloads.")) + "\n"
+            let isOfAll = since == nil && app == nil
+            return (isOfAll ? catalog.text("No download on the list has ended.") : catalog.text("There are no such downloads.")) + "\n"
         }
         let head =
             if let since {

@@ -46,6 +46,7 @@ import Testing
         #expect(JSON(await desk.run("stats", "--json", "--since", "1h").output)?["downloads"]?.number == 4)
         let future = await desk.run("stats", "--since", "9999-01-01")
         #expect(future.succeeded(saying: "There are no such downloads.\n"), "\(future)")
+        #expect(await desk.run("stats", "--app", "org.example.Other").succeeded(saying: "There are no such downloads.\n"))
         _ = await desk.run("remove", "--ended")
         #expect(await desk.run("stats").succeeded(saying: "No download on the list has ended.\n"))
         for wrong in ["7", "yesterday", "-1d", "99999d"] {
