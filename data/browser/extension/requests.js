@@ -18,10 +18,10 @@ const open = new Map();
 let answered = [];
 
 /**
- * A promise of numbers that stand for URLs that have answered forms, the oldest first; undefined: not read yet.
+ * A promise of numbers that stand for URLs that have answered forms, the URL of the last answer at the end; undefined: not read yet.
  *
  * An answer that the browser shows, such as a PDF, may be saved long after the browser has ended this script. So the browser keeps the
- * numbers until it exits. It gets no URLs to keep, because a private window may have sent the form.
+ * numbers until it exits, or loads the extension again. It gets no URLs to keep, because a private window may have sent the form.
  */
 let formAnswers;
 const MOST_FORM_ANSWERS = 500;
@@ -57,14 +57,18 @@ function readFormAnswers() {
 async function rememberFormAnswer(key) {
     const numbers = await readFormAnswers();
     const number = numberOf(key);
-    if (numbers.includes(number))
-        return;
+    const place = numbers.indexOf(number);
+    if (place >= 0)
+        numbers.splice(place, 1);
     numbers.push(number);
     numbers.splice(0, numbers.length - MOST_FORM_ANSWERS);
     await api.storage.session.set({ formAnswers: numbers });
 }
 
-/** Whether `url` has answered a form since the browser started. Ask this about a download of which `take` knows no request. */
+/**
+ * Whether `url` has answered a form since the browser started. Ask this about each download for which `take` finds no form. A request that
+ * `take` finds may be another one of the same URL.
+ */
 export async function hasAnsweredForm(url) {
     return (await readFormAnswers()).includes(numberOf(withoutFragment(url)));
 }

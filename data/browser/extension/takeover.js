@@ -35,7 +35,7 @@ async function describe(item) {
         referrer: referrer(item.referrer, url),
         isExtension: Boolean(item.byExtensionId),
         danger: item.danger,
-        isForm: request?.isForm ?? await requests.hasAnsweredForm(url),
+        isForm: request?.isForm || await requests.hasAnsweredForm(url),
         form: request?.form,
         isPrivate: item.incognito,
         storeId: await storeOf(item),
