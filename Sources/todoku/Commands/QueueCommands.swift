@@ -130,7 +130,7 @@ struct HostCommand: ParsableCommand {
         if host == HostRules.others { return }
         let fromURL = DownloadURL.host(of: host)
         guard fromURL.isEmpty else { throw ValidationError(catalog.text("“%1$s” is a URL; give only its host: %2$s", host, fromURL)) }
-        guard !host.contains(where: { "/@?#[]".contains($0) }), url(of: host) != nil else {
+        guard !host.utf8.contains(where: { "/@?#[]".utf8.contains($0) }), url(of: host) != nil else {
             throw ValidationError(
                 catalog.text("“%1$s” is not a host name; write it like example.org, or give * for all other hosts.", host))
         }
