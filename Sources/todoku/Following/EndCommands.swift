@@ -149,7 +149,7 @@ internal import TodokuClient
         var entry = environ
         while let text = entry.pointee {
             let variable = String(cString: text)
-            if !variables.contains(where: { variable.hasPrefix("\($0.0)=") }) { envp.append(strdup(text)) }
+            if !variables.contains(where: { variable.utf8.starts(with: "\($0.0)=".utf8) }) { envp.append(strdup(text)) }
             entry += 1
         }
         envp.append(nil)

@@ -59,6 +59,17 @@ private let noting = """
         await desk.close()
     }
 
+    /// The command may start another `todoku`, which inherits the variables. For Swift, an equals sign and a combining mark behind it are
+    /// one character.
+    @Test func `replaces an inherited variable, also if its value begins with a combining mark`() async throws {
+        let (desk, server, _) = await makeDesk()
+        let exit = await Child.run(
+            [Desk.command, "get", "--quiet", "--exec", #"echo "$TODOKU_NAME""#, server.url("/a")],
+            environment: desk.environment.merging(["TODOKU_NAME": "\u{301}outer"]) { $1 })
+        #expect(exit.succeeded(saying: "a\n"), "\(exit)")
+        await desk.close()
+    }
+
     @Test func `puts the path where the command says`() async throws {
         let (desk, server, _) = await makeDesk()
         for (number, command) in [#"cp "$1" copy-1"#, #"cp "$TODOKU_PATH" copy-2; true"#, #"cp "$@" copy-3"#].enumerated() {
