@@ -29,13 +29,14 @@ import Testing
 
 
             """
+        // GApplication ends a service that was never held ten seconds after its start, whatever its inactivity timeout.
         let own = """
 
 
             if sys.argv[1] == "register":
                 print(json.dumps(register()))
             else:
-                app.set_inactivity_timeout(3_600_000)
+                app.hold()
                 app.run()
             """
         let rehearsal = #""hosts": GLib.Variant("as", ["127.0.0.1"]), "allow-private": GLib.Variant("b", True)"#
