@@ -190,7 +190,8 @@ extension DownloaderClient {
     public func watchAssets(
         _ assets: [AssetReference]? = nil, _ receive: @escaping @Sendable (AssetNews) -> Void
     ) async throws(ClientError) -> Watch {
-        Watch(try await core.watchAssets(assets, receive), of: core)
+        let core = core
+        return Watch(try await onLoop { () async throws(ClientError) in try await core.watchAssets(assets, receive) }, of: core)
     }
 
     /// Leads back to the version before; returns the path.

@@ -289,7 +289,8 @@ public final class DownloaderClient: Sendable {
     public func watch(
         _ downloads: [DownloadReference]? = nil, _ receive: @escaping @Sendable (DownloadUpdate) -> Void
     ) async throws(ClientError) -> Watch {
-        Watch(try await core.watch(downloads, receive), of: core)
+        let core = core
+        return Watch(try await onLoop { () async throws(ClientError) in try await core.watch(downloads, receive) }, of: core)
     }
 }
 
@@ -347,7 +348,10 @@ public final class Watch: Sendable {
     deinit { stop() }
 
     /// Watches a download, too. A missing one is reported as removed: it may have left the list since it was named.
-    package func add(_ download: DownloadReference) async throws(ClientError) { try await core.add(download, toWatch: number) }
+    package func add(_ download: DownloadReference) async throws(ClientError) {
+        let (core, number) = (core, number)
+        try await onLoop { () async throws(ClientError) in try await core.add(download, toWatch: number) }
+    }
 
     /// Ends the watch. Updates that are already queued on the client's thread may still arrive.
     public func stop() {

@@ -39,6 +39,16 @@ import TodokuClient
         #expect(throws: Never.self) { _ = try connection.requestName(BusName.service) }
     }
 
+    /// Ends a download and signals that, behind the answer that is being written.
+    func endBehindAnswer(_ download: DownloadReference) {
+        BusActor.spawn { [self] in
+            guard let ended = downloads[download.path], ended.state != "finished" else { return }
+            ended.state = "finished"
+            let changed: [String: Variant] = ["State": .string(ended.state)]
+            connection.send(Standard.propertiesChanged.message(from: ObjectPath(download.path), (Download.interface, changed, [])))
+        }
+    }
+
     func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? { downloads[path].map { [Self.face.of($0)] } }
     func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] { [] }
 }
@@ -76,5 +86,41 @@ import TodokuClient
         service.restart()
         #expect(await eventually { told.of[first]?.last == "finished" })
         watch.stop()
+    }
+}
+
+@Suite(.timeLimit(.minutes(5))) struct `A download that ends right behind the answer to a watch` {
+    private static let downloads = (1...300).map { DownloadReference(number: $0) }
+
+    @BusActor private func service(on bus: PrivateBus) throws -> StandInService {
+        let paths = Self.downloads.map { ($0.path, StandInDownload()) }
+        let service = try StandInService(on: bus.address, Dictionary(uniqueKeysWithValues: paths))
+        for (download, (_, standIn)) in zip(Self.downloads, paths) { standIn.isRead = { service.endBehindAnswer(download) } }
+        return service
+    }
+
+    /// As in an app: `BusActor` did not start the task of the test.
+    @Test @BusActor func `is reported as ended`() async throws {
+        let bus = await PrivateBus()
+        let service = try service(on: bus)
+        let client = try await DownloaderClient.connect(to: bus.address)
+        let told = ToldStates()
+        var watches: [Watch] = []
+        for download in Self.downloads { watches.append(try await client.watch([download], told.receive)) }
+        #expect(await eventually { Self.downloads.allSatisfy { told.of[$0]?.last == "finished" } }, "\(told.of)")
+        for watch in watches { watch.stop() }
+        withExtendedLifetime(service) {}
+    }
+
+    @Test @BusActor func `is reported as ended by a watch that it is added to`() async throws {
+        let bus = await PrivateBus()
+        let service = try service(on: bus)
+        let client = try await DownloaderClient.connect(to: bus.address)
+        let told = ToldStates()
+        let watch = try await client.watch([], told.receive)
+        for download in Self.downloads { try await watch.add(download) }
+        #expect(await eventually { Self.downloads.allSatisfy { told.of[$0]?.last == "finished" } }, "\(told.of)")
+        watch.stop()
+        withExtendedLifetime(service) {}
     }
 }
