@@ -13,7 +13,8 @@ public enum DiskPlace: Sendable {
 /// Threads for calls that wait for a disk. Each disk has a few of its own, so a hanging or slow disk delays only its own work.
 ///
 /// The disk of a path is read from the mount table, which never hangs. Symbolic links are followed on the threads of the disk that holds
-/// them. At most `mostDisks` disks have threads of their own at a time; while all of those are busy, further disks share one more set.
+/// them. At most `2 * mostDisks` sets of threads exist, each for the short or the long work of one disk. A further disk takes over an idle
+/// set. While at most two sets are idle, further disks share one more set.
 public final class DiskPool: Sendable {
     public static let shared = DiskPool(name: "todoku-disk")
     static let mostDisks = 16

@@ -96,7 +96,7 @@ extension DownloaderClient {
     /// - Parameters:
     ///   - descriptor: a regular file with the document, open for reading; read from its first byte. The service gets a duplicate; the
     ///     caller still closes its own.
-    ///   - defaults: options for each file. The document gives `fileName`, `checksum` and `size`.
+    ///   - defaults: options for each file, except `fileName`, `checksum`, `pieceHashes`, `size` and `mirrors`, which the document gives.
     public func downloadMetalink(
         _ descriptor: Int32, _ defaults: DownloadRequest = DownloadRequest()
     ) async throws(ClientError) -> QueuedBatch {

@@ -33,7 +33,7 @@ public struct DownloadDescription: Equatable, Sendable {
     public internal(set) var mediaType: String?
     /// The final path of a finished download.
     public internal(set) var path: String?
-    /// By what the finished file was proved: `checksum`, `repr-digest` or `length`; nil: by nothing. A newer service may have other words.
+    /// What proved the finished file: `checksum`, `pieces`, `repr-digest` or `length`; nil: nothing. A newer service may have other words.
     public internal(set) var provedBy: String?
     /// Whether the finished download ended with a file that was there before: its name was taken (`skip`), or the server had nothing newer.
     public internal(set) var isUnchanged = false

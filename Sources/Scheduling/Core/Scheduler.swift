@@ -5,8 +5,8 @@ public import DownloadModel
 /// `turn` takes events and returns actions: changes to save, work for the engine and the pool, and news for the bus. The scheduler has no
 /// clock, disk or network: its caller passes instants and outcomes in. Use from one thread only.
 public final class Scheduler {
-    /// An action that the caller must perform, in the order of the turn. Actions after a `save` may be performed or announced only once
-    /// that change is on disk.
+    /// An action that the caller must perform, in the order of the turn. Messages about it must wait until the changes before it are on
+    /// disk. So must `commit`, a `sweep` in a folder, and every action whose description or `afterSave` says so.
     public enum Action {
         case save(StoreChange)
         /// `afterSave`: start only once all changes so far are on disk. Otherwise, a crash could lose two facts: that a retried download

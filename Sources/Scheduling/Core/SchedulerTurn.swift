@@ -1,6 +1,7 @@
 public import DownloadModel
 
-/// The only way into the scheduler for its caller: events in, actions out.
+/// Events in, actions out: the only way to change the downloads and settings of a scheduler, once `Restoration` has filled it. Of the other
+/// public members, `prepare` only makes the members of a batch for `addBatch`, and `sliceSize` bounds the work of a slice.
 extension Scheduler {
     /// A fact, or a caller's request. The download may already have ended, been stopped or been removed, because engine, pool and callers
     /// learn of an end late.

@@ -1,7 +1,7 @@
 public import DownloadModel
 
-/// Carries out the turns of a scheduler. It performs every action once, in the scheduler's order, and never before the preceding changes
-/// are on disk.
+/// Carries out the turns of a scheduler. It handles every action once, in the scheduler's order. Messages wait until the preceding changes
+/// are on disk, and so do the actions that a crash must not leave without their rows (`afterCommit`).
 ///
 /// The service and the simulation use the same executor. They differ in the host: engine, store, pool, clock, loop and bus. Use from one
 /// thread only.

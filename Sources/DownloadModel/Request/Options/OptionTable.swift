@@ -1,4 +1,4 @@
-// The options of a download. To add one, add its property to `DownloadOptions` and its row here (CONTRIBUTING.md, "An option").
+// The options of a download. CONTRIBUTING.md, "An option of `Download`", says how to add one.
 
 extension OptionRow {
     /// In the order of the documentation.
