@@ -7,7 +7,7 @@ public import EventLoop
         case idle
         /// Another process took the name while this one was exiting.
         case nameTaken
-        /// The program ends all the same.
+        /// The bus name could not be released. The program ends nevertheless.
         case nameNotReleased(DBusError)
 
         public var description: String {
@@ -33,7 +33,7 @@ public import EventLoop
 
     /// The time for the messages that came before the release of the name. If some are left after that time, the program does not exit.
     private static let lastMessages: Duration = .seconds(1)
-    /// How soon after `regained` an end is taken for the doing of systemd.
+    /// If the program is ended within this time after `regained`, systemd has probably ended it.
     private static let reactionTime: Duration = .seconds(30)
 
     private let connection: Connection

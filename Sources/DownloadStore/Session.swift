@@ -242,8 +242,8 @@ final class Session {
         try requestOver.run(host, requestInterval.microseconds)
     }
 
-    /// `number` if this service may have assigned it; nil for a number that only another program's row can have. So our numbers never run
-    /// out.
+    /// `number` if this service may have assigned it; nil for a number that only another program can have written. Such a number is
+    /// ignored, so that our own numbers never run out.
     private static func given(_ number: DownloadNumber) -> DownloadNumber? { number.value <= largestNumber ? number : nil }
 
     /// The cached copy of `key`; nil also if its row cannot be read.

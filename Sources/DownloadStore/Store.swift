@@ -64,7 +64,7 @@ public actor Store {
         try folder.make()
         let lock = try folder.lock(wait: lockWait)
         let now = time(nil)
-        // Before a database is set aside: an end of this start would leave that unsaid.
+        // Read the names before a database is set aside. If reading fails, this start ends, and would not report the database.
         let partNames = try folder.readPartNames()
         // An empty or damaged file does not tell which numbers were assigned.
         let afterLoss = DownloadNumber(UInt64(clamping: max(1, now)))

@@ -23,7 +23,7 @@ public final class DiskPool: Sendable {
 
     private struct State {
         var mounts = MountWatch()
-        /// Least recently used first.
+        /// The sets of threads, the least recently used first.
         var lanes: [(disk: DiskKey, isLong: Bool, pool: Pool)] = []
         var overflow: Pool?
     }
@@ -108,7 +108,7 @@ public final class DiskPool: Sendable {
         // The dropped items are released after the unlock.
         _ = locked { state in
             let disk = Self.disk(of: place, &state)
-            // Submit under the lock, so that the lane is not given to another disk meanwhile.
+            // Submit under the lock, so that no other disk takes over the set of threads meanwhile.
             return lane(of: disk, isLong, &state).submit(ticket) { [self] in
                 if case .path(let path) = place, links < 40,
                     let other = pathOnOtherDisk(path, from: disk, disk: { path in locked { $0.mounts.current().disk(of: path) } })
@@ -131,7 +131,7 @@ public final class DiskPool: Sendable {
             state.lanes.append((disk, isLong, pool))
             return pool
         }
-        // The two idle lanes that were used last keep their disk. As a rule one of them is the home's, however many other disks hang.
+        // The two idle sets that were used last keep their disks. One of them is usually the home folder's, however many other disks hang.
         let idle = state.lanes.indices.filter { state.lanes[$0].pool.isIdle }
         if idle.count > 2 {
             let pool = state.lanes.remove(at: idle[0]).pool

@@ -64,8 +64,8 @@ public struct TransferRequest: Sendable {
     /// The digests of the file's pieces. They count only if they fit `expectedSize`. The transfer checks the pieces while they arrive, and
     /// is whole when all of them are right.
     public var pieces: PieceHashes?
-    /// The expected checksum. A cached copy counts only if the same checksum has proved it. A 206 that states this digest states that of
-    /// the whole file (`ContentCheck`).
+    /// The expected checksum. A cached copy counts only if the same checksum has proved it. A 206 that states this digest has stated the
+    /// digest of the whole file, not of its part (`ContentCheck`).
     public var checksum: Checksum?
     /// Bytes per second; nil: no limit.
     public var speedLimit: Speed?

@@ -1,6 +1,6 @@
 internal import DownloadModel
 
-/// What is looked up about all assets at once: which of them work, whose is a download or a folder, and when checks are due.
+/// Indexes over all assets: which assets work, to which asset a download or a folder belongs, and when checks are due.
 struct AssetIndex {
     private struct Entry {
         var isWorking = false

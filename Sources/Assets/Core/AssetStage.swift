@@ -31,7 +31,7 @@ public enum AssetStatus: String, CaseIterable, Sendable {
     case obsolete
 }
 
-/// What an asset is doing now. Nothing of it outlasts the process: the record says what is to be continued.
+/// The present activity of an asset. It is not saved: after a restart, the record says what to continue.
 public enum AssetActivity: Equatable, Sendable {
     case none
     case checking(Ticket)
@@ -60,8 +60,8 @@ public struct AssetState: Sendable {
     /// The calls that wait for the manifest, and those that wait for the end of the update.
     var checks: [AssetCaller] = []
     var updates: [AssetCaller] = []
-    /// The calls for an update that came while the update of an earlier process was under way: its manifest may be old. They are about the
-    /// next one.
+    /// The calls for an update that came while an update of an earlier process was in progress. Its manifest may be old, so these calls get
+    /// the answer of the next update.
     var nextUpdates: [AssetCaller] = []
     /// `forces` of the next update; nil: no call has asked for a next update. The callers may have left since.
     var nextForces: Bool?
@@ -102,7 +102,7 @@ public struct AssetState: Sendable {
 
     init(_ record: AssetRecord) { self.record = record }
 
-    /// Whether something is under way by itself. Downloads keep the process themselves, unless they are paused.
+    /// Whether the asset itself has work in progress. A download keeps the process running by itself, unless it is paused.
     var isWorking: Bool {
         if !busy.isEmpty || isCallingOwner { return true }
         return switch activity {

@@ -1,6 +1,6 @@
 public import DownloadModel
 
-/// The registered assets. An event concerns few of them, so whatever it asks for has an index, and no event visits all.
+/// The registered assets. An event concerns few assets, so every look-up of an event has an index, and no event visits all assets.
 public final class AssetTable {
     private var states: [AssetKey: AssetState] = [:]
     private var byApp: [String: Set<AssetKey>] = [:]

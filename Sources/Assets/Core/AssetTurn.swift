@@ -113,7 +113,7 @@ extension AssetUpdater {
         case removeDownload(DownloadNumber)
         case extract(AssetKey, folder: String, AssetManifest)
         case cancelExtraction(AssetKey, folder: String)
-        /// Have the link lead to this folder, if what it holds is what was unpacked into it.
+        /// Switch the link to this folder, if the folder still has all files that were unpacked into it (for an update, no others).
         case switchLink(AssetKey, folder: String)
         /// Take the removal's download off the list, and then delete its files.
         case remove(AssetKey, AssetRemoval)
@@ -121,10 +121,10 @@ extension AssetUpdater {
         case deleteData(AssetKey, folders: [String])
         case callOwner(AssetKey)
 
-        // Those who hear of changes.
+        // For the observers of changes, and for callers.
         case added(AssetKey)
         case gone(AssetKey)
-        /// The stage, or another property, is another.
+        /// The stage or another property has changed.
         case tell(AssetKey)
         /// A new version is ready.
         case ready(AssetKey, version: String)

@@ -138,7 +138,8 @@ public final class AssetUpdater {
     func register(_ record: AssetRecord, found: String?, _ callers: [AssetCaller]) {
         let key = record.key
         guard let existing = assets[key]?.record else {
-            // Two paths may lead to one folder. The names of versions are unique, so a version that is another asset's tells.
+            // Two paths may lead to one directory. Folders of versions have unique names, so the directory is another asset's if its link
+            // leads to a folder of that asset.
             if let other = assets.key(in: record.directory) ?? found.flatMap({ index.key(ofFolder: $0) }) {
                 return answer(
                     callers, .refused(Refusal(.alreadyExists, "The folder \(record.directory) is that of the asset \(other).")))

@@ -35,7 +35,8 @@ extension AssetUpdater {
             return tidy(key)
         }
         plan(key, manifest, now: now)
-        // The archive of an earlier version takes the room that this one may need. A switch comes first: it needs its folder.
+        // Before a download, delete the archive of an earlier version, because the new archive may need the room. A switch begins before
+        // deletions, because none may change its folder meanwhile.
         if assets[key]?.record.pending?.step == .downloading { tidy(key) }
         proceed(key)
         tidy(key)

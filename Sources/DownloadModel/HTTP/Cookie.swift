@@ -86,7 +86,7 @@ public struct Cookie: Hashable, Sendable {
 extension Cookie {
     private static func fault(_ sentence: String) -> Refusal { Refusal(.invalidOption, sentence) }
 
-    /// RFC 6265bis, section 4.1.3: libcurl drops such a cookie without a word.
+    /// RFC 6265bis, section 4.1.3. libcurl silently drops a cookie that breaks the rule of its prefix.
     private func checkPrefix() throws(Refusal) {
         let isOfHost = nameBegins(with: "__Host-")
         if isOfHost || nameBegins(with: "__Secure-"), !isSecure {

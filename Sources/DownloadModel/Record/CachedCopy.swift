@@ -46,7 +46,7 @@ public struct CachedCopy: Equatable, Sendable {
     public var mediaType: String?
     /// The checksum that verified the copy.
     public var checksum: Checksum?
-    /// By what the copy was proved when it was downloaded.
+    /// What proved the copy when it was downloaded.
     public var proof: FileProof?
 
     public init(

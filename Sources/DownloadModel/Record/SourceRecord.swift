@@ -2,7 +2,7 @@
 public enum SourceFault: String, CaseIterable, Sendable {
     /// A whole file from this source alone did not have the expected digest. The source is never asked for this file again.
     case wrongBytes = "wrong-bytes"
-    /// The source has a file of another size, or of one that no file here can have.
+    /// The source has a file of another size, or states a size that no file on this machine can have.
     case wrongSize = "wrong-size"
     /// The source states another digest, or its bytes do not match the digest that it states.
     case wrongDigest = "wrong-digest"

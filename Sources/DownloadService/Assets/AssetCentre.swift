@@ -33,7 +33,7 @@ internal import TransferEngine
         case signature(AssetKey, AssetUpdater.Ticket, manifest: String, from: String)
         /// The download could not be removed because its file is being renamed.
         case removal(AssetKey, AssetRemoval)
-        /// No asset waits for this fetch of a manifest or signature any more. The fetch could not be removed, because its file is being
+        /// A fetch of a manifest or signature that no asset needs any longer. Its download could not be removed, because its file is being
         /// renamed.
         case discarded(file: String)
 

@@ -20,7 +20,7 @@ internal import Scheduling
     var subject: String { get }
     /// Whether the call must still be made. Evaluated once, at its turn.
     func isWanted() -> Bool
-    /// The call is over, because the owner has answered or not. A call that was no longer wanted at its turn counts as answered.
+    /// The call is over: the owner has answered, or the call has failed. A call that was no longer wanted at its turn counts as answered.
     func ended(isAnswered: Bool)
 }
 
@@ -28,8 +28,8 @@ internal import Scheduling
 /// that does not run.
 ///
 /// The scheduler, or the updater of assets, decides whether and when to call. At most `Limits.ownerCalls` calls are in flight, and at most
-/// one for each owner. So the owner of 10,000 downloads is called for one end after the other. A hanging owner delays no other owner while
-/// fewer than `Limits.ownerCalls` owners hang.
+/// one for each owner. So the ends of one owner are reported one after the other, even 10,000 of them. A hanging owner delays no other
+/// owner while fewer than `Limits.ownerCalls` owners hang.
 ///
 /// A sandboxed app counts as one owner, whichever of its names is called. Otherwise it could hang under many names, and take all calls.
 ///

@@ -35,7 +35,7 @@ extension Service {
         guard isThere == true else { return false }
         noteLogin(in: folder)
         do throws(DBusError) {
-            // A service that ran before does not read the note.
+            // A service that is already running does not read the note, so delete it.
             if try await start(connection) == alreadyRunning { _ = takeLogin(in: folder) }
             return true
         } catch {

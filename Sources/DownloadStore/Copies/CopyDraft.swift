@@ -2,7 +2,7 @@ internal import CSQLite
 internal import DownloadModel
 internal import Glibc
 
-/// A copy of a database on its way to its name.
+/// A copy of a database that does not have its final name yet.
 struct CopyDraft: ~Copyable {
     /// What a finished copy has.
     struct Content {
@@ -48,8 +48,8 @@ struct CopyDraft: ~Copyable {
 
     /// Fills the draft with the rows of a backup, which may be a stranger's file, and is only read.
     ///
-    /// The tables are made here, because those of the backup may be others: a table without its key would get another row with each save
-    /// of a download, and a table with a `CHECK` could refuse every save.
+    /// The tables are created here, because the tables of the backup may be different: a table without its key would get another row with
+    /// each save of a download, and a table with a `CHECK` could refuse every save.
     ///
     /// - Parameter backup: its absolute path. `Store.inspect` has accepted the file.
     /// - Returns: the version of the backup; 0: it is none of ours, so nothing was copied.

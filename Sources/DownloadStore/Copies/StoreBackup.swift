@@ -43,8 +43,8 @@ extension Store {
         return backup
     }
 
-    /// Replaces the backup at `path`, which is without secrets, by one of the queue as it is now. But what has been cancelled since is in
-    /// the copy as it was, because a restore is to continue it. The lock of the folder is held.
+    /// Replaces the backup at `path`, which has no secrets, by a backup of the present queue. Downloads that have been cancelled since keep
+    /// their rows of the earlier backup, because a restore must continue them. The lock of the folder is held.
     nonisolated static func refresh(
         backup path: String, of folder: StoreFolder, attachments: [Attachment]
     ) throws(StoreError) -> StoreBackup {

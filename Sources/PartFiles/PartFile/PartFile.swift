@@ -209,7 +209,7 @@ package final class PartFile {
         renewMap()
     }
 
-    /// The bytes count as those of another source, of whose file nothing else is known.
+    /// From now on, the bytes count as those of another source, whose validator and digest are not known.
     package func turn(to mirror: UInt32?) {
         (validator, digest, self.mirror) = (nil, nil, mirror)
         renewMap()

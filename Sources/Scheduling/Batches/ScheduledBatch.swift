@@ -7,7 +7,7 @@ public final class ScheduledBatch {
     public internal(set) var counts = MemberCounts()
     /// The row of the batch is on disk.
     public internal(set) var isEntered = false
-    /// Removed from the list, by a call or with the last member.
+    /// Whether the batch has left the list: by a call, with its last member, or because its rows could not be saved.
     public internal(set) var isRemoved = false
     /// Removed from the list with its last member, which is private, not by a call.
     public internal(set) var hasLeftByItself = false

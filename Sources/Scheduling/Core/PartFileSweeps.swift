@@ -6,7 +6,7 @@ struct PartFileSweeps {
     struct Sweep {
         /// Their folders, at least one. The same folder again: there is more to delete in it.
         var folders: [String]
-        /// Keep the part file if the ending transfer leaves resume data.
+        /// Whether to keep the part file if the transfer that is ending leaves resume data.
         var isUnlessResumable = false
         /// Whether the first part file is being deleted.
         var isUnderWay = false

@@ -49,7 +49,7 @@ public final class ScheduledDownload {
     var uncountedAttempts: UInt32 = 0
     /// A transfer of this process has received so much that the file is large, although no response told its size.
     public internal(set) var isKnownLarge = false
-    /// When the download is due without an event.
+    /// The instant at which the scheduler must look at the download even if no event comes; nil: there is none.
     var wakeAt: WallTime?
     /// Whether anything else than the end of the download's secrets is due at `wakeAt` or later.
     var isDueForWork = false

@@ -1,8 +1,9 @@
 public import DownloadModel
 
 extension Scheduler {
-    /// The toast of an outcome, of a download or of a batch. It is owed from the commit of the outcome until it is shown or dropped, across
-    /// restarts, too. The row owes it (`DownloadRecord.owesToast`, `BatchRecord.toastOwedSince`), so nothing else has to be saved.
+    /// The toast of an outcome, of a download or of a batch. The service owes the toast from the commit of the outcome until the toast is
+    /// shown or dropped, also after a restart. The row of the download or batch says so (`DownloadRecord.owesToast`,
+    /// `BatchRecord.toastOwedSince`).
     public struct OwedToast: Equatable, Sendable {
         public let number: DownloadNumber
         public let end: WallTime

@@ -17,8 +17,8 @@ extension DownloadRecord {
 
 /// The automatic `MaxActive`: few large files at a time, and many small ones beside them.
 ///
-/// A file of unknown size takes the place of a large one, because it may be one. The allowance lets further files of unknown size run.
-/// It grows with each small file that finishes, and halves with each file that turns out large.
+/// A file of unknown size takes one of the slots for large files, because it may be large. The allowance lets further files of unknown size
+/// run. It grows with each small file that finishes, and halves with each file that turns out large.
 struct ActiveLimit {
     /// Most large files that are active.
     static let mostLarge = 4
@@ -26,7 +26,7 @@ struct ActiveLimit {
     static let mostSmall = 60
     static let most = mostLarge + mostSmall
 
-    /// How many files of unknown size may be active without a place of a large one.
+    /// How many files of unknown size may be active without a slot for large files.
     private(set) var allowance = 0
 
     /// The number of active transfers, by the size of their files.
@@ -60,7 +60,7 @@ struct ActiveLimit {
         counts.all < Self.most && placesTaken(with: size, beside: counts) <= Self.mostLarge
     }
 
-    /// How many places of large files are taken if a file of this size becomes active, too. A small file needs none, whatever is taken.
+    /// How many slots for large files are taken if a file of this size becomes active, too. 0 for a small file, which needs no such slot.
     func placesTaken(with size: FileSize, beside counts: Counts) -> Int {
         switch size {
         case .small: 0

@@ -2,7 +2,7 @@ internal import DownloadModel
 
 /// Chooses the download that starts next: by queue order, limits, host rules, and turns between applications.
 extension Scheduler {
-    /// If all slots are taken, an application that is owed more than this gets another application's slot.
+    /// The time slice: if all slots are taken, an application that has used this much less time than another one gets a slot of that one.
     private static let slice: Duration = .seconds(15)
     private static let sliceLook: Duration = .seconds(5)
 
