@@ -27,8 +27,8 @@ struct UnpackedEntries: Equatable {
 
 /// Unpacks the entries of an archive into an open folder. Needs no other right than to change this folder.
 final class EntryUnpacking {
-    /// The time whose work a power cut loses at most, besides the file in progress. It is not a number of bytes: each flush waits for the
-    /// disk, and a fast disk would wait more often than it works.
+    /// A power cut loses at most the work of this time, besides the file in progress. The bound is not a number of bytes: each flush waits
+    /// for the disk, and on a fast disk the unpacking would wait more often than it works.
     private static let checkpointTime = Duration.seconds(10)
 
     private let job: UnpackingJob

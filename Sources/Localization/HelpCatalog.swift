@@ -4,8 +4,7 @@ public import DownloadModel
 /// The translations of the help of `todoku`, and of sentences of rooms that know no language, from `data/po/help`. They are a catalogue of
 /// their own: everyday commands do not need them.
 ///
-/// The keys are the English texts. They stand in the sources where ArgumentParser reads them, in `OptionRow.all`, and in Upkeep. The
-/// docstring of `meson-helpers/translations` lists the places.
+/// The keys are the English texts of the sources. The docstring of `meson-helpers/translations` lists the places of these texts.
 public struct HelpCatalog: Sendable {
     private let messages: Messages
 

@@ -11,7 +11,7 @@ final class MetalinkReader: XMLReceiver {
     private(set) var files: [MetalinkFile] = []
     /// The elements around the present one, and itself.
     private var places: [Place] = [.document]
-    /// How many elements around the present one, and itself, nobody reads.
+    /// The number of open elements that are not read, including the present one.
     private var skipped = 0
     private var text: [UInt8] = []
     private var textLine = 0

@@ -31,7 +31,7 @@ public enum Push {
     public static var element: String { InterfaceXML.element(in: document) ?? "" }
 }
 
-/// The first word that an app hears about a push.
+/// The outcome of a push, as the app is told.
 public enum PushOutcome: String, CaseIterable, Sendable {
     /// A new file is at the path.
     case newData = "new-data"

@@ -7,19 +7,21 @@ internal import PushInterface
 internal import PushModel
 internal import WebPush
 
-/// The way of a message: checked, saved, its file fetched by the service, its app called.
+/// Handles messages: checks a message, saves it, has the service fetch its file, and calls its app.
 ///
-/// A message is on disk before the distributor hears that it arrived, and leaves the disk when its app has answered. What was interrupted
-/// begins again at the next start: a repeated `Fetch` has the same token, so it joins the first one or gets its answer.
+/// A message is on disk before the distributor hears that it arrived, and leaves the disk when its app has answered. An interrupted message
+/// begins again at the next start: its repeated `Fetch` has the same token, so it joins the first call or gets the answer of that call.
 @BusActor final class Deliveries {
     nonisolated static let mostWaiting = 1000
     static let mostWaitingOfRegistration = 64
     static let mostWaitingOfApp = 200
-    /// Most calls of `Fetch` at a time: in all, below the service's bound of one connection, and for one registration. Those of one
-    /// registration may all wait for an unmetered network, which another one of the app need not do.
+    /// The most calls of `Fetch` at a time.
     private static let mostFetches = 200
-    /// With those after the end of their messages. They wait for no network, and must not wait for fetches that do.
+    /// As `mostFetches`, including the calls for messages that are no longer valid. These calls wait for no network, and must not queue
+    /// behind calls that do. Below the limit of the service for one connection.
     private static let mostFetchesInAll = 240
+    /// The most calls of `Fetch` at a time for one registration. All of them may wait for an unmetered network, while another registration
+    /// of the app need not wait.
     private static let mostFetchesOfRegistration = 4
     /// How many refusals of a registration this process logs; the rest is only counted.
     private static let mostRefusalsLogged: UInt64 = 20
@@ -50,14 +52,15 @@ internal import WebPush
     private var order: [String] = []
     /// Ids that are not on disk yet, with the number of calls that wait for that: the first one, and those that repeat it meanwhile.
     private var unsaved: [String: Int] = [:]
-    /// By the ids of their messages. What leaves here meanwhile has ended in another way, or is asked for again.
+    /// The fetches in progress, by message id. The answer to a fetch that is no longer here does not count: the message has ended in
+    /// another way, or its file is requested again.
     private var fetching: [String: Fetch] = [:]
     /// The number of fetches so far.
     private var fetches: UInt64 = 0
     /// Ids that wait because the service could not fetch for now: until it appears, the message is repeated, or some time has passed.
     private var resting: Set<String> = []
-    /// Ids whose file may have come in time though nobody saw it: an earlier process asked for it, or the answer came while the
-    /// registration was being ended. Only the service knows.
+    /// Ids of messages whose file may have arrived in time without this process noticing: an earlier process requested the file, or the
+    /// answer came while the registration was being ended. Only the service knows.
     private var unseen: Set<String> = []
     /// Ids whose fetch has failed, and whose end is not noted yet. Another message about the file begins anew.
     private var failing: Set<String> = []
@@ -161,7 +164,8 @@ internal import WebPush
         if !removing.contains(id) { store.put(.message(id), nil) }
     }
 
-    /// A message whose file has not come keeps the program running, also while it rests: nobody else would ask for the file in time.
+    /// A message keeps the program running, unless its app did not answer. A message without its file does so also between two attempts,
+    /// because no other program would request the file in time.
     private func look() { hold.isHeld = waiting.count > unanswered.count }
 
     // MARK: Arrival
@@ -177,7 +181,7 @@ internal import WebPush
         let push: AcceptedPush
         do throws(PushRefusal) { push = try check(bytes, version, registration) } catch {
             registry.count(token) { $0.refused[error.reason, default: 0] +|= 1 }
-            // Strangers may send as many as they like.
+            // Anybody who knows the endpoint can send any number of messages, so only the first refusals are notices in the log.
             refusalsLogged[token, default: 0] +|= 1
             log.log(
                 level: refusalsLogged[token, default: 0] <= Self.mostRefusalsLogged ? .notice : .debug, "a push was refused",
@@ -384,7 +388,7 @@ internal import WebPush
         waiting[message.id] = message
         store.put(.message(message.id), message.record)
         drop(id)
-        // Both records at the next start would be two pushes.
+        // Delete the former record now, and not after its download. The next start would count two records as two pushes.
         store.put(.message(id), nil)
         files.removeDownload(id, of: app)
         setTimer(message.id)
@@ -450,7 +454,7 @@ internal import WebPush
             metadata: ["app": "\(registration.key.app)", "name": "\(registration.key.name)", "result": "\(outcome.result.rawValue)"])
         unsavedEnds.insert(id)
         let ends = unsavedEnds
-        // Unsaved, the push would only be told twice.
+        // If the record cannot be saved, call the app nevertheless: the next start only calls it again.
         let isSaved = (try? await store.commit()) != nil
         if isSaved { unsavedEnds.subtract(ends) }
         // Another message of the registration has ended meanwhile.

@@ -10,7 +10,7 @@ internal import PushModel
     func changed(_ token: String, hasNewEndpoint: Bool)
 }
 
-/// The way to the distributor: which one it is, and the registrations at it.
+/// Chooses the distributor, and makes and ends the registrations at it.
 ///
 /// A distributor forgets nothing, but may be another one, or may have been set up anew. So all registrations are made again, with the same
 /// tokens, at each start and when a distributor appears (UnifiedPush, "Connector").
@@ -100,11 +100,12 @@ internal import PushModel
         guard Self.isDistributor(name) else { return }
         let former = chosen
         if isThere { running.insert(name) } else { running.remove(name) }
-        // One of two that goes makes the other the only one.
+        // If one of two distributors leaves, the other one is chosen.
         if let chosen, isThere && name == chosen || chosen != former { appeared() }
     }
 
-    /// A distributor that crashes at each registration is started again by the next one, and must not be for ever.
+    /// Makes the registrations at a distributor that has appeared. The bus starts a distributor for each registration. If the distributor
+    /// crashes each time, it appears again and again, so after `promptAppearances` the registrations wait.
     private func appeared() {
         let isSoon = appearances.last.map { .now - $0 < Self.appearancePause } ?? false
         appearances = (isSoon ? appearances.count +| 1 : 1, .now)
@@ -192,7 +193,7 @@ internal import PushModel
         guard let former = registry[token] else { return }
         guard let distributor = chosen else { return settle(token, problem) }
         if !former.distributor.isEmpty, former.distributor != distributor {
-            // First, so that the old distributor's answer changes nothing.
+            // Do this first, so that an answer of the former distributor changes nothing.
             registry.change(token) { ($0.distributor, $0.endpoint, $0.version) = ("", "", 0) }
             if former.endpoint.isEmpty {
                 // A distributor that has given no endpoint may hang. The new one does not wait for its answer.

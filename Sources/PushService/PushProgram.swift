@@ -120,7 +120,7 @@ public struct PushOptions: Sendable {
         }
     }
 
-    /// Ends once the last changes are on disk. What is being fetched goes on in the service, and is asked for again at the next start.
+    /// Ends once the last changes are on disk. Files in progress continue in the service, and the next start requests them again.
     private func end() {
         let finish = ended
         ended = { _ in }

@@ -112,7 +112,7 @@ internal import PushInterface
         let (registrations, messages) = (try names(in: PushFolder.registrations), try names(in: PushFolder.messages))
         present = Set(registrations.map { Item.registration($0) }).union(messages.map { Item.message($0) })
         for item in [Item.settings, .starts] where folder.has(item.name) { present.insert(item) }
-        // Files that cannot be read, and messages of registrations among them, take no place of others: they may stay for long.
+        // Unreadable files do not count against the limits, nor do messages of unreadable registrations, because both may stay for long.
         var damagedRegistrations: Set<String> = []
         for name in registrations where content.registrations.count < Registry.most {
             let path = "\(PushFolder.registrations)/\(name)"
@@ -161,7 +161,7 @@ internal import PushInterface
         }
     }
 
-    /// What never reached the disk needs no deletion. On a full disk, each refused message would leave one.
+    /// A record that was never written needs no deletion. Otherwise, on a full disk, each refused message would leave a deletion.
     private func isNeeded(_ item: Item, _ bytes: [UInt8]?) -> Bool { bytes != nil || present.contains(item) || writing.contains(item) }
 
     /// Waits until everything that was noted before is on disk. The calls are answered in their order.

@@ -49,7 +49,7 @@ internal import TodokuClient
             let wasOver = time() == .over
             let isInTime = wasOver ? try await hasFileInTime(message, registration, client) : false
             if time() == .gone { return .unreachable }
-            // The clock counts as it was before the question: if it was set back since, the answer is the same.
+            // The time before the question to the service decides (`wasOver`), even if the clock was set back since.
             if isInTime || !wasOver {
                 let file = try await fetch(message, registration, client)
                 if isInTime || time() != .over {

@@ -22,7 +22,7 @@ internal import WebPush
     private var ending: [String: Registration] = [:]
     /// The tokens of registrations whose counts are not noted in the store yet.
     private var counted: Set<String> = []
-    /// When apps in a sandbox were started, by their ids. A registration that is made anew does not make an app's hour begin anew.
+    /// When sandboxed apps were started, by app id. A new registration does not restart the hour in which an app's starts are counted.
     private var starts: [String: [WallTime]]
 
     /// - Parameter starts: the record of starts.
@@ -208,7 +208,7 @@ internal import WebPush
 /// New options of a registration, which a later call may replace before they are on disk.
 @BusActor final class OptionChange {
     let token: String
-    /// The registration before the change; nil: there was none. If the change before this one is refused, that one's.
+    /// The registration before the change; nil: there was none. If the previous change is refused, the registration before both changes.
     fileprivate(set) var former: Registration?
 
     fileprivate init(of token: String, from former: Registration?) { (self.token, self.former) = (token, former) }

@@ -20,7 +20,7 @@ package struct RehearsalOptions: Sendable {
 ///
 /// Call `prepare`, `begin`, `run` and, whatever these return or throw, `end`.
 @BusActor package final class RehearsalRun {
-    /// How long an interrupted command has to end before the next, harder signal.
+    /// The time in which an interrupted command must end, before it gets a stronger signal.
     private static let grace: Duration = .seconds(5)
     /// How long the report waits for messages that the bus has not passed on.
     private static let patience: Duration = .seconds(30)

@@ -37,7 +37,7 @@ public struct WebPushKeys: Hashable, Sendable {
 
 /// Why a message cannot be decrypted: one sentence, without a full stop.
 public enum WebPushError: Error, Equatable, Sendable, CustomStringConvertible {
-    /// libcrypto is missing, or does not do what it should.
+    /// libcrypto is missing, or one of its calls has failed.
     case unavailable(String)
     /// The bytes are no message of RFC 8291.
     case malformed(String)

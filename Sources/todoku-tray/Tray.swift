@@ -126,7 +126,7 @@ internal import TodokuClient
             var same = before
             same?.progress = asset.progress
             guard same == asset else { return asset.stage.isUnderWay || before?.stage.isUnderWay == true ? show() : () }
-            // Only the progress is another. The overview draws it, too, while a download transfers.
+            // Only the progress has changed: draw it at most once in each `lookInterval`.
             guard assetTimer == nil else { return }
             assetTimer = Poller.shared.schedule(after: Self.lookInterval) { [weak self] in
                 self?.assetTimer = nil

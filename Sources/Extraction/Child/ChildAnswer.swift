@@ -2,8 +2,8 @@ internal import DownloadModel
 internal import Glibc
 internal import PartFiles
 
-/// What the child writes. An archive may have taken the child over, so `init` believes nothing: texts are short and without control
-/// characters, and a message that no child of ours writes is refused.
+/// A message of the child. A hostile archive may control the child, so `init` trusts nothing: it bounds texts, removes control characters
+/// from texts for people, and refuses a message that our code never writes.
 enum ChildAnswer: Equatable {
     case confined(Confinement)
     case progress(read: ByteCount, written: ByteCount, entries: UInt64)

@@ -25,7 +25,7 @@ struct WordReader {
     static let longestText = 1024
 
     private var rest: ArraySlice<UInt8>
-    /// Whether all was there that was asked for, in its bounds.
+    /// Whether every read so far has found its value, within its bounds.
     private(set) var isGood = true
 
     init(_ bytes: ArraySlice<UInt8>) { rest = bytes }

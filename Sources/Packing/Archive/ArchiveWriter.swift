@@ -31,7 +31,8 @@ package enum ArchiveCompression: String, CaseIterable, Sendable {
 
 /// libarchive's writer of tar into an open file. Use only on the thread that made it. The locale of this thread is UTF-8 meanwhile.
 ///
-/// Nothing of the machine is in the archive: every entry belongs to root, has the time 0, and the mode 644, 755, or for links 777.
+/// The archive contains nothing that depends on the machine: every entry belongs to root, has the time 0, and the mode 644, 755, or for
+/// links 777.
 struct ArchiveWriter: ~Copyable {
     private let raw: OpaquePointer
     private let formerLocale: UnsafeMutableRawPointer?

@@ -15,7 +15,7 @@ package struct FolderState: Equatable, Sendable {
     }
 }
 
-/// What lies packed in a folder.
+/// A folder with packed versions of assets.
 package enum PackedFolder {
     /// The names of the manifests in `folder` whose archive lies beside them.
     package static func manifests(in folder: String) -> [String] {

@@ -112,7 +112,7 @@ struct FolderTree: Equatable {
     }
 }
 
-/// What says that a file is as it was: its inode, and the times of its bytes and of its status. Times of folders are no part of it.
+/// Shows whether a file is unchanged: its inode, and the times of its bytes and of its status. Empty for folders and links.
 func stamp(of status: stat, _ kind: TreeEntry.Kind) -> [Int64] {
     guard kind == .file else { return [] }
     return [

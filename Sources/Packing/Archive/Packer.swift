@@ -9,9 +9,9 @@ package struct PackRequest: Sendable {
     /// The folder with the data, and the one that gets the archive, the manifest and the signature: absolute paths.
     package var folder: String
     package var output: String
-    /// What a user changes to choose another `output`, for errors: an option, or a variable of the environment.
+    /// For errors: the option or environment variable by which a user chooses another `output`.
     package var outputSetting = "--output"
-    /// What the files are named by: `NAME.json`, `NAME-VERSION.tar.zst`.
+    /// The beginning of the file names: `NAME.json`, `NAME-VERSION.tar.zst`.
     package var name: String
     /// nil: the first 16 digits of the archive's digest.
     package var version: String?
@@ -24,7 +24,7 @@ package struct PackRequest: Sendable {
     /// nil: the compressor's own.
     package var level: Int?
     package var key: SigningKey?
-    /// Whether to replace what `Publication` would not.
+    /// Whether to replace files that `Publication` otherwise refuses to replace.
     package var forces = false
 
     package init(folder: String, output: String, name: String) { (self.folder, self.output, self.name) = (folder, output, name) }

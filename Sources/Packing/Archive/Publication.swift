@@ -64,7 +64,7 @@ struct Publication {
 
         fileprivate init(_ name: String, in folder: OpenFolder) throws(PackingError) {
             (self.name, self.folder) = (".\(name).part", folder)
-            // The folder is locked: what has this name is what a killed run has left.
+            // The folder is locked, so a file with this name was left by a killed run.
             unlinkat(folder.descriptor, self.name, 0)
             descriptor = openUninterrupted(
                 folder.descriptor, self.name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o666)  // less the umask

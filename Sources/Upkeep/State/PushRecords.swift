@@ -67,7 +67,8 @@ public struct PushRecords: Sendable {
         }
     }
 
-    /// Adds what has come since. A file that is in both is as in `later`, and so is a registration that was ended and made again.
+    /// Adds the records that have come since. If both have a file, the file of `later` counts. If a registration was ended and made again,
+    /// with another token, only the registration of `later` counts.
     public func adding(_ later: PushRecords) -> PushRecords {
         var both = self
         let made = Set(later.owners.values)

@@ -50,7 +50,7 @@ struct CookieFile: Equatable {
     /// A redirect may lead to any site, so a browser may send any of its cookies, and so do curl and wget. All of them go to the service,
     /// which sends each to its own hosts. If they are more than a download may have, those of the sites of `urls` go.
     ///
-    /// - Returns: the cookies, and how many do not go.
+    /// - Returns: the cookies, and how many cookies of the file are left out.
     /// - Throws: if even these are too many.
     func cookies(for urls: [String]) throws(CommandFailure) -> (cookies: [Cookie], leftOut: Int) {
         if Cookie.fit(cookies) { return (cookies, 0) }

@@ -25,8 +25,8 @@ struct ExtractArguments: ParsableArguments {
         return .named(isPath ? try LocalPath.absolute(text) : text)
     }
 
-    /// The arguments of the program, with `--extract=FOLDER` as ArgumentParser knows it. Another command refuses the option as it was
-    /// written.
+    /// The arguments of the program, with `--extract=FOLDER` in the form that ArgumentParser knows. A command without this option refuses
+    /// it in the form that the user wrote.
     static func separated(_ arguments: [String]) -> [String] {
         guard let command = arguments.first, commands.contains(command) else { return arguments }
         let (end, start) = (arguments.firstIndex(of: "--") ?? arguments.endIndex, "--extract=")

@@ -19,7 +19,7 @@ internal import TodokuClient
     /// Leaves the terminal to another program until `resume`.
     func suspend()
     func resume()
-    /// Called last.
+    /// Leaves the present lines on the terminal, because the command ends, or because another text follows.
     func end()
 }
 

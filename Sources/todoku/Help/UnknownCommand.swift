@@ -44,7 +44,7 @@ enum UnknownCommand {
         return catalog.text("There is no command “%1$s”. Did you mean: %2$s?", shown, list)
     }
 
-    /// A URL, also one that lacks its scheme. A bare host name may be a command with a slip.
+    /// A URL, also one that lacks its scheme. A bare host name may be a mistyped command.
     private static func isURL(_ word: String) -> Bool {
         if word.contains("://") { return true }
         guard word.contains("/"), !word.hasPrefix("."), let url = try? DownloadURL("https://\(word)") else { return false }
@@ -64,8 +64,8 @@ enum UnknownCommand {
         return near.prefix(3).map(\.name)
     }
 
-    /// How many slips of the fingers make `a` out of `b`: a sign left out, added or replaced, or two exchanged (the optimal string
-    /// alignment distance).
+    /// The number of typing errors that turn `b` into `a`: a character left out, added or replaced, or two neighbours exchanged (the
+    /// optimal string alignment distance).
     private static func slips(between a: String, and b: String) -> Int {
         let (a, b) = (Array(a), Array(b))
         var first = Array(b.indices)

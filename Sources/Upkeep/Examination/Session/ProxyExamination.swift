@@ -6,7 +6,7 @@ internal import Transport
 
 /// The proxies that the service would use, found as the service finds them.
 @BusActor enum ProxyExamination {
-    /// Nobody is asked for anything at this host: `.invalid` never exists (RFC 2606). A proxy script sees its name.
+    /// A host that never exists (`.invalid`, RFC 2606), and that gets no request. A proxy script sees its name.
     private static let host = "example.invalid"
 
     /// - Parameters:

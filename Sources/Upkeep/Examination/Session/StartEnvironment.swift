@@ -1,7 +1,7 @@
 internal import DBus
 internal import EventLoop
 
-/// The environment variables that the service has, or would be started with. Those of a shell are others.
+/// The environment variables that the service has, or would be started with. A shell may have other variables.
 struct StartEnvironment: Sendable {
     /// Who has told the variables.
     enum Source: Equatable, Sendable {
