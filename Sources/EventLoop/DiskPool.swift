@@ -13,18 +13,30 @@ public enum DiskPlace: Sendable {
 /// Threads for calls that wait for a disk. Each disk has a few of its own, so a hanging or slow disk delays only its own work.
 ///
 /// The disk of a path is read from the mount table, which never hangs. Symbolic links are followed on the threads of the disk that holds
-/// them. At most `2 * mostDisks` sets of threads exist, each for the short or the long work of one disk. A further disk takes over an idle
-/// set. While at most two sets are idle, further disks share one more set.
+/// them. At most `mostSets` sets of threads exist, each for one kind of work of one disk. A further disk takes over an idle set. While at
+/// most two sets are idle, further disks share one more set.
 public final class DiskPool: Sendable {
     public static let shared = DiskPool(name: "todoku-disk")
-    static let mostDisks = 16
-    /// Most threads of a disk for short work (stat, rename), and again for long work.
+    static let mostSets = 64
+    /// Most threads of a disk for each kind of work.
     static let width = 4
+
+    /// The kinds of work. No work waits for work of another kind.
+    public enum Kind: Sendable {
+        /// Work on a folder, such as stat and rename.
+        case short
+        /// Work on all bytes of a file, such as a verification, and its commit.
+        case long
+        /// The flush of a transfer, which its checkpoint waits for.
+        case flush
+        /// The check of the pieces of a transfer.
+        case check
+    }
 
     private struct State {
         var mounts = MountWatch()
         /// The sets of threads, the least recently used first.
-        var lanes: [(disk: DiskKey, isLong: Bool, pool: Pool)] = []
+        var lanes: [(disk: DiskKey, kind: Kind, pool: Pool)] = []
         var overflow: Pool?
     }
 
@@ -50,20 +62,27 @@ public final class DiskPool: Sendable {
         at place: DiskPlace, takesLong: Bool = false, _ work: @escaping @Sendable () -> R,
         then done: @escaping @BusActor @Sendable (R) -> Void
     ) {
-        submit(at: place, isLong: takesLong, nil) { _ in
+        perform(at: place, kind: takesLong ? .long : .short, work, then: done)
+    }
+
+    /// Like the function above, for work of any kind.
+    public func perform<R: Sendable>(
+        at place: DiskPlace, kind: Kind, _ work: @escaping @Sendable () -> R, then done: @escaping @BusActor @Sendable (R) -> Void
+    ) {
+        submit(at: place, kind: kind, nil) { _ in
             let result = work()
             BusActor.spawn { done(result) }
         }
     }
 
-    /// Like the function above, but `done` gets nil if `work` has not returned within `patience`, as on a disk that hangs. Work that has
+    /// Like the functions above, but `done` gets nil if `work` has not returned within `patience`, as on a disk that hangs. Work that has
     /// not begun by then is dropped. A value that comes later goes to `late`, which may close a descriptor.
     @BusActor public func perform<R: Sendable>(
         at place: DiskPlace, takesLong: Bool = false, within patience: Duration, late: @escaping @Sendable (R) -> Void = { _ in },
         _ work: @escaping @Sendable () -> R, then done: @escaping @BusActor @Sendable (R?) -> Void
     ) {
         let race = Race(within: patience, done)
-        submit(at: place, isLong: takesLong, race.ticket) { _ in
+        submit(at: place, kind: takesLong ? .long : .short, race.ticket) { _ in
             let result = work()
             BusActor.spawn { if !race.end(result) { late(result) } }
         }
@@ -103,39 +122,39 @@ public final class DiskPool: Sendable {
     }
 
     private func submit(
-        at place: DiskPlace, isLong: Bool = false, links: Int = 0, _ ticket: Ticket?, _ work: @escaping @Sendable (DiskKey) -> Void
+        at place: DiskPlace, kind: Kind = .short, links: Int = 0, _ ticket: Ticket?, _ work: @escaping @Sendable (DiskKey) -> Void
     ) {
         // The dropped items are released after the unlock.
         _ = locked { state in
             let disk = Self.disk(of: place, &state)
             // Submit under the lock, so that no other disk takes over the set of threads meanwhile.
-            return lane(of: disk, isLong, &state).submit(ticket) { [self] in
+            return lane(of: disk, kind, &state).submit(ticket) { [self] in
                 if case .path(let path) = place, links < 40,
                     let other = pathOnOtherDisk(path, from: disk, disk: { path in locked { $0.mounts.current().disk(of: path) } })
                 {
-                    return submit(at: .path(other), isLong: isLong, links: links + 1, ticket, work)
+                    return submit(at: .path(other), kind: kind, links: links + 1, ticket, work)
                 }
                 work(disk)
             }
         }
     }
 
-    private func lane(of disk: DiskKey, _ isLong: Bool, _ state: inout State) -> Pool {
-        if let index = state.lanes.firstIndex(where: { $0.disk == disk && $0.isLong == isLong }) {
+    private func lane(of disk: DiskKey, _ kind: Kind, _ state: inout State) -> Pool {
+        if let index = state.lanes.firstIndex(where: { $0.disk == disk && $0.kind == kind }) {
             let lane = state.lanes.remove(at: index)
             state.lanes.append(lane)
             return lane.pool
         }
-        if state.lanes.count < 2 * Self.mostDisks {
+        if state.lanes.count < Self.mostSets {
             let pool = Pool(name: name, width: Self.width)
-            state.lanes.append((disk, isLong, pool))
+            state.lanes.append((disk, kind, pool))
             return pool
         }
         // The two idle sets that were used last keep their disks. One of them is usually the home folder's, however many other disks hang.
         let idle = state.lanes.indices.filter { state.lanes[$0].pool.isIdle }
         if idle.count > 2 {
             let pool = state.lanes.remove(at: idle[0]).pool
-            state.lanes.append((disk, isLong, pool))
+            state.lanes.append((disk, kind, pool))
             return pool
         }
         let pool = state.overflow ?? Pool(name: name, width: Self.width)

@@ -497,7 +497,7 @@ public actor Engine {
         transfer.lastCheckpoint = .now
         let (descriptor, folder, number) = (part.descriptor, part.unflushedFolder, transfer.request.number)  // open until `synced`
         let (map, identity) = (transfer.request.mapPath, part.identity)
-        DiskPool.shared.perform(at: .descriptor(descriptor), takesLong: true) { [flush] in
+        DiskPool.shared.perform(at: .descriptor(descriptor), kind: .flush) { [flush] in
             var code = CrashMarks.working(on: number.value) { flush(descriptor) }
             // A file system without fsync for folders returns EINVAL.
             if code == 0, let folder, fsync(folder) != 0, errno != EINVAL { code = errno }

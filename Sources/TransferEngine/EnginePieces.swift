@@ -16,7 +16,7 @@ extension Engine {
             return conclude(transfer, .failed(transfer.failure(error)))
         }
         let (number, check, hashes, size) = (transfer.request.number, checks, ledger.hashes, ledger.size)
-        DiskPool.shared.perform(at: .descriptor(descriptor), takesLong: true) {
+        DiskPool.shared.perform(at: .descriptor(descriptor), kind: .check) {
             defer { close(descriptor) }
             return CrashMarks.working(on: number.value) {
                 Result { () throws(DiskError) in try Digest.wrongPieces(run, of: hashes, size: size, in: descriptor) }

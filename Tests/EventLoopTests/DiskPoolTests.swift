@@ -182,7 +182,7 @@ internal import Testing
         let pool = Self.many
         let pipe = Pipe()
         let journal = Journal<Int>()
-        for number in 0..<2 * DiskPool.mostDisks {
+        for number in 0..<DiskPool.mostSets {
             pool.perform(at: .disk(DiskKey(name: "many \(number)"))) {
                 _ = pipe.take()
             } then: {
@@ -190,8 +190,8 @@ internal import Testing
             }
         }
         #expect(await pool.value(at: .disk(DiskKey(name: "one more")), within: .seconds(60)) { 1 } == 1)
-        pipe.put([UInt8](repeating: 1, count: 2 * DiskPool.mostDisks))
-        #expect(await eventually { journal.entries.count == 2 * DiskPool.mostDisks })
+        pipe.put([UInt8](repeating: 1, count: DiskPool.mostSets))
+        #expect(await eventually { journal.entries.count == DiskPool.mostSets })
         #expect(await pool.value(at: .disk(DiskKey(name: "and another")), within: .seconds(60)) { 1 } == 1)
     }
 

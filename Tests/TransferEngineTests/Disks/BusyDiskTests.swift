@@ -1,0 +1,59 @@
+import DownloadModel
+import TestSupport
+import Testing
+
+@testable internal import EventLoop
+@testable internal import PartFiles
+@testable internal import TransferEngine
+
+/// As while large files of other downloads are compared with their checksums.
+@Suite(.timeLimit(.minutes(5))) struct `A disk that is busy with long work` {
+    static let file = patternBytes(1_000_000)
+
+    /// Keeps all threads for long work busy until `gate` opens. The disk is another one than that of most tests.
+    private func busyFolder(until gate: Gate) -> TemporaryFolder {
+        let folder = TemporaryFolder("todoku-busy", in: "/dev/shm")
+        for _ in 0..<DiskPool.width {
+            DiskPool.shared.perform(at: .path(folder.path), takesLong: true) {
+                gate.wait()
+            } then: {
+            }
+        }
+        return folder
+    }
+
+    @Test @BusActor func `does not delay the end of a file whose pieces must be checked`() async throws {
+        let hashes = try await PieceHashes(pieceHashes(of: Self.file, length: 262_144))
+        let server = ScriptedServer { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+        let (fixture, gate) = (await EngineFixture(), Gate())
+        defer { gate.open() }
+        let folder = busyFolder(until: gate)
+        let request = try fixture.request(server.url()) {
+            ($0.directory, $0.pieces, $0.expectedSize, $0.hasChecksum) = (folder.path, hashes, 1_000_000, true)
+        }
+        fixture.engine.start(request)
+        #expect(await eventually { fixture.log.ends(of: request.number) == 1 }, "the pieces are not checked")
+        gate.open()
+        #expect(await fixture.log.end(of: request.number).complete?.size == 1_000_000)
+    }
+
+    /// A stopped transfer ends after the flush of its bytes.
+    @Test @BusActor func `does not delay the flush of another transfer`() async throws {
+        let gate = Gate()
+        defer { gate.open() }
+        let server = ScriptedServer { request, reply in
+            reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: Self.file.count)
+            reply.send(Self.file[..<600_000])
+            gate.wait()
+        }
+        let fixture = await EngineFixture()
+        let folder = busyFolder(until: gate)
+        let request = try fixture.request(server.url()) { $0.directory = folder.path }
+        fixture.engine.start(request)
+        await fixture.log.received(600_000)
+        fixture.engine.stop(request.number)
+        #expect(await eventually { fixture.log.ends(of: request.number) == 1 }, "no flush has saved the bytes")
+        gate.open()
+        #expect(await fixture.log.end(of: request.number).resume?.written == 600_000)
+    }
+}
