@@ -47,6 +47,7 @@ public actor Engine {
     var namesAsked = 0
     /// The checks of pieces so far.
     var checks: UInt64 = 0
+    let diskAnswers = DiskAnswers()
     private var lastTick = SuspendingClock.now
     /// The transfers of all engines that were fetching at the last tick.
     var fetched: Set<DownloadNumber> = []
@@ -133,7 +134,8 @@ public actor Engine {
     /// How long the current step has kept the thread: usually a call on its disk.
     nonisolated var busy: Duration { thread.busy }
 
-    /// Reports the transfers that have ended, except for a flush, or a check of pieces, that has lasted longer than `patience`.
+    /// Reports the transfers that have ended, except for a flush, or a check of pieces, whose disk has been silent for longer than
+    /// `patience`.
     nonisolated func findLateDisks(longerThan patience: Duration, _ told: @escaping @BusActor @Sendable ([DownloadNumber]) -> Void) {
         command { engine in
             let now = SuspendingClock.now
@@ -493,12 +495,15 @@ public actor Engine {
     func sync(_ transfer: Transfer) {
         staging?.flush()
         guard let part = transfer.part, let data = part.resumeData(part.ranges) else { return }
-        transfer.syncing = part
+        let work = DiskWork(on: diskAnswers)
+        (transfer.syncing, transfer.flush) = (part, work)
         transfer.lastCheckpoint = .now
         let (descriptor, folder, number) = (part.descriptor, part.unflushedFolder, transfer.request.number)  // open until `synced`
         let (map, identity) = (transfer.request.mapPath, part.identity)
         DiskPool.shared.perform(at: .descriptor(descriptor), kind: .flush) { [flush] in
+            work.noteAnswer()
             var code = CrashMarks.working(on: number.value) { flush(descriptor) }
+            work.noteAnswer()
             // A file system without fsync for folders returns EINVAL.
             if code == 0, let folder, fsync(folder) != 0, errno != EINVAL { code = errno }
             // The engine's thread may wait for the same disk, and the process may be killed before the engine knows of the failure.

@@ -7,9 +7,9 @@ internal import PartFiles
 extension Engine {
     /// Starts the check of the next written pieces on a thread of their disk, unless a check is under way. Its result comes to `checked`.
     func checkPieces(of transfer: Transfer) {
-        guard transfer.conclusion == nil, let ledger = transfer.pieces, let part = transfer.part, part.error == nil,
-            let run = ledger.begin(checks +| 1, in: part.ranges)
-        else { return }
+        guard transfer.conclusion == nil, let ledger = transfer.pieces, let part = transfer.part, part.error == nil else { return }
+        let work = DiskWork(on: diskAnswers)
+        guard let run = ledger.begin(checks +| 1, in: part.ranges, work) else { return }
         checks +|= 1
         guard let descriptor = part.readable() else {
             let error = DiskError("check the pieces", EMFILE)
@@ -19,7 +19,9 @@ extension Engine {
         DiskPool.shared.perform(at: .descriptor(descriptor), kind: .check) {
             defer { close(descriptor) }
             return CrashMarks.working(on: number.value) {
-                Result { () throws(DiskError) in try Digest.wrongPieces(run, of: hashes, size: size, in: descriptor) }
+                Result { () throws(DiskError) in
+                    try Digest.wrongPieces(run, of: hashes, size: size, in: descriptor, goesOn: work.goesOn)
+                }
             }
         } then: { [self] result in
             command { $0.checked(number, check, result) }

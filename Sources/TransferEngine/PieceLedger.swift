@@ -33,7 +33,7 @@ final class PieceLedger {
         /// Names the check.
         let number: UInt64
         let pieces: Range<Int>
-        let began: SuspendingClock.Instant
+        let work: DiskWork
         /// The pieces into which bytes were written after the check began. For these, the result of the check does not count.
         fileprivate(set) var rewritten: Set<Int> = []
     }
@@ -47,6 +47,11 @@ final class PieceLedger {
         isRight = Array(repeating: false, count: hashes.count)
         for range in held.ranges { for index in pieces(of: range) { writers[index] = .several } }
     }
+
+    deinit { giveUp() }
+
+    /// Nobody waits for the check under way any more.
+    func giveUp() { check?.work.giveUp() }
 
     /// Whether all pieces are right.
     var isDone: Bool { rightCount == hashes.count }
@@ -82,15 +87,17 @@ final class PieceLedger {
 
     /// Begins the check of the next pieces whose bytes are all written; nil: there are none, or a check is under way.
     ///
-    /// - Parameter number: names the check.
-    func begin(_ number: UInt64, in written: ByteRanges) -> Range<Int>? {
+    /// - Parameters:
+    ///   - number: names the check.
+    ///   - work: will check the pieces.
+    func begin(_ number: UInt64, in written: ByteRanges, _ work: DiskWork) -> Range<Int>? {
         guard check == nil else { return nil }
         while firstOpen < isRight.count, isRight[firstOpen] { firstOpen +|= 1 }
         for start in firstOpen..<max(firstOpen, isRight.count) where !isRight[start] && written.contains(range(of: start)) {
             var end = start +| 1
             let most = range(of: start).lowerBound +| Self.mostBytes
             while end < isRight.count, !isRight[end], range(of: end).upperBound <= most, written.contains(range(of: end)) { end +|= 1 }
-            check = Check(number: number, pieces: start..<end, began: .now)
+            check = Check(number: number, pieces: start..<end, work: work)
             return start..<end
         }
         return nil

@@ -79,6 +79,8 @@ final class Transfer {
     /// The part file being flushed; kept here so that its descriptor stays open meanwhile.
     var syncing: PartFile? { didSet { if let syncing { covered = syncing.ranges } } }
     var isSyncing: Bool { syncing != nil }
+    /// The last flush.
+    var flush: DiskWork?
     /// Set once nothing more is fetched: the end to report after the last flush.
     var conclusion: Conclusion?
     /// The request by which the transfer came to its conclusion; nil: no request did.
@@ -113,8 +115,11 @@ final class Transfer {
 
     var isFetching: Bool { segments.contains { $0.exchange != nil } }
 
-    /// Ends all exchanges.
-    func stop() { for segment in segments { segment.stop() } }
+    /// Ends all exchanges, and the check of pieces.
+    func stop() {
+        for segment in segments { segment.stop() }
+        pieces?.giveUp()
+    }
 
     /// Sets the limit of all segments together, in bytes per second; 0: no limit.
     func setLimit(_ limit: Speed) {
@@ -353,11 +358,11 @@ final class Transfer {
         (candidate, candidatePieces) = (nil, nil)
     }
 
-    /// Whether only a flush, or the check of pieces, delays the end, and has lasted longer than `patience`.
+    /// Whether only a flush, or the check of pieces, delays the end, and its disk has been silent for longer than `patience`.
     func endWaitsForDisk(longerThan patience: Duration, _ now: SuspendingClock.Instant) -> Bool {
-        if conclusion != nil { return isSyncing && now - lastCheckpoint > patience }
-        guard whole != nil, let check = pieces?.check else { return false }
-        return now - check.began > patience
+        let work = conclusion == nil ? pieces?.check?.work : flush
+        let isWaiting = conclusion == nil ? whole != nil : isSyncing
+        return isWaiting && work?.isSilent(longerThan: patience, now) == true
     }
 
     // MARK: Pieces

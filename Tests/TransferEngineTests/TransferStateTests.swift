@@ -22,6 +22,84 @@ import Testing
     }
 }
 
+@Suite struct `Work on a disk` {
+    private let (disk, begin) = (DiskAnswers(), SuspendingClock.now)
+
+    private func isSilent(_ work: DiskWork, at second: Int) -> Bool {
+        work.isSilent(longerThan: .seconds(30), begin + .seconds(second))
+    }
+
+    @Test func `that has begun hangs only if the disk has not answered it for long`() {
+        let (work, other) = (DiskWork(on: disk, at: begin), DiskWork(on: disk, at: begin))
+        work.noteAnswer(begin + .seconds(20))
+        work.noteAnswer(begin + .seconds(40))
+        #expect(!isSilent(work, at: 70) && isSilent(work, at: 71))
+        other.noteAnswer(begin + .seconds(60))
+        #expect(isSilent(work, at: 71), "the disk answers the other work only")
+    }
+
+    @Test func `that waits for a thread hangs only if the disk has answered no other work for long`() {
+        let (work, other) = (DiskWork(on: disk, at: begin), DiskWork(on: disk, at: begin))
+        #expect(!isSilent(work, at: 30) && isSilent(work, at: 31))
+        other.noteAnswer(begin + .seconds(20))
+        #expect(!isSilent(work, at: 50) && isSilent(work, at: 51))
+        let later = DiskWork(on: disk, at: begin + .seconds(40))
+        #expect(!isSilent(later, at: 70) && isSilent(later, at: 71))
+    }
+}
+
+@Suite struct `A transfer whose bytes have all come` {
+    static let file = patternBytes(500_000)
+
+    /// A transfer that holds the whole file, in one piece.
+    private func transfer(in folder: TemporaryFolder) throws -> Transfer {
+        var request = TransferRequest(
+            number: DownloadNumber(1), url: try DownloadURL("http://one.example/a"), directory: folder.path, partName: ".todoku-1.part")
+        (request.allowsHiddenFolders, request.expectedSize, request.hasChecksum) = (true, 500_000, true)
+        request.pieces = PieceHashes(.md5, length: 500_000, digests: Array(repeating: 0, count: 16))
+        let held = try PartFile.create(
+            in: try OpenFolder.open(folder.path, allowHidden: true), name: request.partName, mapPath: nil, boot: bootIdentity())
+        (held.validator, held.total, held.isResumable) = (.entityTag("\"v1\""), 500_000, true)
+        try Self.file.withUnsafeBytes { try held.write($0, at: 0) }
+        request.resume = held.resumeData(held.ranges)
+        let transfer = Transfer(request, boot: bootIdentity(), staging: StagingBuffer {}, pace: SharedPace())
+        #expect(transfer.prepare() == nil)
+        transfer.whole = (.stopped(nil), transfer.segments[0].id)
+        return transfer
+    }
+
+    @Test func `waits for the check of a piece as long as the disk answers`() throws {
+        let (folder, begin) = (TemporaryFolder("todoku-check"), SuspendingClock.now)
+        let transfer = try transfer(in: folder)
+        let (ledger, part) = (try #require(transfer.pieces), try #require(transfer.part))
+        let work = DiskWork(on: DiskAnswers(), at: begin)
+        #expect(ledger.begin(1, in: part.ranges, work) == 0..<1)
+        for second in stride(from: 20, through: 200, by: 20) {
+            work.noteAnswer(begin + .seconds(second))
+            #expect(!transfer.endWaitsForDisk(longerThan: .seconds(30), begin + .seconds(second + 29)))
+        }
+        #expect(transfer.endWaitsForDisk(longerThan: .seconds(30), begin + .seconds(231)))
+    }
+
+    @Test func `gives up the check of a piece when it stops, or has another part file`() throws {
+        let folder = TemporaryFolder("todoku-check")
+        let (disk, stopped) = (DiskAnswers(), try transfer(in: folder))
+        let (ledger, part) = (try #require(stopped.pieces), try #require(stopped.part))
+        let work = DiskWork(on: disk)
+        #expect(ledger.begin(1, in: part.ranges, work) == 0..<1)
+        #expect(work.goesOn())
+        stopped.stop()
+        #expect(!work.goesOn())
+
+        let next = DiskWork(on: disk)
+        var other: PieceLedger? = PieceLedger(ledger.hashes, size: ledger.size)
+        let run = other?.begin(1, in: part.ranges, next)
+        #expect(run == 0..<1 && next.goesOn())
+        other = nil
+        #expect(!next.goesOn())
+    }
+}
+
 @Suite struct `A flush under way` {
     static let file = patternBytes(500_000)
 

@@ -16,15 +16,18 @@ package enum Digest {
 
     /// The digests of an open file, in the order of `algorithms`. Blocks; reads the file once, 256 KiB at a time.
     ///
-    /// - Parameter range: the bytes of the file that count, as far as the file has them.
+    /// - Parameters:
+    ///   - range: the bytes of the file that count, as far as the file has them.
+    ///   - goesOn: asked before each read. If it returns false, ECANCELED is thrown.
     static func compute(
-        _ algorithms: [Checksum.Algorithm], of descriptor: Int32, in range: Range<ByteCount> = 0..<(.max)
+        _ algorithms: [Checksum.Algorithm], of descriptor: Int32, in range: Range<ByteCount> = 0..<(.max), goesOn: () -> Bool = { true }
     ) throws -> [[UInt8]] {
         let digests = try algorithms.map { try RunningDigest($0) }
         let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: readSize, alignment: 4096)
         defer { buffer.deallocate() }
         var offset = range.lowerBound
         while offset < range.upperBound {
+            guard goesOn() else { throw DiskError("read the part file", ECANCELED) }
             let wanted = min(ByteCount(buffer.count), range.upperBound -| offset)
             let count = uninterrupted { pread(descriptor, buffer.baseAddress, Int(clamping: wanted), off_t(clamping: offset)) }
             guard count >= 0 else { throw DiskError("read the part file") }
@@ -74,14 +77,16 @@ extension Digest {
     /// - Parameters:
     ///   - run: the numbers of the pieces. All their bytes are written.
     ///   - size: the size of the whole file.
+    ///   - goesOn: asked before each read of 256 KiB. If it returns false, ECANCELED is thrown.
     /// - Returns: the numbers of the pieces that differ.
     package static func wrongPieces(
-        _ run: Range<Int>, of hashes: PieceHashes, size: ByteCount, in descriptor: Int32
+        _ run: Range<Int>, of hashes: PieceHashes, size: ByteCount, in descriptor: Int32, goesOn: () -> Bool
     ) throws(DiskError) -> [Int] {
         var wrong: [Int] = []
         for index in run {
             do {
-                let digest = try compute([hashes.algorithm], of: descriptor, in: hashes.range(of: index, size: size))[0]
+                let range = hashes.range(of: index, size: size)
+                let digest = try compute([hashes.algorithm], of: descriptor, in: range, goesOn: goesOn)[0]
                 if Checksum(hashes.algorithm, digest: digest) != hashes.checksum(of: index) { wrong.append(index) }
             } catch let error as DiskError {
                 throw error

@@ -57,3 +57,39 @@ import Testing
         #expect(await fixture.log.end(of: request.number).resume?.written == 600_000)
     }
 }
+
+/// The transfers whose disks the engine has called late.
+@BusActor private final class LateTransfers {
+    /// By the first question, whose patience is long, and by all others.
+    var (early, late): ([DownloadNumber], [DownloadNumber]) = ([], [])
+}
+
+@Suite(.timeLimit(.minutes(5))) struct `A disk that does not answer a flush` {
+    @Test @BusActor func `is reported once it has been silent for too long`() async throws {
+        let gate = Gate()
+        defer { gate.open() }
+        let server = ScriptedServer { _, reply in
+            reply.head(200, ["ETag": "\"v1\""], length: 1_000_000)
+            reply.send(patternBytes(600_000))
+            gate.wait()
+        }
+        let fixture = await EngineFixture(flush: { _ in
+            gate.wait()
+            return 0
+        })
+        let request = try fixture.request(server.url())
+        fixture.engine.start(request)
+        await fixture.log.received(600_000)
+        fixture.engine.stop(request.number)
+        let transfers = LateTransfers()
+        fixture.engine.findLateDisks(longerThan: .seconds(600)) { transfers.early += $0 }
+        let isFound = await eventually {
+            fixture.engine.findLateDisks(longerThan: .milliseconds(1)) { transfers.late += $0 }
+            return !transfers.late.isEmpty
+        }
+        #expect(isFound && Set(transfers.late) == [request.number])
+        #expect(transfers.early.isEmpty && fixture.log.ends(of: request.number) == 0)
+        gate.open()
+        #expect(await fixture.log.end(of: request.number).resume?.written == 600_000)
+    }
+}

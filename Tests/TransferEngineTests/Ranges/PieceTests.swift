@@ -255,6 +255,35 @@ extension TransferRequest {
     }
 }
 
+@Suite struct `The check of a piece` {
+    private static let hashes = PieceHashes(.md5, length: 1_000_000, digests: Array(repeating: 0, count: 16))!
+
+    @Test func `asks before each read whether it goes on, and reads nothing more if not`() throws {
+        let folder = TemporaryFolder("todoku-check")
+        writeFile(folder("part"), patternBytes(1_000_000))
+        let file = open(folder("part"), O_RDONLY | O_CLOEXEC)
+        defer { close(file) }
+        var questions = 0
+        func check(atMost reads: Int) throws(DiskError) -> [Int] {
+            questions = 0
+            return try Digest.wrongPieces(0..<1, of: Self.hashes, size: 1_000_000, in: file) {
+                questions += 1
+                return questions <= reads
+            }
+        }
+        let wrong = try check(atMost: 10)
+        #expect(wrong == [0] && questions == 4, "256 KiB at a time")
+        #expect(throws: DiskError("read the part file", ECANCELED)) { _ = try check(atMost: 2) }
+        #expect(questions == 3)
+    }
+}
+
+extension PieceLedger {
+    fileprivate func begin(_ number: UInt64, in written: ByteRanges) -> Range<Int>? {
+        begin(number, in: written, DiskWork(on: DiskAnswers()))
+    }
+}
+
 @Suite struct `The ledger of pieces` {
     private func ledger(_ count: Int, size: ByteCount, length: ByteCount = 10, held: ByteRanges = ByteRanges()) -> PieceLedger {
         PieceLedger(PieceHashes(.md5, length: length, digests: Array(repeating: 0, count: 16 * count))!, size: size, held: held)
