@@ -193,7 +193,7 @@ internal import Transport
         case .diskStalled: break  // our own
         case .asks(let id, _, _, _, _), .shares(let id, _), .sent(let id, _), .joined(let id), .over(let id, _), .moved(let id, _):
             if isHeard(id.download) { report(event) }
-        case .sources(let number, _), .cookies(let number, _): if isHeard(number) { report(event) }
+        case .sources(let number, _), .cookies(let number, _), .bodyDropped(let number, _): if isHeard(number) { report(event) }
         case .began(let id, _): if isHeard(id.download) { report(event) }
         }
     }

@@ -352,10 +352,13 @@ final class Transfer {
         )
     }
 
-    /// Deletes the candidate, which is neither complete nor longer than the held bytes.
+    /// Deletes the candidate, which is neither complete nor longer than the held bytes. The name and the other facts of its response are
+    /// about no bytes any more.
     func dropCandidate() {
-        candidate?.remove()
+        guard let dropped = candidate else { return }
+        dropped.remove()
         (candidate, candidatePieces) = (nil, nil)
+        reportHeldFacts()
     }
 
     /// Whether only a flush, or the check of pieces, delays the end, and its disk has been silent for longer than `patience`.

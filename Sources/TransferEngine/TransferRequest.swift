@@ -253,6 +253,8 @@ public enum TransferEvent: Equatable, Sendable {
     case diskStalled(DownloadNumber, Bool)
     /// The response to a request was accepted; reported before its first byte counts. Reported again if the transfer starts over.
     case began(RequestID, TransferFacts)
+    /// The body of the last `began` was dropped before it could replace the held bytes. The facts are about the held bytes.
+    case bodyDropped(DownloadNumber, TransferFacts)
     /// One snapshot of all changes, at most 10 a second.
     case progress([TransferProgress])
     /// The cookies at the end of a transfer whose servers have set cookies. They are for the next transfer of the download. The lines are
@@ -272,7 +274,7 @@ extension TransferEvent {
             .over(let id, _), .moved(let id, _):
             id.download
         case .diskStalled(let number, _), .checkpoint(let number, _), .ended(let number, _, _), .sources(let number, _),
-            .cookies(let number, _):
+            .cookies(let number, _), .bodyDropped(let number, _):
             number
         case .progress: nil
         }

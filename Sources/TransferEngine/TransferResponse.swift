@@ -126,6 +126,17 @@ extension Transfer {
     private var knownName: String? { partFacts?.fileName ?? request.knownName }
     private var knownType: String? { partFacts?.mediaType ?? request.knownType }
 
+    /// The body of the last reported response was dropped: reports the facts about the held bytes again.
+    func reportHeldFacts() {
+        guard let part else { return }
+        let name = request.fileName ?? knownName ?? FileName.chosen(contentDisposition: nil, url: request.url, decode: iconvDecoder)
+        var held = TransferFacts(
+            fileName: name, mediaType: knownType, total: part.total, offset: part.written, discarded: false, isResumable: part.isResumable)
+        held.source = partFacts?.source
+        (facts, validators) = (held, nil)
+        events.append(.bodyDropped(request.number, held))
+    }
+
     /// The final path, if it is taken and the policy therefore ends the transfer.
     ///
     /// - Throws: the file system of the folder allows no name of this length. Under `rename`, the commit cuts the name.

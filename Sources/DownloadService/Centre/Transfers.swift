@@ -155,6 +155,7 @@ extension Downloader {
         case .stalled(let id, let isStalled): decide(.stalled(id, isStalled))
         case .diskStalled(let number, let isStalled): decide(.diskStalled(number, isStalled))
         case .began(let id, let facts): began(id, facts)
+        case .bodyDropped(let number, let held): decide(.bodyDropped(number, Scheduler.Response(held)))
         case .progress(let progress):
             var (moved, grown): ([ManagedDownload], [DownloadNumber]) = ([], [])
             for one in progress {
@@ -183,11 +184,7 @@ extension Downloader {
             tell { $0.rewinds(download) }
             download.received = facts.offset
         }
-        var response = Scheduler.Response(
-            fileName: facts.fileName, mediaType: facts.mediaType, source: facts.source, total: facts.total, offset: facts.offset,
-            isResumable: facts.isResumable)
-        response.connection = facts.connection
-        decide(.began(id, response))
+        decide(.began(id, Scheduler.Response(facts)))
         if let download { tell { $0.responded(download, facts) } }
     }
 

@@ -72,6 +72,8 @@ extension Scheduler {
         case diskStalled(DownloadNumber, Bool)
         /// The server accepted a request.
         case began(RequestID, Response)
+        /// The body that the last `began` announced was dropped. The bytes held before stay, and the facts are about them.
+        case bodyDropped(DownloadNumber, Response)
         /// A transfer has received `FileSize.leastLarge` bytes of a file whose size no response told.
         case grewLarge(DownloadNumber)
         case checkpoint(ScheduledDownload, ResumeData)
@@ -227,6 +229,7 @@ extension Scheduler {
         case .diskStalled(let number, let isStalled):
             for id in gate.slots[number]?.requests ?? [] { stalled(id, isStalled, now: now) }
         case .began(let id, let response): transferBegan(id, response, now: now)
+        case .bodyDropped(let number, let held): bodyDropped(number, held)
         case .grewLarge(let number): grewLarge(number, now: now)
         case .checkpoint(let entry, let resume): checkpoint(entry, resume)
         case .transferEnded(let number, let outcome, let id): transferEnded(number, outcome, by: id, now: now)

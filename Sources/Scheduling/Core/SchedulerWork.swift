@@ -37,21 +37,32 @@ extension Scheduler {
         entry.isResumable = response.isResumable
         // The download may have been stopped before this event arrived. The bytes still belong to this response, and a later start may need
         // no other response. The download may also have ended: then the bytes are deleted, unless the transfer leaves resume data.
-        guard entry.work != .idle, !entry.isRemoved, sweeps[entry.number]?.isUnlessResumable ?? true else { return }
+        guard mayKeepBytes(entry) else { return }
         let isRunning = entry.work == .running
         if isRunning {
             gate.answered(id, now: now)
             entry.wasRefused = false
         }
         change(entry) { record in
-            (record.fileName, record.mediaType, record.total) = (response.fileName, response.mediaType, response.total)
-            record.source = response.source
+            record.learn(response)
             record.isSpliced = response.offset > 0
             record.proof = response.total == nil ? nil : .length
             if isRunning { record.awaitsUrl = false }
         }
         learnSize(of: entry, now: now)
         if isRunning { gate.goes(id, over: response.connection) }
+    }
+
+    /// Whether the bytes of the transfer may stay. If not, nothing about them matters.
+    private func mayKeepBytes(_ entry: ScheduledDownload) -> Bool {
+        entry.work != .idle && !entry.isRemoved && sweeps[entry.number]?.isUnlessResumable ?? true
+    }
+
+    /// A response has announced another file, and its body was dropped. A later response may continue the held bytes without a name.
+    func bodyDropped(_ number: DownloadNumber, _ held: Response) {
+        guard let entry = entries[number], mayKeepBytes(entry) else { return }
+        entry.isResumable = held.isResumable
+        change(entry) { $0.learn(held) }
     }
 
     /// The engine has written bytes to disk.
@@ -409,6 +420,10 @@ extension TransferOutcome {
 
 extension DownloadRecord {
     mutating func keep(_ resume: ResumeData?) { (self.resume, received) = (resume, resume?.written ?? 0) }
+
+    fileprivate mutating func learn(_ response: Scheduler.Response) {
+        (fileName, mediaType, total, source) = (response.fileName, response.mediaType, response.total, response.source)
+    }
 
     /// The whole body was received, by a transfer that was stopped or not.
     mutating func complete(size: ByteCount, fileName: String, _ part: ResumeData) {

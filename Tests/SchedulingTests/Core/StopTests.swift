@@ -73,6 +73,26 @@ private enum Stop: String, CaseIterable {
         #expect(entry.state == .paused && entry.record.resume == held && entry.record.received == 4)
     }
 
+    @Test(arguments: [true, false]) func `keeps the facts of the held bytes if the body of another file is dropped`(isPaused: Bool) throws {
+        let held = ResumeData(written: 4, total: 9, validator: .entityTag("\"v\""), identity: identity)
+        let (desk, entry) = active { ($0.resume, $0.received) = (held, 4) }
+        desk.began(entry, fileName: "other", mediaType: "c/d", source: "http://h/other", total: 5, offset: 0, isResumable: false)
+        if isPaused { try desk.steer(entry, .pause) }
+        desk.bodyDropped(entry, fileName: "told", mediaType: "a/b", total: 9, offset: 4)
+        desk.ends(entry, isPaused ? .stopped(held) : .failed(DownloadFailure(.httpStatus, "no"), madeProgress: false, held))
+        let row = try #require(desk.actions.rows.last)
+        #expect((row.fileName, row.mediaType, row.total) == ("told", "a/b", 9))
+        #expect(row.source == nil && row.resume == held && row.state.name == (isPaused ? "paused" : "failed"))
+    }
+
+    @Test func `changes nothing about a removed download whose body is dropped`() throws {
+        let (desk, entry) = active()
+        desk.began(entry, fileName: "other", total: 5)
+        try desk.remove(entry)
+        desk.bodyDropped(entry, fileName: "told", mediaType: nil, total: 9, offset: 4)
+        #expect(entry.record.fileName != "told" && desk.actions.rows.isEmpty)
+    }
+
     @Test func `and a taken name that is skipped tells nothing of an earlier response`() {
         let (desk, entry) = active { $0.options.ifExists = .skip }
         desk.began(

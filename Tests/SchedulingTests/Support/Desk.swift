@@ -206,6 +206,13 @@ final class Desk {
         happens(.began(entry.request, response))
     }
 
+    /// The body that the last `began` announced was dropped. The facts are about the held bytes.
+    func bodyDropped(_ entry: ScheduledDownload, fileName: String, mediaType: String?, total: ByteCount?, offset: ByteCount) {
+        let held = Scheduler.Response(
+            fileName: fileName, mediaType: mediaType, source: nil, total: total, offset: offset, isResumable: true)
+        happens(.bodyDropped(entry.number, held))
+    }
+
     func checkpoint(_ entry: ScheduledDownload, _ resume: ResumeData) { happens(.checkpoint(entry, resume)) }
     func ends(_ entry: ScheduledDownload, _ outcome: TransferOutcome) {
         happens(.transferEnded(entry.number, outcome, by: entry.request))

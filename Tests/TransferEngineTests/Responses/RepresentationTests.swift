@@ -131,6 +131,26 @@ import TransferEngine
         #expect(fixture.part.map { $0[...] == Self.file[..<1_200_000] } == true)
     }
 
+    /// A later response may continue the held bytes and tell no name. So the name of the dropped body must not stay.
+    @Test func `of another representation that is cut leaves the name, the type and the size of what is held`() async throws {
+        let fixture = await EngineFixture()
+        let (server, resume) = try await held(fixture) { _, reply in
+            let fields: KeyValuePairs = [
+                "ETag": "\"v2\"", "Content-Type": "text/html", "Content-Disposition": "attachment; filename=login.html",
+            ]
+            reply.head(200, fields, length: Self.new.count)
+            reply.send(Self.new[..<500_000])
+            reply.close()
+        }
+        let end = try await fixture.run(server.url("/file.bin")) { ($0.resume, $0.knownName, $0.knownType) = (resume, "told", "a/b") }
+        #expect(end.resume == resume)
+        #expect(await fixture.log.facts().last?.fileName == "login.html")
+        let dropped = await fixture.log.events.compactMap { if case .bodyDropped(_, let facts) = $0 { facts } else { nil } }
+        let facts = try #require(dropped.first)
+        #expect(dropped.count == 1 && facts.fileName == "told" && facts.mediaType == "a/b")
+        #expect(facts.total == 3_000_000 && facts.offset == 1_200_000 && facts.isResumable)
+    }
+
     @Test func `of another representation takes the place of what is held once it is longer`() async throws {
         let fixture = await EngineFixture()
         let (server, resume) = try await held(fixture) { _, reply in
