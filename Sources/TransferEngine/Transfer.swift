@@ -22,11 +22,16 @@ final class Transfer {
     private(set) var folder: OpenFolder?
     /// The part file in its place, which checkpoints and the written map describe.
     private(set) var part: PartFile?
-    /// Bytes of another representation than that of `part`, until they are complete, or more than the bytes of `part`.
+    /// Bytes of another representation than that of `part`, until they are complete, or suffice to replace the bytes of `part`.
     private(set) var candidate: PartFile?
     /// The state of the pieces of `part`, and of the pieces of `candidate`; nil: the pieces have no digests.
     private(set) var pieces: PieceLedger?
     private var candidatePieces: PieceLedger?
+    /// Whether the source of `candidate` has stated this representation in the previous transfer, too.
+    private var isCandidateKnown = false
+    /// The representations that sources have stated in this transfer instead of that of the held bytes, since the last response that
+    /// continued these bytes.
+    var otherRepresentations: [OtherRepresentation] = []
     /// The end of the transfer, once all pieces are checked; nil: bytes are missing.
     var whole: (end: TransferEnd, by: RequestID)?
     private var replaceError: DiskError?
@@ -252,7 +257,8 @@ final class Transfer {
             return
         }
         try? candidate.write(bytes, at: place)
-        if candidate.written > part?.written ?? 0 { replacePart() }
+        let held = part?.written ?? 0
+        if candidate.written > (isCandidateKnown ? min(held, Self.leastKept) : held) { replacePart() }
     }
 
     /// The received bytes may be of another representation: from now on, only a whole body counts.
@@ -273,8 +279,8 @@ final class Transfer {
 
     // MARK: The body's file
 
-    /// Creates a part file for a body from its first byte, with room for `total` bytes. The held bytes stay until the new file is longer,
-    /// unless the disk has no room for both.
+    /// Creates a part file for a body from its first byte, with room for `total` bytes. The held bytes stay until the new file has enough
+    /// bytes (`write`), unless the disk has no room for both.
     func openWhole(
         for segment: Segment, _ total: ByteCount?, validator: Validator?, digest: Checksum?, isResumable: Bool
     ) throws(DiskError) {
@@ -302,7 +308,22 @@ final class Transfer {
             (part, checkpoint, pieces) = (fresh, nil, ledger(of: fresh))
         } else if part !== fresh {
             (candidate, candidatePieces) = (fresh, ledger(of: fresh))
+            noteRepresentation(of: fresh, from: segment.source)
         }
+    }
+
+    /// `source` states another representation than that of the held bytes. The first time, it may be a login page, or the server may not be
+    /// up to date. If the held bytes stayed the second time in a row, too, a connection that always breaks would never bring the new file.
+    ///
+    /// A body of unknown size, or of a source that is asked as a last resort, may turn out to be a wrong file.
+    private func noteRepresentation(of file: PartFile, from source: Source) {
+        isCandidateKnown = false
+        guard let validator = file.validator, file.total != nil, !source.isSpent,
+            (part?.validator, part?.mirror) != (file.validator, file.mirror)
+        else { return }
+        let other = OtherRepresentation(validator, mirror: file.mirror)
+        isCandidateKnown = request.otherRepresentations.contains(other)
+        if !otherRepresentations.contains(other) { otherRepresentations.append(other) }
     }
 
     /// A caller's file cannot hold two representations: the held bytes go first.
@@ -352,8 +373,8 @@ final class Transfer {
         )
     }
 
-    /// Deletes the candidate, which is neither complete nor longer than the held bytes. The name and the other facts of its response are
-    /// about no bytes any more.
+    /// Deletes the candidate, which has not replaced the held bytes. The name and the other facts of its response are about no bytes any
+    /// more.
     func dropCandidate() {
         guard let dropped = candidate else { return }
         dropped.remove()

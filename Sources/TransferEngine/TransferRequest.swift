@@ -53,6 +53,9 @@ public struct TransferRequest: Sendable {
     /// From an earlier response about the held bytes: a response with only the rest may omit it (RFC 9110 §15.3.7).
     public var knownName: String?
     public var knownType: String?
+    /// `TransferFacts.otherRepresentations` of the last response. A source that states such a representation again has changed its file for
+    /// good, so its bytes soon replace the held ones.
+    public var otherRepresentations: [OtherRepresentation] = []
     /// The size that the file must have.
     public var expectedSize: ByteCount?
     /// The most bytes that the decoded file may have.
@@ -169,6 +172,9 @@ public struct TransferFacts: Equatable, Sendable {
     /// Whether the server that has sent the response has a private address, so that it may name private addresses. Behind a proxy, the host
     /// in its URL decides.
     public var isFromPrivate = false
+    /// The representations that sources have stated in this transfer instead of that of the held bytes. Empty if the response continues the
+    /// held bytes.
+    public var otherRepresentations: [OtherRepresentation] = []
 
     public init(fileName: String, mediaType: String?, total: ByteCount?, offset: ByteCount, discarded: Bool, isResumable: Bool) {
         (self.fileName, self.mediaType, self.total, self.offset) = (fileName, mediaType, total, offset)

@@ -365,6 +365,8 @@ extension Transfer {
             fileName: name, mediaType: mediaType, total: total, offset: offset, discarded: discarded, isResumable: isResumable)
         facts.connection = attempt.segment.exchange?.sharedConnection
         facts.isFromPrivate = attempt.isToPrivate
+        if offset > 0 { otherRepresentations = [] }
+        facts.otherRepresentations = otherRepresentations
         if attempt.segment.hops > 0 || attempt.segment.source.mirror != nil { facts.source = attempt.url.redacted }
         let isTold = isFurtherPart && self.facts?.fileName.isSameBytes(as: name) == true && self.facts?.total == total && offset > 0
         isFurtherPart = false

@@ -321,3 +321,12 @@ public enum Validator: Hashable, Sendable {
         }
     }
 }
+
+/// A representation that a source has stated instead of that of the held bytes.
+public struct OtherRepresentation: Hashable, Sendable {
+    public var validator: Validator
+    /// The source, as in `ResumeData.mirror`.
+    public var mirror: UInt32?
+
+    public init(_ validator: Validator, mirror: UInt32?) { (self.validator, self.mirror) = (validator, mirror) }
+}

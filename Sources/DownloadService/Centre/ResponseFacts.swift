@@ -7,6 +7,6 @@ extension Scheduler.Response {
         self.init(
             fileName: facts.fileName, mediaType: facts.mediaType, source: facts.source, total: facts.total, offset: facts.offset,
             isResumable: facts.isResumable)
-        connection = facts.connection
+        (connection, otherRepresentations) = (facts.connection, facts.otherRepresentations)
     }
 }

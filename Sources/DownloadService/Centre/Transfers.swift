@@ -97,7 +97,7 @@ extension Downloader {
         request.refusesPrivate = options.refusesPrivate(scheduler.settings)
         request.isNamedByPublicServer = options.isNamedByPublicServer ?? false
         request.allowsDowngrade = options.allowsDowngrade
-        request.resume = record.resume
+        (request.resume, request.otherRepresentations) = (record.resume, entry.otherRepresentations)
         request.mapPath = record.isToDescriptor ? nil : mapPath(of: record.number)
         request.ifExists = options.ifExists
         request.extract = options.extract

@@ -24,6 +24,8 @@ public final class ScheduledDownload {
     var mayHavePart = true
     /// Whether a later transfer can resume from the bytes of the last response, according to the engine.
     var isResumable = true
+    /// The representations that sources have stated instead of that of the held bytes, according to the last response of this process.
+    public internal(set) var otherRepresentations: [OtherRepresentation] = []
     /// The lane of a download that may start.
     var lane: Lane?
     /// The request interval of the download's last lane; zero: none.

@@ -146,6 +146,8 @@ extension Scheduler {
         public var isResumable: Bool
         /// The HTTP/2 connection of the response, which other requests may share; nil: no other request can.
         public var connection: UInt32?
+        /// The representations that sources have stated instead of that of the held bytes.
+        public var otherRepresentations: [OtherRepresentation] = []
 
         public init(
             fileName: String, mediaType: String?, source: String?, total: ByteCount?, offset: ByteCount, isResumable: Bool

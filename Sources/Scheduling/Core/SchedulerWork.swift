@@ -35,6 +35,7 @@ extension Scheduler {
         guard let entry = entries[id.download] ?? leaving[id.download] else { return }
         entry.mayHavePart = true
         entry.isResumable = response.isResumable
+        entry.otherRepresentations = response.otherRepresentations
         // The download may have been stopped before this event arrived. The bytes still belong to this response, and a later start may need
         // no other response. The download may also have ended: then the bytes are deleted, unless the transfer leaves resume data.
         guard mayKeepBytes(entry) else { return }

@@ -42,4 +42,33 @@ internal import Testing
         #expect(try await client.get(Download.mediaType, at: path) == "application/gzip")
         #expect(server.requests.last?.range?.first == 1_200_000)
     }
+
+    /// Each response for the whole new file is stopped long before it has as many bytes as are held.
+    @Test func `is fetched from where the second transfer of its new bytes stopped`() async throws {
+        let gate = Gate()
+        defer { gate.open() }
+        let server = ScriptedServer { request, reply in
+            let (file, tag, count) = request.number == 0 ? (Self.old, "\"v1\"", 1_200_000) : (Self.new, "\"v2\"", 500_000)
+            if request.field("If-Range") == "\"v2\"" { return reply.serve(Self.new, for: request, entityTag: "\"v2\"") }
+            reply.head(200, ["ETag": tag], length: file.count)
+            reply.send(file[..<count])
+            gate.wait()
+        }
+        let running = try await Running.start()
+        let (client, path) = (running.client, try await running.download(server.url("/file.bin")))
+        #expect(await client.signals.until { $0.contains { $0.progress?.received == 1_200_000 } })
+        for transfer in 1...2 {
+            try await client.pause(path)
+            try await client.resume(path)
+            let hasCome = await client.signals.until { seen in
+                let starts = seen.indices.filter { seen[$0].resumedAt?.offset == 0 }
+                return starts.count == transfer && seen[(starts.last ?? 0)...].contains { $0.progress?.received == 500_000 }
+            }
+            #expect(hasCome)
+        }
+        try await client.pause(path)
+        try await client.resume(path)
+        #expect(readFile(try await client.wait(path)) == Self.new)
+        #expect(server.requests.map { $0.range?.first } == [nil, 1_200_000, 1_200_000, 500_000])
+    }
 }

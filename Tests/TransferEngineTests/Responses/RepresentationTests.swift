@@ -27,6 +27,36 @@ import TransferEngine
         return (server, resume)
     }
 
+    /// Sends `new` under the tag v2, or its rest if v2 is held. Closes the connection after 500,000 bytes.
+    private static func breakNew(_ request: ScriptedServer.Request, _ reply: Reply) {
+        let held = request.field("If-Range") == "\"v2\"" ? request.range?.first ?? 0 : 0
+        if held > 0 {
+            reply.head(206, ["ETag": "\"v2\"", "Content-Range": "bytes \(held)-1999999/2000000"], length: new.count - held)
+        } else {
+            reply.head(200, ["ETag": "\"v2\""], length: new.count)
+        }
+        reply.send(new[held..<min(held + 500_000, new.count)])
+        reply.close()
+    }
+
+    /// Runs transfers one after another, each with the bytes and the facts that the one before has left.
+    private func attempts(
+        _ count: Int, from held: ResumeData, _ fixture: EngineFixture, _ url: String, _ mirrors: [String] = []
+    ) async throws -> [TransferEnd] {
+        var (ends, resume) = ([TransferEnd](), ResumeData?.some(held))
+        for _ in 0..<count {
+            let others = await fixture.log.facts().last?.otherRepresentations ?? []
+            let request = try fixture.request(url) {
+                ($0.resume, $0.otherRepresentations) = (resume, others)
+                if !mirrors.isEmpty { $0.use(mirrors) }
+            }
+            let end = await fixture.run(request)
+            ends.append(end)
+            resume = end.resume
+        }
+        return ends
+    }
+
     @Test func `of the same strong tag is asked for again without If-Range, and the rest joined where it carries that tag`() async throws {
         let fixture = await EngineFixture()
         // A content network may answer 200 whenever If-Range contains a tag.
@@ -170,6 +200,56 @@ import TransferEngine
         #expect(checkpoints[start].written == 0 && checkpoints[..<start].allSatisfy { $0.validator == .entityTag("\"v1\"") })
         _ = try await fixture.run(server.url("/file.bin")) { $0.expectedSize = 1 }
         #expect(server.requests.last?.field("Range") == "bytes=1800000-")
+    }
+
+    /// Otherwise, each attempt would fetch the new file from its first byte, and none would end.
+    @Test func `of another representation replaces what is held at the second try in a row, though it is shorter`() async throws {
+        let fixture = await EngineFixture()
+        let (server, resume) = try await held(fixture) { request, reply in Self.breakNew(request, reply) }
+        let ends = try await attempts(5, from: resume, fixture, server.url("/file.bin"))
+        #expect(ends[0].resume == resume, "the first try may be a login page")
+        #expect(ends.map { $0.resume?.written } == [1_200_000, 500_000, 1_000_000, 1_500_000, nil])
+        #expect(ends.dropFirst().dropLast().allSatisfy { $0.resume?.validator == .entityTag("\"v2\"") })
+        #expect(ends[4].complete?.size == 2_000_000 && fixture.part == Self.new)
+        #expect(server.requests.map { $0.range?.first } == [nil, 1_200_000, 1_200_000, 500_000, 1_000_000, 1_500_000])
+        #expect(listFolder(fixture.folder.path).filter { $0.hasPrefix(".todoku") } == [".todoku-1.part"])
+    }
+
+    @Test func `of a mirror replaces what is held at the second try in a row, too`() async throws {
+        let fixture = await EngineFixture()
+        let (server, resume) = try await held(fixture) { _, reply in reply.respond(404) }
+        let mirror = ScriptedServer { request, reply in Self.breakNew(request, reply) }
+        let ends = try await attempts(3, from: resume, fixture, server.url("/file.bin"), [mirror.url("/copy.bin")])
+        #expect(ends[0].resume == resume)
+        #expect(ends[1].resume?.written == 500_000 && ends[1].resume?.mirror == 0)
+        #expect(ends[2].complete?.size == 2_000_000 && fixture.part == Self.new)
+        #expect(server.requests.count == 3, "the source of the held bytes is asked first")
+    }
+
+    @Test func `of another representation costs nothing of what is held if the held file comes in between`() async throws {
+        let fixture = await EngineFixture()
+        let (server, resume) = try await held(fixture) { request, reply in
+            guard request.number == 2 else { return Self.breakNew(request, reply) }
+            reply.head(206, ["ETag": "\"v1\"", "Content-Range": "bytes 1200000-2999999/3000000"], length: 1_800_000)
+            reply.send(Self.file[1_200_000..<1_300_000])
+            reply.close()
+        }
+        let ends = try await attempts(3, from: resume, fixture, server.url("/file.bin"))
+        #expect(ends.map { $0.resume?.written } == [1_200_000, 1_300_000, 1_300_000])
+        #expect(ends[2].resume?.validator == .entityTag("\"v1\""))
+        #expect(fixture.part.map { $0[...] == Self.file[..<1_300_000] } == true)
+    }
+
+    /// Its size could still show that it is a wrong file.
+    @Test func `of another representation that states no size costs nothing of what is held, however often it breaks`() async throws {
+        let fixture = await EngineFixture()
+        let (server, resume) = try await held(fixture) { _, reply in
+            reply.head(200, ["ETag": "\"v2\"", "Transfer-Encoding": "chunked"])
+            reply.chunk(Self.new[..<500_000])
+            reply.close()
+        }
+        let ends = try await attempts(3, from: resume, fixture, server.url("/file.bin"))
+        #expect(ends.map(\.resume) == [resume, resume, resume])
     }
 
     /// With resume data, though of no bytes, the scheduler would keep a part file that nothing can continue.
