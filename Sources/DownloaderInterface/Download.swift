@@ -162,7 +162,7 @@ extension DownloadEvent {
         case .wait, .hinder: "held back"
         case .hold, .yield: "held"
         case .release: "released"
-        case .fail, .spoil, .expire, .interrupt: "failed"
+        case .fail, .refuse, .spoil, .expire, .interrupt: "failed"
         case .bodyComplete, .skipped, .unchanged, .verified, .committed, .folderCommitted: "completed"
         case .unpack, .unpacked: "unpacked"
         }

@@ -27,7 +27,7 @@ extension Engine {
         let transfer = segment.transfer
         staging?.flush()
         // Right bytes stay if the disk is full.
-        if transfer.diskFailure == nil { segment.forgetBody() }
+        if transfer.diskFailure == nil { segment.forgetBody(isOfWrongSize: [.sizeMismatch, .tooLarge].contains(failure.name)) }
         guard transfer.hasMirrors, transfer.diskFailure == nil, let fault = transfer.fault(of: failure) else {
             return conclude(transfer, .failed(failure), by: segment.id)
         }

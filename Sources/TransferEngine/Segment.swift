@@ -344,11 +344,15 @@ final class Segment {
 
     /// The bytes that the response has brought are missing again, also if the disk has not taken all of them. They are wrong, or nothing
     /// will show whether they are.
-    func forgetBody() {
+    ///
+    /// - Parameter isOfWrongSize: the body is a whole file of a wrong size. Then the held bytes that it has repeated are wrong, too. If the
+    ///   pieces have digests, these digests tell which held bytes are wrong.
+    func forgetBody(isOfWrongSize: Bool = false) {
         transfer.staging.flush()
-        guard began != nil, place > bodyStart else { return }
+        let start = isOfWrongSize && partEnd == nil && !transfer.joins(source) && transfer.pieces == nil ? 0 : bodyStart
+        guard began != nil, place > start else { return }
         // Bytes of a candidate are dropped with it.
-        if transfer.candidate == nil { transfer.forget(bodyStart..<place) }
+        if transfer.candidate == nil { transfer.forget(start..<place) }
         place = bodyStart
     }
 

@@ -22,7 +22,7 @@ private let states: KeyValuePairs<String, DownloadState> = [
 private let events: KeyValuePairs<String, DownloadEvent> = [
     "start": .start, "startWhole": .startWhole, "pause": .pause, "resume": .resume, "cancel": .cancel, "retry": .retry, "renew": .renew,
     "hold": .hold, "release": .release, "wait": .wait(.retry, until: later), "ready": .ready, "fail": .fail(keeps), "spoil": .fail(spoils),
-    "breaks": .spoil(broken), "unpack": .unpack, "unpacked": .unpacked, "folderCommitted": .folderCommitted,
+    "refuse": .refuse(spoils), "breaks": .spoil(broken), "unpack": .unpack, "unpacked": .unpacked, "folderCommitted": .folderCommitted,
     "expire": .expire(expired), "bodyComplete": .bodyComplete, "skipped": .skipped, "verified": .verified, "committed": .committed,
     "startOver": .startOver, "partLost": .partLost, "unchanged": .unchanged, "interrupt": .interrupt(interrupted), "yield": .yield,
     "hinder": .hinder(.offline),
@@ -65,7 +65,8 @@ private let matrix: [String: [String: String]] = [
     "active": [
         "pause": "paused stopTransfer", "resume": "=", "cancel": "cancelled stopTransfer deletePart announceEnd",
         "renew": "queued stopTransfer", "hold": "held stopTransfer", "release": "=", "wait": "retry@9", "fail": "failed announceEnd",
-        "spoil": "spoilt deletePart announceEnd", "expire": "expired stopTransfer announceEnd", "bodyComplete": "verifying verify",
+        "spoil": "spoilt deletePart announceEnd", "refuse": "spoilt announceEnd", "expire": "expired stopTransfer announceEnd",
+        "bodyComplete": "verifying verify",
         "skipped": "finished deletePart announceEnd", "unchanged": "finished deletePart announceEnd",
         "interrupt": "interrupted stopTransfer announceEnd", "yield": "queued stopTransfer", "hinder": "offline stopTransfer",
     ],
@@ -163,7 +164,7 @@ private func text(_ effect: DownloadEffect) -> String {
             #expect(effects.contains(.startTransfer) == (to == .active && from != .active), "\(from) × \(event)")
             let endedByItself =
                 switch event {
-                case .wait, .fail, .bodyComplete, .skipped, .unchanged: true
+                case .wait, .fail, .refuse, .bodyComplete, .skipped, .unchanged: true
                 default: false
                 }
             #expect(effects.contains(.stopTransfer) == (from == .active && to != .active && !endedByItself), "\(from) × \(event)")
@@ -176,7 +177,8 @@ private func text(_ effect: DownloadEffect) -> String {
             let isUseless =
                 to == .failed(broken)
                 || to.failure?.spoilsBytes ?? (to == .cancelled || [.skipped, .unchanged, .startOver, .folderCommitted].contains(event))
-            #expect(effects.contains(.deletePart) == (isUseless && !from.hasEnded), "\(from) × \(event)")
+            let keepsBytes = from.hasEnded || event == .refuse(spoils)
+            #expect(effects.contains(.deletePart) == (isUseless && !keepsBytes), "\(from) × \(event)")
         }
     }
 

@@ -112,6 +112,8 @@ public enum DownloadEvent: Equatable, Sendable {
     case ready
     /// An attempt, the verification, the extraction or the commit failed for good.
     case fail(DownloadFailure)
+    /// An attempt failed for good at a response of a wrong size, which says nothing about the bytes that earlier responses have brought.
+    case refuse(DownloadFailure)
     /// The received archive is broken, and nothing proves that the server has the same: its bytes are useless.
     case spoil(DownloadFailure)
     /// The option `deadline` expired.
@@ -210,6 +212,7 @@ extension DownloadState {
         case (.active, .fail(let failure)), (.verifying, .fail(let failure)), (.extracting, .fail(let failure)),
             (.committing, .fail(let failure)):
             (.failed(failure), failure.spoilsBytes ? [.deletePart, .announceEnd] : [.announceEnd])
+        case (.active, .refuse(let failure)): (.failed(failure), [.announceEnd])
         case (.extracting, .spoil(let failure)): (.failed(failure), [.deletePart, .announceEnd])
 
         case (.queued, .expire(let failure)), (.waiting, .expire(let failure)): (.failed(failure), [.announceEnd])

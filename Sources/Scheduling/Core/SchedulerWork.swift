@@ -181,7 +181,7 @@ extension Scheduler {
         // left such bytes.
         if failure.httpStatus != nil, resume == nil { entry.isResumable = false }
         switch verdict {
-        case .fail: applyOwn(.fail(failure), to: entry, now: now)
+        case .fail: applyOwn(entry.record.keepsBytes(after: failure) ? .refuse(failure) : .fail(failure), to: entry, now: now)
         case .wait(let reason, let until):
             // The request did not go out: otherwise the engine says that each failure is final.
             if entry.record.options.postData != nil { change(entry) { $0.options.isPostSent = false } }
@@ -424,6 +424,16 @@ extension DownloadRecord {
 
     fileprivate mutating func learn(_ response: Scheduler.Response) {
         (fileName, mediaType, total, source) = (response.fileName, response.mediaType, response.total, response.source)
+    }
+
+    /// Whether a transfer that found a file of a wrong size leaves bytes that a later transfer can continue.
+    ///
+    /// The response may be another one than that of the held bytes, such as a login page. The engine keeps no bytes of a body that has a
+    /// wrong size itself.
+    func keepsBytes(after failure: DownloadFailure) -> Bool {
+        guard failure.name == .sizeMismatch || failure.name == .tooLarge, let resume, resume.written > 0 else { return false }
+        guard let total = resume.total else { return true }
+        return total == options.size ?? total && total <= options.maxSize ?? total
     }
 
     /// The whole body was received, by a transfer that was stopped or not.

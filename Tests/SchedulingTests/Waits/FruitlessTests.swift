@@ -142,6 +142,43 @@ private func held(_ written: ByteCount) -> ResumeData {
     }
 }
 
+private let wrongSizes = [DownloadFailure(.sizeMismatch, "…"), DownloadFailure(.tooLarge, "…")]
+
+@Suite struct `A response of a wrong size` {
+    /// As a login page that a server sends instead of the rest of the file.
+    @Test(arguments: wrongSizes)
+    func `leaves the bytes of earlier responses, and Retry continues from them`(failure: DownloadFailure) throws {
+        let desk = makeDesk { ($0.options.size, $0.options.maxSize) = (100, 100) }
+        desk.begin(isResumable: true)
+        desk.fail(lost, held(30))
+        desk.goOn()
+        desk.fail(failure, madeProgress: false, held(30))
+        #expect(desk.entry.state == .failed(failure))
+        #expect(desk.sweeps() == 0)
+        #expect(desk.entry.record.resume == held(30) && desk.entry.record.received == 30)
+        #expect(desk.rows.downloads[DownloadNumber(1)]?.resume == held(30), "the row has them, too")
+        try desk.steer(desk.entry, .retry)
+        #expect(desk.entry.state == .active && desk.entry.record.resume == held(30))
+    }
+
+    @Test(arguments: wrongSizes, [nil, held(0)] as [ResumeData?]) func `deletes its own bytes`(
+        failure: DownloadFailure, resume: ResumeData?
+    ) {
+        let desk = makeDesk { ($0.options.size, $0.options.maxSize) = (100, 100) }
+        desk.begin(isResumable: true)
+        desk.fail(failure, madeProgress: false, resume)
+        #expect(desk.entry.state == .failed(failure) && desk.sweeps() == 1)
+        #expect(desk.entry.record.resume == nil && desk.entry.record.received == 0)
+    }
+
+    @Test(arguments: wrongSizes) func `deletes the bytes of a file that has a wrong size itself`(failure: DownloadFailure) {
+        let desk = makeDesk { if failure.name == .tooLarge { $0.options.maxSize = 99 } else { $0.options.size = 101 } }
+        desk.begin(isResumable: true)
+        desk.fail(failure, madeProgress: false, held(30))
+        #expect(desk.entry.state == .failed(failure) && desk.sweeps() == 1 && desk.entry.record.resume == nil)
+    }
+}
+
 @Suite struct `The reserve of a disk` {
     @Test(
         arguments: [

@@ -102,6 +102,23 @@ import TransferEngine
         #expect(server.requests.map { $0.range?.first } == [nil, 1_000_000, 1_000_000])
     }
 
+    /// Neither response states a size. The second one, without ranges, shows that the file is shorter, or longer, than expected.
+    @Test(arguments: [1_500_000, 2_500_000]) func `forgets all bytes of a file that has a wrong size`(size: Int) async throws {
+        let server = ScriptedServer { request, reply in
+            reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "none", "Transfer-Encoding": "chunked"])
+            reply.chunk(Self.file[..<1_000_000])
+            if request.number == 0 { return reply.close() }
+            reply.chunk(Self.file[1_000_000..<size])
+            reply.chunk([])
+        }
+        let fixture = await EngineFixture()
+        let first = try await fixture.run(server.url("/file.bin")) { $0.expectedSize = 2_000_000 }
+        #expect(first.resume?.written == 1_000_000 && first.resume?.total == nil)
+        let second = try await fixture.run(server.url("/file.bin")) { ($0.expectedSize, $0.resume) = (2_000_000, first.resume) }
+        #expect(second.failure?.name == .sizeMismatch && second.resume?.written ?? 0 == 0, "\(second)")
+        #expect(server.requests.map { $0.range?.first } == [nil, 1_000_000])
+    }
+
     /// "café" in both Unicode forms, and in Latin-1 and Windows' Cyrillic, which are not UTF-8.
     @Test(
         arguments: [
