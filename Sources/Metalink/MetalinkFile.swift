@@ -2,7 +2,7 @@ public import DownloadModel
 
 /// One file of a Metalink document.
 public struct MetalinkFile: Equatable, Sendable {
-    /// A safe bare name: the last component of the document's, which may be a relative path.
+    /// A safe bare name: the last component of the document's, which may be a relative path. No other file of the document has it.
     public var name: String
     public var size: ByteCount?
     /// Of several hashes the strongest.
@@ -58,6 +58,24 @@ public enum Metalink {
         let reader = MetalinkReader()
         try XMLDocument.read(bytes, into: reader)
         guard !reader.files.isEmpty else { throw MetalinkError(nil, "the document has no file") }
-        return reader.files
+        return withOwnNames(reader.files)
+    }
+
+    /// Numbers the names that several files have, because the folders of their paths are dropped. The first of these files keeps the name.
+    private static func withOwnNames(_ files: [MetalinkFile]) -> [MetalinkFile] {
+        var (taken, seen) = (Set(files.map(\.name)), Set<String>())
+        // The next number to try, by the first numbered name: long names that differ only in their ends have the same numbered names.
+        var next: [String: Int] = [:]
+        return files.map { file in
+            guard !seen.insert(file.name).inserted else { return file }
+            func numbered(_ number: Int) -> String { FileName.numbered(file.name, number, longest: FileName.longest) }
+            let first = numbered(1)
+            var number = next[first] ?? 1
+            while !taken.insert(numbered(number)).inserted { number +|= 1 }
+            next[first] = number +| 1
+            var renamed = file
+            renamed.name = numbered(number)
+            return renamed
+        }
     }
 }

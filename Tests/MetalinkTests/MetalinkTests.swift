@@ -100,6 +100,21 @@ private let url = "<url>https://example.org/a.iso</url>"
         #expect(got == expected || got == "ab")
     }
 
+    @Test func `gives each file a name of its own, although folders are dropped`() throws {
+        func names(_ paths: [String]) throws -> [String] {
+            let files = paths.map { "<file name=\"\($0)\">\(url)</file>" }.joined()
+            return try parse("<metalink xmlns=\"\(namespace)\">\(files)</metalink>").map(\.name)
+        }
+        #expect(try names(["a/data.bin", "b/data.bin", "c/data.bin"]) == ["data.bin", "data (1).bin", "data (2).bin"])
+        #expect(try names(["a/x.tar.gz", "x (1).tar.gz", "b/x.tar.gz"]) == ["x.tar.gz", "x (1).tar.gz", "x (2).tar.gz"])
+        #expect(try names(["a/x", "b/x", "x (1)"]) == ["x", "x (2)", "x (1)"], "a name of the document stays")
+        #expect(try names(["a", "b", "A"]) == ["a", "b", "A"])
+        // Two names whose numbered forms are equal, because both are cut.
+        let long = String(repeating: "n", count: FileName.longest - 1)
+        let same = try names(["\(long)a", "\(long)b", "x/\(long)a", "x/\(long)b"])
+        #expect(Set(same).count == 4 && same.allSatisfy(FileName.isBare), "\(same)")
+    }
+
     @Test(arguments: [
         ("/etc/passwd", "is an absolute path"), ("\\a", "is an absolute path"), ("../a", "leads out of the folder"),
         ("a/../../b", "leads out of the folder"), ("a\\..\\b", "leads out of the folder"), ("..", "leads out of the folder"),

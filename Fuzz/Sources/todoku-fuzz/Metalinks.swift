@@ -7,6 +7,7 @@ func fuzzMetalink(_ bytes: [UInt8]) {
         let files = try Metalink.parse(bytes)
         check(!files.isEmpty && files.count <= Limits.batchItems, "\(files.count) files")
         for file in files { checkFile(file) }
+        check(Set(files.map(\.name)).count == files.count, "a name is there twice")
     } catch {
         let text = error.description
         check(!text.isEmpty && text.utf8.count < 8192 && !text.hasSuffix("."), text)

@@ -63,6 +63,31 @@ extension Running {
         #expect(await eventually { openFiles(of: running.daemon.pid, below: running.world.bus.folder("list.meta4")) == 0 })
     }
 
+    /// Of two files with one name, `skip` would leave out the second, `replace` would lose the first, and `fail` would refuse one.
+    @Test(arguments: ["skip", "replace", "fail", "rename"])
+    func `gives files of two folders different names, whatever if-exists says`(policy: String) async throws {
+        let running = try await Running.start()
+        let bodies = [patternBytes(70_000), patternBytes(60_000, seed: 2)]
+        let server = ScriptedServer { request, reply in reply.serve(bodies[request.path == "/a" ? 0 : 1], for: request) }
+        func file(_ folder: String, _ body: [UInt8]) async -> String {
+            let sum = hexadecimal(await digest(of: body))
+            return element(
+                "\(folder)/data.bin",
+                "<size>\(body.count)</size><hash type=\"sha-256\">\(sum)</hash><url>\(server.url("/\(folder)"))</url>")
+        }
+        let text = document(await file("a", bodies[0]) + file("b", bodies[1]))
+        // The second time, with `skip`, all files exist.
+        for _ in 0..<(policy == "skip" ? 2 : 1) {
+            let (batch, paths) = try await running.metalink(text, ["if-exists": .string(policy)])
+            #expect(try await running.client.wait(batch: batch) == [2, 0, 0])
+            #expect(running.world.files.sorted() == ["data (1).bin", "data.bin"])
+            for (path, (name, body)) in zip(paths, zip(["data.bin", "data (1).bin"], bodies)) {
+                #expect(try await running.client.get(Download.path, at: path) == running.file(name))
+                #expect(readFile(running.file(name)) == body)
+            }
+        }
+    }
+
     @Test func `whose file has other bytes than its hash or its size fails that file alone`() async throws {
         let running = try await Running.start()
         let server = ScriptedServer { [body] request, reply in reply.serve(body, for: request) }
