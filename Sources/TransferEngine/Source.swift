@@ -132,6 +132,13 @@ extension Transfer {
     /// Whether bytes of `source` may be joined to the held bytes of another source, because something else than validators proves the file.
     func joins(_ source: Source) -> Bool { request.mixesSources && part.map { $0.mirror != source.mirror } ?? false }
 
+    /// Whether the held bytes stay if a response of `source` contradicts them: they come from other sources, or other sources can continue
+    /// them. The source that began the file may have brought few of them, and something else than validators proves the file.
+    func heldBytesOutweigh(_ source: Source) -> Bool {
+        guard request.mixesSources, let part else { return false }
+        return part.mirror != source.mirror || part.written > 0 && hasAlternative(to: source)
+    }
+
     /// Whether `source` may fetch a stretch of the file beside other segments.
     func serves(_ source: Source) -> Bool { source.left == nil && source.takesRanges && ask(of: source) != .whole }
 

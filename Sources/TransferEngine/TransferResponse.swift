@@ -10,7 +10,7 @@ extension Transfer {
         if isDivided(besides: attempt.segment) { return judgeFurther(attempt) }
         if [200, 203, 206].contains(attempt.head.status), let failure = settleCoding(attempt) { return .failed(failure) }
         let head = attempt.head
-        if attempt.rangeStart != nil, joins(attempt.segment.source), let fault = fault(of: attempt) { return .left(fault) }
+        if attempt.rangeStart != nil, heldBytesOutweigh(attempt.segment.source), let fault = fault(of: attempt) { return .left(fault) }
         switch head.status {
         case 200, 203: return beginWhole(attempt)
         case 206 where attempt.rangeStart != nil: return goOn(attempt)
@@ -34,15 +34,17 @@ extension Transfer {
     /// The size of the file of the held bytes; nil: unknown. A chunked response states no size, so the caller's expectation counts, too.
     var knownSize: ByteCount? { part?.total ?? request.expectedSize }
 
-    /// Why a response does not bring the rest of the bytes that other sources have brought; nil: the response may bring it, or has failed.
+    /// Why a response does not bring the rest of held bytes that outweigh its source; nil: the response may bring it, or has failed.
     private func fault(of attempt: Attempt) -> SourceFault? {
         let head = attempt.head
         switch head.status {
         case 200, 203:
             let total = if case .known(let length) = head.contentLength { length } else { ByteCount?.none }
             if let total, let known = knownSize, total != known { return .wrongSize }
+            if let part, isSame(part, attempt, total) { return nil }
             // The first bytes of this response could be dropped. But another source need not send them at all.
-            return total == nil || hasAlternative(to: attempt.segment.source) ? .noRanges : nil
+            guard total == nil || hasAlternative(to: attempt.segment.source) else { return nil }
+            return joins(attempt.segment.source) || part?.validator == nil ? .noRanges : .changed
         case 206:
             guard let part, case .failure(.contradiction(let fault)) = announcedPart(attempt, part) else { return nil }
             return fault

@@ -301,6 +301,64 @@ private func heldServer(_ file: [UInt8], until gate: Gate) -> ScriptedServer {
         #expect(await fixture.log.sources.map(\.left) == [nil, fault, nil])
     }
 
+    enum Change: CaseIterable, Sendable { case whole, part, size, condition, end }
+
+    /// The first source brings the beginning, and the mirror most of the file. Both lose their connections. Then the first source has
+    /// another file.
+    @Test(arguments: Change.allCases)
+    func `are left if they change what they have begun, and the others bring the rest`(kind: Change) async throws {
+        let other = patternBytes(8_000_000, seed: 2)
+        let main = ScriptedServer { request, reply in
+            switch (request.number, kind) {
+            case (0, _):
+                reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: Self.file.count)
+                reply.send(Self.file[..<100_000])
+                reply.close()
+            case (1, .part):
+                reply.head(206, ["ETag": "\"v2\"", "Content-Range": "bytes 3100000-7999999/8000000"], length: 4_900_000)
+                reply.send(other[3_100_000...])
+            case (1, .size):
+                reply.head(206, ["ETag": "\"v1\"", "Content-Range": "bytes 3100000-7999998/7999999"], length: 4_899_999)
+                reply.send(other[3_100_000..<7_999_999])
+            case (1, .condition): reply.respond(412)
+            case (1, .end): reply.respond(416, ["Content-Range": "bytes */5"])
+            default: reply.serve(other, for: request, entityTag: "\"v2\"")
+            }
+        }
+        let mirror = ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.serve(Self.file, for: request) }
+            reply.head(206, ["Content-Range": "bytes 100000-7999999/8000000"], length: 7_900_000)
+            reply.send(Self.file[100_000..<3_100_000])
+            reply.close()
+        }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(main.url()) { $0.use([mirror.url()], mixes: true) }
+        #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file, "\(end)")
+        #expect(main.requests.map { $0.range?.first } == [nil, 3_100_000])
+        #expect(mirror.requests.map { $0.range?.first } == [100_000, 3_100_000])
+        #expect(await fixture.log.sources.map(\.left) == [kind == .size || kind == .end ? .wrongSize : .changed, nil])
+    }
+
+    /// The mirror has the new file, too.
+    @Test func `bring a changed file if no other source has the one that they have begun`() async throws {
+        let changed = patternBytes(7_000_000, seed: 2)
+        let main = ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.serve(changed, for: request, entityTag: "\"v2\"") }
+            reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: Self.file.count)
+            reply.send(Self.file[..<100_000])
+            reply.close()
+        }
+        let mirror = ScriptedServer { request, reply in reply.serve(changed, for: request) }
+        let fixture = await EngineFixture()
+        let first = try await fixture.run(main.url()) { ($0.hasChecksum, $0.mixesSources) = (true, true) }
+        let end = try await fixture.run(main.url()) {
+            $0.use([mirror.url()], mixes: true)
+            $0.resume = first.resume
+        }
+        #expect(end.complete?.size == 7_000_000 && fixture.part == changed, "\(end)")
+        #expect(main.requests.map { $0.range?.first } == [nil, 100_000, nil] && mirror.requests.map { $0.range?.first } == [100_000])
+    }
+
     @Test func `without ranges bring the rest if nothing else is left`() async throws {
         let main = breakingServer(Self.file, after: 3_000_000)
         let mirror = ScriptedServer { request, reply in reply.respond(200, body: Self.file) }
