@@ -147,11 +147,15 @@ extension Transfer {
             let own = segments.lazy.filter { $0.source === source }
             let receiving = own.count(where: \.isReceiving)
             return SourceStanding(
-                left: source.left, isSpent: source.isSpent, hasLost: source.hasLost, holds: part?.mirror == source.mirror,
-                serves: serves(source), connections: own.count, isWaiting: own.contains(where: \.awaitsPermit),
+                left: source.left, isSpent: source.isSpent, hasLost: source.hasLost, isPaused: isPaused(source.url.origin),
+                holds: part?.mirror == source.mirror, serves: serves(source), connections: own.count,
+                isWaiting: own.contains(where: \.awaitsPermit),
                 speed: receiving > 0 ? Double(source.speed) / Double(receiving) : nil)
         }
     }
+
+    /// Whether a source was refused at `origin` with a `Retry-After`.
+    private func isPaused(_ origin: String) -> Bool { sources.contains { $0.failure?.retryAfter != nil && $0.failure?.origin == origin } }
 
     /// The source that the only segment of the transfer asks next; nil: no source is left.
     func nextSource() -> Source? { SourceChoice.next(standings, mixes: mixesNow).map { sources[$0] } }

@@ -7,6 +7,8 @@ struct SourceStanding: Equatable {
     var isSpent = false
     /// A connection to the source was lost after it had brought bytes.
     var hasLost = false
+    /// The origin of the source has requested a pause from this transfer.
+    var isPaused = false
     /// The held bytes come from the source.
     var holds = false
     /// The source may bring a stretch while other segments fetch other stretches.
@@ -23,13 +25,14 @@ enum SourceChoice {
     /// The source that a transfer asks when its last request has failed; nil: none is left.
     ///
     /// First a source that has not failed, then a source that has lost its connection, and at last a source that was given up only because
-    /// it contradicts the others. If sources do not mix, a source that has the held bytes and has lost its connection comes before all
+    /// it contradicts the others. Before the last kind come sources at an origin that has requested a pause, because the request would wait
+    /// for the end of the pause. If sources do not mix, a source that has the held bytes and has lost its connection comes before all
     /// others, because the others would begin from the first byte.
     static func next(_ sources: [SourceStanding], mixes: Bool) -> Int? {
         func first(_ isWanted: (SourceStanding) -> Bool) -> Int? { sources.firstIndex(where: isWanted) }
         if !mixes, let holder = first({ $0.left == nil && $0.holds && $0.hasLost }) { return holder }
-        return first { $0.left == nil && !$0.hasLost } ?? first { $0.left == nil }
-            ?? first { !$0.isSpent && $0.left?.isOfOthers ?? false }
+        return first { $0.left == nil && !$0.isPaused && !$0.hasLost } ?? first { $0.left == nil && !$0.isPaused }
+            ?? first { $0.left == nil } ?? first { !$0.isSpent && $0.left?.isOfOthers ?? false }
     }
 
     /// The source of one more segment; nil: no source may get one.

@@ -160,6 +160,19 @@ private func heldServer(_ file: [UInt8], until gate: Gate) -> ScriptedServer {
         #expect([gone, missing, busy, later].map(\.requests.count) == [2, 2, 1, 1], "each is asked once")
     }
 
+    /// The scheduler would hold back further requests to this server.
+    @Test func `at a server that has requested a pause are asked after all others`() async throws {
+        let busy = ScriptedServer { _, reply in reply.respond(503, ["Retry-After": "3600"]) }
+        let free = ScriptedServer { request, reply in reply.serve(Self.file, for: request) }
+        let fixture = await EngineFixture()
+        let end = try await fixture.run(busy.url("/a")) { $0.use([busy.url("/b"), free.url("/a")]) }
+        #expect(end.complete?.size == 2_000_000 && fixture.part == Self.file)
+        #expect(busy.requests.map(\.path) == ["/a"] && free.requests.count == 1)
+        #expect(await fixture.log.sources.map(\.left) == [.httpStatus, nil, nil])
+        let refused = try await fixture.run(busy.url("/a"), number: 2) { $0.use([busy.url("/b")]) }
+        #expect(refused.failure?.httpStatus == 503 && busy.requests.map(\.path) == ["/a", "/a", "/b"])
+    }
+
     @Test func `are not asked after a failure on this side`() async throws {
         let main = ScriptedServer { request, reply in reply.serve(Self.file, for: request) }
         let mirror = ScriptedServer { request, reply in reply.serve(Self.file, for: request) }
@@ -619,6 +632,13 @@ private func heldServer(_ file: [UInt8], until gate: Gate) -> ScriptedServer {
         #expect(SourceChoice.next([gone, smaller, lost], mixes: true) == 2)
         #expect(SourceChoice.next([gone, spent, smaller], mixes: false) == 2)
         #expect(SourceChoice.next([gone, spent, Source(left: .wrongBytes)], mixes: true) == nil)
+    }
+
+    @Test func `takes one whose server has requested a pause only if no other can be asked at once`() {
+        let (paused, lost, smaller) = (Source(isPaused: true), Source(hasLost: true), Source(left: .wrongSize))
+        #expect(SourceChoice.next([paused, Source()], mixes: true) == 1)
+        #expect(SourceChoice.next([paused, lost], mixes: true) == 1)
+        #expect(SourceChoice.next([smaller, Source(hasLost: true, isPaused: true)], mixes: true) == 1)
     }
 
     @Test func `begins nothing anew while the source of the held bytes may go on`() {
