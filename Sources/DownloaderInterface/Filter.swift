@@ -46,7 +46,7 @@ extension DownloadFilter: ListFilter {
         FilterKey("states", "as", { $0.strings }) { (filter, names) throws(Refusal) in try filter.add(names, of: "states") },
         FilterKey("batch", "o", { $0.objectPath }) { $0.batch = $1 },
         FilterKey("metadata", "a{sv}", { $0.vardict }) { (filter, metadata) throws(Refusal) in
-            // Bounded, because a waiting call keeps its filter.
+            // Bounded, because a call that waits for its turn keeps its filter.
             guard Message.bytes(of: metadata).count <= Limits.metadataBytes else {
                 throw Refusal(.limitExceeded, "Filter key metadata may have at most \(Limits.metadataBytes) bytes.")
             }

@@ -10,7 +10,8 @@ internal import Scheduling
 /// download that was listed and unfinished at the call (`tick`). Only a filter for values that change needs a list of the downloads
 /// that matched at the call: a filter for some of the unfinished states, or for metadata.
 @BusActor final class WaitGroup {
-    private let filter: DownloadFilter
+    /// The filter of the call. Empty once `members` alone tells which downloads count, because its metadata may take much memory.
+    private var filter: DownloadFilter
     /// The downloads that matched at the call; nil: all that match.
     private(set) var members: Set<DownloadNumber>?
     private let tick: UInt64
@@ -69,6 +70,7 @@ internal import Scheduling
     func endGathering() {
         guard let (open, ended) = gathering else { return }
         gathering = nil
+        if members != nil { filter = DownloadFilter() }
         for (number, state) in ended where countsAll || open.contains(number) {
             members?.remove(number)
             count(number, state)

@@ -72,6 +72,46 @@ internal import Testing
         try await bystander.expectServed()
     }
 
+    /// 64 KiB of metadata take about five times as much memory as a dictionary, so the filters of these calls would take 80 MiB.
+    @Test(.disabled(if: underSanitizer() != nil, "a sanitizer keeps freed memory")) @BusActor
+    func `cannot make the service keep the metadata in the filters of 250 waiting calls`() async throws {
+        let running = try await Running.start()
+        let entries = Dictionary(uniqueKeysWithValues: (0..<4000).map { (String($0, radix: 16), Variant.byte(1)) })
+        let metadata = Variant.dictionary(entries)
+        let path = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false), "metadata": metadata])
+        let (bus, service) = (running.world.bus, running.daemon.pid)
+        let (early, before, after, counted) = await onThread { () -> (Int, UInt64?, UInt64?, Int) in
+            /// Makes calls that wait, and returns how many were answered.
+            func wait(_ calls: Int, _ caller: RawCaller) -> Int {
+                var answers = 0
+                for _ in 0..<(calls / 10) {
+                    for _ in 0..<10 {
+                        caller.call(BusName.managerPath.value, Manager.interface, "WaitAll", [.dictionary(["metadata": metadata])])
+                    }
+                    // Answered in turn, once the downloads of these calls are counted.
+                    let last = caller.call(BusName.managerPath.value, Manager.interface, "List", [.dictionary([:])])
+                    caller.flush()
+                    while let answer = caller.readAnswer(), answer.replySerial != last { answers += 1 }
+                }
+                return answers
+            }
+            let (first, many) = (RawCaller(bus), RawCaller(bus))
+            // The allocator keeps what the service needs for a moment at each call.
+            let warming = wait(20, first)
+            let before = memory(service, "VmRSS")
+            let answered = wait(250, many)
+            let after = memory(service, "VmRSS")
+            first.call(path.value, Download.interface, "Cancel")
+            first.flush()
+            return (warming + answered, before, after, (0..<250).count { _ in many.readAnswer()?.kind == 2 })
+        }
+        #expect(early == 0, "a call did not wait")
+        let (former, now) = (try #require(before), try #require(after))
+        print("250 waiting calls with metadata: VmRSS \(former >> 20) MiB, then \(now >> 20) MiB")
+        #expect(now < former + (40 << 20))
+        #expect(counted == 250, "the calls have waited for the download")
+    }
+
     @Test @BusActor func `who never reads, though it subscribed to everything, delays nobody`() async throws {
         let running = try await Running.start()
         let bystander = Bystander(running)
