@@ -39,6 +39,9 @@ internal import Scheduling
 
     private static let ends: Set = ["finished", "failed", "cancelled"]
 
+    /// Whether the filter matches unfinished downloads, of any state or of some.
+    private var matchesUnfinished: Bool { filter.states.map { !$0.isSubset(of: Self.ends) } ?? true }
+
     var sender: String { reply.call.sender }
 
     /// The answer; nil if the caller wants none.
@@ -50,7 +53,8 @@ internal import Scheduling
     func gather(_ download: ManagedDownload, liveSince: UInt64) {
         guard liveSince < tick, reply.call.caller.owns(download) else { return }
         if gathering?.ended[download.number] != nil {
-            guard filter.matchesEver(download), filter.matchesMetadata(of: download) else { return }
+            // The download was unfinished at the call. Its state then is not known.
+            guard matchesUnfinished, filter.matchesEver(download), filter.matchesMetadata(of: download) else { return }
         } else {
             guard filter.matches(download) else { return }
             if download.state.hasEnded { return count(download.number, download.state) }

@@ -217,6 +217,25 @@ extension Client {
         }
     }
 
+    /// The answers to `Describe` are written first, so the download ends before the downloads of the other calls are counted.
+    @Test func `for ended downloads does not count one that was unfinished at the call`() async throws {
+        let running = try await Running.start()
+        let client = running.client
+        let (_, members) = try await running.batch((0..<1000).map { "http://127.0.0.1:1/\($0)" }, paused)
+        let log = Answers()
+        var expected: [String: String] = [:]
+        for number in 0..<3 {
+            await log.start("Describe \(number)") { "\(try await client.call(Manager.describe, ([:], [])).count)" }
+            expected["Describe \(number)"] = "1000"
+        }
+        for states in [["failed"], ["finished", "failed"], []] {
+            await log.start("\(states)") { "\(try await client.waitAll(["states": .strings(states)]))" }
+            expected["\(states)"] = "0 0 0"
+        }
+        try await client.cancel(members[0])
+        #expect(await log.has(expected))
+    }
+
     @Test func `keeps the service, and is forgotten with its caller`() async throws {
         #expect(try await inTime { try await keepsService() }, "each time, the service may have left before the call")
     }
