@@ -38,7 +38,7 @@ extension AssetCentre {
         let wanted = Admission.Wanted(url: address, options: options)
         try checkRoom(for: key)
         let (directory, isDefault) = (options.directory ?? own, options.directory == nil)
-        let allowHidden = allowsHiddenFolders
+        let (allowHidden, arrival) = (allowsHiddenFolders, diskCalls.nextArrival())
         diskCalls.perform(at: .path(directory), within: DiskPatience.folder) {
             AssetFiles.prepare(directory, isDefault: isDefault, allowHidden: allowHidden)
         } then: { [self] result in
@@ -48,6 +48,7 @@ extension AssetCentre {
                 var record = AssetRecord(key: key, manifestURL: wanted.url, options: wanted.options, directory: directory)
                 record.options.directory = nil
                 (record.update, record.publicKey) = (update, publicKey)
+                if diskCalls.isSet(.registration(key), after: arrival) { return journal.answer(reply, BusName.path(ofAsset: key)) }
                 do throws(Refusal) {
                     try checkRoom(for: key)  // other calls may have come while the folder was checked
                     // A registered asset keeps its directory, whichever directory this call names.
@@ -57,6 +58,10 @@ extension AssetCentre {
                         if case .registered(let key) = answer { BusName.path(ofAsset: key) } else { nil }
                     } _: {
                         .register(record, found: found, $0)
+                    }
+                    // Otherwise, the call was refused.
+                    if let held = updater[key]?.record, !held.isLeaving, held.directory.isSameBytes(as: directory) {
+                        diskCalls.noteSet(.registration(key), at: arrival)
                     }
                 } catch { reply.fail(error) }
                 if updater[key] == nil { places.release(key) }

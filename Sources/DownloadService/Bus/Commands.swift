@@ -59,21 +59,25 @@ internal import TransferEngine
         guard directory.isEmpty || directory.isAbsolutePath else {
             throw Refusal(.invalidOption, "DefaultDirectory must be an absolute path, not “\(shown(directory))”.")
         }
-        guard !directory.isEmpty else {
-            set { $0.defaultDirectory = "" }
-            return answerChange(reply)
-        }
+        let arrival = diskCalls.nextArrival()
+        guard !directory.isEmpty else { return setDefaultDirectory("", arrival, reply) }
         let allowHidden = allowsHiddenFolders
         diskCalls.perform(at: .path(directory), within: DiskPatience.folder) {
             Destination.check(directory, allowHidden: allowHidden, create: false)
         } then: { [self] result in
             switch result ?? .failure(.silentFolder(directory)) {
             case .failure(let refusal): reply.fail(refusal)
-            case .success(let directory):
-                set { $0.defaultDirectory = directory }
-                answerChange(reply)
+            case .success(let directory): setDefaultDirectory(directory, arrival, reply)
             }
         }
+    }
+
+    private func setDefaultDirectory(_ checked: String, _ arrival: UInt64, _ reply: Reply<Void>) {
+        if !diskCalls.isSet(.defaultDirectory, after: arrival) {
+            set { $0.defaultDirectory = checked }
+            diskCalls.noteSet(.defaultDirectory, at: arrival)
+        }
+        answerChange(reply)
     }
 
     // MARK: One download
@@ -127,7 +131,7 @@ internal import TransferEngine
             settings: list.settings)
         // A sandboxed app can only choose the default folder, which `options` leave out.
         let (folder, isDefault) = (options.directory ?? list.defaultDirectory, options.directory == nil)
-        let allowHidden = allowsHiddenFolders
+        let (allowHidden, arrival) = (allowsHiddenFolders, diskCalls.nextArrival())
         diskCalls.perform(at: .path(folder), within: DiskPatience.folder) {
             Destination.check(folder, allowHidden: allowHidden, create: isDefault)
         } then: { [self] result in
@@ -136,7 +140,10 @@ internal import TransferEngine
             case .success(let checked):
                 do throws(Refusal) {
                     try refuseFolderChange(of: download)  // the download may have started meanwhile
-                    events.decide(.setDirectory(download.entry, checked))
+                    if !diskCalls.isSet(.directory(download.number), after: arrival) {
+                        events.decide(.setDirectory(download.entry, checked))
+                        diskCalls.noteSet(.directory(download.number), at: arrival)
+                    }
                     answerChange(reply)
                 } catch { reply.fail(error) }
             }

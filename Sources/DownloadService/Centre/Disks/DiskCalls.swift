@@ -1,10 +1,26 @@
 internal import DBus
+internal import DownloadModel
 internal import EventLoop
 
 /// Counts the calls that wait for a disk before they are answered. The end of the service waits for these calls.
 @BusActor final class DiskCalls {
-    private var count = 0 { didSet { hold.isHeld = areWaiting } }
+    /// What a call sets once the disk has answered.
+    enum Target: Hashable {
+        case defaultDirectory
+        case directory(DownloadNumber)
+        case registration(AssetKey)
+    }
+
+    private var count = 0 {
+        didSet {
+            hold.isHeld = areWaiting
+            if !areWaiting { latest = [:] }
+        }
+    }
     private let hold: IdleExit.Hold
+    private var lastArrival: UInt64 = 0
+    /// While calls wait: the arrival of the latest call that has set each target.
+    private var latest: [Target: UInt64] = [:]
     /// Whether a call waits for a disk.
     var areWaiting: Bool { count > 0 }
 
@@ -16,6 +32,18 @@ internal import EventLoop
 
     /// A call no longer waits: it is answered in this turn, or its answer waits for a commit only.
     func end() { count -= 1 }
+
+    /// Numbers the calls that set a target, in the order of their arrival. Disks answer in any order, but the latest successful call counts.
+    func nextArrival() -> UInt64 {
+        lastArrival &+= 1
+        return lastArrival
+    }
+
+    /// Whether a call that arrived after `arrival` has set `target`. If so, the target keeps the value of that call.
+    func isSet(_ target: Target, after arrival: UInt64) -> Bool { latest[target].map { $0 > arrival } ?? false }
+
+    /// The call that arrived at `arrival` has set `target`, and no later call has.
+    func noteSet(_ target: Target, at arrival: UInt64) { latest[target] = arrival }
 
     /// As `DiskPool.perform`, for a call that `done` answers.
     func perform<R: Sendable>(
