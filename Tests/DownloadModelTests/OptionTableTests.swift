@@ -4,7 +4,7 @@ import Testing
 @Suite struct `The table of options` {
     @Test func `has a row for each property that callers set`() {
         // Only the service sets these properties.
-        let ours: Set = ["isSandboxed", "isNamedByPublicServer", "isPostSent"]
+        let ours: Set = ["isSandboxed", "isNamedByPublicServer", "isPostSent", "hasForgottenSecrets"]
         let properties = Mirror(reflecting: DownloadOptions()).children.compactMap(\.label).filter { !ours.contains($0) }
         // Two options set the headers.
         #expect(properties.count &+ 1 == OptionRow.all.count)

@@ -77,6 +77,7 @@ struct RandomRecords {
         options.postData = perhaps { Array($0.text().utf8) }
         options.postType = text()
         options.isPostSent = .random(using: &generator)
+        options.hasForgottenSecrets = .random(using: &generator)
         options.username = perhaps { $0.text() }
         options.password = perhaps { $0.text() }
         let proxies = ["none", "direct://", "http://h", "socks5h://u%25:p@[::1]:1"]

@@ -202,7 +202,7 @@ extension AssetCentre {
         if url.origin != manifest.origin {
             let (cookies, proxy) = (options.cookies, options.proxy)
             options.forgetSecrets()
-            (options.referrer, options.cookies, options.proxy) = (nil, cookies, proxy)
+            (options.referrer, options.cookies, options.proxy, options.hasForgottenSecrets) = (nil, cookies, proxy, false)
         }
         // As for redirects: a public server must not send us to the router. The engine checks names. A row of an earlier version does not
         // tell which server has sent the manifest, so only an address in its URL counts as private.

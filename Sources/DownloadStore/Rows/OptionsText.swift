@@ -23,6 +23,7 @@ enum OptionsText {
         if options.isSandboxed { line("sandboxed", "true") }
         if let isNamed = options.isNamedByPublicServer { line("named-by-public-server", isNamed ? "true" : "false") }
         if options.isPostSent { line("post-sent", "true") }
+        if options.hasForgottenSecrets { line("secrets-forgotten", "true") }
         return text
     }
 
@@ -82,6 +83,9 @@ enum OptionsText {
             return value == "true" || value == "false"
         case "post-sent":
             options.isPostSent = true
+            return value == "true"
+        case "secrets-forgotten":
+            options.hasForgottenSecrets = true
             return value == "true"
         default: return OptionRow.byKey[key]?.take(text: value, into: &options) ?? false
         }

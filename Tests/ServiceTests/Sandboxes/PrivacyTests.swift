@@ -99,6 +99,14 @@ internal import Testing
         listFolder(world.state).filter { readFile("\(world.state)/\($0)")?.firstRange(of: Array("Secret".utf8)) != nil }
     }
 
+    /// Starts the next service a day after the ends of the downloads.
+    private func startADayLater(_ world: ServiceWorld) async -> Child {
+        let aged = await world.run(
+            "sqlite3", "\(world.state)/todoku.db", "UPDATE course SET ended_at = ended_at - 86400000000 WHERE ended_at IS NOT NULL")
+        #expect(aged.status == 0, "\(aged.errors)")
+        return await world.start()
+    }
+
     @Test func `leave all its files at the end, and after a failure when no retry needs them`() async throws {
         let world = await ServiceWorld()
         let client = try await world.client()
@@ -134,16 +142,43 @@ internal import Testing
         try await client.cancel(cancelled)
         #expect(await world.stop(daemon).status == 0)
         #expect(holders(world) == ["todoku.db"])
-        // A day later, at the next start.
-        let aged = await world.run(
-            "sqlite3", "\(world.state)/todoku.db", "UPDATE course SET ended_at = ended_at - 86400000000 WHERE ended_at IS NOT NULL")
-        #expect(aged.status == 0, "\(aged.errors)")
-        daemon = await world.start()
+        daemon = await startADayLater(world)
         #expect(try await client.get(Download.state, at: cancelled) == "cancelled")
         #expect(await eventually { holders(world) == [] })
         try await client.retry(cancelled)
         #expect(await thrown { try await client.wait(cancelled) }?.name == todokuError("HttpStatus"))
         #expect(server.requests.last?.field("X-Api") == nil)
+    }
+
+    @Test func `that are forgotten do not count in a repeated call, even after a retry`() async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        var daemon = await world.start()
+        let paused: [String: Variant] = [
+            "directory": .string(world.folder), "notify": .string("never"), "start": .bool(false), "app": .string("org.example.App"),
+        ]
+        let bare = paused.merging(["token": .string("bare")]) { $1 }
+        let token = paused.merging(["token": .string("t")]) { $1 }.merging(secrets) { $1 }
+        _ = try await client.download("http://127.0.0.1:1/bare", bare)
+        let path = try await client.download("http://127.0.0.1:1/a", token)
+        try await client.cancel(path)
+        try await client.call(Manager.pauseAll, ())  // the retried download stays as it is
+        #expect(await world.stop(daemon).status == 0)
+        daemon = await startADayLater(world)
+        #expect(await eventually { holders(world) == [] })
+        #expect(try await client.download("http://127.0.0.1:1/a", token) == path)
+        try await client.retry(path)
+        #expect(try await client.get(Download.state, at: path) != "cancelled")
+        #expect(try await client.download("http://127.0.0.1:1/a", token) == path)
+        // The next service knows it, too.
+        #expect(await world.stop(daemon).status == 0)
+        daemon = await world.start()
+        #expect(try await client.download("http://127.0.0.1:1/a", token) == path)
+        // All other options count, and so do secrets of a request that had none.
+        for (name, options) in [("a", token.merging(["tag": .string("x")]) { $1 }), ("bare", bare.merging(secrets) { $1 })] {
+            let error = await thrown { try await client.download("http://127.0.0.1:1/\(name)", options) }
+            #expect(error?.name == todokuError("AlreadyExists"), "\(name)")
+        }
     }
 }
 

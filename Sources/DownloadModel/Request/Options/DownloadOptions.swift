@@ -67,6 +67,9 @@ public struct DownloadOptions: Equatable, Sendable {
     /// The request with `postData` may have gone out since a caller last asked for it, so it must not go out again. Also true once
     /// `postData` is forgotten. Callers cannot set this.
     package var isPostSent = false
+    /// The service has deleted secrets of the request. Callers cannot set this. It is stored so that a repeated call, which has the
+    /// secrets, is still the same request, also if the download runs again.
+    package var hasForgottenSecrets = false
     /// Further URLs of the same bytes (`DownloadURL.text`), in the order of preference, each once; at most `Limits.mirrors`.
     public var mirrors: [String] = []
     /// Whether the servers of the URL may name further mirrors (RFC 6249), if the caller has given something that proves the file.

@@ -5,6 +5,7 @@ extension DownloadOptions {
     }
 
     public mutating func forgetSecrets() {
+        if holdsSecrets { hasForgottenSecrets = true }
         (headers, cookies, username, password) = ([], [], nil, nil)
         proxy = proxy?.withoutCredentials
         // Without its body, the request must not go out as another one.

@@ -543,9 +543,10 @@ extension Admission.Wanted {
             (asked.allowsMetered, asked.metadata) = (true, [])
             if !record.isFetch { (held.directory, asked.directory) = (nil, nil) }
         }
-        // An ended download may have lost its secrets. Then the secrets of the call are not compared.
-        if record.state.hasEnded, !held.holdsSecrets { asked.forgetSecrets() }
+        // Forgotten secrets cannot be compared. The download may run again since, after `Retry`.
+        if held.hasForgottenSecrets, !held.holdsSecrets { asked.forgetSecrets() }
         (held.isPostSent, asked.isPostSent) = (false, false)
+        (held.hasForgottenSecrets, asked.hasForgottenSecrets) = (false, false)
         return record.url == url && held == asked && held.isSameText(as: asked)
     }
 }
