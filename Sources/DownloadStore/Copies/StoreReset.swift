@@ -63,12 +63,13 @@ extension Store {
     ///
     /// - Parameters:
     ///   - copy: where a backup of the present database, if there is one, is kept without secrets. Nothing may be there. nil: none is kept.
+    ///   - settingAside: as in `reset`.
     ///   - attachments: what that copy carries.
-    /// - Returns: what was restored; the copy; and the path of a present database that could not be read and was set aside; nil: none was.
+    /// - Returns: what was restored; the copy; and the path of a present database that was set aside; nil: none was.
     /// - Throws: `damaged` if the backup is damaged, or no database; `newerVersion`; `inUse` if a daemon keeps the folder; `diskFull`,
     ///   `storage`. The present database is then as before.
     public nonisolated static func restore(
-        folder: String, from path: String, keeping copy: String? = nil, attachments: [Attachment] = []
+        folder: String, from path: String, keeping copy: String? = nil, settingAside: Bool = false, attachments: [Attachment] = []
     ) throws(StoreError) -> (restored: StoreBackup, backup: StoreBackup?, setAside: String?) {
         _ = try inspect(backup: path)
         let folder = StoreFolder(path: folder)
@@ -84,7 +85,8 @@ extension Store {
         let former = folder.id
         let new: Replacement
         do throws(StoreError) {
-            new = try replace(folder, by: draft, Origin(path: path, version: version), settingAside: false, hold: longestHold)
+            let origin = Origin(path: path, version: version)
+            new = try replace(folder, by: draft, origin, settingAside: settingAside, hold: longestHold)
         } catch {
             // Another try has a copy of its own. But if the disk failed after the rename, only this copy has the former queue.
             if let backup, folder.id == former { unlink(backup.path) }

@@ -128,8 +128,10 @@ struct RestoreCommand: ParsableCommand {
             let end = try await change.withoutService(makingPushFolder: !pushes.isEmpty) {
                 (state: borrowing PushState) throws(StoreError) in
                 let missing = try state.missing(from: pushes)
+                let copy = change.backupPath
                 let end = try Store.restore(
-                    folder: StateFiles.folder, from: path, keeping: change.backupPath, attachments: change.attachments(state))
+                    folder: StateFiles.folder, from: path, keeping: copy, settingAside: copy == nil,
+                    attachments: change.attachments(state))
                 do throws(StoreError) { try state.restore(missing, from: pushes) } catch {
                     StateChange.complain(kept: end.backup)
                     throw error

@@ -150,9 +150,7 @@ import Testing
         #expect(await desk.run("backup", "queue.db").status == 0)
         _ = await desk.run("add", "--stall-timeout", "1h", server.url("/half"))
         #expect(await eventually { !listFolder(desk.downloads).isEmpty })
-        let process = try #require(await desk.serviceProcess())
-        kill(process, SIGTERM)
-        #expect(await eventually { hasEnded(process) })
+        try await endService(desk, by: SIGTERM)
         #expect(!listFolder(desk.downloads).isEmpty)
         // The first page has the names of the tables, behind the header of 100 bytes. The rows are on other pages.
         let queue = desk.bus.folder("state/todoku/todoku.db")
@@ -163,6 +161,53 @@ import Testing
         #expect(restored.status == 0, "\(restored)")
         #expect(await downloads(desk).isEmpty)
         #expect(await eventually { listFolder(desk.downloads).isEmpty }, "\(listFolder(desk.downloads))")
+        await desk.close()
+    }
+
+    private func endService(_ desk: Desk, by signal: Int32) async throws {
+        let process = try #require(await desk.serviceProcess())
+        kill(process, signal)
+        #expect(await eventually { hasEnded(process) })
+    }
+
+    /// Restores a backup of an earlier queue. The former queue must be in the copy, or in the database that was set aside.
+    private func restore(_ backup: String, on desk: Desk, keepingBytes text: String) async throws {
+        let restored = await desk.run("restore", "--yes", backup, "--json")
+        let json = try #require(JSON(restored.output), "\(restored)")
+        let former = ["backup", "set-aside"].compactMap { json[$0]?.string }.compactMap(readFile)
+        #expect(restored.status == 0 && former.contains { $0.firstRange(of: Array(text.utf8)) != nil }, "\(restored)")
+        #expect(await downloads(desk) == ["1 paused"])
+    }
+
+    /// The service and the restore read all rows, so only the check of the pages finds the fault.
+    @Test func `that is damaged where no row is stored is kept when it is replaced by a backup`() async throws {
+        let desk = await Desk()
+        _ = await desk.run("add", "--paused", "http://127.0.0.1:1/before")
+        #expect(await desk.run("backup", "queue.db").status == 0)
+        _ = await desk.run("add", "--paused", "http://127.0.0.1:1/today")
+        try await endService(desk, by: SIGTERM)
+        // From byte 36 on, the file has the number of its free pages (SQLite, "Database File Format").
+        let queue = desk.bus.folder("state/todoku/todoku.db")
+        var bytes = try #require(readFile(queue))
+        bytes[39] &+= 5
+        writeFile(queue, bytes, mode: 0o600)
+        try await restore("queue.db", on: desk, keepingBytes: "http://127.0.0.1:1/today")
+        await desk.close()
+    }
+
+    /// A program that only reads cannot read a log without its index.
+    @Test func `that a killed service has left without the index of its log is kept when it is replaced by a backup`() async throws {
+        let desk = await Desk()
+        _ = await desk.run("add", "--paused", "http://127.0.0.1:1/before")
+        #expect(await desk.run("backup", "queue.db").status == 0)
+        // An end without a kill empties the log.
+        try await endService(desk, by: SIGTERM)
+        _ = await desk.run("add", "--paused", "http://127.0.0.1:1/today")
+        try await endService(desk, by: SIGKILL)
+        let queue = desk.bus.folder("state/todoku/todoku.db")
+        #expect(readFile(queue + "-wal")?.isEmpty == false)
+        #expect(unlink(queue + "-shm") == 0)
+        try await restore("queue.db", on: desk, keepingBytes: "http://127.0.0.1:1/today")
         await desk.close()
     }
 
