@@ -349,6 +349,24 @@ private var secretRecord: DownloadRecord {
         #expect(try await reopened(folder.path).assets == [changed, gone, other])
     }
 
+    /// The downloads of the present database can be read, so its numbers and its part files are known.
+    @Test func `sets a database aside whose assets cannot be read, and has the assets of the backup`() async throws {
+        let asset = RandomAssets.plain("a")
+        try await save(folder.path, [.put(plainRecord(1)), .putAsset(asset)], next: 2)
+        _ = try Store.backUp(folder: folder.path, to: target("b"), withSecrets: true)
+        try await save(folder.path, [.put(plainRecord(9)), .putAsset(RandomAssets.plain("c"))], next: 10)
+        let page = try Database(folder("todoku.db"), flags: 2).number("SELECT rootpage FROM sqlite_schema WHERE name = 'asset'")
+        var bytes = try #require(readFile(folder("todoku.db")))
+        for index in (Int(page) - 1) * 4096..<Int(page) * 4096 { bytes[index] = 0xFF }
+        writeFile(folder("todoku.db"), bytes, mode: 0o600)
+        let aside = try Store.restore(folder: folder.path, from: target("b")).setAside
+        #expect(aside.flatMap(readFile) == bytes)
+        let state = try await reopened(folder.path)
+        #expect(state.records == [plainRecord(1)] && state.assets == [asset])
+        #expect(state.nextNumber == DownloadNumber(10))
+        #expect(state.sweeps == [DownloadNumber(9): plainRecord(9).directory])
+    }
+
     @Test func `has tables of its own, whatever keys and rules the tables of the backup have`() async throws {
         let records = [listedRecord(1), plainRecord(2)]
         try await save(folder.path, records.map { .put($0) }, next: 3)

@@ -115,17 +115,18 @@ extension Store {
         _ folder: StoreFolder, by draft: borrowing CopyDraft, _ origin: Origin, settingAside: Bool, hold: Duration
     ) throws(StoreError) -> Replacement {
         let former = try folder.former(hold: hold)
+        var isWhole = former.isRead
         let content: CopyDraft.Content
         let kept: Set<UInt64>
         do throws(SQLiteError) {
             let database = try draft.open(from: origin.version)
-            if origin.version > 0, former.isRead { try folder.takeAssets(into: database) }
+            if origin.version > 0, former.isRead { isWhole = try folder.takeAssets(into: database) }
             kept = try former.bequeath(to: database)
             content = try CopyDraft.content(of: database)
         } catch { throw StoreError(error, copying: origin.path, to: folder.database) }
         guard content.check == "ok" else { throw StoreError(.damaged, "The database \(origin.path) is damaged: \(content.check).") }
         guard let size = draft.flush() else { throw StoreError(system: errno, "write the queue", folder.database) }
-        let aside = try folder.replaceDatabase(by: draft.file, settingAside: settingAside || !former.isRead)
+        let aside = try folder.replaceDatabase(by: draft.file, settingAside: settingAside || !isWhole)
         folder.deleteNotes(except: kept)
         return Replacement(content: content, size: size, setAside: aside)
     }
@@ -295,8 +296,24 @@ extension StoreFolder {
 
     /// Copies the assets of the present database, which `former` has migrated, over those of `database`. Deletes the downloads of archives
     /// that an asset wanted at the time of the backup, and does not wait for now: nobody would delete such an archive.
-    fileprivate func takeAssets(into database: borrowing Database) throws(SQLiteError) {
+    ///
+    /// - Returns: whether the assets of the present database can be read. If they cannot, those of `database` stay as they are.
+    fileprivate func takeAssets(into database: borrowing Database) throws(SQLiteError) -> Bool {
         try database.prepare("ATTACH ? AS present").run(self.database)
+        var isRead = true
+        do throws(SQLiteError) { try takePresentAssets(into: database) } catch {
+            // The tables of the draft are new, so a damaged table or row is one of the present database.
+            let isDamaged = StoreError(error, copying: self.database, to: resetDraft).reason == .damaged
+            guard isDamaged || StoreError(error, self).isOfTheFile else { throw error }
+            if !database.isIdle { try database.execute("ROLLBACK") }
+            isRead = false
+        }
+        try database.execute("DETACH present")
+        return isRead
+    }
+
+    private func takePresentAssets(into database: borrowing Database) throws(SQLiteError) {
+        try database.execute("BEGIN")
         let unwanted = """
             (SELECT archive.number FROM main.asset AS former
             JOIN present.asset AS now ON now.app = former.app AND now.name = former.name
@@ -305,7 +322,7 @@ extension StoreFolder {
             """
         for table in ["course", "download"] { try database.execute("DELETE FROM main.\(table) WHERE number IN \(unwanted)") }
         try database.execute("INSERT OR REPLACE INTO main.asset (\(AssetColumn.names)) SELECT \(AssetColumn.names) FROM present.asset")
-        try database.execute("DETACH present")
+        try database.execute("COMMIT")
     }
 }
 
