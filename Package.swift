@@ -122,8 +122,8 @@ let package = Package(
         room(
             "Upkeep",
             [
-                "EventLoop", "DBus", "DownloadModel", "PartFiles", "Transport", "DownloadStore", "Desktop", "DownloaderInterface",
-                "PushInterface",
+                "EventLoop", "CSystem", "DBus", "DownloadModel", "PartFiles", "Transport", "DownloadStore", "Desktop",
+                "DownloaderInterface", "PushInterface",
             ], isTestable: true),
         room("WebPush", ["CCrypto"]),
         room("PushModel", ["DBus", "DownloadModel", "DownloaderInterface", "JSON", "WebPush"]),

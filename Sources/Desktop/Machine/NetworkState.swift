@@ -225,17 +225,8 @@ private enum Manager {
     static let interface = name
     static let properties = ["State", "Connectivity", "Metered"]
 
-    /// `State`: 10 asleep, 20 disconnected, 30 disconnecting, 40 connecting, 50 to 70 connected. `Connectivity`: 1 none, 2 captive portal,
-    /// 3 limited, 4 full. `Metered`: 1 yes, 3 presumably. 0 in any of them: unknown.
     @BusActor static func answer(_ all: [String: Variant], hasRoute: () -> Bool) -> Answer {
-        let state = all["State"]?.uint32 ?? 0
-        let connectivity = all["Connectivity"]?.uint32 ?? 0
-        let metered = all["Metered"]?.uint32 ?? 0
-        let isOut = (10...40).contains(state) || connectivity == 1
-        let isLimited = (50...60).contains(state) || connectivity == 3
-        let reach: NetworkCondition.Reach =
-            if connectivity == 2 { .captive } else if isOut, !hasRoute() { .offline } else { isLimited ? .limited : .online }
-        return Answer(condition: NetworkCondition(reach: reach, isMetered: metered == 1 || metered == 3), isSettled: state >= 50)
+        Answer(condition: NetworkCondition(networkManager: all, hasRoute: hasRoute), isSettled: all["State"]?.uint32 ?? 0 >= 50)
     }
 }
 
@@ -246,13 +237,39 @@ private enum Portal {
     static let interface = "org.freedesktop.portal.NetworkMonitor"
     static let getStatus = MethodOf(interface, "GetStatus", out: [String: Variant].self)
 
-    /// `connectivity`: 1 local only, 2 limited, 3 captive portal, 4 full.
     @BusActor static func answer(_ status: [String: Variant], hasRoute: () -> Bool) -> Answer {
+        Answer(condition: NetworkCondition(portal: status, hasRoute: hasRoute))
+    }
+}
+
+/// The service decides by these rules, and the doctor reports by them.
+extension NetworkCondition {
+    /// `State`: 10 asleep, 20 disconnected, 30 disconnecting, 40 connecting, 50 to 70 connected. `Connectivity`: 1 none, 2 captive portal,
+    /// 3 limited, 4 full. `Metered`: 1 yes, 3 presumably. 0 in any of them: unknown.
+    ///
+    /// - Parameters:
+    ///   - all: the properties of NetworkManager.
+    ///   - hasRoute: whether the kernel has a route out, see `NetworkState.init`.
+    public init(networkManager all: [String: Variant], hasRoute: () -> Bool) {
+        let state = all["State"]?.uint32 ?? 0
+        let connectivity = all["Connectivity"]?.uint32 ?? 0
+        let metered = all["Metered"]?.uint32 ?? 0
+        let isOut = (10...40).contains(state) || connectivity == 1
+        let isLimited = (50...60).contains(state) || connectivity == 3
+        let reach: Reach = if connectivity == 2 { .captive } else if isOut, !hasRoute() { .offline } else { isLimited ? .limited : .online }
+        self.init(reach: reach, isMetered: metered == 1 || metered == 3)
+    }
+
+    /// `connectivity`: 1 local only, 2 limited, 3 captive portal, 4 full.
+    ///
+    /// - Parameters:
+    ///   - status: the answer of `GetStatus`.
+    ///   - hasRoute: whether the kernel has a route out, see `NetworkState.init`.
+    public init(portal status: [String: Variant], hasRoute: () -> Bool) {
         let isCaptive = status["connectivity"]?.uint32 == 3
         let isOut = status["available"]?.bool == false
         let isLimited = (1...2).contains(status["connectivity"]?.uint32 ?? 0)
-        let reach: NetworkCondition.Reach =
-            if isCaptive { .captive } else if isOut, !hasRoute() { .offline } else { isLimited ? .limited : .online }
-        return Answer(condition: NetworkCondition(reach: reach, isMetered: status["metered"]?.bool ?? false))
+        let reach: Reach = if isCaptive { .captive } else if isOut, !hasRoute() { .offline } else { isLimited ? .limited : .online }
+        self.init(reach: reach, isMetered: status["metered"]?.bool ?? false)
     }
 }

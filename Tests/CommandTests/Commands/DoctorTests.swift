@@ -286,6 +286,31 @@ func askDoctor(_ command: [String], _ environment: [String: String]) async -> Ch
         await programs.machine.stop()
     }
 
+    /// NetworkManager ignores links that other programs manage, and it may be connected to a network without a way out.
+    @Test @BusActor func `says that downloads wait for a network if the service makes them wait, and only then`() async throws {
+        let machine = await PrivateBus()
+        let manager = try StandInNetworkManager(on: machine.address)
+        let system = BusProbe(try Connection.open(address: machine.address))
+        let cases: [(state: UInt32, connectivity: UInt32, hasRoute: Bool, verdict: Finding.Verdict)] = [
+            (20, 0, true, .found), (20, 0, false, .missing), (60, 1, true, .found), (60, 1, false, .missing), (70, 4, false, .found),
+        ]
+        for (state, connectivity, hasRoute, verdict) in cases {
+            manager.setSilently("State", state)
+            manager.setSilently("Connectivity", connectivity)
+            // The doctor waits for five seconds for each answer.
+            let last = await repeated { () async -> (finding: Finding, time: Duration) in
+                let begun = ContinuousClock.now
+                let finding = await MachineExamination.network(system, nil) { hasRoute }
+                return (finding, ContinuousClock.now - begun)
+            } until: {
+                $0.time <= .seconds(5)
+            }
+            #expect(last.finding.verdict == verdict, "\(state), \(connectivity), \(hasRoute): \(last.finding.text.english)")
+        }
+        withExtendedLifetime(manager) {}
+        await machine.stop()
+    }
+
     @Test @BusActor func `ends although the notification server hangs and the system bus is mute`() async throws {
         let folder = TemporaryFolder("todoku-mute")
         let mute = MuteBus(in: folder, isFull: false)

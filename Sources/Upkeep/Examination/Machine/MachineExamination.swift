@@ -1,4 +1,7 @@
+internal import CSystem
 internal import DBus
+internal import Desktop
+internal import DownloadModel
 internal import EventLoop
 
 /// Examines logind and NetworkManager on the system bus, and the portal that can replace the second.
@@ -67,16 +70,15 @@ internal import EventLoop
         return Finding(.sleep, .found, Phrase("\(keeper) is asked to keep the machine awake while files are downloaded; \(cause)"))
     }
 
-    private static func network(_ system: BusProbe?, _ session: BusProbe?) async -> Finding {
+    /// - Parameter hasRoute: tests replace it.
+    static func network(
+        _ system: BusProbe?, _ session: BusProbe?, hasRoute: () -> Bool = { todoku_has_route() }
+    ) async -> Finding {
         if let system, await system.owner(of: manager) != nil {
             do throws(DBusError) {
                 let all = try await system.ask(
                     Standard.getAll, on: manager, at: ObjectPath("/org/freedesktop/NetworkManager"), manager)
-                let metered = all["Metered"]?.uint32 ?? 0
-                return finding(
-                    by: Phrase(foreign: "NetworkManager"), isCaptive: all["Connectivity"]?.uint32 == 2,
-                    isOut: (10...40).contains(all["State"]?.uint32 ?? 0),
-                    isMetered: metered == 1 || metered == 3)
+                return finding(by: Phrase(foreign: "NetworkManager"), NetworkCondition(networkManager: all, hasRoute: hasRoute))
             } catch {
                 return Finding(
                     .network, .wrong, Phrase("NetworkManager does not answer: \(error)"),
@@ -86,9 +88,7 @@ internal import EventLoop
         if let session, await session.owner(of: portal) != nil,
             let all = try? await session.ask(status, on: portal, at: ObjectPath("/org/freedesktop/portal/desktop"), ())
         {
-            return finding(
-                by: Phrase("the desktop portal"), isCaptive: all["connectivity"]?.uint32 == 3, isOut: all["available"]?.bool == false,
-                isMetered: all["metered"]?.bool ?? false)
+            return finding(by: Phrase("the desktop portal"), NetworkCondition(portal: all, hasRoute: hasRoute))
         }
         return Finding(
             .network, .missing,
@@ -96,18 +96,20 @@ internal import EventLoop
             advice: networkAdvice)
     }
 
-    private static func finding(by teller: Phrase, isCaptive: Bool, isOut: Bool, isMetered: Bool) -> Finding {
-        if isCaptive {
+    private static func finding(by teller: Phrase, _ condition: NetworkCondition) -> Finding {
+        switch condition.reach {
+        case .captive:
             return Finding(
                 .network, .wrong, Phrase("\(teller) sees a captive portal, so all downloads wait"),
                 advice: Phrase("Log in to the network in a browser."))
-        }
-        if isOut {
+        case .offline:
             return Finding(
                 .network, .missing, Phrase("\(teller) sees no network, so downloads wait until it returns"),
                 advice: Phrase("Connect to a network; the downloads resume by themselves."))
+        case .limited, .online:
+            let network =
+                condition.isMetered ? Phrase("\(teller) sees a network, which is metered") : Phrase("\(teller) sees a network")
+            return Finding(.network, .found, network)
         }
-        let network = isMetered ? Phrase("\(teller) sees a network, which is metered") : Phrase("\(teller) sees a network")
-        return Finding(.network, .found, network)
     }
 }
