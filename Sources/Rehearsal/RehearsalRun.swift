@@ -101,7 +101,7 @@ package struct RehearsalOptions: Sendable {
         var words = [options.service]
         if options.log != nil { words.append("--log-level=debug") }
         // The temporary folder may be in a hidden folder.
-        if session.downloads.contains("/.") || disk?.folder.contains("/.") == true { words.append("--allow-hidden-folders") }
+        if session.downloads.contains("/.") { words.append("--allow-hidden-folders") }
         return words
     }
 

@@ -61,6 +61,11 @@ final class FullDisk {
         (folder, isMounted) = ("\(made)/Downloads", false)
         own = made
         do throws(RehearsalError) {
+            // The service would ignore the name of a hidden download folder (`Folders.downloads`), and the disk would stay unused.
+            guard !made.contains("/.") else {
+                throw RehearsalError(
+                    "“\(disk)” is in a hidden folder, which the service does not use as its download folder; name another folder")
+            }
             try TemporaryTree.makeFolder(folder, 0o755)
             try fill(made, leaving: free)
         } catch {

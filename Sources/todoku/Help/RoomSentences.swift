@@ -102,6 +102,7 @@ extension HelpTemplate {
             "a small disk cannot be mounted: %1$s; allow unprivileged user namespaces, or name a folder on a small disk, such as full-disk:disk=/dev/shm in a container"
         ),
         HelpTemplate("the disk of “%1$s” has %2$s free, and this scenario fills it; name one with at most 256 MiB free"),
+        HelpTemplate("“%1$s” is in a hidden folder, which the service does not use as its download folder; name another folder"),
         HelpTemplate("processes cannot be watched: %1$s"),
         HelpTemplate("TMPDIR must be an absolute path, not “%1$s”"),
         HelpTemplate("there is no scenario “%1$s”; “todoku rehearse --list” has them all"),

@@ -203,6 +203,20 @@ private let plays: [RehearsalPlay] = [
         #expect(refused == true && stage.isClean)
     }
 
+    @Test(.enabled("this test must mount a disk, as root may") { await SmallDisk.isPossible() })
+    func `refuses a small disk in a hidden folder, because the service would not use it`() async throws {
+        let stage = Stage()
+        let done: Bool? = try await SmallDisk.withDisk(bytes: 16 << 20) { disk in
+            let folder = "\(disk.path)/.hidden"
+            #expect(mkdir(folder, 0o755) == 0)
+            let exit = await stage.play("full-disk:disk=\(folder)", "true")
+            #expect(exit.status == 3 && exit.errors.contains("is in a hidden folder"), "\(exit)")
+            #expect(listFolder(folder) == [])
+            return true
+        }
+        #expect(done == true && stage.isClean)
+    }
+
     @Test(arguments: ["busy", "truncated", "crash"]) func `plays to an app on GDBus`(scenario: String) async throws {
         let stage = Stage()
         let client = "\(repository)/examples/python/gdbus_client.py"
