@@ -31,11 +31,6 @@ public struct ServiceOptions: Sendable {
 /// The service: creates and connects its parts, and runs them until the end.
 @BusActor public final class Service {
     public nonisolated static let version = "0.1.0"
-    /// How many seconds the end waits for toasts, checkpoints and the last commit. The time of `waitsForWork` does not count.
-    private static let patience = 10
-    /// How long after the signal the end waits for the work on calls. On a busy machine, a change of many downloads takes seconds of
-    /// processor time. The manager of a session waits longer: systemd 90 s, on Fedora 45 s.
-    private static let longestWork: Duration = .seconds(30)
     /// How long the last calls may take once the bus may start the next process, which waits for this one (`Store.longestEnd`).
     private static let lastCalls: Duration = .seconds(5)
     /// How long the last calls are handled in one turn of the loop. Between turns, their changes are saved, and `giveUp` counts seconds.
@@ -227,9 +222,9 @@ public struct ServiceOptions: Sendable {
     private func end(status: Int32) {
         guard !isEnding else { return }
         isEnding = true
-        workEnd = .now.advanced(by: Self.longestWork)
+        workEnd = .now.advanced(by: EndPatience.calls)
         downloader.end()
-        giveUp(status, after: Self.patience)
+        giveUp(status, after: EndPatience.saving)
         toaster.handOn { [self] in shutDown(status) }
     }
 
@@ -237,7 +232,7 @@ public struct ServiceOptions: Sendable {
     /// show that a disk is silent.
     private func giveUp(_ status: Int32, after seconds: Int) {
         Poller.shared.schedule(after: .seconds(1)) { [self] in
-            let left = waitsForWork ? Self.patience : seconds -| 1
+            let left = waitsForWork ? EndPatience.saving : seconds -| 1
             guard left <= 0 else { return giveUp(status, after: left) }
             options.logger.warning("the disk did not answer in time: exiting")
             finish(status)

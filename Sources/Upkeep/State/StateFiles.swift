@@ -37,8 +37,8 @@ public struct ServiceHolds: Error, CustomStringConvertible, Sendable {
 
 /// Ends the programs that keep their state in files, so that the files can be replaced. The bus starts each again with the next call.
 @BusActor public enum ServiceEnd {
-    /// The service waits up to ten seconds for its disks, todoku-push up to fifteen.
-    private static let patience: Duration = .seconds(20)
+    /// The service may take as long. todoku-push waits up to fifteen seconds for its disks.
+    nonisolated static let patience = EndPatience.longest
 
     /// The folder in which the running service keeps its database, as its environment says; nil: it does not run, or cannot be seen.
     public static func folder() async -> String? {

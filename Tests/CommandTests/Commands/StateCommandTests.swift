@@ -2,6 +2,8 @@ import Glibc
 import TestSupport
 import Testing
 
+@testable import Upkeep
+
 @Suite struct `The queue` {
     private let body = patternBytes(50_000)
 
@@ -253,6 +255,14 @@ import Testing
         var text = [CChar](repeating: 0, count: 32)
         let count = strftime(&text, text.count, "%Y%m%d-%H%M%S", &parts)
         return String(decoding: text.prefix(count).map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    }
+
+    /// The service works on its last calls first, and has ten seconds for its disks after that.
+    @Test func `is replaced after an end of the service that lasts as long as its manual says`() throws {
+        let page = String(decoding: try #require(readFile("\(repository)/data/man/todokud.8")), as: UTF8.self)
+        let sentence = try #require(page.firstMatch(of: #/for a call that is not done after ([0-9]+) seconds/#))
+        let seconds = try #require(Int64(sentence.1))
+        #expect(ServiceEnd.patience > .seconds(seconds) + .seconds(10))
     }
 
     @Test func `of a service with another state folder is left alone`() async throws {
