@@ -16,9 +16,12 @@ internal import Glibc
     private var running: Set<pid_t> = []
     private var statuses: [pid_t: Int32] = [:]
     private var waiting: [pid_t: CheckedContinuation<Int32, Never>] = [:]
+    /// The children that this process had before. A shell that becomes this program by execve(2) may have started them.
+    private var earlier: Set<pid_t>
 
     /// SIGCHLD must be blocked, and have its default action.
     init() throws(RehearsalError) {
+        earlier = Set(ChildProcesses.children())
         let code = todoku_adopt_orphans()
         guard code == 0 else { throw RehearsalError("processes cannot be watched: \(String(cString: strerror(code)))") }
         signals = SignalSource([SIGCHLD]) { [weak self] _ in _ = self?.reap() }
@@ -63,6 +66,7 @@ internal import Glibc
             var status: Int32 = 0
             let process = uninterrupted { waitpid(-1, &status, WNOHANG) }
             guard process > 0 else { return process == 0 }
+            earlier.remove(process)
             let signal = status & 0x7F
             let code = signal == 0 ? (status >> 8) & 0xFF : 128 | signal
             guard running.remove(process) != nil else { continue }  // an orphan
@@ -71,26 +75,31 @@ internal import Glibc
         }
     }
 
-    /// Ends all children, by SIGTERM and then by SIGKILL.
+    /// Ends all children but the earlier ones, by SIGTERM and then by SIGKILL.
     ///
     /// - Returns: those that are left: they hang in the kernel, or belong to another user.
     func endAll() async -> [pid_t] {
         if await end(by: SIGTERM, within: Self.patience) { return [] }
-        return await end(by: SIGKILL, within: Self.lastPatience) ? [] : Self.children()
+        return await end(by: SIGKILL, within: Self.lastPatience) ? [] : ownChildren
     }
 
-    /// - Returns: whether no child is left.
+    /// - Returns: whether no child but the earlier ones is left.
     private func end(by signal: Int32, within limit: Duration) async -> Bool {
         let begun = ContinuousClock.now
         var told: Set<pid_t> = []
         while reap() {
+            // Look again each time, because the children of a process that has ended are ours now. One that has ended is found until
+            // `reap` has noted it, so no child of it is missed.
+            let left = ownChildren
+            guard !left.isEmpty else { return true }
             guard .now - begun < limit else { return false }
-            // Look again each time, because the children of a process that has ended are ours now.
-            for process in Self.children() where told.insert(process).inserted || signal == SIGKILL { kill(process, signal) }
+            for process in left where told.insert(process).inserted || signal == SIGKILL { kill(process, signal) }
             await pause(for: .milliseconds(10))
         }
         return true
     }
+
+    private var ownChildren: [pid_t] { Self.children().filter { !earlier.contains($0) } }
 
     /// The processes whose parent is this one.
     private static func children() -> [pid_t] {

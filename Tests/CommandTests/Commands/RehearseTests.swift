@@ -352,6 +352,15 @@ private let plays: [RehearsalPlay] = [
         #expect(exit.status == 0 && hasEnded(daemon) && stage.isClean)
     }
 
+    @Test func `leaves the processes alone that a shell had started before it became the rehearsal`() async throws {
+        let stage = Stage()
+        let script = #"sleep 1000 >/dev/null 2>&1 & echo $!; exec "$TODOKU" rehearse --service "$0" none -- true"#
+        let exit = await stage.run(["sh", "-c", script, Desk.service])
+        let process = try #require(exit.output.split(separator: "\n").first.flatMap { Int32($0) }, "\(exit)")
+        #expect(exit.status == 0 && !hasEnded(process) && listFolder(stage.temporary) == [], "\(exit)")
+        kill(process, SIGKILL)
+    }
+
     @Test(arguments: [SIGTERM, SIGHUP, SIGINT, SIGQUIT]) func `passes a signal on, and cleans up`(signal: Int32) async {
         // A terminal sends SIGINT and SIGQUIT to the command, too. A command that goes on gets SIGTERM after a while.
         let trap = signal == SIGHUP ? "HUP" : "TERM"
