@@ -91,6 +91,28 @@ import Testing
         #expect(await eventually { places.seen == [1500] })
     }
 
+    /// The buffers of the connections are smaller than the bytes before the crash, so no answer reaches its place before it is read.
+    @Test @BusActor func `asks for no more crashes than the scenario has, although further answers have begun`() async throws {
+        let server = try open("crash:at=15M")
+        let places = Places()
+        server.crash = { [weak server] in
+            places.add($0)
+            server?.crashed()
+        }
+        let exit = await fetch(
+            server.url,
+            """
+            def begin():
+                connection = http.client.HTTPConnection(url.removeprefix("http://"))
+                connection.request("GET", "/large")
+                return connection.getresponse()
+            first, second = begin(), begin()
+            for answer in (first, second): print(len(answer.read(15 << 20)))
+            """)
+        #expect(exit.output == "15728640\n15728640\n", "\(exit)")
+        #expect(places.seen == [15 << 20] && server.played == 1)
+    }
+
     /// A busy machine is only slower.
     @Test(arguments: [("1M", 524_288, 400 as Int64), ("4M", 1_048_576, 200), ("4", 3, 450)])
     @BusActor func `keeps to a rate`(rate: String, bytes: Int, milliseconds: Int64) async throws {

@@ -62,10 +62,7 @@ struct ScenarioScript {
             play.rate = scenario.number("rate")
         case .stall: if isDue(name), stop(&play, .silence, body) { count(name, isHead) }
         case .truncated: if isDue(name), stop(&play, .close, body) { count(name, isHead) }
-        case .crash:
-            // `crashed` counts, because one crash may end several answers.
-            let times = scenario.number("times")
-            if times == 0 || played < times { _ = stop(&play, .crash, body) }
+        case .crash: if isCrashDue { _ = stop(&play, .crash, body) }  // `crashed` counts, because one crash may end several answers
         case .changed:
             if playedByName[key(name)] != nil {
                 play.version = .second
@@ -98,6 +95,12 @@ struct ScenarioScript {
     mutating func crashed() { played +|= 1 }
 
     private var page: Play { .plain(200, fields: ["Content-Type": "text/html; charset=utf-8"], page: Self.loginPage) }
+
+    /// Whether the service has not been killed as often as `times` says. An answer that began before a kill may reach its place after it.
+    var isCrashDue: Bool {
+        let times = scenario.number("times")
+        return times == 0 || played < times
+    }
 
     /// Whether the fault has not happened to this file as often as `times` says.
     private func isDue(_ name: String) -> Bool {

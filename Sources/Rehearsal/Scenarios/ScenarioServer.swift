@@ -13,7 +13,7 @@ internal import EventLoop
     private var script: ScenarioScript
     private(set) var requests: [RehearsalReport.Request] = []
     private(set) var requestCount = 0
-    /// Called when an answer stops at the place of a crash: with the number of the file's byte that does not come.
+    /// Called when an answer stops at the place of a crash that is due: with the number of the file's byte that does not come.
     var crash: (@BusActor (UInt64) -> Void)?
 
     /// Takes a port, which refuses connections until `open`.
@@ -85,7 +85,7 @@ internal import EventLoop
         response.rest = range.lowerBound..<min(range.lowerBound +| play.at, range.upperBound)
         response.halt = fault == .close ? .close : .silence
         let place = response.rest.upperBound
-        if fault == .crash { response.halted = { [weak self] in self?.crash?(place) } }
+        if fault == .crash { response.halted = { [weak self] in if let self, script.isCrashDue { crash?(place) } } }
         return (status, response)
     }
 
