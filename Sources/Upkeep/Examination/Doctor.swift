@@ -76,6 +76,6 @@ struct RunningService: Sendable {
     var environment: [String: String]?
     /// The environment that the service has, or would get; nil: there is no session bus.
     var start: StartEnvironment?
-    /// Whether the service accepts hidden folders.
+    /// Whether the service accepts hidden folders, or would accept them after a start.
     var allowsHiddenFolders = false
 }

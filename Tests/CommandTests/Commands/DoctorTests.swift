@@ -441,6 +441,31 @@ func askDoctor(_ command: [String], _ environment: [String: String]) async -> Ch
         await desk.close()
     }
 
+    @Test @BusActor func `accepts a hidden download folder if the service would be started with the option for it`() async throws {
+        let desk = await Desk()
+        let hidden = desk.bus.folder.makeFolder("home/.hidden")
+        #expect(symlink(hidden, desk.bus.folder("home/Open")) == 0)
+        writeFile(desk.bus.folder("config/user-dirs.dirs"), "XDG_DOWNLOAD_DIR=\"$HOME/Open\"\n".utf8)
+        for name in ["data/dbus-1", "data/dbus-1/services"] { desk.bus.folder.makeFolder(name) }
+        let file = desk.bus.folder("data/dbus-1/services/org.todoku.Downloader1.service")
+        func verdict(_ lines: String) async throws -> String {
+            writeFile(file, "[D-BUS Service]\nName=org.todoku.Downloader1\n\(lines)\n".utf8)
+            return try line("download-folder", try await examine(desk).lines).verdict
+        }
+        #expect(try await verdict("Exec=/bin/true --idle-exit 5") == "wrong")
+        #expect(try await verdict("Exec=/bin/true --idle-exit 5 --allow-hidden-folders") == "found")
+        // A unit has a command line of its own.
+        let systemd = try StandInSystemd(on: desk.bus.address)
+        systemd.unitFiles = ["todokud.service": "static"]
+        let unit = "Exec=/bin/true --allow-hidden-folders\nSystemdService=todokud.service"
+        systemd.commands = StandInSystemd.Commands([["/bin/true"]])
+        #expect(try await verdict(unit) == "wrong")
+        systemd.commands = StandInSystemd.Commands([["/bin/true", "--allow-hidden-folders"]])
+        #expect(try await verdict(unit) == "found")
+        withExtendedLifetime(systemd) {}
+        await desk.close()
+    }
+
     @Test func `tells the proxies that the service would use, without their passwords`() async throws {
         let desk = await Desk(extra: [
             "https_proxy": "http://me:secret@proxy.example:3128", "http_proxy": "", "all_proxy": "", "ALL_PROXY": "",

@@ -33,7 +33,13 @@ internal import Glibc
                 }
                 reply(state)
             },
+            Row(MethodOf(manager, "LoadUnit", in: String.self, out: ObjectPath.self)) { _, unit, reply in
+                reply(ObjectPath("\(path)/unit/\(ObjectPath.escape(unit))"))
+            },
         ], properties: [PropertyRow(PropertyOf(manager, "Environment", [String].self)) { $0.environment }])
+    private static let unitFace = Face<StandInSystemd>(
+        service, xml: { "" }, methods: [], properties: [PropertyRow(PropertyOf(service, "ExecStart", Commands.self)) { $0.commands }])
+    private static let service = "org.freedesktop.systemd1.Service"
 
     private let connection: Connection
     private var isSubscribed = false
@@ -44,6 +50,8 @@ internal import Glibc
     public var environment: [String] = []
     /// The states of unit files, by their names.
     public var unitFiles: [String: String] = [:]
+    /// The command lines of every unit.
+    public var commands = Commands([])
 
     public init(on address: String) throws {
         connection = try Connection.open(address: address)
@@ -95,8 +103,27 @@ internal import Glibc
         private weak var systemd: StandInSystemd?
         init(_ systemd: StandInSystemd) { self.systemd = systemd }
         func faces(at path: String, for caller: CallerIdentity) -> [BoundFace]? {
-            path == StandInSystemd.path ? systemd.map { [StandInSystemd.face.of($0)] } : nil
+            if path.hasPrefix("\(StandInSystemd.path)/unit/") { return systemd.map { [StandInSystemd.unitFace.of($0)] } }
+            return path == StandInSystemd.path ? systemd.map { [StandInSystemd.face.of($0)] } : nil
         }
         func children(of path: String, limit: Int, for caller: CallerIdentity) -> [String] { [] }
+    }
+}
+
+extension StandInSystemd {
+    /// Command lines, as in the property `ExecStart` of a unit, which has more fields about the last run.
+    public struct Commands: DBusBasic {
+        private let lines: [Structure<String, [String]>]
+
+        /// - Parameter lines: the program and its arguments, each.
+        public init(_ lines: [[String]]) { self.lines = lines.map { Structure<String, [String]>($0.first ?? "", $0) } }
+
+        public static var signature: String { [Structure<String, [String]>].signature }
+        public func write(to writer: inout Writer) { lines.write(to: &writer) }
+        public init(from reader: inout Reader) throws(DBusError) { lines = try [Structure<String, [String]>](from: &reader) }
+        public init?(_ variant: Variant) { return nil }
+        public var variant: Variant {
+            .array(of: "(sas)", lines.map { .structure([.string($0.fields.0), .strings($0.fields.1)]) })
+        }
     }
 }

@@ -6,6 +6,8 @@ struct ActivationFile: Equatable, Sendable {
     let path: String
     /// The program in `Exec`; empty: none.
     let program: String
+    /// The further words in `Exec`, without their quotes. A word with a blank counts as several.
+    let arguments: [String]
     /// The unit in `SystemdService`; nil: none.
     let unit: String?
 
@@ -39,7 +41,10 @@ struct ActivationFile: Equatable, Sendable {
             values[String(key)] = String(line[equals...].dropFirst().drop { $0 == " " })
         }
         self.path = path
-        program = Self.firstWord(values["Exec"] ?? "")
+        let command = values["Exec"] ?? ""
+        program = Self.firstWord(command)
+        let marks: Set<Character> = [" ", "\t", "\"", "'"]
+        arguments = command.split { marks.contains($0) }.dropFirst().map(String.init)
         unit = values["SystemdService"]
     }
 

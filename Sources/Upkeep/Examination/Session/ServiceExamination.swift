@@ -8,6 +8,7 @@ extension SessionExamination {
     /// The longest wait for the bus to start the service.
     private static let startPatience: Duration = .seconds(25)
     private static let program = "todokud"
+    private static let hiddenFolders = "--allow-hidden-folders"
 
     /// - Parameter starting: whether to start the service.
     func service(starting: Bool) async -> ([Finding], RunningService) {
@@ -70,6 +71,7 @@ extension SessionExamination {
     private func owner(_ file: ActivationFile?, canStart: Bool) async -> (Finding, RunningService) {
         var running = RunningService()
         guard await bus.owner(of: BusName.service) != nil else {
+            running.allowsHiddenFolders = await startWords(file).contains(Self.hiddenFolders)
             return canStart
                 ? (Finding(.service, .found, Phrase("the service does not run; the first call starts it")), running)
                 : (
@@ -91,7 +93,7 @@ extension SessionExamination {
             return (Finding(.service, .wrong, text, advice: advice), running)
         }
         running.environment = process.environment
-        running.allowsHiddenFolders = process.arguments.contains("--allow-hidden-folders")
+        running.allowsHiddenFolders = process.arguments.contains(Self.hiddenFolders)
         do throws(DBusError) {
             running.properties = try await bus.ask(
                 Standard.getAll, on: BusName.service, at: BusName.managerPath, Manager.interface)
@@ -130,6 +132,23 @@ extension SessionExamination {
     private static let systemd = "org.freedesktop.systemd1"
     private static let unitFileState = MethodOf(
         "org.freedesktop.systemd1.Manager", "GetUnitFileState", in: String.self, out: String.self)
+
+    private static let loadUnit = MethodOf("org.freedesktop.systemd1.Manager", "LoadUnit", in: String.self, out: ObjectPath.self)
+
+    /// The words of the command lines that start the service, as far as they can be seen.
+    private func startWords(_ file: ActivationFile?) async -> [String] {
+        guard let file else { return [] }
+        guard let unit = file.unit, await hasSystemd() else { return file.arguments }
+        guard let path = try? await bus.ask(Self.loadUnit, on: Self.systemd, at: ObjectPath("/org/freedesktop/systemd1"), unit),
+            case .array(_, let commands)? = await bus.property(
+                "ExecStart", of: "org.freedesktop.systemd1.Service", on: Self.systemd, at: path)
+        else { return [] }
+        return commands.flatMap { command -> [String] in
+            // The program, its arguments, and the course of its last run.
+            guard case .structure(let fields) = command, fields.count > 1 else { return [] }
+            return fields[1].strings ?? []
+        }
+    }
 
     private func hasSystemd() async -> Bool { await bus.owner(of: Self.systemd) != nil }
 
