@@ -114,7 +114,7 @@ public struct DownloadOptions: Equatable, Sendable {
     /// network, as after a redirect. nil: a caller has named the URL; of an asset: not known yet. Callers cannot set this. It is stored so
     /// that it holds at each start.
     package var isNamedByPublicServer: Bool?
-    /// Least time between the starts of requests to one host, over all downloads with this option; nil: not set.
+    /// Least time between the starts of requests to one host, over all downloads with the same value; nil: not set.
     public var requestInterval: Duration?
     /// Revalidate the cached copy with the server, and keep it if nothing has changed.
     public var onlyIfChanged = false

@@ -195,7 +195,7 @@ extension OptionRow {
             help: "Wait for an unmetered connection."),
         OptionRow(
             "request-interval", \.requestInterval, .milliseconds, none: .uint32(0), sandbox: .free,
-            help: "Shortest time between requests to one host by all downloads with this option."),
+            help: "Shortest time between requests to one host by all downloads with the same value."),
     ]
 
     private static let ofShow: [OptionRow] = [
