@@ -178,7 +178,7 @@ private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<
     }
 
     /// The columns of a row alone identify its table.
-    @Test func `has tables that their rows tell apart, in each version`() throws {
+    @Test func `has tables whose rows identify them, in each version`() throws {
         for version in 1...Schema.version {
             let tables = try SalvagedRows.tables(of: version)
             var shapes: Set = [SalvagedRows.Shape(hasRowid: true, columns: 5), SalvagedRows.Shape(hasRowid: false, columns: 5)]
@@ -218,7 +218,7 @@ private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<
 
     /// With the mark of the log's length, each loss is detected. Without it (lost with the power), each loss but that of the last commit
     /// is.
-    @Test(arguments: [true, false]) func `by one bit loses nothing without a word`(hasMark: Bool) async throws {
+    @Test(arguments: [true, false]) func `by one bit is always reported if rows are lost`(hasMark: Bool) async throws {
         try await makeKilled()
         let length = try #require(readFile(folder("todoku.db-wal"))).count
         #expect(length > 300 * (pageSize + 24))
@@ -281,7 +281,7 @@ private func readable(_ folder: String, _ table: String, _ numbers: ClosedRange<
         #expect(state.setAside != nil && state.salvaged?.mayHaveLost == true && state.records.count >= 190)
     }
 
-    @Test func `that was cut behind what was acknowledged is known by the mark`() async throws {
+    @Test func `that was cut before its acknowledged end is detected by the mark`() async throws {
         try await makeKilled()
         let path = try copy(1, hasMark: true) { $0.removeLast($0.count / 2) }
         let state = try await reopened(path)

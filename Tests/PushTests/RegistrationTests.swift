@@ -360,7 +360,7 @@ import Testing
         #expect(listFolder(folder("registrations")).filter { !$0.hasPrefix(".") } == ["a"])
     }
 
-    @Test @BusActor func `that could not be written takes no message along that has the place of a deleted one`() async throws {
+    @Test @BusActor func `that could not be written does not remove a new message that replaces a deleted one`() async throws {
         let folder = TemporaryFolder("todoku-push-store")
         let store = PushStore(folder: folder.path)
         _ = try store.open()

@@ -242,7 +242,7 @@ import Testing
         #expect(await world.process() == process && process != nil)
     }
 
-    @Test func `keeps no other registration from its files, and goes with its own`() async throws {
+    @Test func `does not delay the files of other registrations, and ends with its own registration`() async throws {
         let world = try await PushWorld(hasService: false)
         let service = try await ServiceStandIn(world)
         await service.silence()

@@ -93,7 +93,7 @@ private enum Stop: String, CaseIterable {
         #expect(entry.record.fileName != "told" && desk.actions.rows.isEmpty)
     }
 
-    @Test func `and a taken name that is skipped tells nothing of an earlier response`() {
+    @Test func `keeps no facts of an earlier response if the name is taken and skipped`() {
         let (desk, entry) = active { $0.options.ifExists = .skip }
         desk.began(
             entry, fileName: "other", mediaType: "a/b", source: "http://h/other", total: 9, offset: 0, isResumable: true)

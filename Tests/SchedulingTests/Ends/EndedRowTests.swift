@@ -13,7 +13,7 @@ private enum End: CaseIterable {
 @Suite struct `The row of an end that deletes the part file` {
     private let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
 
-    @Test(arguments: End.allCases) fileprivate func `tells of the same bytes as the record`(end: End) throws {
+    @Test(arguments: End.allCases) fileprivate func `has the same number of received bytes as the record`(end: End) throws {
         let desk = Desk()
         let entry = desk.add(1) {
             $0.options.ifExists = .skip

@@ -57,7 +57,7 @@ import Testing
         #expect(most == ActiveLimit.most)
     }
 
-    @Test func `gives the place of a file back that turns out large beside four others`() {
+    @Test func `releases the slot of a file that turns out large beside four others`() {
         let desk = Desk { $0.maxPerHost = 0 }
         for number in 1...40 { desk.add(UInt64(number)) }
         for number in 1...10 { complete(desk, UInt64(number), 16_384) }
@@ -274,7 +274,7 @@ import Testing
         #expect(desk.permitted == [3])
     }
 
-    @Test func `lets redirects of the application share to which a place is owed`() {
+    @Test func `lets redirects share if they belong to the application that is owed a place`() {
         let desk = desk(connections: 1, isRule: true)
         desk.add(1) { $0.options.size = 1000 }
         desk.began(desk[1], total: 1000, connection: 5)

@@ -91,7 +91,7 @@ import Testing
         DownloadFailure(.network, "…", isRetryable: true), DownloadFailure(.network, "…", isRetryable: true, wait: .offline),
         DownloadFailure(.diskFull, "…", wait: .diskSpace), DownloadFailure(.network, "…", isRetryable: true, wait: .retry),
     ])
-    func `are all left for a refusal after failures that do not count`(failure: DownloadFailure) {
+    func `are not used up by failures that do not count, so a refusal has all of them`(failure: DownloadFailure) {
         var record = record(used: 0, received: 5, retries: 3)
         var uncounted: UInt32 = 0
         for _ in 0..<5 {

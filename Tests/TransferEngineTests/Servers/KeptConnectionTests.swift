@@ -140,7 +140,7 @@ import TransferEngine
     }
 
     /// One call of libcurl takes the end of an answer, sends the next request on that connection, and lasts until the next answer is there.
-    @Test func `that has the next answer before the end of the last is told is used again`() throws {
+    @Test func `that has the next answer before the end of the last one is reported is used again`() throws {
         let (rest, connects) = (Gate(), Gate())
         defer { connects.open() }
         let server = ScriptedServer { request, reply in

@@ -201,7 +201,7 @@ struct Misbehaviour: CustomTestStringConvertible, Sendable {
     ]
 }
 
-@Suite(.timeLimit(.minutes(5))) struct `A server that goes wrong three times and then mends its ways` {
+@Suite(.timeLimit(.minutes(5))) struct `A server that fails three times and then works` {
     /// Repeats a transfer from the resume data of the previous end, as the service does.
     private func drive(_ fixture: EngineFixture, _ url: String, _ resume: ResumeData?, _ case: Misbehaviour) async throws -> TransferEnd {
         var resume = resume

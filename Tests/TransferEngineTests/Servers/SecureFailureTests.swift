@@ -184,7 +184,7 @@ extension EngineFixture {
         #expect(proxy.requests.count == 1)
     }
 
-    @Test func `as a SOCKS proxy is told from a server that cannot be reached`() async throws {
+    @Test func `as a SOCKS proxy is distinguished from a server that cannot be reached`() async throws {
         let fixture = await EngineFixture(proxies: ProxySettings(environment: ["http_proxy": "socks5h://127.0.0.1:\(closedPort())"]))
         let absent = try #require(try await fixture.run("http://files.example.org/x").failure)
         #expect(absent.message == "files.example.org cannot be reached through the proxy: Connection refused.")
@@ -203,7 +203,7 @@ extension EngineFixture {
 
 @Suite(.timeLimit(.minutes(5)), .enabled("without a network, no host is asked for") { todoku_has_interface() })
 struct `A host without an address` {
-    @Test(arguments: [true, false]) func `is told from name servers that do not answer`(isMissing: Bool) async throws {
+    @Test(arguments: [true, false]) func `is distinguished from name servers that do not answer`(isMissing: Bool) async throws {
         let fixture = await EngineFixture(isHostMissing: { $0 == "does-not-exist.invalid" && isMissing })
         let failure = try #require(try await fixture.run("http://does-not-exist.invalid/x").failure)
         #expect(failure.isOfMissingHost == isMissing && failure.isRetryable && failure.name == .network)

@@ -50,7 +50,7 @@ import TransferEngine
         #expect(nginx.log == [])
     }
 
-    @Test func `is taken for what it is where https is spoken to an http port`() async throws {
+    @Test func `causes a TLS failure if https is used on its http port`() async throws {
         let nginx = await Nginx()
         let fixture = await EngineFixture()
         let failure = try #require(try await fixture.run("https://127.0.0.1:\(nginx.port)/file.bin").failure)
