@@ -149,8 +149,8 @@ public struct DownloadQueue: Sendable {
 
     /// Moves `number` to `place` among the downloads of its lane and priority, 0 = next; a place beyond the last means last.
     ///
-    /// - Returns: every changed position, to be saved. If the new neighbours left no gap, these are the positions of `number` and of the
-    ///   following downloads up to the next gap. Empty if `number` is already there, or not in the queue.
+    /// - Returns: every changed position, to be saved. If the new neighbours left no gap, these are the positions of `number` and of
+    ///   downloads near it. Empty if `number` is already there, or not in the queue.
     @discardableResult
     public mutating func move(_ number: DownloadNumber, to place: UInt32) -> [DownloadNumber: Int64] {
         guard let moved = entries[number], let current = self.place(of: number) else { return [:] }
@@ -167,7 +167,57 @@ public struct DownloadQueue: Sendable {
             return [number: position]
         }
 
-        // No gap: push `number` and the following downloads on, one position each, up to the next gap.
+        let changed: [DownloadNumber: Int64]
+        if let few = spread(number, at: target, among: others) {
+            changed = few
+        } else {
+            changed = push(number, at: target, among: others, behind: before)
+        }
+        for (number, position) in changed { insert(number, lane: moved.lane, priority: moved.priority, position: position) }
+        return changed
+    }
+
+    /// The new positions of `number` and of its neighbours on both sides, if there is no gap at its place. The more downloads get new
+    /// positions, the wider the gaps between them, so that many moves to one place change few positions each.
+    ///
+    /// - Parameter target: the place, among the ranks of `others`.
+    /// - Returns: nil if `number` comes last, or there is no room.
+    private func spread(_ number: DownloadNumber, at target: Int, among others: Range<Int>) -> [DownloadNumber: Int64]? {
+        guard others.contains(target) else { return nil }
+        // The last download keeps its position, so that downloads that are queued later come behind it.
+        let last = others.upperBound &- 1
+        var (low, high, reach) = (target, target, 1)
+        while true {
+            (low, high, reach) = (max(others.lowerBound, low &- reach), min(last, high &+ reach), reach &* 2)
+            let isWhole = low == others.lowerBound && high == last
+            let count = high &- low &+ 1  // with `number`
+            let floor = positionBelow(low, first: others.lowerBound, gaps: count)
+            let step = UInt64(bitPattern: chunks.entry(at: high).position &- floor) / UInt64(count &+ 1)
+            guard step >= count || isWhole else { continue }
+            guard step > 0 else { return nil }
+            var numbers = (low..<high).map { chunks.entry(at: $0).number }
+            numbers.insert(number, at: target &- low)
+            var (changed, position) = ([DownloadNumber: Int64](), floor)
+            for number in numbers {
+                position &+= Int64(step)
+                changed[number] = position
+            }
+            return changed
+        }
+    }
+
+    /// The position of the download before the one at `rank`; so many gaps below that one, if it is the first.
+    private func positionBelow(_ rank: Int, first: Int, gaps: Int) -> Int64 {
+        guard rank == first else { return chunks.entry(at: rank &- 1).position }
+        let (position, overflow) = chunks.entry(at: rank).position.subtractingReportingOverflow(Int64(gaps) &* Self.gap)
+        return overflow ? .min : position
+    }
+
+    /// The new positions if there is no room even for `spread`: `number` and the following downloads go on, one position each, up to the
+    /// next gap. The following downloads leave the queue until they are inserted again.
+    private mutating func push(
+        _ number: DownloadNumber, at target: Int, among others: Range<Int>, behind before: Int64?
+    ) -> [DownloadNumber: Int64] {
         var last = before ?? .min
         var changed: [DownloadNumber: Int64] = [:]
         var (pushed, remaining) = (number, others.upperBound - target)
@@ -180,17 +230,17 @@ public struct DownloadQueue: Sendable {
             remove(following.number)
             (pushed, remaining) = (following.number, remaining - 1)
         }
-        for (number, position) in changed { insert(number, lane: moved.lane, priority: moved.priority, position: position) }
         return changed
     }
 
-    /// The position halfway between two others; nil if they leave no gap. Without a neighbour on one side, one `gap` from the other.
+    /// The position halfway between two others; nil if they leave no gap. The first position is one `gap` before the next. The last follows
+    /// the previous one directly: a `gap` further on is the position of the next new number, which must come behind it.
     private static func between(_ before: Int64?, _ after: Int64?) -> Int64? {
         switch (before, after) {
         case (let before?, let after?):
             let room = UInt64(bitPattern: after &- before)
             return after > before && room >= 2 ? before &+ Int64(room / 2) : nil
-        case (let before?, nil): return before > .max - gap ? nil : before + gap
+        case (let before?, nil): return before == .max ? nil : before &+ 1
         case (nil, let after?): return after < .min + gap ? nil : after - gap
         case (nil, nil): return 0
         }

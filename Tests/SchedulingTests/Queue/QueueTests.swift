@@ -62,14 +62,39 @@ import Testing
         ])
         #expect(queue.move(number(3), to: 1) == [number(3): 3 << 19])
         #expect(queue.move(number(3), to: 0) == [number(3): 0])
-        #expect(queue.move(number(3), to: 2) == [number(3): 3 << 20])
+        #expect(queue.move(number(3), to: 2) == [number(3): 2 << 20 + 1])
         #expect(queue.move(number(8), to: 0) == [:])
     }
 
-    @Test func `shifts downloads only up to the next gap`() {
+    @Test func `starts a new download after those that were moved to the end`() {
+        var queue = queue((1...3).map { DownloadQueue.position(of: number($0)) })
+        queue.move(number(1), to: 99)
+        queue.move(number(2), to: 99)
+        queue.insert(number(4), priority: 0, position: DownloadQueue.position(of: number(4)))
+        #expect(queue.ordered == numbers(3, 1, 2, 4))
+    }
+
+    @Test func `keeps the position of the last download if there is no gap, because later ones follow it`() {
         var queue = queue([1, 2, 3, 10, 11])
-        #expect(queue.move(number(5), to: 1) == [number(5): 2, number(2): 3, number(3): 4])
-        #expect(queue.ordered == numbers(1, 5, 2, 3, 4))
+        let changed = queue.move(number(2), to: 3)
+        #expect(queue.ordered == numbers(1, 3, 4, 2, 5) && changed[number(5)] == nil)
+        queue.insert(number(6), priority: 0, position: 12)
+        #expect(queue.ordered == numbers(1, 3, 4, 2, 5, 6))
+    }
+
+    /// Each changed position is a row on disk.
+    @Test(arguments: [(2999, 1), (2998, 1500), (0, 2998), (0, 2500)] as [(Int, UInt32)])
+    func `changes few positions, however often downloads are moved to one place`(from: Int, place: UInt32) {
+        var queue = queue((1...3000).map { DownloadQueue.position(of: number($0)) })
+        var expected = queue.ordered
+        var changes = 0
+        for _ in 0..<3000 {
+            let moved = expected.remove(at: from)
+            expected.insert(moved, at: Int(place))
+            changes += queue.move(moved, to: place).count
+        }
+        #expect(queue.ordered == expected)
+        #expect(changes < 100_000, "pushing the whole run on would change 4,500,000")
     }
 
     @Test(arguments: [[Int64.min, 0], [0, .max], [.min, .max], [.max, .max], [.min, .min]])
