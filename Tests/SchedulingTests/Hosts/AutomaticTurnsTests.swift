@@ -44,7 +44,13 @@ extension Desk {
         desk.add(5...5, app: "B", size: Self.mebibyte)
         for _ in 0..<3 { desk.wait(.seconds(6)) }
         #expect(desk.started == [1, 2, 3, 4], "no file of A can go on from what it has")
-        for number in 1...4 { desk.checkpoint(desk[UInt64(number)], part(of: 1 << 40)) }
+        for number in 1...4 {
+            desk.began(desk[UInt64(number)], isResumable: false)
+            desk.checkpoint(desk[UInt64(number)], part(of: 1 << 40))
+        }
+        for _ in 0..<3 { desk.wait(.seconds(6)) }
+        #expect(desk.started == [1, 2, 3, 4], "the server has stopped sending a validator, so the bytes would be lost")
+        for number in 1...4 { desk.began(desk[UInt64(number)], total: 1 << 40) }
         for _ in 0..<3 { desk.wait(.seconds(6)) }
         #expect(desk.started == [1, 2, 3, 4, 5])
         #expect((1...4).count { desk.state($0) == .queued } == 1)
