@@ -117,7 +117,7 @@ extension World {
         if scheduler.settings.paused {
             for entry in scheduler.entries.values where entry.isEntered {
                 switch scheduler.upcoming(entry, now: now) ?? entry.state {
-                case .queued, .active: fail("\(entry.number) is \(entry.state.name) while all is paused")
+                case .queued, .active, .extracting: fail("\(entry.number) is \(entry.state.name) while all is paused")
                 case .waiting(let reason, _) where reason != .pausedAll: fail("\(entry.number) waits for \(reason) while all is paused")
                 default: break
                 }

@@ -217,7 +217,9 @@ extension Scheduler {
             written: entry.record.received, total: entry.record.total, validator: entry.record.resume?.validator, identity: identity,
             digest: entry.record.resume?.digest, mirror: entry.record.resume?.mirror)
         entry.record.proof = entry.record.proofOfVerification
-        applyOwn(entry.record.folderName == nil ? .verified : .unpack, to: entry, now: now)
+        // PauseAll does not stop a verification, so the extraction must be held now.
+        let unpacks: DownloadEvent = settings.paused ? .wait(.pausedAll, until: nil) : .unpack
+        applyOwn(entry.record.folderName == nil ? .verified : unpacks, to: entry, now: now)
     }
 
     /// All files of the archive are on disk.

@@ -58,6 +58,24 @@ private let refused = DownloadFailure(.extraction, "The archive is not unpacked.
         }
     }
 
+    @Test func `that is verified while everything is paused is not unpacked before ResumeAll`() {
+        let desk = Desk()
+        let entry = desk.add(1) { $0.options.extract = .namedAfterArchive }
+        desk.began(entry, total: 10)
+        desk.ends(entry, .complete(size: 10, fileName: "f.zip", ResumeData(written: 10, total: 10, validator: nil, identity: part)))
+        desk.pauseAll()
+        desk.slices()
+        #expect(entry.state == .verifying, "PauseAll does not stop a verification")
+        desk.verified(entry, part)
+        #expect(entry.state == .waiting(.pausedAll, until: nil) && !entry.isInPool)
+        #expect(desk.rows.downloads[entry.number]?.isWhole == true, "after a restart, nothing is downloaded again")
+        desk.resumeAll()
+        desk.slices()
+        #expect(entry.state == .verifying)
+        desk.verified(entry, part)
+        #expect(entry.state == .extracting && desk.started == [1])
+    }
+
     @Test func `is downloaded again after a failure only if its bytes are wrong and no checksum says otherwise`() throws {
         let checksum = Checksum(.md5, digest: [UInt8](repeating: 1, count: 16))
         for (isDamaged, proof, isKept) in [(true, nil, false), (true, checksum, true), (false, nil, true)] {
