@@ -513,8 +513,9 @@ extension World {
         case .commit(let number): commitFile(number, b)
         case .find(let number): find(number)
         case .sweep(let number, let directory):
-            if transfers[number] != nil { fail("the part file of \(number) is deleted under its transfer") }
-            if pool.contains(where: { if case .unpack(number) = $0 { true } else { false } }) {
+            let isOwn = (scheduler[number] ?? scheduler.leaving[number]).map { $0.record.directory == directory } ?? true
+            if isOwn, transfers[number] != nil { fail("the part file of \(number) is deleted under its transfer") }
+            if isOwn, pool.contains(where: { if case .unpack(number) = $0 { true } else { false } }) {
                 fail("the part file of \(number) is deleted under its extraction")
             }
             if descriptors.contains(number) {

@@ -335,8 +335,10 @@ extension Scheduler {
         beginSweep(entry)
     }
 
-    private func beginSweep(_ entry: ScheduledDownload) {
-        guard let sweep = sweeps[entry.number], !sweep.isUnderWay, !isAtWork(entry) else { return }
+    /// Begins the next deletion, unless the part file is in use. In a folder that the download has left, nothing is in use: no event of the
+    /// pool would begin that deletion later.
+    func beginSweep(_ entry: ScheduledDownload) {
+        guard let sweep = sweeps[entry.number], !sweep.isUnderWay, !isAtWork(entry) || !isOwn(sweep, entry) else { return }
         if entry.mayHavePart || !isOwn(sweep, entry) { begin(sweep, of: entry.number) } else { swept(entry.number, isGone: true) }
     }
 

@@ -63,7 +63,7 @@ public final class Restoration {
         toasts += scheduler.restoreOwedToasts()
         for number in scheduler.sweeps.numbers {
             guard let sweep = scheduler.sweeps[number], !sweep.isUnderWay else { continue }
-            if !(scheduler.entries[number].map(scheduler.isAtWork) ?? false) { scheduler.begin(sweep, of: number) }
+            if let entry = scheduler.entries[number] { scheduler.beginSweep(entry) } else { scheduler.begin(sweep, of: number) }
         }
         scheduler.recallPauses(courses, failed: refused, now: now)
         scheduler.interruptDescriptors(among: courses, now: now)

@@ -96,6 +96,27 @@ import Testing
         #expect(deleted(desk) == ["/e"])
     }
 
+    @Test func `is deleted by a later process that begins with the commit of its download`() throws {
+        let desk = try moved()
+        desk.bringToCommit(desk[1])
+        desk.restart()
+        #expect(desk.state(1) == .committing && deleted(desk) == ["/d"])
+        desk.committed(desk[1], path: "/e/f")
+        desk.swept(Self.number)
+        #expect(folders(desk) == [] && !desk.scheduler.hasWork)
+    }
+
+    @Test func `delays its download only until it is deleted, if a commit that a restart interrupted has lost the file`() throws {
+        let desk = try moved()
+        desk.bringToCommit(desk[1])
+        desk.restart()
+        #expect(deleted(desk) == ["/d"])
+        desk.partLost(desk[1])
+        #expect(desk.state(1) == .queued)
+        desk.swept(Self.number, isGone: false)
+        #expect(desk.state(1) == .active)
+    }
+
     /// The process is killed before the first checkpoint, so only the written map proves the bytes in the new folder.
     @Test func `is deleted by a later process without the written map, which may be of the one in the new folder`() throws {
         let desk = try moved()
