@@ -19,7 +19,9 @@ extension World {
         if limits.maxActive == Settings.automatic { checkSizes(entry, idle: idle) }
         checkRequest(entry, at: origin(of: entry.record))
         checkTurn(entry, at: host(of: entry.record))
-        if sweeping.contains(number) { fail("\(number) starts while its part file is still to be deleted") }
+        if sweeping[number]?.contains(entry.record.directory) == true {
+            fail("\(number) starts while its part file is still to be deleted")
+        }
         if limits.paused { fail("\(number) starts while all is paused") }
         if let floor = floors[number], now < floor { fail("\(number) starts before the server’s Retry-After") }
         if let time = entry.record.options.notBefore, now < time { fail("\(number) starts before its not-before") }
@@ -198,7 +200,9 @@ extension World {
     func start(_ entry: ScheduledDownload) {
         let number = entry.number
         if transfers[number] != nil { fail("\(number) has two transfers") }
-        if pool.contains(where: { $0.touches(number) }) { fail("\(number) starts while the pool works on its files") }
+        if pool.contains(where: { $0.touches(number, in: entry.record.directory) }) {
+            fail("\(number) starts while the pool works on its files")
+        }
         tell("start \(number)")
         disk.turn(number, to: entry.record.directory)
         transfers[number] = Transfer(
@@ -520,17 +524,17 @@ extension World {
             }
             if descriptors.contains(number) {
                 disk.parts[number] = nil
-                return reportSwept(number, isGone: true)
+                return reportSwept(number, directory, isGone: true)
             }
-            if !disk.isFolderThere, !isEnding { return reportSwept(number, isGone: false) }
+            if !disk.isFolderThere, !isEnding { return reportSwept(number, directory, isGone: false) }
             if let file = disk.delete(number, in: directory, keepsFolder: plant == .leaky) {
                 return pool.append(.unlinked(number, directory, file))
             }
-            reportSwept(number, isGone: true)
-        case .unlinked(let number, _, _): reportSwept(number, isGone: true)
-        case .swept(let number, let isGone):
-            sweeping.remove(number)
-            decide(.swept(number, isGone: isGone))
+            reportSwept(number, directory, isGone: true)
+        case .unlinked(let number, let directory, _): reportSwept(number, directory, isGone: true)
+        case .swept(let number, let directory, let isGone):
+            sweeping[number]?.remove(directory)
+            decide(.swept(number, directory: directory, isGone: isGone))
         case .renamed(let number, let path, _): reportCommitted(number, path)
         case .renamedFolder(let number, let path): reportFolder(number, path)
         case .asset(let work): assets?.perform(work, b)
@@ -538,7 +542,9 @@ extension World {
         }
     }
 
-    private func reportSwept(_ number: DownloadNumber, isGone: Bool) { pool.append(.swept(number, isGone: isGone)) }
+    private func reportSwept(_ number: DownloadNumber, _ directory: String, isGone: Bool) {
+        pool.append(.swept(number, directory, isGone: isGone))
+    }
 
     private func report(_ event: Scheduler.Event) { pool.append(.tell(event)) }
 
@@ -697,11 +703,11 @@ extension World {
 }
 
 extension Work {
-    fileprivate func touches(_ number: DownloadNumber) -> Bool {
+    fileprivate func touches(_ number: DownloadNumber, in directory: String) -> Bool {
         switch self {
-        case .verify(number), .unpack(number), .commit(number), .find(number), .sweep(number, _), .renamed(number, _, _),
-            .unlinked(number, _, _), .renamedFolder(number, _):
-            true
+        case .verify(number), .unpack(number), .commit(number), .find(number), .renamed(number, _, _), .renamedFolder(number, _): true
+        // In a folder that the download has left, a deletion touches nothing of it.
+        case .sweep(number, let place), .unlinked(number, let place, _): place == directory
         default: false
         }
     }

@@ -170,7 +170,7 @@ extension World: TurnHost, CommitGateHost {
                 checkTurn(entry, at: transfer.host)
             }
             transfers[id.download]?.isPaced = afterSave
-        case .sweep(let number, _): sweeping.insert(number)
+        case .sweep(let number, let directory): sweeping[number, default: []].insert(directory)
         default: break
         }
     }

@@ -143,7 +143,7 @@ enum Work {
     case renamed(DownloadNumber, path: String, was: File?)
     case renamedFolder(DownloadNumber, path: String)
     case unlinked(DownloadNumber, String, File)
-    case swept(DownloadNumber, isGone: Bool)
+    case swept(DownloadNumber, String, isGone: Bool)
     case asset(AssetWork)
     case tell(Scheduler.Event)
 }
@@ -207,8 +207,8 @@ final class World {
     var pool: [Work] = []
     /// Transfers that begin once their rows are on disk.
     var delayed: Set<DownloadNumber> = []
-    /// Part files to delete, from the order until the report of the deletion.
-    var sweeping: Set<DownloadNumber> = []
+    /// The folders of part files to delete, from the order until the report of the deletion.
+    var sweeping: [DownloadNumber: Set<String>] = [:]
     /// Extractions that must stop.
     var stopping: Set<DownloadNumber> = []
     /// Ends announced since the last `AllEnded`.
@@ -438,7 +438,7 @@ final class World {
             disk.cutPower(&random)
             assetMachine?.cutPower(&random)
         }
-        (inFlight, anew, transfers, pool, delayed, sweeping, asked) = (nil, nil, [:], [], [], [], [])
+        (inFlight, anew, transfers, pool, delayed, sweeping, asked) = (nil, nil, [:], [], [], [:], [])
         (toasts, loop, isCommitDue, alarm, stopping) = ([], [], false, nil, [])
         isHeld = false
         (isAnswering, entering, isHanging, owesRecovery) = (false, nil, false, false)

@@ -366,14 +366,13 @@ extension Downloader {
         } then: { [self] end in
             Poller.shared.cancel(timer)
             deletion.answer(end.answer)
-            if end.mayDiscard { discard(number, directory) } else { decide(.swept(number, isGone: true)) }
+            if end.mayDiscard { discard(number, directory) } else { decide(.swept(number, directory: directory, isGone: true)) }
         }
     }
 
     private func discard(_ number: DownloadNumber, _ directory: String) {
         let (part, isOurs) = (partNames.name(of: number), assetFolders.contains(directory))
-        // The map may be of the part file in the folder that the download has now.
-        let map = list.scheduler.mayHavePart(number, outside: directory) ? nil : mapPath(of: number)
+        let map = list.scheduler.hasLeft(directory, number) ? nil : mapPath(of: number)
         // A download that is off the list may have left a large folder, and no retry waits for its deletion.
         DiskPool.shared.perform(at: .path(directory), takesLong: list.scheduler[number] == nil) {
             CrashMarks.working(on: number.value) {
@@ -381,8 +380,9 @@ extension Downloader {
                 return Archives.discard(directory: directory, part: part) && isGone
             }
         } then: { [self] isGone in
-            decide(.swept(number, isGone: isGone))
-            list.peek(number)?.rewind()
+            decide(.swept(number, directory: directory, isGone: isGone))
+            // In another folder, a transfer may be writing.
+            if !list.scheduler.hasLeft(directory, number) { list.peek(number)?.rewind() }
         }
     }
 }

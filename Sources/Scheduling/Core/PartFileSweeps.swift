@@ -18,11 +18,13 @@ struct PartFileSweeps {
     }
 
     private var all = NumberTable<Sweep>()
-    /// The folders of part files whose deletion failed. They stay in the rows for the next startup, unless the part files are written
-    /// again. The download may no longer be on the list, or be in another folder.
+    /// The folders of part files whose deletion failed, or is late. They stay in the rows for the next startup, unless the part files are
+    /// written again. The download may no longer be on the list, or be in another folder.
     private(set) var failed: [DownloadNumber: [String]] = [:]
+    /// The folders in which a deletion is under way that the download, in another folder now, no longer waits for.
+    private var late: [DownloadNumber: [String]] = [:]
 
-    var isEmpty: Bool { all.isEmpty }
+    var isEmpty: Bool { all.isEmpty && late.isEmpty }
     var numbers: [DownloadNumber] { Array(all.numbers) }
     subscript(_ number: DownloadNumber) -> Sweep? {
         get { all[number] }
@@ -41,6 +43,35 @@ struct PartFileSweeps {
 
     var pages: [UInt64] { all.pages.keys.sorted() }
 
+    /// Whether the download no longer waits for the deletion in this folder, which is under way.
+    func isLate(_ number: DownloadNumber, in directory: @autoclosure () -> String) -> Bool { late[number]?.has(directory()) ?? false }
+
+    /// The download no longer waits for deletions in other folders than its own, `directory`. They are late from now on.
+    ///
+    /// - Returns: the folders in which the deletion must begin now.
+    mutating func letGo(_ number: DownloadNumber, in directory: String) -> [String] {
+        guard var sweep = all[number], case let left = sweep.folders.filter({ !$0.isSameBytes(as: directory) }), !left.isEmpty else {
+            return []
+        }
+        let hasBegun = sweep.isUnderWay && !sweep.directory.isSameBytes(as: directory)
+        if hasBegun { sweep.isUnderWay = false }
+        sweep.folders = sweep.folders.filter { $0.isSameBytes(as: directory) }
+        all[number] = sweep.folders.isEmpty ? nil : sweep
+        late[number, default: []].append(contentsOf: left)
+        let known = failed[number] ?? []
+        failed[number] = known + left.filter { !known.has($0) }
+        return hasBegun ? Array(left.dropFirst()) : left
+    }
+
+    /// - Returns: whether the deletion that has ended was late.
+    mutating func endLate(_ number: DownloadNumber, in directory: String, isGone: Bool) -> Bool {
+        guard isLate(number, in: directory), let folders = late[number] else { return false }
+        let rest = folders.filter { !$0.isSameBytes(as: directory) }
+        late[number] = rest.isEmpty ? nil : rest
+        if isGone { forgetFailure(of: number, in: directory) }
+        return true
+    }
+
     /// - Returns: the deletion that has ended; nil if no deletion was requested.
     mutating func end(_ number: DownloadNumber, isGone: Bool) -> Sweep? {
         guard let sweep = all.removeValue(for: number) else { return nil }
@@ -57,6 +88,30 @@ struct PartFileSweeps {
         let rest = folders.filter { !$0.isSameBytes(as: directory) }
         failed[number] = rest.isEmpty ? nil : rest
         return true
+    }
+}
+
+/// Deletions in folders that a download has left. The disk of such a folder may not answer.
+extension Scheduler {
+    /// How long a download waits for such a deletion. On a disk that answers, it ends before the download starts: the new folder may be the
+    /// former one under another path.
+    static let patienceWithFormerFolder: Duration = .seconds(5)
+
+    /// Limits the time for which `entry` waits for deletions in folders that it has left.
+    func limitWait(of entry: ScheduledDownload, now: WallTime) {
+        let directory = entry.record.directory
+        guard sweeps[entry.number]?.folders.contains(where: { !$0.isSameBytes(as: directory) }) == true else { return }
+        entry.patienceEnd = now + Self.patienceWithFormerFolder
+        arm(entry)
+    }
+
+    /// `entry` no longer waits for those deletions. They continue, and their rows stay until they have ended.
+    func letGo(_ entry: ScheduledDownload) {
+        entry.patienceEnd = nil
+        for directory in sweeps.letGo(entry.number, in: entry.record.directory) {
+            output.append(.sweep(entry.number, directory: directory))
+        }
+        beginSweep(entry)
     }
 }
 

@@ -22,6 +22,8 @@ public final class ScheduledDownload {
     public internal(set) var isCallDue = false
     /// Whether a part file may be on disk: this process has received a response, or does not know.
     var mayHavePart = true
+    /// How long the download waits for the deletion of part files in folders that it has left; nil: it waits for none, or no longer.
+    var patienceEnd: WallTime?
     /// Whether a later transfer can resume from the bytes of the last response, according to the engine.
     var isResumable = true
     /// The representations that sources have stated instead of that of the held bytes, according to the last response of this process.

@@ -27,7 +27,7 @@ public final class Scheduler {
         /// Stop unpacking. `unpackingStopped` follows, unless the work has ended just before.
         case stopUnpacking(ScheduledDownload)
         case commit(ScheduledDownload)
-        /// Delete the part file, and its written map unless that may be of another one (`Scheduler.mayHavePart`). Then report `swept`.
+        /// Delete the part file, and its written map unless that may be of another one (`Scheduler.hasLeft`). Then report `swept`.
         case sweep(DownloadNumber, directory: String)
         /// The record has changed in this turn.
         case changed(Change)

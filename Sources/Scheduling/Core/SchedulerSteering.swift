@@ -53,6 +53,7 @@ extension Scheduler {
             if waitsForFolder { (record.retryAt, record.lastFailure) = (nil, nil) }
         }
         entry.mayHavePart = false
+        limitWait(of: entry, now: now)
         count(entry, in: entry.state)
         save(entry)
         if let batch = entry.batch { followFolder(batch, to: directory) }

@@ -102,8 +102,8 @@ extension Scheduler {
         case foundUnchanged(ScheduledDownload, CachedCopy)
         /// The call that removes a download also deletes the folder that it has unpacked, which is in `directory`. `Action.sweep` follows.
         case deleteFolder(DownloadNumber, directory: String)
-        /// The part file of the last `Action.sweep` is deleted. `isGone` false: the file may still exist; the next startup tries again.
-        case swept(DownloadNumber, isGone: Bool)
+        /// An `Action.sweep` has ended. `isGone` false: the part file may still exist; the next startup tries again.
+        case swept(DownloadNumber, directory: String, isGone: Bool)
 
         /// The caller's descriptor that the download writes into is missing.
         case descriptorLost(ScheduledDownload)
@@ -246,7 +246,7 @@ extension Scheduler {
         case .endingDelayed(let entry, let failure): endingDelayed(entry, failure)
         case .foundUnchanged(let entry, let copy): foundUnchanged(entry, copy, now: now)
         case .deleteFolder(let number, let directory): deleteFolder(number, in: directory)
-        case .swept(let number, let isGone): swept(number, isGone: isGone)
+        case .swept(let number, let directory, let isGone): swept(number, in: directory, isGone: isGone)
         case .descriptorLost(let entry): interruptDescriptors(among: [entry], now: now)
         case .time: tick(now: now)
         case .clockJumped(let delta): clockJumped(by: delta, now: now)

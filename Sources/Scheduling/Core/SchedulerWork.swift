@@ -19,7 +19,10 @@ extension Scheduler {
     func isAtWork(_ entry: ScheduledDownload) -> Bool { entry.work != .idle || entry.isInPool }
 
     /// Whether no transfer may begin yet: the files are in use, or the part file still has to be deleted.
-    func isBusy(_ entry: ScheduledDownload) -> Bool { isAtWork(entry) || !sweeps.isEmpty && sweeps[entry.number] != nil }
+    func isBusy(_ entry: ScheduledDownload) -> Bool {
+        if isAtWork(entry) { return true }
+        return !sweeps.isEmpty && (sweeps[entry.number] != nil || sweeps.isLate(entry.number, in: entry.record.directory))
+    }
 
     /// Whether there is work now, or work that resumes by itself: at a known instant, or when a folder, free space or the network appears.
     /// The end of secrets is no such work.
@@ -323,7 +326,9 @@ extension Scheduler {
         if !unlessResumable { sweeps[entry.number]?.isUnlessResumable = false }
         let folder = entry.record.directory
         // A transfer may have created a part file that it has not reported yet.
-        guard sweeps[entry.number]?.folders.has(folder) != true, entry.mayHavePart || entry.work != .idle else { return }
+        guard sweeps[entry.number]?.folders.has(folder) != true, !sweeps.isLate(entry.number, in: folder),
+            entry.mayHavePart || entry.work != .idle
+        else { return }
         if sweeps[entry.number] == nil {
             sweeps[entry.number] = PartFileSweeps.Sweep(folders: [folder], isUnlessResumable: unlessResumable)
         } else {
@@ -339,7 +344,11 @@ extension Scheduler {
     /// pool would begin that deletion later.
     func beginSweep(_ entry: ScheduledDownload) {
         guard let sweep = sweeps[entry.number], !sweep.isUnderWay, !isAtWork(entry) || !isOwn(sweep, entry) else { return }
-        if entry.mayHavePart || !isOwn(sweep, entry) { begin(sweep, of: entry.number) } else { swept(entry.number, isGone: true) }
+        if entry.mayHavePart || !isOwn(sweep, entry) {
+            begin(sweep, of: entry.number)
+        } else {
+            swept(entry.number, in: sweep.directory, isGone: true)
+        }
     }
 
     /// Whether the part file is in the folder of the download, not in one that the download has left.
@@ -352,10 +361,10 @@ extension Scheduler {
         output.append(.sweep(number, directory: sweep.directory))
     }
 
-    /// Whether the download may have a part file in another folder than `directory`. Then its written map may be of that file, also if the
-    /// record has no bytes: before the first checkpoint, only the map proves bytes.
-    public func mayHavePart(_ number: DownloadNumber, outside directory: String) -> Bool {
-        entries[number].map { $0.mayHavePart && !$0.record.directory.isSameBytes(as: directory) } ?? false
+    /// Whether the download is in another folder than `directory`. Then its written map may be of a part file there, also if the record has
+    /// no bytes: before the first checkpoint, only the map proves bytes. A map of a former part file is removed when the download starts.
+    public func hasLeft(_ directory: String, _ number: DownloadNumber) -> Bool {
+        entries[number].map { !$0.record.directory.isSameBytes(as: directory) } ?? false
     }
 
     /// Deletes the unpacked folder of a removed download as a part file is deleted: its row stays until the folder is gone.
@@ -368,8 +377,12 @@ extension Scheduler {
         if isFirst { begin(sweep, of: number) }
     }
 
-    /// A part file of `number` is deleted. `isGone` false: the file may still exist; the next startup tries again.
-    func swept(_ number: DownloadNumber, isGone: Bool) {
+    /// A deletion has ended. `isGone` false: the part file may still exist; the next startup tries again.
+    func swept(_ number: DownloadNumber, in directory: String, isGone: Bool) {
+        if sweeps.endLate(number, in: directory, isGone: isGone) {
+            if isGone { output.append(.save(sweeps.row(number))) }
+            return
+        }
         guard let sweep = sweeps.end(number, isGone: isGone) else { return }
         let isToDescriptor = sweep.directory.isEmpty
         if isGone || isToDescriptor, let entry = entries[number], isOwn(sweep, entry) { entry.mayHavePart = false }

@@ -63,7 +63,12 @@ public final class Restoration {
         toasts += scheduler.restoreOwedToasts()
         for number in scheduler.sweeps.numbers {
             guard let sweep = scheduler.sweeps[number], !sweep.isUnderWay else { continue }
-            if let entry = scheduler.entries[number] { scheduler.beginSweep(entry) } else { scheduler.begin(sweep, of: number) }
+            guard let entry = scheduler.entries[number] else {
+                scheduler.begin(sweep, of: number)
+                continue
+            }
+            scheduler.beginSweep(entry)
+            scheduler.limitWait(of: entry, now: now)
         }
         scheduler.recallPauses(courses, failed: refused, now: now)
         scheduler.interruptDescriptors(among: courses, now: now)

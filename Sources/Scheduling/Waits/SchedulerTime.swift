@@ -26,7 +26,7 @@ extension Scheduler {
         let record = entry.record
         let work = record.nextWake
         countWork(of: entry, work != nil)
-        let time = [work, record.secretsEnd].compactMap { $0 }.min()
+        let time = [work, record.secretsEnd, entry.patienceEnd].compactMap { $0 }.min()
         guard time != entry.wakeAt else { return }
         entry.wakeAt = time
         if let time { wakes.insert(time, entry.number) }
@@ -61,6 +61,7 @@ extension Scheduler {
         }
         // A download whose instants predate a clock jump may not be due by the new clock: its wake is set again instead.
         for entry in due where !catchUpClock(entry) {
+            if let time = entry.patienceEnd, time <= now { letGo(entry) }
             if let expiresAt = entry.record.expiresAt, expiresAt <= now {
                 applyOwn(.expire(.expired(entry.record)), to: entry, now: now)
             } else if case .waiting(_, let until?) = entry.state, until <= now {
@@ -90,6 +91,10 @@ extension Scheduler {
         guard Int(entry.clockJumps) < clockJumps.count else { return false }
         let delta = clockJumps[Int(entry.clockJumps)...].reduce(.zero, +)
         entry.clockJumps = Int32(clamping: clockJumps.count)
+        if let time = entry.patienceEnd {
+            entry.patienceEnd = time + delta
+            arm(entry)
+        }
         guard entry.isEntered, !entry.state.hasEnded, entry.record.isReckoned else { return false }
         change(entry) { record in
             record.retryAt = record.retryAt.map { $0 + delta }

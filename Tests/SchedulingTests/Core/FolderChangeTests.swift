@@ -120,11 +120,10 @@ import Testing
     /// The process is killed before the first checkpoint, so only the written map proves the bytes in the new folder.
     @Test func `is deleted by a later process without the written map, which may be of the one in the new folder`() throws {
         let desk = try moved()
-        #expect(!desk.scheduler.mayHavePart(Self.number, outside: "/d"), "no response has come, so the map is of the former one")
         desk.began(desk[1])
         desk.restart()
         #expect(deleted(desk) == ["/d"] && !desk[1].record.hasBytes)
-        #expect(desk.scheduler.mayHavePart(Self.number, outside: "/d") && !desk.scheduler.mayHavePart(Self.number, outside: "/e"))
+        #expect(desk.scheduler.hasLeft("/d", Self.number) && !desk.scheduler.hasLeft("/e", Self.number))
     }
 
     @Test func `is still deleted if the one in the new folder is, too`() throws {
@@ -181,6 +180,87 @@ import Testing
         #expect(deleted(desk) == ["/e"])
         desk.swept(Self.number)
         #expect(folders(desk) == [] && !desk.scheduler.hasWork)
+    }
+}
+
+/// The disk with the folder is there, and does not answer: no deletion there ends.
+@Suite struct `A part file in a silent folder that its download has left` {
+    private static let number = DownloadNumber(1)
+
+    /// A download of an earlier process. Its folder is now /e, and it no longer waits for the deletion in /d.
+    private func moved() throws -> Desk {
+        let desk = Desk([Desk.record(1, state: .paused)])
+        try desk.turn([.setDirectory(desk[1], "/e")])
+        #expect(desk.actions.sweeps == [Self.number])
+        desk.wait(.seconds(5))
+        return desk
+    }
+
+    /// The folders of the row.
+    private func folders(_ desk: Desk) -> [String] {
+        desk.rows.sweeps[Self.number].map { StoreChange.folders(ofSweep: $0) } ?? []
+    }
+
+    @Test func `does not keep the download from starting`() throws {
+        let desk = Desk([Desk.record(1, state: .paused)])
+        try desk.turn([.setDirectory(desk[1], "/e")])
+        try desk.steer(desk[1], .resume)
+        desk.wait(.seconds(4))
+        #expect(desk.started == [], "a disk that answers has time to delete the part file")
+        desk.wait(.seconds(1))
+        #expect(desk.started == [1] && folders(desk) == ["/d"] && desk.scheduler.hasWork)
+        let identity = FileIdentity(device: 2, inode: 2, mount: 2, boot: "b")
+        let held = ResumeData(written: 5, total: 10, validator: .entityTag("\"1\""), identity: identity)
+        desk.began(desk[1], total: 10)
+        desk.checkpoint(desk[1], held)
+        desk.swept(Self.number, in: "/d")
+        #expect(folders(desk) == [] && desk.state(1) == .active && desk[1].record.resume == held)
+        // The deletion in the former folder says nothing about the new one.
+        try desk.steer(desk[1], .cancel)
+        desk.ends(desk[1], .stopped(held))
+        #expect(desk.actions.sweeps == [Self.number] && folders(desk) == ["/e"])
+    }
+
+    @Test func `does not keep the download from going on in a later process`() {
+        let identity = FileIdentity(device: 2, inode: 2, mount: 2, boot: "b")
+        let record = Desk.record(1) {
+            $0.directory = "/e"
+            $0.resume = ResumeData(written: 5, total: 10, validator: .entityTag("\"1\""), identity: identity)
+        }
+        let desk = Desk([record], sweeps: [Self.number: "/d"])
+        #expect(desk.actions.sweeps == [Self.number] && desk.started == [])
+        desk.wait(.seconds(5))
+        #expect(desk.started == [1] && folders(desk) == ["/d"])
+        #expect(desk.scheduler.allRows.contains(.sweep(Self.number, directory: "/d")), "a new database has the row, too")
+    }
+
+    @Test func `is not written again before its deletion has ended`() throws {
+        let desk = try moved()
+        try desk.turn([.setDirectory(desk[1], "/d")])
+        try desk.steer(desk[1], .resume)
+        desk.wait(.seconds(60))
+        #expect(desk.started == [])
+        desk.swept(Self.number, in: "/d")
+        #expect(desk.started == [1] && folders(desk) == [])
+    }
+
+    @Test func `does not delay the deletion in the new folder`() throws {
+        let desk = try moved()
+        try desk.steer(desk[1], .resume)
+        desk.began(desk[1], isResumable: false)
+        desk.fails(desk[1], DownloadFailure(.network, "…", isRetryable: true))
+        #expect(desk.actions.sweeps == [Self.number] && folders(desk) == ["/d", "/e"])
+        desk.swept(Self.number, in: "/e")
+        desk.waitUntilDue()
+        #expect(desk.started == [1, 1] && folders(desk) == ["/d"])
+    }
+
+    @Test func `waits for its disk if the download leaves the list`() throws {
+        let desk = try moved()
+        try desk.remove(desk[1])
+        #expect(folders(desk) == ["/d"] && desk.scheduler.hasWork)
+        desk.swept(Self.number, in: "/d", isGone: false)
+        #expect(folders(desk) == ["/d"] && !desk.scheduler.hasWork, "the next process tries again")
     }
 }
 

@@ -240,7 +240,11 @@ final class Desk {
     }
     func foundUnchanged(_ entry: ScheduledDownload, _ copy: CachedCopy) { happens(.foundUnchanged(entry, copy)) }
     func deleteFolder(_ number: DownloadNumber, in directory: String) { happens(.deleteFolder(number, directory: directory)) }
-    func swept(_ number: DownloadNumber, isGone: Bool = true) { happens(.swept(number, isGone: isGone)) }
+    /// - Parameter directory: nil: the folder of the last deletion of `number`.
+    func swept(_ number: DownloadNumber, in directory: String? = nil, isGone: Bool = true) {
+        let asked = history.compactMap { if case .sweep(number, let directory) = $0 { directory } else { nil } }.last
+        happens(.swept(number, directory: directory ?? asked ?? "", isGone: isGone))
+    }
 
     /// The whole body of a running transfer is received and verified: the commit follows.
     func bringToCommit(_ entry: ScheduledDownload) {

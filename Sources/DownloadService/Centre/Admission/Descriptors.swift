@@ -99,7 +99,7 @@ extension Downloader {
         DiskPool.shared.perform(at: .descriptor(held?.number ?? -1)) {
             held?.empty()
         } then: { [self] in
-            decide(.swept(number, isGone: true))
+            decide(.swept(number, directory: "", isGone: true))
             list.peek(number)?.rewind()
         }
     }
