@@ -13,7 +13,7 @@ extension Scheduler {
             if moved.lane != nil { makeRunnable(moved) }
             save(moved)
         }
-        if takesTurn, place == 0 { gate.comesNext(entry.record.options.app, entry.lane) }
+        if place > 0 { gate.lanes.hadTurn(entry.number) } else if takesTurn { gate.comesNext(entry.number, entry.lane) }
     }
 
     func setPriority(_ entry: ScheduledDownload, _ priority: Int32) {

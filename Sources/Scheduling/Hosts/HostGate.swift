@@ -208,6 +208,7 @@ struct HostGate {
     mutating func takeSlot(_ request: PlacedRequest, _ id: RequestID, size: FileSize = .unknown, now: WallTime) -> [StoreChange] {
         slots.take(id.download, app: request.app, size: size, now: now)
         lanes.share(of: request.app).begins(now: now)
+        lanes.hadTurn(id.download)
         return begin(request, id, now: now)
     }
 

@@ -146,11 +146,8 @@ extension HostGate {
         let fronts = fronts(of: host, limit, givingWay: true, now: now).filter { hasSlot(for: $0.lane.size) }
         let chosen = inTurn(fronts, at: host)
         for front in fronts { front.lane.app.charge(now: now) }
-        // The order of `Lanes.next`.
         let next = fronts.filter { chosen?.contains($0.lane.id) ?? true }.min { a, b in
-            (b.download.priority, a.lane.app.cost, a.download.position, a.download.number) < (
-                a.download.priority, b.lane.app.cost, b.download.position, b.download.number
-            )
+            lanes.precedes(a.download, of: a.lane.app, b.download, of: b.lane.app)
         }
         return next.flatMap { mayShare(of: $0.lane) ? nil : $0 }
     }
@@ -189,9 +186,10 @@ extension HostGate {
             lane.host, lanes.origin(of: lane), app: lane.app.name, requestInterval: lane.requestInterval, isUrgent: lane.isUrgent, now: now)
     }
 
-    /// The first download of `app` was moved to the front; `lane` is its lane if it is queued.
-    mutating func comesNext(_ app: String, _ lane: Lane?) {
-        if let app = lanes.apps[app] { lanes.comesNext(app) }
+    /// The download `number` was moved to the front; `lane` is its lane if it is queued.
+    mutating func comesNext(_ number: DownloadNumber, _ lane: Lane?) {
+        // An active download has had its turn. If it yields its slot, other applications' turns come first.
+        if slots[number] == nil { lanes.comesNext(number) }
         guard let lane else { return }
         lane.host.turns.comesNext(claim(of: lane))
         hosts.touch(lane.host)

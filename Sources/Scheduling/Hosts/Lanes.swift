@@ -11,6 +11,10 @@ struct Lanes {
     private var lastID: UInt32 = 0
     /// The origins of the downloads in lanes of several origins.
     private var origins: [DownloadNumber: String] = [:]
+    /// Downloads that somebody has moved to the front, and that have not started since. The last one comes first.
+    private var moved: [DownloadNumber] = []
+    /// At most this many moves to the front are remembered.
+    private static let mostMoved = 16
 
     // MARK: Downloads
 
@@ -87,8 +91,12 @@ struct Lanes {
 
     /// The first offered download of the highest priority; among several applications, the one whose turn it is.
     ///
-    /// - Parameter sizes: the sizes of the files that may start.
-    func next(now: WallTime, of sizes: [FileSize] = FileSize.allCases) -> (download: DownloadQueue.Ranked, app: AppShare)? {
+    /// - Parameters:
+    ///   - sizes: the sizes of the files that may start.
+    ///   - obeysMoves: whether a download that was moved to the front precedes the application whose turn it is.
+    func next(
+        now: WallTime, of sizes: [FileSize] = FileSize.allCases, obeysMoves: Bool = true
+    ) -> (download: DownloadQueue.Ranked, app: AppShare)? {
         var best: (download: DownloadQueue.Ranked, app: AppShare)?
         for app in apps.values {
             guard let own = app.first(of: sizes) else { continue }
@@ -97,13 +105,31 @@ struct Lanes {
                 best = (own, app)
                 continue
             }
-            let other = rival.download
-            let comesFirst =
-                (other.priority, app.cost, own.position, own.number) < (own.priority, rival.app.cost, other.position, other.number)
-            if comesFirst { best = (own, app) }
+            if precedes(own, of: app, rival.download, of: rival.app, obeysMoves: obeysMoves) { best = (own, app) }
         }
         return best
     }
+
+    /// Whether the download `a` of the application `first` starts before the download `b` of the application `second`.
+    func precedes(
+        _ a: DownloadQueue.Ranked, of first: AppShare, _ b: DownloadQueue.Ranked, of second: AppShare, obeysMoves: Bool = true
+    ) -> Bool {
+        let (own, other) = obeysMoves ? (place(of: a), place(of: b)) : (0, 0)
+        return (b.priority, own, first.cost, a.position, a.number) < (a.priority, other, second.cost, b.position, b.number)
+    }
+
+    /// The place of `download` in `moved`. A download that is not there comes after all downloads that are.
+    private func place(of download: DownloadQueue.Ranked) -> Int { moved.firstIndex(of: download.number) ?? moved.count }
+
+    /// `number` was moved to the front: it starts next, whichever application's turn it is.
+    mutating func comesNext(_ number: DownloadNumber) {
+        hadTurn(number)
+        moved.insert(number, at: 0)
+        if moved.count > Self.mostMoved { moved.removeLast() }
+    }
+
+    /// `number` has started, or was moved away from the front.
+    mutating func hadTurn(_ number: DownloadNumber) { moved.removeAll { $0 == number } }
 
     // MARK: Applications
 
@@ -116,11 +142,6 @@ struct Lanes {
     }
 
     mutating func forgetIfIdle(_ app: AppShare) { if app.isIdle { apps[app.name] = nil } }
-
-    /// The next turn is `app`'s, whatever it had before.
-    func comesNext(_ app: AppShare) {
-        if let least = apps.values.map(\.cost).min() { app.cost = min(app.cost, least - AppShare.start) }
-    }
 
     /// The wall clock was set by `delta`.
     func shift(by delta: Duration) { for app in apps.values { app.shift(by: delta) } }

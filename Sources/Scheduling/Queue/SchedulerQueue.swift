@@ -77,7 +77,9 @@ extension Scheduler {
     ///
     /// - Returns: whether a slot is free now.
     private func makeRoom(now: WallTime) -> Bool {
-        guard settings.maxActive > 0, let (next, owed) = gate.lanes.next(now: now), let lane = entries[next.number]?.lane,
+        // A download that was moved to the front must not hide the application that is owed a slot.
+        guard settings.maxActive > 0, let (next, owed) = gate.lanes.next(now: now, obeysMoves: false),
+            let lane = entries[next.number]?.lane,
             !gate.hasSlot(for: lane.size), !gate.hosts.isOutdated(lane.host)
         else { return false }
         var candidate: (entry: ScheduledDownload, since: WallTime)?

@@ -47,6 +47,9 @@ extension Desk {
 private let copy = CachedCopy(
     key: CopyKey(app: "", url: "http://h/f", directory: "/d", wantedName: nil), name: "f",
     stamp: FileStamp(identity: FileIdentity(device: 1, inode: 2, mount: 3, boot: "b"), size: 1, modified: 1), validators: nil)
+/// The beginning of a large file, with a validator.
+private let part = ResumeData(
+    written: 1 << 20, total: 1 << 40, validator: .entityTag("\"1\""), identity: FileIdentity(device: 1, inode: 2, mount: 3, boot: "b"))
 private let second = HostRule(requestInterval: .seconds(1))
 /// One second plus the margin.
 private let interval: Duration = .seconds(1) + .seconds(1) / 64
@@ -847,6 +850,40 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1, 3])
     }
 
+    @Test func `do not delay a moved download whose application keeps using the only slot`() {
+        let desk = Desk { $0.maxActive = 1 }
+        for number in UInt64(1)...3 { desk.add(number, app: "A") }
+        for number in UInt64(4)...6 { desk.add(number, app: "B") }
+        desk.move(desk[3], to: 0)
+        desk.wait(.seconds(60))
+        desk.finish(1)
+        #expect(desk.started == [1, 3], "A has used 60 s more than B")
+        desk.finish(3)
+        #expect(desk.started == [1, 3, 4], "only the moved download precedes B's turn")
+    }
+
+    @Test func `come first again if a download is moved away from the front`() {
+        let desk = Desk { $0.maxActive = 1 }
+        for number in UInt64(1)...2 { desk.add(number, app: "A") }
+        desk.add(3, app: "B")
+        desk.move(desk[2], to: 0)
+        desk.move(desk[2], to: 1)
+        desk.wait(.seconds(60))
+        desk.finish(1)
+        #expect(desk.started == [1, 3])
+    }
+
+    @Test func `reach an application that is owed a slot, although another application's download was moved to the front`() {
+        let desk = Desk { $0.maxActive = 2 }
+        for number in UInt64(1)...3 { desk.add(number, app: "A") }
+        desk.add(4, app: "B")
+        for number in UInt64(1)...2 { desk.checkpoint(desk[number], part) }
+        desk.move(desk[3], to: 0)
+        #expect(desk.started == [1, 2])
+        for _ in 0..<3 { desk.wait(.seconds(6)) }
+        #expect(desk.started == [1, 2, 3, 4], "the moved download takes the first slot, and B the next one")
+    }
+
     @Test func `give way to a higher priority`() {
         let desk = Desk { $0.maxActive = 1 }
         desk.add(1, app: "A")
@@ -861,9 +898,6 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         for number in UInt64(1)...2 { desk.add(number, "http://a/\(number)", app: "A") }
         desk.add(3, "http://b/3", app: "B")
         desk.add(4, "http://a/4", app: "A")
-        let part = ResumeData(
-            written: 1 << 20, total: 1 << 40, validator: .entityTag("\"1\""),
-            identity: FileIdentity(device: 1, inode: 2, mount: 3, boot: "b"))
         for _ in 0..<3 { desk.wait(.seconds(6)) }
         #expect(desk.started == [1, 2], "neither can go on from what it has")
         desk.checkpoint(desk[2], part)

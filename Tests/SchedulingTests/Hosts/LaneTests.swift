@@ -239,7 +239,7 @@ private struct Queue {
         let a = [queue.add("h", app: "A"), queue.add("h", app: "A")]
         queue.add("h", app: "B")
         #expect(queue.start() == a[0])
-        queue.gate.comesNext("A", nil)
+        queue.gate.comesNext(a[1], nil)
         #expect(queue.start() == a[1])
     }
 }
