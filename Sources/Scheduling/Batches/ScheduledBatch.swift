@@ -82,11 +82,11 @@ extension Scheduler {
     }
 
     /// The rows of `batch` and of `members` could not be saved: undo the addition.
-    func undo(_ batch: ScheduledBatch, _ members: [ScheduledDownload], now: WallTime) {
+    func undo(_ batch: ScheduledBatch, _ members: [ScheduledDownload]) {
         var runs = DownloadIndex.Runs()
         for entry in members where !entry.isRemoved {
             runs.append(entry.record)
-            forget(entry, now: now)
+            forget(entry)
         }
         index.remove(runs)
         // A member may have been the last unfinished download.
@@ -146,6 +146,6 @@ extension Scheduler {
     /// Removes a member of a removed batch, cancelled first if it has not ended. Called again once the member's commit is over.
     func leave(_ entry: ScheduledDownload, now: WallTime) {
         if !entry.state.hasEnded { applyOwn(.cancel, to: entry, now: now) }
-        if entry.state.hasEnded, !entry.isRemoved { remove(entry, now: now) }
+        if entry.state.hasEnded, !entry.isRemoved { remove(entry) }
     }
 }

@@ -132,7 +132,7 @@ extension Scheduler {
     private func take(_ deed: BulkChange.Deed, to entry: ScheduledDownload, now: WallTime) {
         switch deed {
         case .retryFailed: if entry.mayRetryFailure { applyOwn(.retry, to: entry, now: now) }
-        case .remove: if entry.state.hasEnded { remove(entry, now: now) }
+        case .remove: if entry.state.hasEnded { remove(entry) }
         case .leaveBatch: if entry.state != .committing { leave(entry, now: now) }
         case .take(let event): if !entry.state.hasEnded, entry.state != .committing { applyOwn(event, to: entry, now: now) }
         case .resumePaused: if entry.state == .paused { applyOwn(.resume, to: entry, now: now) }

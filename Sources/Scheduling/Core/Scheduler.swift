@@ -168,9 +168,9 @@ public final class Scheduler {
     }
 
     /// The row of `entry` could not be saved: undo the addition.
-    func undo(_ entry: ScheduledDownload, now: WallTime) {
+    func undo(_ entry: ScheduledDownload) {
         guard !entry.isRemoved else { return }
-        forget(entry, now: now)
+        forget(entry)
         index.remove(entry.record)
         // This download may have been the last unfinished one.
         announceAllEnded()
@@ -191,10 +191,10 @@ public final class Scheduler {
     }
 
     /// Takes `entry` off the list, but not out of `index`.
-    func forget(_ entry: ScheduledDownload, now: WallTime) {
+    func forget(_ entry: ScheduledDownload) {
         entry.isRemoved = true
         if isAtWork(entry) { leaving[entry.number] = entry }
-        if entry.state == .active { gate.leaveSlot(entry.number, now: now) }
+        if entry.state == .active { gate.leaveSlot(entry.number) }
         leaveLane(entry)
         count(entry, in: entry.state, by: -1)
         entry.batch?.counts.remove(entry.state)
@@ -207,9 +207,9 @@ public final class Scheduler {
     /// Removes an ended download from the list. Deletes the part file that a failed download kept.
     ///
     /// - Precondition: the download has ended.
-    func remove(_ entry: ScheduledDownload, now: WallTime) {
+    func remove(_ entry: ScheduledDownload) {
         precondition(entry.state.hasEnded, "only what has ended is taken off the list")
-        forget(entry, now: now)
+        forget(entry)
         index.remove(entry.record)
         output.append(.save(.remove(entry.number)))
         if entry.record.options.holdsSecrets || entry.record.options.isPrivate { output.append(.save(.scrubLog)) }
@@ -221,8 +221,8 @@ public final class Scheduler {
     /// Removes ended downloads that are too old or too many.
     func prune(now: WallTime) {
         let oldest = now + (.zero - Limits.endedAge)
-        while let first = ended.oldest, let entry = entries[first], (entry.record.endedAt ?? now) < oldest { remove(entry, now: now) }
-        while ended.count > Limits.endedDownloads, let entry = mostDispensable(now: now) { remove(entry, now: now) }
+        while let first = ended.oldest, let entry = entries[first], (entry.record.endedAt ?? now) < oldest { remove(entry) }
+        while ended.count > Limits.endedDownloads, let entry = mostDispensable(now: now) { remove(entry) }
     }
 
     /// The oldest ended download of the application that has the most ended downloads. A download whose owner must still be called, or that
@@ -338,7 +338,7 @@ public final class Scheduler {
             leaveLane(entry)
             entry.toldHold = nil
         }
-        if before == .active, next != .active { gate.leaveSlot(entry.number, now: now) }
+        if before == .active, next != .active { gate.leaveSlot(entry.number) }
         if next == .active, before != .active { enterSlot(entry, now: now) }
         switch (before.hasEnded, next.hasEnded) {
         case (false, true):

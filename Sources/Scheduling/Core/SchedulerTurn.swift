@@ -178,6 +178,7 @@ extension Scheduler {
     ///
     /// Calls nothing outside the scheduler; the time is `now`.
     public func turn(_ events: [Event], at now: WallTime) -> Turn {
+        gate.charge(now: now)
         var refusal: IllegalTransition?
         for event in events {
             do throws(IllegalTransition) { try take(event, now: now) } catch { refusal = refusal ?? error }
@@ -193,7 +194,7 @@ extension Scheduler {
             try replaceUrl(entry, link, isFromSandbox: isFromSandbox, now: now)
         case .remove(let entry):
             if !entry.state.hasEnded { try apply(.cancel, to: entry, now: now) }
-            if !entry.isRemoved { remove(entry, now: now) }
+            if !entry.isRemoved { remove(entry) }
         case .steerBatch(let batch, let event, let call): apply(event, to: batch, answering: call, now: now)
         case .removeBatch(let batch): remove(batch, now: now)
         case .pauseAll: pauseAll(now: now)
@@ -216,8 +217,8 @@ extension Scheduler {
         case .saved(let entry): enter(entry, now: now)
         case .savedBatch(let batch, let members): enter(batch, members, now: now)
         case .savedMembers(let batch, let members): enter(members, of: batch, now: now)
-        case .unsaved(let entry): undo(entry, now: now)
-        case .unsavedBatch(let batch, let members): undo(batch, members, now: now)
+        case .unsaved(let entry): undo(entry)
+        case .unsavedBatch(let batch, let members): undo(batch, members)
         case .asks(let id, let host, let origin, let isAnswered, let sharing, let question):
             hop(id, to: host, origin: origin, isAnswered: isAnswered, sharing: sharing, question: question, now: now)
         case .moved(let id, let failure): moved(id, failure, now: now)
@@ -262,7 +263,7 @@ extension Scheduler {
         case .ends:
             conditions.isEnding = true
             interruptDescriptors(now: now)
-            removeAllPrivate(now: now)
+            removeAllPrivate()
         }
     }
 

@@ -21,16 +21,16 @@ extension Scheduler {
         guard let time = entry.record.privateEnd, !entry.isRemoved else { return false }
         guard time <= now || entry.record.hasEndedInFuture(now: now) else { return false }
         entry.hasLeftByItself = true
-        remove(entry, now: now)
+        remove(entry)
         return true
     }
 
     /// The service exits: no private download waits for the next process.
-    func removeAllPrivate(now: WallTime) {
+    func removeAllPrivate() {
         for number in Array(ended.ordered) {
             guard let entry = entries[number], entry.record.options.isPrivate else { continue }
             entry.hasLeftByItself = true
-            remove(entry, now: now)
+            remove(entry)
         }
     }
 }

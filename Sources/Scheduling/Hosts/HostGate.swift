@@ -25,6 +25,8 @@ struct HostGate {
     private var withdrawn: Set<RequestID> = []
     /// The slots of the transfers.
     var slots = Slots()
+    /// Up to this instant, the applications are billed for their slots; nil: no turn has begun.
+    var chargedAt: WallTime?
     /// Applies if `maxActive` is automatic.
     var activeLimit = ActiveLimit()
     /// The queued downloads that may start, and the applications.
@@ -207,18 +209,18 @@ struct HostGate {
     /// - Returns: the rows that must be saved before the request goes out.
     mutating func takeSlot(_ request: PlacedRequest, _ id: RequestID, size: FileSize = .unknown, now: WallTime) -> [StoreChange] {
         slots.take(id.download, app: request.app, size: size, now: now)
-        lanes.share(of: request.app).begins(now: now)
+        lanes.share(of: request.app).begins()
         lanes.hadTurn(id.download)
         return begin(request, id, now: now)
     }
 
     /// A transfer stops: it releases its slot, and no host counts its requests.
-    mutating func leaveSlot(_ number: DownloadNumber, now: WallTime) {
+    mutating func leaveSlot(_ number: DownloadNumber) {
         guard let slot = slots[number] else { return }
         for id in slot.requests { leave(id) }
         slots.release(number)
         let app = lanes.share(of: slot.app)
-        app.ends(now: now)
+        app.ends()
         lanes.forgetIfIdle(app)
     }
 
@@ -521,7 +523,8 @@ struct HostGate {
     ///
     /// - Returns: the rows to save.
     mutating func shift(by delta: Duration) -> [StoreChange] {
-        lanes.shift(by: delta)
+        // This turn has begun by the new clock, so `charge` has billed the jump.
+        bill(.zero - delta)
         slots.shift(by: delta)
         paces.shift(by: delta)
         for host in hosts.withInstants() { host.shift(by: delta) }

@@ -86,6 +86,18 @@ extension HostGate {
         hosts.touch(load)
     }
 
+    /// Bills the applications for the slots that their transfers have had since the last turn. Called at the beginning of each turn, so
+    /// that a turn compares applications, and admits new ones, by what they have used up to now.
+    mutating func charge(now: WallTime) {
+        if let chargedAt { bill(now - chargedAt) }
+        chargedAt = now
+    }
+
+    /// - Parameter time: how long the present transfers have had their slots. Negative: takes back a part of their bill.
+    func bill(_ time: Duration) {
+        for (app, count) in slots.apps { lanes.apps[app]?.used(time * count) }
+    }
+
     /// A file has arrived whole.
     mutating func finished(_ size: ByteCount) {
         if FileSize(size) == .small { activeLimit.smallFileFinished() }

@@ -145,7 +145,6 @@ extension HostGate {
         guard host.hasSharedConnections, !hasPlace(at: host, limit) else { return nil }
         let fronts = fronts(of: host, limit, givingWay: true, now: now).filter { hasSlot(for: $0.lane.size) }
         let chosen = inTurn(fronts, at: host)
-        for front in fronts { front.lane.app.charge(now: now) }
         let next = fronts.filter { chosen?.contains($0.lane.id) ?? true }.min { a, b in
             lanes.precedes(a.download, of: a.lane.app, b.download, of: b.lane.app)
         }

@@ -95,12 +95,11 @@ struct Lanes {
     ///   - sizes: the sizes of the files that may start.
     ///   - obeysMoves: whether a download that was moved to the front precedes the application whose turn it is.
     func next(
-        now: WallTime, of sizes: [FileSize] = FileSize.allCases, obeysMoves: Bool = true
+        of sizes: [FileSize] = FileSize.allCases, obeysMoves: Bool = true
     ) -> (download: DownloadQueue.Ranked, app: AppShare)? {
         var best: (download: DownloadQueue.Ranked, app: AppShare)?
         for app in apps.values {
             guard let own = app.first(of: sizes) else { continue }
-            app.charge(now: now)
             guard let rival = best else {
                 best = (own, app)
                 continue
@@ -142,9 +141,6 @@ struct Lanes {
     }
 
     mutating func forgetIfIdle(_ app: AppShare) { if app.isIdle { apps[app.name] = nil } }
-
-    /// The wall clock was set by `delta`.
-    func shift(by delta: Duration) { for app in apps.values { app.shift(by: delta) } }
 }
 
 /// Downloads that may start, in queue order. They share application, host, interval, origin, urgency and last refusal.
@@ -187,9 +183,8 @@ final class AppShare {
     fileprivate var ready = FileSize.allCases.map { _ in DownloadQueue() }
     fileprivate(set) var lanes = 0
     private(set) var active = 0
-    /// The time that its transfers took, up to `chargedAt`, plus `start` for each.
-    fileprivate(set) var cost: Duration
-    private var chargedAt = WallTime(microseconds: 0)
+    /// The time that its transfers took up to this turn (`HostGate.charge`), plus `start` for each.
+    private(set) var cost: Duration
 
     fileprivate init(name: String, cost: Duration) { (self.name, self.cost) = (name, cost) }
 
@@ -199,25 +194,17 @@ final class AppShare {
         }
     }
 
-    func charge(now: WallTime) {
-        if now > chargedAt { cost += (now - chargedAt) * active }
-        chargedAt = now
-    }
+    /// Its transfers took slots for this time in total. Negative: they were billed too much.
+    func used(_ time: Duration) { cost += time }
 
     /// A download takes a slot.
-    func begins(now: WallTime) {
-        charge(now: now)
+    func begins() {
         cost += Self.start
         active += 1
     }
 
     /// A download releases its slot.
-    func ends(now: WallTime) {
-        charge(now: now)
-        active -= 1
-    }
-
-    fileprivate func shift(by delta: Duration) { chargedAt = chargedAt + delta }
+    func ends() { active -= 1 }
 
     fileprivate var isIdle: Bool { lanes == 0 && active == 0 }
 }

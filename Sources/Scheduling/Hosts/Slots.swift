@@ -26,6 +26,8 @@ struct Slots {
     private(set) var waiting = 0
     /// The slots of transfers that make progress, by the size of their files.
     private(set) var busy = ActiveLimit.Counts()
+    /// The number of slots of each application's transfers.
+    private(set) var apps: [String: Int] = [:]
 
     var count: Int { slots.count }
     /// By download.
@@ -64,6 +66,9 @@ struct Slots {
         waiting += (slot?.isWaiting ?? false ? 1 : 0) - (before?.isWaiting ?? false ? 1 : 0)
         if let before, !before.isIdle { busy[before.size] -= 1 }
         if let slot, !slot.isIdle { busy[slot.size] += 1 }
+        if let app = before?.app { apps[app] = (apps[app] ?? 1) - 1 }
+        if let app = slot?.app { apps[app] = (apps[app] ?? 0) + 1 }
+        if let app = before?.app, apps[app] == 0 { apps[app] = nil }
     }
 
     /// The wall clock was set by `delta`.

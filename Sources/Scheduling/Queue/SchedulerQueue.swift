@@ -18,7 +18,7 @@ extension Scheduler {
         openHosts(now: now)
         var left = sliceSize.starts
         repeat {
-            while let entry = nextInTurn(now: now) {
+            while let entry = nextInTurn() {
                 guard left > 0 else {
                     // Downloads that precede a redirect keep their turns: the next slice may start them.
                     isCut = true
@@ -67,10 +67,10 @@ extension Scheduler {
         return !isCut
     }
 
-    private func nextInTurn(now: WallTime) -> ScheduledDownload? {
+    private func nextInTurn() -> ScheduledDownload? {
         let sizes = gate.startable
         guard !sizes.isEmpty else { return nil }
-        return gate.lanes.next(now: now, of: sizes).flatMap { entries[$0.download.number] }
+        return gate.lanes.next(of: sizes).flatMap { entries[$0.download.number] }
     }
 
     /// With all slots taken, stops a long-running transfer if another application waits and is owed more than a slice.
@@ -78,7 +78,7 @@ extension Scheduler {
     /// - Returns: whether a slot is free now.
     private func makeRoom(now: WallTime) -> Bool {
         // A download that was moved to the front must not hide the application that is owed a slot.
-        guard settings.maxActive > 0, let (next, owed) = gate.lanes.next(now: now, obeysMoves: false),
+        guard settings.maxActive > 0, let (next, owed) = gate.lanes.next(obeysMoves: false),
             let lane = entries[next.number]?.lane,
             !gate.hasSlot(for: lane.size), !gate.hosts.isOutdated(lane.host)
         else { return false }
@@ -89,7 +89,6 @@ extension Scheduler {
                 entry.mayYield,
                 entry.record.options.priority <= next.priority, gate.isInTheWay(slot, of: lane.size)
             else { continue }
-            app.charge(now: now)
             isContended = true
             // If more than `mostIdle` transfers are idle, waiting transfers take slots. A waiting transfer loses nothing if it is stopped.
             let isIdle = isLong(gate.silentSince(slot), now) || slot.isWaiting && gate.slots.idle > HostGate.mostIdle

@@ -910,6 +910,21 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1, 2, 3, 2], "first in, first out")
     }
 
+    /// Nothing was queued while A ran alone, so no choice has compared what A has used.
+    @Test func `begin level for an application that comes after another one has run alone for an hour`() {
+        let desk = Desk { $0.maxActive = 2 }
+        for number in UInt64(1)...2 {
+            desk.add(number, app: "A")
+            desk.checkpoint(desk[number], part)
+        }
+        desk.now = desk.now + .seconds(3600)
+        desk.add(3, app: "B")
+        desk.wait(.seconds(6))
+        #expect(desk.started == [1, 2], "A has used only 12 s more than B")
+        desk.wait(.seconds(6))
+        #expect(desk.started == [1, 2, 3])
+    }
+
     @Test func `survive a clock change`() {
         let desk = Desk { $0.maxActive = 1 }
         desk.add(1, "http://a/1", app: "A")

@@ -43,7 +43,7 @@ private struct Queue {
     /// Starts the download whose turn it is; nil: none may start.
     mutating func start() -> DownloadNumber? {
         refresh()
-        guard gate.hasSlot(for: .unknown), let number = gate.lanes.next(now: now)?.download.number, let lane = lanes[number]
+        guard gate.hasSlot(for: .unknown), let number = gate.lanes.next()?.download.number, let lane = lanes[number]
         else { return nil }
         lanes[number] = nil
         gate.dequeue(number, from: lane)
@@ -57,7 +57,7 @@ private struct Queue {
     /// The transfer of `number` ends, its request having gone out.
     mutating func end(_ number: DownloadNumber) {
         _ = gate.sent(RequestID(number, 1), at: now, now: now)
-        gate.leaveSlot(number, now: now)
+        gate.leaveSlot(number)
         gate.forget(RequestID(number, 1))
     }
 

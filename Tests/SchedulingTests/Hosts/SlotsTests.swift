@@ -42,7 +42,7 @@ private struct Transfers {
         #expect(transfers.gate.slots.count == 2 && !transfers.gate.hasSlot(for: .unknown))
         transfers.gate.leave(transfers.id(1, 2))
         #expect(transfers.active(at: "a") == 1 && !transfers.gate.hasSlot(for: .unknown), "the transfer goes on")
-        transfers.gate.leaveSlot(DownloadNumber(1), now: transfers.now)
+        transfers.gate.leaveSlot(DownloadNumber(1))
         #expect((transfers.active(at: "a"), transfers.active(at: "b")) == (0, 1))
         #expect(transfers.gate.slots.count == 1 && transfers.gate.hasSlot(for: .unknown) && transfers.gate.lanes.apps["A"]?.active == 1)
     }
@@ -57,7 +57,7 @@ private struct Transfers {
         #expect(transfers.gate.slots[DownloadNumber(1)].map { transfers.gate.silentSince($0) } == .some(nil), "one waits")
         transfers.gate.redirect(transfers.id(1, 1), to: "c", origin: "http://c:80", question: 1, now: transfers.now)
         #expect((transfers.gate.slots.idle, transfers.gate.slots.waiting) == (1, 1))
-        transfers.gate.leaveSlot(DownloadNumber(1), now: transfers.now)
+        transfers.gate.leaveSlot(DownloadNumber(1))
         #expect((transfers.gate.slots.count, transfers.gate.slots.idle, transfers.gate.slots.waiting) == (0, 0, 0))
     }
 
