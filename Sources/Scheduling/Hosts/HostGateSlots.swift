@@ -86,16 +86,20 @@ extension HostGate {
         hosts.touch(load)
     }
 
-    /// Bills the applications for the slots that their transfers have had since the last turn. Called at the beginning of each turn, so
+    /// Bills the applications for the slots that their transfers have taken since the last turn. Called at the beginning of each turn, so
     /// that a turn compares applications, and admits new ones, by what they have used up to now.
     mutating func charge(now: WallTime) {
         if let chargedAt { bill(now - chargedAt) }
         chargedAt = now
     }
 
-    /// - Parameter time: how long the present transfers have had their slots. Negative: takes back a part of their bill.
+    /// Others may use the slots of idle transfers, so nobody pays for these slots. But if more than `mostIdle` transfers are idle, some of
+    /// them take slots, and all of them are billed: so one of them yields to an application that has used less.
+    ///
+    /// - Parameter time: how long the transfers have been as they are now. Negative: takes back a part of their bill.
     func bill(_ time: Duration) {
-        for (app, count) in slots.apps { lanes.apps[app]?.used(time * count) }
+        let billsIdle = slots.idle > Self.mostIdle
+        for (app, use) in slots.apps { lanes.apps[app]?.used(time * (billsIdle ? use.busy + use.idle : use.busy)) }
     }
 
     /// A file has arrived whole.

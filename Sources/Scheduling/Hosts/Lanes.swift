@@ -183,7 +183,7 @@ final class AppShare {
     fileprivate var ready = FileSize.allCases.map { _ in DownloadQueue() }
     fileprivate(set) var lanes = 0
     private(set) var active = 0
-    /// The time that its transfers took up to this turn (`HostGate.charge`), plus `start` for each.
+    /// The time for which its transfers took slots, up to this turn (`HostGate.charge`), plus `start` for each.
     private(set) var cost: Duration
 
     fileprivate init(name: String, cost: Duration) { (self.name, self.cost) = (name, cost) }

@@ -26,8 +26,14 @@ struct Slots {
     private(set) var waiting = 0
     /// The slots of transfers that make progress, by the size of their files.
     private(set) var busy = ActiveLimit.Counts()
-    /// The number of slots of each application's transfers.
-    private(set) var apps: [String: Int] = [:]
+    /// The numbers of each application's transfers.
+    private(set) var apps: [String: Use] = [:]
+
+    /// How many transfers of an application make progress, and how many are idle.
+    struct Use: Equatable {
+        fileprivate(set) var busy = 0
+        fileprivate(set) var idle = 0
+    }
 
     var count: Int { slots.count }
     /// By download.
@@ -66,9 +72,14 @@ struct Slots {
         waiting += (slot?.isWaiting ?? false ? 1 : 0) - (before?.isWaiting ?? false ? 1 : 0)
         if let before, !before.isIdle { busy[before.size] -= 1 }
         if let slot, !slot.isIdle { busy[slot.size] += 1 }
-        if let app = before?.app { apps[app] = (apps[app] ?? 1) - 1 }
-        if let app = slot?.app { apps[app] = (apps[app] ?? 0) + 1 }
-        if let app = before?.app, apps[app] == 0 { apps[app] = nil }
+        if let slot { countUse(slot, 1) }
+        if let before { countUse(before, -1) }
+    }
+
+    private mutating func countUse(_ slot: Slot, _ change: Int) {
+        var use = apps[slot.app] ?? Use()
+        if slot.isIdle { use.idle += change } else { use.busy += change }
+        apps[slot.app] = use == Use() ? nil : use
     }
 
     /// The wall clock was set by `delta`.

@@ -925,6 +925,23 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1, 2, 3])
     }
 
+    @Test func `are not used up by redirects that wait for their host without a slot`() {
+        let desk = Desk { $0.maxActive = 1 }
+        desk.add(1, "http://slow/1", app: "A")
+        desk.fail(1, 503, retryAfter: .seconds(3600))
+        desk.redirect(100...119, to: "slow", app: "A")
+        #expect(desk.scheduler.counts.active == 20 && desk.permitted == [])
+        for number in UInt64(2)...6 { desk.add(number, "http://a/\(number)", app: "A") }
+        for number in UInt64(7)...11 { desk.add(number, "http://b/\(number)", app: "B") }
+        let before = desk.started.count
+        #expect(desk.started.last == 2)
+        for _ in 0..<9 {
+            desk.now = desk.now + .seconds(10)
+            desk.finish(desk.started.last!)
+        }
+        #expect(Array(desk.started.dropFirst(before)) == [7, 3, 8, 4, 9, 5, 10, 6, 11])
+    }
+
     @Test func `survive a clock change`() {
         let desk = Desk { $0.maxActive = 1 }
         desk.add(1, "http://a/1", app: "A")

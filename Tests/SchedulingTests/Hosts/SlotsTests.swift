@@ -61,6 +61,21 @@ private struct Transfers {
         #expect((transfers.gate.slots.count, transfers.gate.slots.idle, transfers.gate.slots.waiting) == (0, 0, 0))
     }
 
+    /// The application pays one second for each start. One transfer makes progress.
+    @Test(arguments: [(1, 10), (64, 10), (65, 660)] as [(Int, Int)])
+    func `are not paid for by idle transfers, unless too many are idle`(idle: Int, seconds: Int) {
+        var transfers = Transfers(maxActive: 1)
+        for number in 1...idle {
+            transfers.start(UInt64(number), "a")
+            transfers.gate.stalled(transfers.id(UInt64(number)), true, now: transfers.now)
+        }
+        transfers.start(100, "a")
+        transfers.gate.charge(now: transfers.now)
+        transfers.gate.charge(now: transfers.now + .seconds(10))
+        #expect(transfers.gate.lanes.apps["A"]?.cost == .seconds(idle + 1 + seconds))
+        #expect(transfers.gate.slots.apps["A"].map { [$0.busy, $0.idle] } == [1, idle])
+    }
+
     @Test func `are silent since the last of their requests is`() throws {
         var transfers = Transfers(maxActive: 1)
         transfers.start(1, "a", "b")
