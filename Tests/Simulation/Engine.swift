@@ -307,7 +307,7 @@ extension World {
         transfers[number]?.isStalled = false
         transfers[number]?.origin = origin
         tell("\(number) is redirected to \(origin)")
-        answered(transfer.origin)
+        answered(transfer.origin, number)
         hearsAnswer(entry, transfer, isRedirect: true)
         decide(.asks(transfer.id, host: host, origin: plant == .portless ? nil : origin, question: transfer.question + 1))
     }
@@ -360,15 +360,15 @@ extension World {
         if let failure = failures[mood] {
             if let pause = failure.retryAfter {
                 if !isBeingResumed(number), entry.record.mirrors.isEmpty { floors[number] = now + pause }
-                refused(entry, at: transfer.origin, for: pause)
+                refused(entry, at: transfer.origin, for: pause, requestedAt: requestedAt[number])
             } else if [4, 5, 9].contains(mood) {
-                answered(transfer.origin)
+                answered(transfer.origin, number)
                 hearsAnswer(entry, transfer)
             }
             if movesOn(entry, failure) { return }
             return end(number, .failed(failure, madeProgress: progress, claims(entry, at: known?.mirror) == nil ? nil : known))
         }
-        answered(transfer.origin)
+        answered(transfer.origin, number)
         let isToDescriptor = entry.record.isToDescriptor
         guard disk.isFolderThere || isToDescriptor else {
             let failure = DownloadFailure(.permissionDenied, "gone", wait: .destination)
@@ -409,12 +409,16 @@ extension World {
         transfers[number] = begun
     }
 
-    func refused(_ entry: ScheduledDownload, at origin: String, for pause: Duration) {
+    /// - Parameter requestedAt: when the refused request was permitted.
+    func refused(_ entry: ScheduledDownload, at origin: String, for pause: Duration, requestedAt: WallTime?) {
         let (app, until) = (entry.record.options.app, now + pause)
-        slowness[origin, default: Slowness()].refused(until: until, by: app, now: now)
+        let isHeard = entry.work == .running && entry.state == .active && !entry.isRemoved
+        let mayDelay = slowness[origin, default: Slowness()].refused(
+            entry.number, requestedAt: requestedAt, isHeard: isHeard, until: until, by: app, now: now)
         hastened = []
+        guard mayDelay else { return }
         guard refusedDownloads[origin, default: []].insert(entry.number).inserted else {
-            // If the scheduler has forgotten the earlier refusal, the common pause begins now.
+            // If the scheduler has not counted the earlier refusal, or tries the first interval again, the common pause begins now.
             if commonFloors[origin].map({ now - $0.since > .seconds(600) }) ?? true { commonFloors[origin] = (now, now) }
             return
         }
@@ -427,13 +431,15 @@ extension World {
 
     /// An answer may end the pauses. The scheduler keeps them if it does not hear of the answer, or if the request was older than the
     /// refusal.
-    func answered(_ origin: String) {
+    func answered(_ origin: String, _ number: DownloadNumber) {
+        slowness[origin]?.mayHaveAnswered(number)
         originFloors[origin] = nil
         if let since = commonFloors[origin]?.since { commonFloors[origin]?.until = since }
     }
 
     /// The scheduler hears of an answer that is no refusal.
     private func hearsAnswer(_ entry: ScheduledDownload, _ transfer: Transfer, isRedirect: Bool = false) {
+        slowness[transfer.origin]?.mayHaveAnswered(entry.number)
         guard entry.work == .running, !entry.isRemoved, let time = requestedAt[entry.number] else { return }
         if !isRedirect { refusedDownloads[transfer.origin]?.remove(entry.number) }
         let ruled = scheduler.settings.hostRules.governing(transfer.host).rule.requestInterval ?? .zero

@@ -391,6 +391,7 @@ extension World {
             ][b / 6 % 4]
             tell("the rule of \(host): \(rule)")
             (lastSent, passes) = ([:], [:])
+            for origin in slowness.keys { slowness[origin]?.ruleChanged() }
             for number in transfers.keys { transfers[number]?.isPaced = false }
             unpaced.formUnion(delayed)
             set { try? $0.hostRules.set(host, rule) }

@@ -105,7 +105,7 @@ extension World {
         case 7:
             guard let request = going.last else { return false }
             let pause: Duration = .seconds(b % 2 == 0 ? 86_400 : 120)
-            refused(entry, at: request.origin, for: pause)
+            refused(entry, at: request.origin, for: pause, requestedAt: request.permittedAt)
             leave(request, of: number, DownloadFailure(.httpStatus, "503", httpStatus: 503, isRetryable: true, retryAfter: pause))
         case 8:
             // The first request has its part, and another one takes its place.
@@ -137,7 +137,7 @@ extension World {
 
     /// The scheduler hears of an answer to a further request.
     func answers(_ request: FurtherRequest) {
-        answered(request.origin)
+        answered(request.origin, request.id.download)
         guard let time = request.permittedAt, scheduler[request.id.download]?.work == .running else { return }
         refusedDownloads[request.origin]?.remove(request.id.download)
         let ruled = scheduler.settings.hostRules.governing(request.host).rule.requestInterval ?? .zero

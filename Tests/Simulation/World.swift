@@ -81,6 +81,8 @@ struct Slowness {
     private static let longestInterval: Duration = .seconds(60)
     private static let firstInterval: Duration = .seconds(1)
     private static let trustAfter: Duration = .seconds(300)
+    /// A counted refusal is remembered for at least this long after the end of its `Retry-After`.
+    private static let memory: Duration = .seconds(3600)
 
     /// The longest interval between two requests.
     private(set) var interval: Duration = .zero
@@ -91,12 +93,45 @@ struct Slowness {
     private var hasAnswered = false
     /// The origin refused again after an answer had restored the first interval: the next answers need not restore it.
     private var mayBeLimited = false
+    /// The downloads that have certainly slowed the origin, and that it has not answered since. Until the instant, their next refusals
+    /// delay no other download.
+    private var counted: [DownloadNumber: WallTime] = [:]
+    /// Whether the first interval may be tried again now: then every refusal counts.
+    private var mayProbe = false
+    /// The answers since the last refusal that the first interval must follow.
+    private var eased = 0
 
-    mutating func refused(until: WallTime, by app: String, now: WallTime) {
+    /// - Parameters:
+    ///   - requestedAt: when the refused request was permitted.
+    ///   - isHeard: whether the scheduler certainly hears of the refusal.
+    /// - Returns: whether the refusal may delay other downloads.
+    mutating func refused(
+        _ download: DownloadNumber, requestedAt: WallTime?, isHeard: Bool, until: WallTime, by app: String, now: WallTime
+    ) -> Bool {
+        if let end = counted[download], now < end, !mayProbe {
+            if isHeard { counted[download] = max(end, until + Self.memory) }
+            return false
+        }
+        // Of refusals of requests in flight at the same time, only the first one counts.
+        if isHeard, let requestedAt, refusedAt.map({ requestedAt > $0 }) ?? true {
+            counted[download] = until + Self.memory
+            mayProbe = false
+        }
+        eased = 0
         mayBeLimited = mayBeLimited || hasAnswered
         interval = Self.longestInterval
         pause(until: until, by: app, now: now)
+        return true
     }
+
+    /// The origin may have answered a request of `download`.
+    mutating func mayHaveAnswered(_ download: DownloadNumber) {
+        counted[download] = nil
+        (hasAnswered, mayProbe) = (true, true)
+    }
+
+    /// The next answer may lower the interval to that of the new rule.
+    mutating func ruleChanged() { (eased, mayProbe) = (0, true) }
 
     /// A restart keeps the pause, and not the interval.
     mutating func isRecalled(until: WallTime, by app: String, now: WallTime) { pause(until: until, by: app, now: now) }
@@ -112,11 +147,15 @@ struct Slowness {
     ///
     /// - Returns: whether the pauses end.
     mutating func answered(requestedAt: WallTime, ruled: Duration, now: WallTime) -> Bool {
-        hasAnswered = true
+        (hasAnswered, mayProbe) = (true, true)
         guard let refusedAt, requestedAt > refusedAt else { return false }
         (pauseEnds, commonEnd) = ([:], nil)
         if now - refusedAt > Self.trustAfter { mayBeLimited = false }
-        if !mayBeLimited { interval = min(interval, max(Self.firstInterval, ruled)) }
+        guard !mayBeLimited else { return true }
+        interval = min(interval, max(Self.firstInterval, ruled))
+        // The first of these answers has restored the first interval. The second one ends the trial.
+        eased += 1
+        if eased > 1 { mayProbe = false }
         return true
     }
 
@@ -128,6 +167,7 @@ struct Slowness {
     mutating func shift(by delta: Duration) {
         pauseEnds = pauseEnds.mapValues { $0 + delta }
         (commonEnd, refusedAt) = (commonEnd.map { $0 + delta }, refusedAt.map { $0 + delta })
+        counted = counted.mapValues { $0 + delta }
     }
 }
 

@@ -242,7 +242,7 @@ public final class Scheduler {
         catchUp(entry, before: event, now: now)
         let transition = try Transition(event, of: entry.record)
         let (before, next) = (transition.before, transition.next)
-        if event == .resume, before == .queued || before == .active { defyPace(entry) }
+        if event == .resume, before == .queued || before == .active { defyPace(entry, now: now) }
         guard !transition.isVoid else { return }
         // PauseAll and ResumeAll touch up to 100,000 downloads: note no costly `changed` for those that only wait, because the change is
         // known. The new state is announced whole.

@@ -442,9 +442,9 @@ struct HostGate {
     }
 
     /// Forgets the refusals of the origins of `host`, and of all hosts that share its rule.
-    mutating func reset(_ host: String, now: WallTime) {
-        let name = rules.governing(host).name
-        for origin in paces.all(now: now).keys where rules.governing(DownloadURL.host(of: origin)).name == name { paces.forget(origin) }
+    mutating func reset(_ host: String) {
+        let (rules, name) = (rules, rules.governing(host).name)
+        paces.forget { rules.governing(DownloadURL.host(of: $0)).name == name }
         hosts.touch(named: name)
     }
 

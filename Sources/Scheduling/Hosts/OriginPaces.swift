@@ -22,7 +22,8 @@ public struct OriginPace: Sendable {
     private static let leastInterval: Duration = .milliseconds(200)
     /// This long after the last refusal, the first interval is tried again.
     private static let trustAfter: Duration = .seconds(300)
-    /// A refusal older than this, with no request since, no longer counts.
+    /// A refusal older than this, with no request since, no longer counts. A refused download may be retried only after its `Retry-After`,
+    /// so its refusal counts as long as that in addition.
     private static let memory: Duration = .seconds(3600)
     /// At most this many applications' pauses are remembered: the longest ones.
     private static let mostApps = 1024
@@ -52,6 +53,8 @@ public struct OriginPace: Sendable {
     private var slowedBy: Set<DownloadNumber> = []
     /// The downloads of `slowedBy` that the origin has refused since its last answer to any download.
     private var yielding: Set<DownloadNumber> = []
+    /// Until when `slowedBy` counts, even if the pace delays nothing.
+    private var remembersUntil: WallTime?
 
     public init() {}
 
@@ -79,6 +82,7 @@ public struct OriginPace: Sendable {
         _ status: UInt32, startedAt start: WallTime, retryAfter: Duration?, of download: DownloadNumber, by app: String, ruled: Duration,
         now: WallTime
     ) {
+        remembersUntil = max(remembersUntil ?? now, now + (retryAfter ?? .zero) + Self.memory)
         if slowedBy.contains(download), !isProbing {
             yielding.insert(download)
             return
@@ -134,7 +138,6 @@ public struct OriginPace: Sendable {
         }
         guard interval < Self.leastInterval || interval <= ruled else { return }
         interval = .zero
-        if pausedAt == nil { (self.refusedAt, since) = (nil, nil) }
     }
 
     /// A request that keeps the interval starts; `sent` or `gaveUp` follows.
@@ -152,6 +155,7 @@ public struct OriginPace: Sendable {
         pauses = pauses.mapValues { $0 + delta }
         (since, refusedAt, pausedAt) = (since.map { $0 + delta }, refusedAt.map { $0 + delta }, pausedAt.map { $0 + delta })
         (othersUntil, othersSince) = (othersUntil.map { $0 + delta }, othersSince.map { $0 + delta })
+        remembersUntil = remembersUntil.map { $0 + delta }
         pacing.shift(by: delta)
     }
 
@@ -163,11 +167,22 @@ public struct OriginPace: Sendable {
         (self.status, since, refusedAt) = (status, min(since ?? refusal, refusal), max(refusedAt ?? refusal, refusal))
     }
 
-    /// Whether the pace delays nothing any more and can be forgotten.
+    /// Whether the pace delays nothing any more.
     public func isOver(now: WallTime) -> Bool {
         guard pausedUntil.map({ $0 <= now }) ?? true else { return false }
         if interval == .zero { return true }
         return pacing.unsent.isEmpty && [refusedAt, pacing.last].allSatisfy { $0.map { now - $0 > Self.memory } ?? true }
+    }
+
+    /// The part of the pace that still counts; nil: nothing of it counts. Once the pace delays nothing, only the downloads that have slowed
+    /// the origin count, because the origin may refuse their files again and again.
+    func remaining(now: WallTime) -> OriginPace? {
+        guard isOver(now: now) else { return self }
+        guard !slowedBy.isEmpty, let remembersUntil, now < remembersUntil else { return nil }
+        var rest = OriginPace()
+        (rest.slowedBy, rest.yielding, rest.remembersUntil) = (slowedBy, yielding, remembersUntil)
+        (rest.refusedAt, rest.isProbing) = (refusedAt, isProbing)
+        return rest
     }
 }
 
@@ -177,7 +192,7 @@ extension SlowedHost {
     }
 }
 
-/// The paces of all origins that refused requests: at most `most`.
+/// The paces of all origins that refused requests: at most `most`. A pace that delays nothing any more may be among them.
 public struct OriginPaces: Sendable {
     private static let most = 4096
     private var paces: [String: OriginPace] = [:]
@@ -197,9 +212,9 @@ public struct OriginPaces: Sendable {
                 paces[oldest] = nil
             }
         }
-        var pace = paces[origin].flatMap { $0.isOver(now: now) ? nil : $0 } ?? OriginPace()
+        var pace = paces[origin]?.remaining(now: now) ?? OriginPace()
         body(&pace)
-        paces[origin] = pace.isOver(now: now) ? nil : pace
+        paces[origin] = pace.remaining(now: now)
     }
 
     /// The paces that still delay requests, by origin.
@@ -207,7 +222,7 @@ public struct OriginPaces: Sendable {
 
     mutating func gaveUp(_ origin: String, _ id: RequestID) { paces[origin]?.gaveUp(id) }
 
-    mutating func forget(_ origin: String) { paces[origin] = nil }
+    mutating func forget(_ isForgotten: (_ origin: String) -> Bool) { paces = paces.filter { !isForgotten($0.key) } }
 
     mutating func shift(by delta: Duration) { for origin in paces.keys { paces[origin]?.shift(by: delta) } }
 }

@@ -157,10 +157,10 @@ extension Scheduler {
     }
 
     /// A caller resumed `entry`, which is queued or waits for its next request: try at once, whatever pause or pace its origin has.
-    func defyPace(_ entry: ScheduledDownload) {
+    func defyPace(_ entry: ScheduledDownload, now: WallTime) {
         let isQueued = entry.state == .queued
         guard isQueued || isHeld(entry), !(entry.lane?.isUrgent ?? entry.isUrgent),
-            gate.paces[isQueued ? entry.origin : gate.origin(of: mainRequest(of: entry))] != nil
+            let pace = gate.paces[isQueued ? entry.origin : gate.origin(of: mainRequest(of: entry))], !pace.isOver(now: now)
         else { return }
         // A queued download whose former transfer is still stopping is in `heldBack`, and in no lane yet.
         let isRunnable = entry.lane != nil || heldBack.contains(entry.number)
@@ -176,7 +176,7 @@ extension Scheduler {
 
     /// Forgets the refusals of the origins of `host`, and of all hosts that share its rule.
     func resetHost(_ host: String, now: WallTime) {
-        gate.reset(host, now: now)
+        gate.reset(host)
         forgetPauses(of: host, now: now)
     }
 

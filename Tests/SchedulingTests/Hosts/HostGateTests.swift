@@ -113,7 +113,7 @@ private func rule(_ interval: Duration) -> HostRule { HostRule(requestInterval: 
             #expect(gateway.opens(gateway.request("h", app: "A"), isUrgent: true) == gateway.now, "a person wants it now")
             #expect(gateway.opens(gateway.request("other", app: "A")) == gateway.now)
             #expect(gateway.gate.origin(of: id) == "http://h:80")
-            gateway.gate.reset("h", now: gateway.now)
+            gateway.gate.reset("h")
             #expect(gateway.opens(gateway.request("h", app: "A")) == gateway.now)
         }
     }

@@ -214,3 +214,57 @@ import Testing
         #expect(DownloadURL.origin(of: "http://user:a@h/") == "http://h:80" && DownloadURL.origin(of: "no URL") == "")
     }
 }
+
+/// The paces of origins after download 1 was refused at the origin "o", and download 2 was answered 40 times there.
+private struct EndedPaces {
+    private static let start = WallTime(microseconds: 1_000_000_000_000_000)
+    var paces = OriginPaces()
+
+    init(retryAfter: Duration? = nil) {
+        refuse(1, at: 0, retryAfter: retryAfter)
+        for second in 1...40 { answer(2, at: second) }
+    }
+
+    mutating func refuse(_ download: UInt64, at seconds: Int, retryAfter: Duration? = nil) {
+        let now = Self.start + .seconds(seconds)
+        paces.change("o", creates: true, now: now) { pace in
+            pace.refused(503, startedAt: now, retryAfter: retryAfter, of: DownloadNumber(download), by: "A", ruled: .zero, now: now)
+        }
+    }
+
+    mutating func answer(_ download: UInt64, at seconds: Int) {
+        let now = Self.start + .seconds(seconds)
+        paces.change("o", now: now) { $0.answered(DownloadNumber(download), startedAt: now, ruled: .zero, now: now) }
+    }
+
+    func interval(at seconds: Int) -> Duration { paces.all(now: Self.start + .seconds(seconds))["o"]?.interval ?? .zero }
+}
+
+@Suite struct `The paces of origins` {
+    @Test func `remember a refused download after its pace has ended, until the origin answers that download`() {
+        var ended = EndedPaces()
+        #expect(ended.interval(at: 40) == .zero)
+        ended.refuse(1, at: 41)
+        #expect(ended.interval(at: 41) == .zero, "a file that is refused again and again delays only itself")
+        ended.refuse(3, at: 42)
+        #expect(ended.interval(at: 42) == .seconds(1), "another download is refused, too")
+        for second in 43...83 { ended.answer(2, at: second) }
+        ended.answer(1, at: 84)
+        ended.refuse(1, at: 85)
+        #expect(ended.interval(at: 85) == .seconds(1), "the origin had answered that download")
+    }
+
+    @Test(arguments: [(10_799, true), (10_800, false)] as [(Int, Bool)])
+    func `remember a refused download for an hour after its Retry-After`(seconds: Int, isRemembered: Bool) {
+        var ended = EndedPaces(retryAfter: .seconds(7200))
+        ended.refuse(1, at: seconds)
+        #expect(ended.interval(at: seconds) == (isRemembered ? .zero : .seconds(1)))
+    }
+
+    @Test func `remember nothing once a person has reset the host`() {
+        var ended = EndedPaces()
+        ended.paces.forget { $0 == "o" }
+        ended.refuse(1, at: 41)
+        #expect(ended.interval(at: 41) == .seconds(1))
+    }
+}
