@@ -76,17 +76,23 @@ extension World {
         for record in saved.records.values {
             if let failure = record.state.failure {
                 guard let pause = failure.retryAfter, let end = record.endedAt, end <= now, end + pause > now else { continue }
-                recall(failure, of: record, until: end + pause, isCertain: !isAnswered(failure, record))
-            } else if let failure = record.lastFailure, failure.retryAfter != nil, let time = record.retryAt, !record.state.hasEnded {
-                recall(failure, of: record, until: time, isCertain: time < now + RetryAfter.longest && !isAnswered(failure, record))
+                recall(failure, of: record, until: end + pause, certainly: isAnswered(failure, record) ? nil : end + pause)
+            } else if let failure = record.lastFailure, let pause = failure.retryAfter, let time = record.retryAt, !record.state.hasEnded {
+                // The back-off may be longer than the pause. So the pause began between these instants.
+                let latest = min(time + (.zero - pause), now)
+                let earliest = min(time + (.zero - max(pause, Backoff.longest)), now)
+                let isCertain = time < now + RetryAfter.longest && !isAnswered(failure, record)
+                recall(failure, of: record, until: latest + pause, certainly: isCertain ? earliest + pause : nil)
             }
         }
     }
 
-    /// - Parameter isCertain: the scheduler must keep the pause; else it may.
-    private func recall(_ failure: DownloadFailure, of record: DownloadRecord, until: WallTime, isCertain: Bool) {
+    /// - Parameters:
+    ///   - until: until then, the scheduler may keep the pause.
+    ///   - certain: until then, the scheduler must keep the pause.
+    private func recall(_ failure: DownloadFailure, of record: DownloadRecord, until: WallTime, certainly certain: WallTime?) {
         let (origin, app) = (failure.origin ?? origin(of: record), record.options.app)
-        if isCertain { originFloors[origin, default: [:]][app] = max(originFloors[origin]?[app] ?? until, until) }
+        if let certain { originFloors[origin, default: [:]][app] = max(originFloors[origin]?[app] ?? certain, certain) }
         slowness[origin, default: Slowness()].isRecalled(until: until, by: app, now: now)
         // The start of the pause tells when the other applications may be delayed again.
         let start = min(until + (.zero - (failure.retryAfter ?? .zero)), now)

@@ -208,10 +208,13 @@ extension Scheduler {
         var pauses: [(entry: ScheduledDownload, failure: DownloadFailure, since: WallTime, until: WallTime)] = []
         for entry in waiting {
             // A pause longer than any possible one means that the clock was set back since.
-            guard let failure = entry.record.lastFailure, let pause = failure.retryAfter, let until = entry.record.retryAt, until > now,
-                until < now + DownloadRecord.longestRetry
+            guard let failure = entry.record.lastFailure, let pause = failure.retryAfter, pause <= RetryAfter.longest,
+                let retry = entry.record.retryAt, retry > now, retry < now + DownloadRecord.longestRetry
             else { continue }
-            pauses.append((entry, failure, until + (.zero - pause), until))
+            // The back-off may be longer than the pause. The row does not tell its random part, so the refusal may be earlier.
+            let delay = max(pause, Backoff.delay(attempt: entry.record.retriesUsed -| 1, random: 0, floor: nil))
+            let refusal = min(retry + (.zero - delay), now)
+            pauses.append((entry, failure, refusal, refusal + pause))
         }
         for entry in failed {
             guard let until = entry.pauseAfterEnd(now: now), let failure = entry.state.failure, let end = entry.record.endedAt

@@ -92,6 +92,20 @@ extension Desk {
         #expect(retry != nil && desk[1].state == .waiting(.retry, until: retry))
     }
 
+    /// The tenth retry follows after 150 s at the earliest, and the pause is shorter. nil: it is over.
+    @Test(arguments: [(0, 2, nil), (1, 2, nil), (60, 10, 60), (60, 61, nil), (200, 100, 200)] as [(Int, Int, Int?)])
+    func `lasts over a restart no longer than the server has asked, however late the retry`(pause: Int, restart: Int, end: Int?) {
+        let desk = Desk()
+        desk.add(1) { $0.retriesUsed = 9 }
+        desk.fails(desk[1], DownloadFailure(.httpStatus, "…", httpStatus: 503, isRetryable: true, retryAfter: .seconds(pause)))
+        #expect(desk[1].record.retryAt == Desk.start + .seconds(max(pause, 150)))
+        desk.restart(after: .seconds(restart))
+        desk.add(2)
+        #expect(desk.started == (end == nil ? [1, 2] : [1]))
+        #expect(desk.holdEnd(2) == end.map { Desk.start + .seconds($0) })
+        #expect(desk.scheduler.slowedOrigins(now: desk.now).isEmpty == (end == nil))
+    }
+
     /// The server refuses one file only, and sends another app's.
     @Test func `is over after a restart if the server has sent another file since`() {
         let desk = Desk()
