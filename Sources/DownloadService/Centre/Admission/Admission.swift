@@ -95,8 +95,9 @@ internal import TransferEngine
         /// When the wait for the folders ends; nil: the folders are not known yet.
         fileprivate private(set) var deadline: SuspendingClock.Instant?
         /// Does one slice of the work that must precede `then`, with the same verdicts. Returns false once the work is done.
-        fileprivate private(set) var prepare: (([ByteText: Result<String, Refusal>]) -> Bool)?
-        fileprivate var isPreparing = false
+        private var prepare: (([ByteText: Result<String, Refusal>]) -> Bool)?
+        /// The preparation takes more than one step. Then the admission is a step of its own.
+        private var isLong = false
         /// The folders without a verdict. The empty path stands for a descriptor, as in records.
         private var missing: Set<ByteText> = []
         private var verdicts: [ByteText: Result<String, Refusal>] = [:]
@@ -113,13 +114,18 @@ internal import TransferEngine
             (missing, self.prepare, self.then, deadline) = (folders, prepare, then, .now + DiskPatience.folder)
         }
 
-        /// Does one slice of the preparation.
+        /// Does slices of the preparation until `step` is over.
         ///
-        /// - Returns: false once the preparation is done.
-        fileprivate func prepareSome() -> Bool {
-            if prepare?(verdicts) == true { return true }
-            (prepare, isPreparing) = (nil, false)
-            return false
+        /// - Returns: whether the request may be admitted in this step.
+        fileprivate func prepareSome(in step: StepTime) -> Bool {
+            while prepare?(verdicts) == true {
+                guard step.isOver else { continue }
+                isLong = true
+                return false
+            }
+            prepare = nil
+            defer { isLong = false }
+            return !isLong
         }
 
         var isSettled: Bool { deadline != nil && missing.isEmpty }
@@ -168,6 +174,8 @@ internal import TransferEngine
     private let allowsHiddenFolders: Bool
     /// The waiting requests, by caller.
     private var queues: [String: Queue] = [:] { didSet { hold.isHeld = !queues.isEmpty } }
+    /// The callers whose settled requests are admitted further in a later turn of the loop.
+    private var draining: Set<String> = []
     let hold: IdleExit.Hold
     /// The number of downloads in all waiting requests.
     private var waiting = 0
@@ -332,7 +340,6 @@ internal import TransferEngine
     func giveUp(_ request: Request) {
         request.awaits([]) { _ in }
         drain(request.caller)
-        armTimer()
     }
 
     private func look(at folders: [ByteText: Bool], for request: Request) {
@@ -382,37 +389,27 @@ internal import TransferEngine
         }
     }
 
-    /// Admits the settled requests of `caller`, up to the first unsettled one.
+    /// Admits the settled requests of `caller`, up to the first unsettled one. Thousands may have waited behind one folder, so the work
+    /// continues in a later turn of the loop once the step is over.
     private func drain(_ caller: String) {
+        guard !draining.contains(caller) else { return }
+        let step = StepTime()
         while let request = queues[caller]?.first, request.isSettled {
-            guard request.prepare == nil else { return prepare(request) }
+            guard request.prepareSome(in: step) else { return drainLater(caller) }
             queues[caller]?.removeFirst()
             count(request.load, -1)
             request.proceed()
+            if step.isOver { return drainLater(caller) }
         }
-        if queues[caller]?.first == nil { queues[caller] = nil }
+        if queues[caller]?.first == nil { queues[caller] = nil } else { armTimer() }
     }
 
-    /// Prepares `request`, the first of its caller, in slices. Then admits it.
-    private func prepare(_ request: Request) {
-        guard !request.isPreparing else { return }
-        request.isPreparing = true
-        prepareSome(request)
-    }
-
-    /// - Parameter isLong: the preparation takes more than one slice. Then the admission is a step of its own.
-    private func prepareSome(_ request: Request, isLong: Bool = false) {
-        let step = StepTime()
-        while request.prepareSome() {
-            if step.isOver { return BusActor.spawn { [self] in prepareSome(request, isLong: true) } }
+    private func drainLater(_ caller: String) {
+        draining.insert(caller)
+        BusActor.spawn { [self] in
+            draining.remove(caller)
+            drain(caller)
         }
-        guard isLong else { return goOn(with: request) }
-        BusActor.spawn { [self] in goOn(with: request) }
-    }
-
-    private func goOn(with request: Request) {
-        drain(request.caller)
-        armTimer()
     }
 
     /// Arms the one timer of all queues for the earliest deadline of a first request. That request may have left its queue when the timer

@@ -206,6 +206,34 @@ internal import Testing
         #expect(try await list() == [])
     }
 
+    /// The batches are ready when the document ends, so the service admits all of them at once. A small stack shows whether it does so one
+    /// inside the other.
+    @Test @BusActor func `who queues 4,000 batches behind a long document does not stop the service`() async throws {
+        let (count, world) = (4000, await ServiceWorld())
+        let daemon = await world.start(prefix: ["prlimit", "--stack=1048576:1048576"])
+        let running = Running(world: world, daemon: daemon, client: try await world.client())
+        let bystander = Bystander(running)
+        let ignored = String(repeating: "<x/>", count: 3_000_000)
+        writeFile(world.bus.folder("long.meta4"), "<metalink xmlns=\"urn:ietf:params:xml:ns:metalink\">\(ignored)</metalink>".utf8)
+        let file = OwnFile(world.bus.folder("long.meta4"), O_RDONLY)
+        let caller = try Connection.open(address: world.bus.address)
+        let options = running.options(["start": .bool(false)])
+        daemon.signal(SIGSTOP)
+        try caller.tell(Manager.downloadMetalink, on: BusName.service, at: BusName.managerPath, (file.wire, [:]))
+        for number in 0..<count {
+            let item = Structure("http://127.0.0.1:1/\(number)", [:] as [String: Variant])
+            try caller.tell(Manager.downloadBatch, on: BusName.service, at: BusName.managerPath, ([item], options))
+        }
+        caller.flush()
+        daemon.signal(SIGCONT)
+        #expect(try await eventually(within: Bystander.longest) { try await running.client.get(Manager.remaining) == UInt32(count) })
+        // They are in the queue in the order of the calls.
+        let described = try await running.client.call(Manager.describe, (["limit": .uint32(1000)], ["Url"]))
+        #expect(described.compactMap { $0.fields.1["Url"]?.string } == (0..<1000).map { "http://127.0.0.1:1/\($0)" })
+        withExtendedLifetime(file) {}
+        try await bystander.expectServed()
+    }
+
     @Test @BusActor func `who vanishes in the middle leaves nothing behind`() async throws {
         let running = try await Running.start()
         let path = try await running.download("http://127.0.0.1:1/a", ["start": .bool(false)]).value
