@@ -159,6 +159,7 @@ extension World: TurnHost, CommitGateHost {
         case .startTransfer(let entry, let afterSave):
             requestedAt[entry.number] = now
             checkStart(entry)
+            checkCancels(before: entry.number)
             if isEnteringBatch { fail("\(entry.number) starts before all members of a batch have their places") }
             if afterSave { delayed.insert(entry.number) }
         case .permit(let id, _, _, let afterSave) where transfers[id.download]?.further.contains { $0.id == id } == true:

@@ -58,6 +58,14 @@ extension World {
         executor.decideOnMany(event) { [unowned self] in post(.manyDone(call)) }
     }
 
+    /// No download starts that a call is about to cancel.
+    func checkCancels(before start: DownloadNumber) {
+        for (call, done) in many where done.deed != .clears {
+            guard let revival = done.members[start], revival == revivals[start, default: 0] else { continue }
+            fail("\(start) starts, and the call \(call) cancels it")
+        }
+    }
+
     /// Drops the downloads that the call must leave alone: those being committed, and those revived since.
     func spareSome() {
         for (call, done) in many {

@@ -1,8 +1,8 @@
 internal import DownloadModel
 
-/// The work of one call on many downloads, done in slices, so that other calls are answered in between.
+/// The work of one call on many downloads, or of equal calls, done in slices, so that other calls are answered in between.
 struct BulkChange {
-    enum Deed {
+    enum Deed: Equatable {
         case take(DownloadEvent)
         /// `Resume` under PauseAll. It affects only the downloads that a person paused, even if ResumeAll comes before their slice.
         case resumePaused
@@ -18,11 +18,25 @@ struct BulkChange {
 
     let deed: Deed
     let numbers: [DownloadNumber]
+    /// The batch whose members these are; nil: the change is not about a batch.
+    let batch: ScheduledBatch?
     var next = 0
-    /// The call to answer at the end.
-    let call: Scheduler.CallNumber?
+    /// The downloads that the waiting change has reached before it began, because they were about to start.
+    var early: Set<DownloadNumber> = []
+    /// The calls to answer at the end, in their order.
+    var calls: [Scheduler.CallNumber]
 
+    init(deed: Deed, numbers: [DownloadNumber], of batch: ScheduledBatch? = nil, call: Scheduler.CallNumber?) {
+        (self.deed, self.numbers, self.batch, calls) = (deed, numbers, batch, call.map { [$0] } ?? [])
+    }
+
+    var hasBegun: Bool { next > 0 }
     var isCancelAll: Bool { if case .cancelAll = deed { true } else { false } }
+
+    /// Whether `later`, the next call, asks for the same. Then one change does for both calls, unless this one has begun.
+    func isSame(as later: BulkChange) -> Bool {
+        isCancelAll && later.isCancelAll || batch != nil && batch === later.batch && deed == later.deed
+    }
 }
 
 /// The amount of work in one slice. It is small, because the caller may send further `slice` events while it has time.
@@ -48,13 +62,11 @@ extension Scheduler {
     /// Whether the work of a call on many downloads is not complete yet.
     public var hasBulkChanges: Bool { !bulkChanges.isEmpty }
 
-    /// Performs one slice. Bulk changes come before the pass.
+    /// Performs one slice. A bulk change that has begun comes before the pass. Between two bulk changes, the pass goes on, and all downloads
+    /// start that may. Otherwise, callers with ever more bulk changes could stop the downloads of all others.
     func continueSlices(now: WallTime) {
-        if !bulkChanges.isEmpty {
-            continueBulkChange(now: now)
-        } else if pass != nil {
-            continuePass(now: now)
-        }
+        if hasBulkChanges, !(isCut && bulkChangesAllowStarts) { continueBulkChange(now: now) }
+        if pass != nil, bulkChanges.first?.hasBegun != true { continuePass(now: now) }
     }
 
     /// Cancels all unfinished downloads, except downloads that are being committed, because these have all but ended.
@@ -86,36 +98,61 @@ extension Scheduler {
     /// before the end.
     func apply(_ event: DownloadEvent, to batch: ScheduledBatch, answering call: CallNumber? = nil, now: WallTime) {
         let deed = event == .resume && settings.paused ? BulkChange.Deed.resumePaused : .take(event)
-        begin(BulkChange(deed: deed, numbers: members(of: batch).map(\.number), call: call), now: now)
+        begin(BulkChange(deed: deed, numbers: members(of: batch).map(\.number), of: batch, call: call), now: now)
     }
 
     /// Queues the failed members of `batch` again. Nothing starts before the end.
-    func retryFailed(of batch: ScheduledBatch, answering call: CallNumber, now: WallTime) {
-        begin(BulkChange(deed: .retryFailed, numbers: members(of: batch).map(\.number), call: call), now: now)
+    func retryFailed(of batch: ScheduledBatch, answering call: CallNumber?, now: WallTime) {
+        begin(BulkChange(deed: .retryFailed, numbers: members(of: batch).map(\.number), of: batch, call: call), now: now)
     }
 
     /// Removes `batch` and all its members from the list. Unfinished members are cancelled first. A member that is being committed follows
     /// once its commit is over; `batchRemoved` comes with the last member.
     func remove(_ batch: ScheduledBatch, now: WallTime) {
+        guard !batch.isLeaving else { return }
         batch.isLeaving = true
         let numbers = members(of: batch).map(\.number)
-        bulkChanges.append(BulkChange(deed: .take(.cancel), numbers: numbers, call: nil))
-        bulkChanges.append(BulkChange(deed: .leaveBatch, numbers: numbers, call: nil))
+        bulkChanges.append(BulkChange(deed: .take(.cancel), numbers: numbers, of: batch, call: nil))
+        bulkChanges.append(BulkChange(deed: .leaveBatch, numbers: numbers, of: batch, call: nil))
         if bulkChanges.count == 2 { continueBulkChange(now: now) }
     }
 
-    /// Queues the change behind the changes of earlier calls. No download starts before the change is complete, because the change may
-    /// cancel or pause the downloads that would start.
+    /// Queues the change behind the changes of earlier calls. No download starts while a change is under way, because the change may cancel
+    /// or pause the downloads that would start. If the last change that waits does the same, the new change takes its place.
     private func begin(_ change: BulkChange, now: WallTime) {
+        if let last = bulkChanges.last, !last.hasBegun, last.isSame(as: change) {
+            var joint = change
+            joint.calls = last.calls + change.calls
+            bulkChanges[bulkChanges.count - 1] = joint
+            return
+        }
         bulkChanges.append(change)
         if bulkChanges.count == 1 { continueBulkChange(now: now) }
+    }
+
+    /// Whether downloads may start: no change is under way, and no CancelAll waits. Members of a batch whose change waits do not start before
+    /// this change has reached them (`reachEarly`).
+    var bulkChangesAllowStarts: Bool { bulkChanges.first?.hasBegun != true && !bulkChanges.contains(where: \.isCancelAll) }
+
+    /// Applies the waiting changes of its batch to `entry`, which would start now, in their order. Their slices pass over `entry` later.
+    ///
+    /// - Returns: the number of these changes.
+    func reachEarly(_ entry: ScheduledDownload, now: WallTime) -> Int {
+        guard hasBulkChanges, let batch = entry.batch else { return 0 }
+        var count = 0
+        for index in bulkChanges.indices where bulkChanges[index].batch === batch {
+            guard bulkChanges[index].early.insert(entry.number).inserted else { continue }
+            take(bulkChanges[index].deed, to: entry, now: now)
+            count += 1
+        }
+        return count
     }
 
     private func continueBulkChange(now: WallTime) {
         var left = sliceSize.portion
         while let change = bulkChanges.first {
             let end = min(change.next + left, change.numbers.count)
-            for number in change.numbers[change.next..<end] {
+            for number in change.numbers[change.next..<end] where !change.early.contains(number) {
                 if let entry = entries[number] { take(change.deed, to: entry, now: now) }
             }
             left -= end - change.next
@@ -125,7 +162,9 @@ extension Scheduler {
             if case .cancelAll = change.deed, !bulkChanges.contains(where: \.isCancelAll) {
                 set(now: now) { ($0.cancelsThrough, $0.spared) = (nil, []) }
             }
-            if let call = change.call { output.appendLast(.bulkChangeEnded(call)) }
+            for call in change.calls { output.appendLast(.bulkChangeEnded(call)) }
+            // Downloads may start before the next change begins. The two changes of a removal are one.
+            guard case .leaveBatch = bulkChanges.first?.deed else { return }
         }
     }
 

@@ -13,7 +13,7 @@ extension Scheduler {
         defer { announceWaits(now: now) }
         (sliceAt, isCut, refreshesLeft) = (nil, false, sliceSize.hosts)
         guard conditions.allowStarts, !settings.paused else { return }
-        guard bulkChanges.isEmpty, entering.isEmpty, pass?.holdsStarts != true else { return }
+        guard bulkChangesAllowStarts, entering.isEmpty, pass?.holdsStarts != true else { return }
         takeIn(now: now)
         openHosts(now: now)
         var left = sliceSize.starts
@@ -28,6 +28,12 @@ extension Scheduler {
                 // The host is not refreshed yet, and may no longer have a place for the download.
                 if let host = entry.lane?.host, gate.hosts.isOutdated(host) {
                     refresh(host, now: now)
+                    continue
+                }
+                // A call that waits may pause or cancel the download.
+                if case let changes = reachEarly(entry, now: now), changes > 0 {
+                    left -= changes
+                    refreshHosts(now: now)
                     continue
                 }
                 // The network or the clock may have changed since the download was queued.

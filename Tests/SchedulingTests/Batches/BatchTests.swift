@@ -22,6 +22,10 @@ extension Desk {
 
     /// The announced outcomes and removals of batches, so far.
     fileprivate var ends: [OutcomeCounts] { history.compactMap { if case .batchEnded(_, let outcomes) = $0 { outcomes } else { nil } } }
+    /// The answered calls that change many downloads, in order.
+    fileprivate var answered: [Scheduler.CallNumber] {
+        history.compactMap { if case .bulkChangeEnded(let call) = $0 { call } else { nil } }
+    }
     fileprivate var removed: [BatchNumber] { history.compactMap { if case .batchRemoved(let batch) = $0 { batch.number } else { nil } } }
 }
 
@@ -153,6 +157,72 @@ extension [Scheduler.Action] {
         desk.resumeAll()
         desk.slices()
         #expect(entries.map(\.state) == [DownloadState](repeating: .waiting(.offline, until: nil), count: 3))
+    }
+
+    @Test func `is changed once for two equal calls in succession, and both are answered`() throws {
+        let desk = makeDesk()
+        let (first, _) = desk.addBatch(1, 3)
+        let (second, entries) = desk.addBatch(11, 3)
+        desk.scheduler.sliceSize.portion = 1
+        try desk.turn([.steerBatch(first, .pause, answering: 1)])
+        try desk.turn([.steerBatch(second, .pause, answering: 2)])
+        try desk.turn([.steerBatch(second, .pause, answering: 3)])
+        var slices = 0
+        while desk.scheduler.hasSlices {
+            desk.slice()
+            slices += 1
+        }
+        #expect(slices == 5 && desk.answered == [1, 2, 3])
+        #expect(entries.allSatisfy { $0.state == .paused })
+        // Equal calls with another one between them are not the same.
+        try desk.turn([.steerBatch(first, .pause, answering: 4)])
+        try desk.turn([.steerBatch(second, .resume, answering: 5)])
+        try desk.turn([.steerBatch(second, .pause, answering: 6)])
+        try desk.turn([.steerBatch(second, .resume, answering: 7)])
+        desk.slices()
+        #expect(desk.answered == [1, 2, 3, 4, 5, 6, 7])
+        #expect(!entries.contains { $0.state == .paused })
+    }
+
+    @Test func `that is changed again and again holds up no other download`() throws {
+        let desk = makeDesk()
+        let (batch, _) = desk.addBatch(1, 3)
+        desk.steer(batch, .pause)
+        desk.scheduler.sliceSize.portion = 1
+        try desk.turn([.steerBatch(batch, .pause, answering: 1)])
+        try desk.turn([.steerBatch(batch, .pause, answering: 2)])
+        let other = desk.add(100)
+        #expect(other.state == .queued)
+        while desk.answered.isEmpty { desk.slice() }
+        #expect(other.state == .active && desk.scheduler.hasBulkChanges)
+    }
+
+    @Test func `that a waiting call pauses starts no member, and other downloads start before that call is done`() throws {
+        let desk = Desk { $0.maxActive = 1 }
+        let (first, _) = desk.addBatch(1, 2)
+        let (second, entries) = desk.addBatch(11, 2)
+        let other = desk.add(100)
+        desk.scheduler.sliceSize.portion = 1
+        desk.steer(first, .cancel)
+        desk.steer(second, .pause)
+        desk.slice()
+        #expect(entries.map(\.state) == [.paused, .paused] && other.state == .active && desk.started == [2, 100])
+        // A call that comes after the one that waits counts, although the slices of that one follow.
+        #expect(desk.scheduler.hasBulkChanges)
+        try desk.steer(entries[0], .resume)
+        desk.slices()
+        #expect(entries.map(\.state) == [.queued, .paused])
+    }
+
+    @Test func `that is being changed is followed by no start while CancelAll waits`() throws {
+        let desk = Desk { $0.maxActive = 1 }
+        let (batch, _) = desk.addBatch(1, 2)
+        let other = desk.add(100)
+        desk.scheduler.sliceSize.portion = 1
+        desk.steer(batch, .pause)
+        try desk.turn([.cancelAll(answering: 1)])
+        desk.slices()
+        #expect(other.state == .cancelled && desk.started == [2] && desk.answered == [1])
     }
 
     @Test func `is removed with a member that was retried meanwhile`() throws {
