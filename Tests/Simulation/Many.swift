@@ -55,7 +55,7 @@ extension World {
         lastCall += 1
         let (call, pairs) = (lastCall, numbers.map { ($0, revivals[$0, default: 0]) })
         many[call] = DoneToMany(deed: deed, members: Dictionary(uniqueKeysWithValues: pairs))
-        executor.decideOnMany(event) { [unowned self] in post(.manyDone(call)) }
+        executor.decideOnMany(for: "a caller", event) { [unowned self] in post(.manyDone(call)) }
     }
 
     /// No download starts that a call is about to cancel.

@@ -42,6 +42,10 @@ public enum Limits {
     /// connection may have as many calls of `WaitAll`, and the downloads of each are gathered like a long answer.
     public static let longAnswersPerCaller = waitingCallsPerConnection
     public static let longAnswers = 1000
+    /// Most calls that change many downloads, such as `CancelAll` or `Pause` of a batch, and wait until all are changed: of one connection
+    /// (in a sandbox, of one app), and in total.
+    public static let bulkChangesPerCaller = 64
+    public static let bulkChanges = 256
     public static let hostRules = 1000
     /// Most cached copies that we keep validators of, for conditional requests; the oldest are forgotten.
     public static let copiesHeld = 10_000

@@ -39,7 +39,7 @@ enum BatchFace {
                 throw Refusal(.invalidState, "No download of the batch has failed, so there is nothing to retry.")
             }
             try reply.refuseSandboxedPlace(of: failed, default: commands.list.defaultDirectory)
-            commands.executor.decideOnMany {
+            try commands.changeMany(for: reply.call) {
                 .retryBatch(entry, answering: $0)
             } answer: {
                 commands.answerChange(reply)
@@ -61,7 +61,7 @@ enum BatchFace {
     ) throws(Refusal) {
         let (entry, commands) = (object.batch.entry, object.commands)
         guard !entry.hasEnded else { throw Refusal(.invalidState, "A batch that has ended cannot be \(participle).") }
-        commands.executor.decideOnMany {
+        try commands.changeMany(for: reply.call) {
             .steerBatch(entry, event, answering: $0)
         } answer: {
             commands.answerChange(reply)

@@ -255,11 +255,27 @@ internal import TransferEngine
 
     // MARK: Many downloads
 
-    func clearEnded(_ reply: Reply<UInt32>) {
+    /// Lets the scheduler change many downloads in slices. Calls `answer` after the last slice.
+    ///
+    /// - Throws: `LimitExceeded` if too many such calls wait, of the caller or of all callers together.
+    func changeMany(
+        for call: PendingCall, _ event: (Scheduler.CallNumber) -> Scheduler.Event, answer: @escaping () -> Void
+    ) throws(Refusal) {
+        func check(_ count: Int, _ most: Int, _ whose: String) throws(Refusal) {
+            guard count >= most else { return }
+            throw Refusal(
+                .limitExceeded, "\(most) calls \(whose) that change many downloads wait already; wait for one before you make another.")
+        }
+        try check(executor.bulkChanges(of: call.holder), Limits.bulkChangesPerCaller, "of this caller")
+        try check(executor.bulkChanges, Limits.bulkChanges, "of all callers")
+        executor.decideOnMany(for: call.holder, event, answer: answer)
+    }
+
+    func clearEnded(_ reply: Reply<UInt32>) throws(Refusal) {
         // The next update of an asset continues with the bytes of its failed download.
         let spared = assets.updater.archiveNumbers
         let count = list.scheduler.ended.count -| spared.count { list.scheduler.ended.contains($0) }
-        executor.decideOnMany {
+        try changeMany(for: reply.call) {
             .clearEnded(answering: $0, sparing: spared)
         } answer: { [self] in
             journal.answer(reply, UInt32(clamping: count))
@@ -269,7 +285,7 @@ internal import TransferEngine
     /// Retries a failed download, or all failed members of a batch, after a click on the toast of the failure.
     func retryByClick(_ number: DownloadNumber) {
         if let batch = list.scheduler.batch(number) {
-            _ = retryFailed(of: batch)
+            events.decide(.retryBatch(batch))
         } else if let entry = list.scheduler[number], entry.mayRetryFailure {
             events.decide(.steer(entry, .retry))
         }
@@ -278,9 +294,9 @@ internal import TransferEngine
     /// Retries all failed members of a batch, in slices. Calls `answer` after the last one.
     ///
     /// - Returns: false if there is nothing left to retry, because another call was faster.
-    func retryFailed(of batch: ScheduledBatch, answer: @escaping () -> Void = {}) -> Bool {
+    func retryFailed(of batch: ScheduledBatch, for call: PendingCall, answer: @escaping () -> Void) throws(Refusal) -> Bool {
         guard list.scheduler.members(of: batch).contains(where: \.mayRetryFailure) else { return false }
-        executor.decideOnMany({ .retryBatch(batch, answering: $0) }, answer: answer)
+        try changeMany(for: call, { .retryBatch(batch, answering: $0) }, answer: answer)
         return true
     }
 

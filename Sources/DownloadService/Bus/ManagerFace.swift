@@ -78,7 +78,7 @@ enum ManagerFace {
         },
         Row(Manager.cancelAll) { commands, _, reply in
             try reply.refuseSandboxed("cancel what others have queued")
-            commands.executor.decideOnMany {
+            try commands.changeMany(for: reply.call) {
                 .cancelAll(answering: $0)
             } answer: {
                 commands.answerChange(reply)
@@ -86,7 +86,7 @@ enum ManagerFace {
         },
         Row(Manager.clearEnded) { commands, _, reply in
             try reply.refuseSandboxed("clear what others have queued")
-            commands.clearEnded(reply)
+            try commands.clearEnded(reply)
         },
         Row(Manager.setHostRule) { commands, arguments, reply in
             try reply.refuseSandboxed("set the rules of hosts")

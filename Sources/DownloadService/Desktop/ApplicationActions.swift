@@ -116,7 +116,8 @@ internal import TransferEngine
         }
         if let batch = list.batch(at: path, for: reply.call.caller) {
             if action == .retry {
-                guard commands.retryFailed(of: batch.entry, answer: { [commands] in commands.answerChange(reply) }) else {
+                guard try commands.retryFailed(of: batch.entry, for: reply.call, answer: { [commands] in commands.answerChange(reply) })
+                else {
                     throw Refusal(.invalidState, "No download of the batch has failed.")
                 }
                 return

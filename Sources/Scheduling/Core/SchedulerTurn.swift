@@ -28,7 +28,7 @@ extension Scheduler {
         /// The caller's own data, marshalled as `DownloadOptions.metadata`.
         case setMetadata(ScheduledDownload, [UInt8])
         /// Queues all failed members again.
-        case retryBatch(ScheduledBatch, answering: CallNumber)
+        case retryBatch(ScheduledBatch, answering: CallNumber? = nil)
         case set(Settings)
         case resetHost(String)
         /// The owner has acknowledged the outcome.

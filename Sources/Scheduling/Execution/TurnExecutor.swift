@@ -20,8 +20,8 @@ open class TurnExecutor<Host: TurnHost> {
     /// turn.
     public private(set) var isPerforming = false
     private var isContinuing = false
-    /// The answers to the calls that change many downloads.
-    private var answers: [Scheduler.CallNumber: () -> Void] = [:]
+    /// The answers to the calls that change many downloads, and who called.
+    private var answers: [Scheduler.CallNumber: (caller: String, send: () -> Void)] = [:]
     private var lastCall: Scheduler.CallNumber = 0
 
     public init(_ scheduler: Scheduler, _ gate: Gate, host: Host) { (self.scheduler, self.gate, self.host) = (scheduler, gate, host) }
@@ -41,12 +41,18 @@ open class TurnExecutor<Host: TurnHost> {
 
     @discardableResult public func decide(_ events: Scheduler.Event...) -> IllegalTransition? { decide(events) }
 
-    /// Lets the scheduler change many downloads in slices. Calls `answer` after the last slice.
-    public func decideOnMany(_ event: (Scheduler.CallNumber) -> Scheduler.Event, answer: @escaping () -> Void) {
+    /// Lets the scheduler change many downloads in slices, for a call of `caller`. Calls `answer` after the last slice.
+    public func decideOnMany(
+        for caller: String, _ event: (Scheduler.CallNumber) -> Scheduler.Event, answer: @escaping () -> Void
+    ) {
         lastCall += 1
-        answers[lastCall] = answer
+        answers[lastCall] = (caller, answer)
         decide(event(lastCall))
     }
+
+    /// The number of calls of `decideOnMany` that are not answered yet.
+    public var bulkChanges: Int { answers.count }
+    public func bulkChanges(of caller: String) -> Int { answers.values.count { $0.caller == caller } }
 
     /// Adds a download.
     ///
@@ -181,7 +187,7 @@ open class TurnExecutor<Host: TurnHost> {
         case .showOwed(let toasts): host.showOwed(toasts)
         case .removed(let entry): host.removed(entry)
         case .batchRemoved(let batch): host.removed(batch)
-        case .bulkChangeEnded(let call): answers.removeValue(forKey: call)?()
+        case .bulkChangeEnded(let call): answers.removeValue(forKey: call)?.send()
         case .callOwner(let entry):
             guard scheduler[entry.number] != nil else { return }
             afterCommit { [self] in host.callOwner(entry) }

@@ -112,6 +112,27 @@ internal import Testing
         #expect(counted == 250, "the calls have waited for the download")
     }
 
+    @Test @BusActor func `cannot have more than 64 changes of batches wait`() async throws {
+        let running = try await Running.start()
+        let urls = (0..<2000).map { "http://127.0.0.1:1/\($0)" }
+        var paths: [String] = []
+        for _ in 0..<2 { paths.append(try await running.batch(urls, ["start": .bool(false)]).0.value) }
+        let bystander = Bystander(running)
+        let (bus, daemon, batches) = (running.world.bus, running.daemon, paths)
+        let errors = await onThread { () -> [String] in
+            let caller = RawCaller(bus)
+            daemon.signal(SIGSTOP)
+            // The batches take turns, because a call joins an equal one before it.
+            for number in 0..<300 { caller.call(batches[number % 2], Batch.interface, "Pause") }
+            caller.flush()
+            daemon.signal(SIGCONT)
+            return (0..<300).compactMap { _ in caller.readAnswer()?.errorName }
+        }
+        #expect(errors.count == 300 && Set(errors) == ["", todokuError("LimitExceeded")], "\(Set(errors))")
+        #expect(errors.count { $0.isEmpty } >= Limits.bulkChangesPerCaller)
+        try await bystander.expectServed()
+    }
+
     @Test @BusActor func `who never reads, though it subscribed to everything, delays nobody`() async throws {
         let running = try await Running.start()
         let bystander = Bystander(running)
