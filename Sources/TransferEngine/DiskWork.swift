@@ -1,10 +1,10 @@
 internal import Synchronization
 
-/// When the disk of an engine last answered a flush or a check of pieces, of any transfer.
+/// When the disk of an engine last answered work of one kind: flushes, or checks of pieces, of any transfer.
 final class DiskAnswers: Sendable {
     private let instant = Mutex<SuspendingClock.Instant?>(nil)
 
-    /// nil: the disk has answered none yet.
+    /// nil: the disk has not answered any yet.
     var last: SuspendingClock.Instant? { instant.withLock { $0 } }
 
     func note(_ now: SuspendingClock.Instant) { instant.withLock { $0 = now } }
@@ -12,6 +12,7 @@ final class DiskAnswers: Sendable {
 
 /// A flush, or a check of pieces, on a thread of its disk. Its answers tell the engine whether the disk hangs, or the work only takes long.
 final class DiskWork: Sendable {
+    /// The answers to all work of this kind.
     private let disk: DiskAnswers
     private let submitted: SuspendingClock.Instant
     /// When the disk last answered this work; nil: the work waits for a thread.
@@ -37,7 +38,7 @@ final class DiskWork: Sendable {
     /// Lets the work end early, without a result.
     func giveUp() { isGivenUp.store(true, ordering: .relaxed) }
 
-    /// Whether the disk has not answered for longer than `patience`. Work that waits for a thread waits for other work of the disk, so the
+    /// Whether the disk has not answered for longer than `patience`. Work that waits for a thread waits for other work of its kind, so the
     /// answers to that work count.
     func isSilent(longerThan patience: Duration, _ now: SuspendingClock.Instant) -> Bool {
         let last = answered.withLock { $0 } ?? max(submitted, disk.last ?? submitted)

@@ -47,7 +47,9 @@ public actor Engine {
     var namesAsked = 0
     /// The checks of pieces so far.
     var checks: UInt64 = 0
-    let diskAnswers = DiskAnswers()
+    /// When the disk last answered a check of pieces, and a flush.
+    let checkAnswers = DiskAnswers()
+    private let flushAnswers = DiskAnswers()
     private var lastTick = SuspendingClock.now
     /// The transfers of all engines that were fetching at the last tick.
     var fetched: Set<DownloadNumber> = []
@@ -495,7 +497,7 @@ public actor Engine {
     func sync(_ transfer: Transfer) {
         staging?.flush()
         guard let part = transfer.part, let data = part.resumeData(part.ranges) else { return }
-        let work = DiskWork(on: diskAnswers)
+        let work = DiskWork(on: flushAnswers)
         (transfer.syncing, transfer.flush) = (part, work)
         transfer.lastCheckpoint = .now
         let (descriptor, folder, number) = (part.descriptor, part.unflushedFolder, transfer.request.number)  // open until `synced`

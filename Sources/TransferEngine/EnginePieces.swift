@@ -8,7 +8,7 @@ extension Engine {
     /// Starts the check of the next written pieces on a thread of their disk, unless a check is under way. Its result comes to `checked`.
     func checkPieces(of transfer: Transfer) {
         guard transfer.conclusion == nil, let ledger = transfer.pieces, let part = transfer.part, part.error == nil else { return }
-        let work = DiskWork(on: diskAnswers)
+        let work = DiskWork(on: checkAnswers)
         guard let run = ledger.begin(checks +| 1, in: part.ranges, work) else { return }
         checks +|= 1
         guard let descriptor = part.readable() else {

@@ -38,7 +38,7 @@ import Testing
         #expect(isSilent(work, at: 71), "the disk answers the other work only")
     }
 
-    @Test func `that waits for a thread hangs only if the disk has answered no other work for long`() {
+    @Test func `that waits for a thread hangs only if the disk has answered no other work of its kind for long`() {
         let (work, other) = (DiskWork(on: disk, at: begin), DiskWork(on: disk, at: begin))
         #expect(!isSilent(work, at: 30) && isSilent(work, at: 31))
         other.noteAnswer(begin + .seconds(20))

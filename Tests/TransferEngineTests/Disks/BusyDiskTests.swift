@@ -65,9 +65,8 @@ import Testing
 }
 
 @Suite(.timeLimit(.minutes(5))) struct `A disk that does not answer a flush` {
-    @Test @BusActor func `is reported once it has been silent for too long`() async throws {
-        let gate = Gate()
-        defer { gate.open() }
+    /// Each flush of the engine, and the end of each response, waits until `gate` opens.
+    private func hanging(until gate: Gate) async -> (EngineFixture, ScriptedServer) {
         let server = ScriptedServer { _, reply in
             reply.head(200, ["ETag": "\"v1\""], length: 1_000_000)
             reply.send(patternBytes(600_000))
@@ -77,6 +76,13 @@ import Testing
             gate.wait()
             return 0
         })
+        return (fixture, server)
+    }
+
+    @Test @BusActor func `is reported once it has been silent for too long`() async throws {
+        let gate = Gate()
+        defer { gate.open() }
+        let (fixture, server) = await hanging(until: gate)
         let request = try fixture.request(server.url())
         fixture.engine.start(request)
         await fixture.log.received(600_000)
@@ -91,5 +97,29 @@ import Testing
         #expect(transfers.early.isEmpty && fixture.log.ends(of: request.number) == 0)
         gate.open()
         #expect(await fixture.log.end(of: request.number).resume?.written == 600_000)
+    }
+
+    /// The kernel answers a check from memory, also while the disk hangs.
+    @Test @BusActor func `is reported for a flush that waits for a thread, whatever checks it answers`() async throws {
+        let gate = Gate()
+        defer { gate.open() }
+        let (fixture, server) = await hanging(until: gate)
+        // The disk is another one than that of most tests, whose flushes would wait for these.
+        let folder = TemporaryFolder("todoku-busy", in: "/dev/shm")
+        let numbers = (0...UInt64(DiskPool.width)).map { DownloadNumber($0 + 1) }
+        for number in numbers {
+            fixture.engine.start(try fixture.request(server.url(), number: number.value) { $0.directory = folder.path })
+        }
+        for number in numbers { await fixture.log.received(600_000, of: number.value) }
+        for number in numbers { fixture.engine.stop(number) }
+        fixture.engine.command { $0.checkAnswers.note(SuspendingClock.now + .seconds(600)) }
+        let transfers = LateTransfers()
+        let areFound = await eventually {
+            fixture.engine.findLateDisks(longerThan: .milliseconds(1)) { transfers.late += $0 }
+            return Set(transfers.late) == Set(numbers)
+        }
+        #expect(areFound, "a transfer waits for ever: only \(Set(transfers.late).count) of \(numbers.count) are reported")
+        gate.open()
+        for number in numbers { _ = await fixture.log.end(of: number) }
     }
 }
