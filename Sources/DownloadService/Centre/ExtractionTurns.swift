@@ -3,7 +3,7 @@ internal import Extraction
 
 /// The turns of all extractions, of downloads and of assets: at most two run at a time on each disk, the others wait in their order.
 @BusActor final class ExtractionTurns {
-    /// The most extractions at a time on one disk, which has four threads for long work. The other threads flush, verify and name files.
+    /// The most extractions at a time on one disk, which has four threads for long work. The other threads verify and name files.
     private static let mostOnDisk = 2
 
     private struct Turn {
