@@ -446,7 +446,7 @@ extension DownloadRecord {
     /// Whether a transfer that found a file of a wrong size leaves bytes that a later transfer can continue.
     ///
     /// The response may be another one than that of the held bytes, such as a login page. The engine keeps no bytes of a body that has a
-    /// wrong size itself.
+    /// wrong size itself, unless its pieces have digests.
     func keepsBytes(after failure: DownloadFailure) -> Bool {
         guard failure.name == .sizeMismatch || failure.name == .tooLarge, let resume, resume.written > 0 else { return false }
         guard let total = resume.total else { return true }
