@@ -277,11 +277,11 @@ extension Transfer {
         }
     }
 
-    /// A response has more bytes than its `Content-Range` says, so none of its bytes counts. A mirror, or one of several sources, is left.
-    /// Otherwise the server of all held bytes has lied, so only a whole body counts.
+    /// A response has more bytes than its `Content-Range` says, so none of its bytes counts. One of several sources is left if the other
+    /// bytes outweigh it. Otherwise the server of all held bytes has lied, so only a whole body counts.
     func verdictOfSurplus(in segment: Segment) -> Attempt.Verdict {
         if hasMirrors, isDivided(besides: segment) { return .declined(nil, .changed) }
-        if joins(segment.source) { return .left(.changed) }
+        if heldBytesOutweigh(segment.source) { return .left(.changed) }
         distrust()
         return .restart
     }

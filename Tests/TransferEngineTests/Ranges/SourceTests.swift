@@ -314,7 +314,7 @@ private func heldServer(_ file: [UInt8], until gate: Gate) -> ScriptedServer {
         #expect(await fixture.log.sources.map(\.left) == [nil, fault, nil])
     }
 
-    enum Change: CaseIterable, Sendable { case whole, part, size, condition, end }
+    enum Change: CaseIterable, Sendable { case whole, part, size, condition, end, surplus }
 
     /// The first source brings the beginning, and the mirror most of the file. Both lose their connections. Then the first source has
     /// another file.
@@ -335,6 +335,10 @@ private func heldServer(_ file: [UInt8], until gate: Gate) -> ScriptedServer {
                 reply.send(other[3_100_000..<7_999_999])
             case (1, .condition): reply.respond(412)
             case (1, .end): reply.respond(416, ["Content-Range": "bytes */5"])
+            case (1, .surplus):
+                reply.head(206, ["ETag": "\"v1\"", "Content-Range": "bytes 3100000-3199999/8000000"])
+                reply.send(other[3_100_000...3_200_000])
+                reply.close()
             default: reply.serve(other, for: request, entityTag: "\"v2\"")
             }
         }
@@ -349,7 +353,12 @@ private func heldServer(_ file: [UInt8], until gate: Gate) -> ScriptedServer {
         #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file, "\(end)")
         #expect(main.requests.map { $0.range?.first } == [nil, 3_100_000])
         #expect(mirror.requests.map { $0.range?.first } == [100_000, 3_100_000])
-        #expect(await fixture.log.sources.map(\.left) == [kind == .size || kind == .end ? .wrongSize : .changed, nil])
+        let fault: SourceFault =
+            switch kind {
+            case .size, .end: .wrongSize
+            case .whole, .part, .condition, .surplus: .changed
+            }
+        #expect(await fixture.log.sources.map(\.left) == [fault, nil])
     }
 
     /// The mirror has the new file, too.
