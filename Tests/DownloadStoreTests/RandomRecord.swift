@@ -208,6 +208,7 @@ func fullRecord(_ value: UInt64) -> DownloadRecord {
     record.options.userAgent = "Agent/1"
     record.options.referrer = "https://example.org/"
     (record.options.postData, record.options.postType, record.options.isPostSent) = ([0, 10, 255], "text/plain", true)
+    record.options.hasForgottenSecrets = true
     record.options.username = "user"
     record.options.password = "pass: word"
     record.options.proxy = try? ProxyAddress("socks4a://user:pass%20word@proxy.example.org:1080")
