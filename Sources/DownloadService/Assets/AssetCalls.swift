@@ -39,7 +39,7 @@ extension AssetCentre {
         try checkRoom(for: key)
         let (directory, isDefault) = (options.directory ?? own, options.directory == nil)
         let (allowHidden, arrival) = (allowsHiddenFolders, diskCalls.nextArrival())
-        diskCalls.perform(at: .path(directory), within: DiskPatience.folder) {
+        diskCalls.perform(at: .path(directory), within: DiskPatience.folder, setting: .registration(key)) {
             AssetFiles.prepare(directory, isDefault: isDefault, allowHidden: allowHidden)
         } then: { [self] result in
             switch result ?? .failure(.silentFolder(directory)) {

@@ -62,7 +62,7 @@ internal import TransferEngine
         let arrival = diskCalls.nextArrival()
         guard !directory.isEmpty else { return setDefaultDirectory("", arrival, reply) }
         let allowHidden = allowsHiddenFolders
-        diskCalls.perform(at: .path(directory), within: DiskPatience.folder) {
+        diskCalls.perform(at: .path(directory), within: DiskPatience.folder, setting: .defaultDirectory) {
             Destination.check(directory, allowHidden: allowHidden, create: false)
         } then: { [self] result in
             switch result ?? .failure(.silentFolder(directory)) {
@@ -132,18 +132,17 @@ internal import TransferEngine
         // A sandboxed app can only choose the default folder, which `options` leave out.
         let (folder, isDefault) = (options.directory ?? list.defaultDirectory, options.directory == nil)
         let (allowHidden, arrival) = (allowsHiddenFolders, diskCalls.nextArrival())
-        diskCalls.perform(at: .path(folder), within: DiskPatience.folder) {
+        diskCalls.perform(at: .path(folder), within: DiskPatience.folder, setting: .directory(download.number)) {
             Destination.check(folder, allowHidden: allowHidden, create: isDefault)
         } then: { [self] result in
             switch result ?? .failure(.silentFolder(folder)) {
             case .failure(let refusal): reply.fail(refusal)
             case .success(let checked):
+                if diskCalls.isSet(.directory(download.number), after: arrival) { return answerChange(reply) }
                 do throws(Refusal) {
                     try refuseFolderChange(of: download)  // the download may have started meanwhile
-                    if !diskCalls.isSet(.directory(download.number), after: arrival) {
-                        events.decide(.setDirectory(download.entry, checked))
-                        diskCalls.noteSet(.directory(download.number), at: arrival)
-                    }
+                    events.decide(.setDirectory(download.entry, checked))
+                    diskCalls.noteSet(.directory(download.number), at: arrival)
                     answerChange(reply)
                 } catch { reply.fail(error) }
             }
