@@ -48,7 +48,12 @@ extension AssetCentre {
                 var record = AssetRecord(key: key, manifestURL: wanted.url, options: wanted.options, directory: directory)
                 record.options.directory = nil
                 (record.update, record.publicKey) = (update, publicKey)
-                if diskCalls.isSet(.registration(key), after: arrival) { return journal.answer(reply, BusName.path(ofAsset: key)) }
+                // The later call has registered the asset in its own folder, so a call that names another folder is refused below.
+                if diskCalls.isSet(.registration(key), after: arrival),
+                    updater[key]?.record.directory.isSameBytes(as: directory) ?? true
+                {
+                    return journal.answer(reply, BusName.path(ofAsset: key))
+                }
                 do throws(Refusal) {
                     try checkRoom(for: key)  // other calls may have come while the folder was checked
                     // A registered asset keeps its directory, whichever directory this call names.

@@ -6,7 +6,11 @@ internal import TestSupport
 internal import Testing
 
 /// What a call sets once the disk of a folder has answered. `noDefaultDirectory`: the later call restores the usual folder.
-enum DiskSetting: CaseIterable, Sendable { case defaultDirectory, noDefaultDirectory, directory, registration }
+/// `registrationElsewhere`: the two calls name different folders for the asset.
+enum DiskSetting: CaseIterable, Sendable { case defaultDirectory, noDefaultDirectory, directory, registration, registrationElsewhere }
+
+/// The manifest of an asset that is registered with `folder`.
+private func manifest(_ folder: String) -> String { "https://example.org\(folder).json" }
 
 extension `The fault campaign` {
     @Suite struct `A call that sets what a later call has set` {
@@ -26,22 +30,27 @@ extension `The fault campaign` {
             let options: [String: Variant] = ["directory": .string(place.files), "notify": .string("never"), "start": .bool(false)]
             let held = try await lane.download("http://127.0.0.1:1/a", options)
             let usual = try await lane.property(Manager.defaultDirectory.name)
-            let folders = (place.folder.makeFolder("files/earlier"), place.folder.makeFolder("files/later"))
-            let manifests = ("https://example.org/earlier.json", "https://example.org/later.json")
-            let (earlier, later) = setting == .registration ? manifests : folders
+            let (earlier, later) = (place.folder.makeFolder("files/earlier"), place.folder.makeFolder("files/later"))
             place.reach(fault)
             async let first = lane.set(setting, to: earlier, of: held, place)
             #expect(await eventually { place.hits > 0 })
             let second = await lane.set(setting, to: setting == .noDefaultDirectory ? "" : later, of: held, place)
             place.stopFaults()
-            let errors = [await first, second].compactMap { $0 }
-            if errors.contains(where: { $0.message.contains("did not answer") }) {
+            let errors = [await first, second]
+            if errors.contains(where: { $0?.message.contains("did not answer") ?? false }) {
                 await lane.end(SIGKILL)
                 return false
             }
-            #expect(errors.isEmpty, "\(errors)")
-            let value = try await lane.value(of: setting, held)
-            #expect(value == (setting == .noDefaultDirectory ? usual : .string(later)))
+            // A registered asset keeps its folder.
+            let refusal = setting == .registrationElsewhere ? "org.todoku.Error.AlreadyExists" : nil
+            #expect(errors.map { $0?.name } == [refusal, nil], "\(errors)")
+            let expected: Variant =
+                switch setting {
+                case .noDefaultDirectory: usual
+                case .defaultDirectory, .directory: .string(later)
+                case .registration, .registrationElsewhere: .string(manifest(later))
+                }
+            #expect(try await lane.value(of: setting, held) == expected)
             #expect(await lane.end(SIGTERM).status == 0)
             return true
         }
@@ -49,7 +58,7 @@ extension `The fault campaign` {
 }
 
 extension Lane {
-    /// Sets the folder of `download` or the default folder, or registers an asset of the manifest `value`.
+    /// Sets the folder of `download` or the default folder to `value`, or registers an asset whose manifest belongs to `value`.
     ///
     /// - Returns: the error; nil: the call succeeded.
     fileprivate func set(_ setting: DiskSetting, to value: String, of download: ObjectPath, _ place: Place) async -> DBusError? {
@@ -59,9 +68,10 @@ extension Lane {
             case .directory:
                 let arguments = (Download.interface, Download.directory.name, Variant.string(value))
                 try await connection.call(Standard.set, on: BusName.service, at: download, arguments, timeout: .seconds(60))
-            case .registration:
+            case .registration, .registrationElsewhere:
+                let folder = setting == .registration ? place.files : value
                 _ = try await registerAsset(
-                    "org.example.App", "maps", value, ["directory": .string(place.files), "notify": .string("never")])
+                    "org.example.App", "maps", manifest(value), ["directory": .string(folder), "notify": .string("never")])
             }
             return nil
         } catch { return error }
@@ -73,7 +83,7 @@ extension Lane {
         case .directory:
             let name = (Download.interface, Download.directory.name)
             return try await connection.call(Standard.get, on: BusName.service, at: download, name, timeout: .seconds(60))
-        case .registration:
+        case .registration, .registrationElsewhere:
             let all = try await assets()
             let (asset, name) = (try #require(all.first), (Asset.interface, Asset.manifestUrl.name))
             return try await connection.call(Standard.get, on: BusName.service, at: asset, name, timeout: .seconds(60))
