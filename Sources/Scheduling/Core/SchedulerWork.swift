@@ -413,6 +413,7 @@ extension Scheduler {
             if isFromSandbox { record.options.isSandboxed = true }
             record.awaitsUrl = false
         }
+        entry.otherRepresentations = []  // the former source has stated them
         let isInLane = entry.lane != nil
         leaveLane(entry)
         (entry.host, entry.origin, entry.isFirstLocal) = (url.host, url.origin, isLoopbackAddress(url.host))

@@ -149,6 +149,17 @@ import Testing
         #expect(!desk[1].record.sources.contains { $0.url == Self.url } && !desk[1].record.mirrors.contains(Self.url))
     }
 
+    @Test func `forgets with ReplaceUrl that its former source has changed the file`() throws {
+        let desk = desk()
+        let other = OtherRepresentation(.entityTag("\"v2\""), mirror: nil)
+        var response = Scheduler.Response(fileName: "f", mediaType: nil, source: nil, total: 9, offset: 0, isResumable: true)
+        response.otherRepresentations = [other]
+        try desk.turn([.began(desk[1].request, response)])
+        #expect(desk[1].otherRepresentations == [other])
+        try desk.replaceUrl(desk[1], DownloadURL("http://fresh.example.org/a"))
+        #expect(desk[1].otherRepresentations.isEmpty)
+    }
+
     @Test func `whose URL becomes one of its mirrors asks that one once`() throws {
         let desk = desk()
         try desk.replaceUrl(desk[1], DownloadURL(Self.mirrors[0]))
