@@ -29,9 +29,10 @@ final class Transfer {
     private var candidatePieces: PieceLedger?
     /// Whether the source of `candidate` has stated this representation in the previous transfer, too.
     private var isCandidateKnown = false
-    /// The representations that sources have stated in this transfer instead of that of the held bytes, since the last response that
-    /// continued these bytes.
-    var otherRepresentations: [OtherRepresentation] = []
+    /// The representations that sources have stated instead of that of the held bytes, since the last response that continued these
+    /// bytes: in the previous transfer, and in this one (the last of each source).
+    private var statedBefore: [OtherRepresentation]
+    private(set) var otherRepresentations: [OtherRepresentation] = []
     /// The end of the transfer, once all pieces are checked; nil: bytes are missing.
     var whole: (end: TransferEnd, by: RequestID)?
     private var replaceError: DiskError?
@@ -109,6 +110,7 @@ final class Transfer {
 
     init(_ request: TransferRequest, boot: String, staging: StagingBuffer, pace: SharedPace) {
         (self.request, self.boot, self.staging) = (request, boot, staging)
+        statedBefore = request.otherRepresentations
         let given = request.sources.isEmpty ? [TransferSource(request.url)] : request.sources
         sources = given.map { Source($0) }
         (nextMirror, foundMirrorBytes) = (request.mirrorCount, request.foundMirrorBytes)
@@ -322,9 +324,13 @@ final class Transfer {
             (part?.validator, part?.mirror) != (file.validator, file.mirror)
         else { return }
         let other = OtherRepresentation(validator, mirror: file.mirror)
-        isCandidateKnown = request.otherRepresentations.contains(other)
-        if !otherRepresentations.contains(other) { otherRepresentations.append(other) }
+        isCandidateKnown = statedBefore.contains(other)
+        otherRepresentations.removeAll { $0.mirror == other.mirror }
+        otherRepresentations.append(other)
     }
+
+    /// A response continues the held bytes, or other bytes have replaced them. What sources stated before does not count any more.
+    func forgetOtherRepresentations() { (statedBefore, otherRepresentations) = ([], []) }
 
     /// A caller's file cannot hold two representations: the held bytes go first.
     private func begin(
@@ -361,6 +367,7 @@ final class Transfer {
         try new.takePlace(of: old)
         (pieces, candidatePieces) = (candidatePieces ?? ledger(of: new), nil)
         (part, candidate, checkpoint, partFacts) = (new, nil, nil, facts)
+        forgetOtherRepresentations()
         reportStart()
     }
 

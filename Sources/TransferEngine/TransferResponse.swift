@@ -367,7 +367,7 @@ extension Transfer {
             fileName: name, mediaType: mediaType, total: total, offset: offset, discarded: discarded, isResumable: isResumable)
         facts.connection = attempt.segment.exchange?.sharedConnection
         facts.isFromPrivate = attempt.isToPrivate
-        if offset > 0 { otherRepresentations = [] }
+        if offset > 0 { forgetOtherRepresentations() }
         facts.otherRepresentations = otherRepresentations
         if attempt.segment.hops > 0 || attempt.segment.source.mirror != nil { facts.source = attempt.url.redacted }
         let isTold = isFurtherPart && self.facts?.fileName.isSameBytes(as: name) == true && self.facts?.total == total && offset > 0

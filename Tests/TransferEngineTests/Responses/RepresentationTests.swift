@@ -240,6 +240,23 @@ import TransferEngine
         #expect(fixture.part.map { $0[...] == Self.file[..<1_300_000] } == true)
     }
 
+    /// The source has stated the new file in the previous transfer, and in this one it continues the held file first.
+    @Test func `of another representation costs nothing of what is held if the same transfer has continued the held file`() async throws {
+        let fixture = await EngineFixture()
+        let (server, resume) = try await held(fixture) { request, reply in
+            guard request.number == 1 else { return Self.breakNew(request, reply) }
+            reply.head(206, ["ETag": "\"v1\"", "Content-Range": "bytes 1200000-1299999/3000000"], length: 100_000)
+            reply.send(Self.file[1_200_000..<1_300_000])
+        }
+        let end = try await fixture.run(server.url("/file.bin")) {
+            $0.resume = resume
+            $0.otherRepresentations = [OtherRepresentation(.entityTag("\"v2\""), mirror: nil)]
+        }
+        #expect(end.resume?.written == 1_300_000 && end.resume?.validator == .entityTag("\"v1\""))
+        #expect(server.requests.map { $0.range?.first } == [nil, 1_200_000, 1_300_000])
+        #expect(await fixture.log.facts().last?.otherRepresentations.count == 1, "the next transfer may take it")
+    }
+
     /// Its size could still show that it is a wrong file.
     @Test func `of another representation that states no size costs nothing of what is held, however often it breaks`() async throws {
         let fixture = await EngineFixture()
