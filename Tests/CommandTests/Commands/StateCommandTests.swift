@@ -260,9 +260,9 @@ import Testing
     /// The service works on its last calls first, and has ten seconds for its disks after that.
     @Test func `is replaced after an end of the service that lasts as long as its manual says`() throws {
         let page = String(decoding: try #require(readFile("\(repository)/data/man/todokud.8")), as: UTF8.self)
-        let sentence = try #require(page.firstMatch(of: #/for a call that is not done after ([0-9]+) seconds/#))
-        let seconds = try #require(Int64(sentence.1))
-        #expect(ServiceEnd.patience > .seconds(seconds) + .seconds(10))
+        let calls = page.firstMatch(of: #/for a call that is not done after ([0-9]+) seconds/#).flatMap { Int64($0.output.1) }
+        let promised: Duration = .seconds(try #require(calls) + 10)
+        #expect(ServiceEnd.patience > promised)
     }
 
     @Test func `of a service with another state folder is left alone`() async throws {
