@@ -23,7 +23,8 @@ import Testing
 }
 
 @Suite struct `Work on a disk` {
-    private let (disk, begin) = (DiskAnswers(), SuspendingClock.now)
+    private let disk = DiskAnswers()
+    private let begin = SuspendingClock.now
 
     private func isSilent(_ work: DiskWork, at second: Int) -> Bool {
         work.isSilent(longerThan: .seconds(30), begin + .seconds(second))
