@@ -43,7 +43,7 @@ extension Scheduler {
     /// may.
     func setDirectory(_ entry: ScheduledDownload, _ directory: String, now: WallTime) {
         guard entry.mayChangeFolder else { return }
-        // The former folder may have a part file whose bytes are of no use. There is none in the new one.
+        // The former folder may have a part file whose bytes are of no use. The new one has none, unless the download comes back.
         if entry.mayHavePart { sweep(entry) }
         let waitsForFolder = entry.state.waitsForFolder
         count(entry, in: entry.state, by: -1)
@@ -52,9 +52,11 @@ extension Scheduler {
             record.options.directory = directory
             if waitsForFolder { (record.retryAt, record.lastFailure) = (nil, nil) }
         }
-        entry.mayHavePart = false
-        limitWait(of: entry, now: now)
+        entry.mayHavePart = sweeps[entry.number]?.folders.has(directory) == true
         count(entry, in: entry.state)
+        limitWait(of: entry, now: now)
+        // The new folder may be a former one, in which a deletion is late.
+        if entry.lane != nil, isBusy(entry) { makeRunnable(entry) }
         save(entry)
         if let batch = entry.batch { followFolder(batch, to: directory) }
         if waitsForFolder { applyOwn(.ready, to: entry, now: now) }

@@ -167,6 +167,19 @@ import Testing
         #expect(deleted(desk) == ["/d"] && folders(desk) == ["/d"])
     }
 
+    @Test func `is deleted before the one in the new folder, if its download leaves that one, too, and returns`() throws {
+        let desk = try moved()
+        desk.began(desk[1])
+        desk.restart()
+        #expect(deleted(desk) == ["/d"])
+        try desk.turn([.setDirectory(desk[1], "/d"), .setDirectory(desk[1], "/e")])
+        #expect(folders(desk) == ["/d", "/e"])
+        desk.swept(Self.number)
+        #expect(deleted(desk) == ["/e"] && folders(desk) == ["/e"])
+        desk.swept(Self.number)
+        #expect(folders(desk) == [] && desk.state(1) == .active)
+    }
+
     @Test func `is deleted before the one in the new folder, if its download is cancelled meanwhile`() throws {
         let desk = try moved()
         desk.began(desk[1])
@@ -242,6 +255,19 @@ import Testing
         #expect(desk.started == [])
         desk.swept(Self.number, in: "/d")
         #expect(desk.started == [1] && folders(desk) == [])
+    }
+
+    @Test func `is not written again before that, also if the download comes back while it waits for its turn`() throws {
+        let desk = Desk([Desk.record(1, state: .paused)]) { $0.maxActive = 1 }
+        desk.add(2)
+        try desk.turn([.setDirectory(desk[1], "/e")])
+        try desk.steer(desk[1], .resume)
+        desk.wait(.seconds(5))
+        try desk.turn([.setDirectory(desk[1], "/d")])
+        try desk.steer(desk[2], .cancel)
+        #expect(desk.started == [2])
+        desk.swept(Self.number, in: "/d")
+        #expect(desk.started == [2, 1] && folders(desk) == [])
     }
 
     @Test func `does not delay the deletion in the new folder`() throws {
