@@ -101,6 +101,7 @@ extension Scheduler {
     func limitWait(of entry: ScheduledDownload, now: WallTime) {
         let directory = entry.record.directory
         guard sweeps[entry.number]?.folders.contains(where: { !$0.isSameBytes(as: directory) }) == true else { return }
+        catchUpClock(entry)
         entry.patienceEnd = now + Self.patienceWithFormerFolder
         arm(entry)
     }

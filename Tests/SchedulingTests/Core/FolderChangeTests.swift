@@ -270,6 +270,21 @@ import Testing
         #expect(desk.started == [2, 1] && folders(desk) == [])
     }
 
+    @Test(arguments: [true, false]) func `delays the download by 5 s, also if the clock is set`(isBefore: Bool) throws {
+        let desk = Desk([Desk.record(1, state: .paused)])
+        // As with 100,000 downloads: no slice has told this one of the new clock yet.
+        desk.scheduler.sliceSize.cost = 0
+        if isBefore { desk.clockJumps(by: .seconds(86_400)) }
+        try desk.turn([.setDirectory(desk[1], "/e")])
+        if !isBefore { desk.clockJumps(by: .seconds(86_400)) }
+        try desk.steer(desk[1], .resume)
+        desk.scheduler.sliceSize.cost = 500
+        desk.slices()
+        #expect(desk.started == [])
+        desk.wait(.seconds(5))
+        #expect(desk.started == [1])
+    }
+
     @Test func `does not delay the deletion in the new folder`() throws {
         let desk = try moved()
         try desk.steer(desk[1], .resume)
