@@ -344,6 +344,7 @@ public final class Scheduler {
         case (false, true):
             order.remove(entry.number)
             sums.end(entry)
+            gate.lanes.hadTurn(entry.number)
             place(entry)
         case (true, false):
             ended.remove(entry.number, app: entry.record.options.app)

@@ -11,7 +11,7 @@ struct Lanes {
     private var lastID: UInt32 = 0
     /// The origins of the downloads in lanes of several origins.
     private var origins: [DownloadNumber: String] = [:]
-    /// Downloads that somebody has moved to the front, and that have not started since. The last one comes first.
+    /// Downloads that somebody has moved to the front, and that have neither started nor ended since. The last one comes first.
     private var moved: [DownloadNumber] = []
     /// At most this many moves to the front are remembered.
     private static let mostMoved = 16
@@ -127,7 +127,7 @@ struct Lanes {
         if moved.count > Self.mostMoved { moved.removeLast() }
     }
 
-    /// `number` has started, or was moved away from the front.
+    /// `number` has started or ended, or was moved away from the front.
     mutating func hadTurn(_ number: DownloadNumber) { moved.removeAll { $0 == number } }
 
     // MARK: Applications

@@ -874,6 +874,18 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         #expect(desk.started == [1, 3])
     }
 
+    @Test func `come first again if a moved download has ended before its start`() throws {
+        let desk = Desk { $0.maxActive = 1 }
+        for number in UInt64(1)...2 { desk.add(number, app: "A") }
+        desk.add(3, app: "B")
+        desk.move(desk[2], to: 0)
+        try desk.steer(desk[2], .cancel)
+        try desk.steer(desk[2], .retry)
+        desk.wait(.seconds(60))
+        desk.finish(1)
+        #expect(desk.started == [1, 3])
+    }
+
     @Test func `reach an application that is owed a slot, although another application's download was moved to the front`() {
         let desk = Desk { $0.maxActive = 2 }
         for number in UInt64(1)...3 { desk.add(number, app: "A") }
