@@ -35,6 +35,7 @@ extension World {
             originFloors = originFloors.mapValues { $0.mapValues { $0 + delta } }
             for origin in slowness.keys { slowness[origin]?.shift(by: delta) }
             requestedAt = requestedAt.mapValues { $0 + delta }
+            shiftFurther(by: delta)
             commonFloors = commonFloors.mapValues { ($0.since + delta, $0.until + delta) }
             lastSent = [:]  // the saved requests have the old clock's times until they are saved again
             decide(.clockJumped(delta))

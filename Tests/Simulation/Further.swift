@@ -129,6 +129,16 @@ extension World {
         return true
     }
 
+    /// The clock was set by `delta`.
+    func shiftFurther(by delta: Duration) {
+        for (number, transfer) in transfers {
+            for place in transfer.further.indices {
+                let time = transfer.further[place].permittedAt
+                transfers[number]?.further[place].permittedAt = time.map { $0 + delta }
+            }
+        }
+    }
+
     func leave(_ request: FurtherRequest, of number: DownloadNumber, _ failure: DownloadFailure?) {
         if plant != .encroaching { transfers[number]?.further.removeAll { $0.id == request.id } }
         tell("the further request \(request.id) is over")

@@ -98,7 +98,7 @@ struct Slowness {
     private var counted: [DownloadNumber: WallTime] = [:]
     /// Whether the first interval may be tried again now: then every refusal counts.
     private var mayProbe = false
-    /// The answers since the last refusal that the first interval must follow.
+    /// The number of answers since the last refusal after each of which the first interval is certainly restored.
     private var eased = 0
 
     /// - Parameters:

@@ -63,7 +63,7 @@ private struct Transfers {
 
     /// The application pays one second for each start. One transfer makes progress.
     @Test(arguments: [(1, 10), (64, 10), (65, 660)] as [(Int, Int)])
-    func `are not paid for by idle transfers, unless too many are idle`(idle: Int, seconds: Int) {
+    func `cost an application nothing while its transfers are idle, unless too many are`(idle: Int, seconds: Int) {
         var transfers = Transfers(maxActive: 1)
         for number in 1...idle {
             transfers.start(UInt64(number), "a")
