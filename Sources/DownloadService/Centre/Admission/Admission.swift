@@ -385,21 +385,20 @@ internal import TransferEngine
                 looking[directory] = (gathered, [], false)
                 check(directory, create: makes)
             }
-            for caller in Set(asked.map(\.caller)) { drain(caller) }
+            let step = StepTime()
+            for caller in Set(asked.map(\.caller)) { drain(caller, in: step) }
         }
     }
 
     /// Admits the settled requests of `caller`, up to the first unsettled one. Thousands may have waited behind one folder, so the work
-    /// continues in a later turn of the loop once the step is over.
-    private func drain(_ caller: String) {
+    /// continues in a later turn of the loop once `step` is over.
+    private func drain(_ caller: String, in step: StepTime = StepTime()) {
         guard !draining.contains(caller) else { return }
-        let step = StepTime()
         while let request = queues[caller]?.first, request.isSettled {
-            guard request.prepareSome(in: step) else { return drainLater(caller) }
+            guard !step.isOver, request.prepareSome(in: step) else { return drainLater(caller) }
             queues[caller]?.removeFirst()
             count(request.load, -1)
             request.proceed()
-            if step.isOver { return drainLater(caller) }
         }
         if queues[caller]?.first == nil { queues[caller] = nil } else { armTimer() }
     }
@@ -418,10 +417,11 @@ internal import TransferEngine
         guard timer == nil, let next = queues.values.lazy.compactMap({ $0.first?.dueAt }).min() else { return }
         timer = Poller.shared.scheduleAwake(after: max(.zero, next - .now)) { [self] in
             timer = nil
+            let step = StepTime()
             for caller in Array(queues.keys) {
                 while let request = queues[caller]?.first, let due = request.dueAt, due <= .now {
                     request.giveUp()
-                    drain(caller)
+                    drain(caller, in: step)
                 }
             }
             armTimer()
