@@ -65,8 +65,13 @@ extension Scheduler {
     /// Performs one slice. A bulk change that has begun comes before the pass. Between two bulk changes, the pass goes on, and all downloads
     /// start that may. Otherwise, callers with ever more bulk changes could stop the downloads of all others.
     func continueSlices(now: WallTime) {
-        if hasBulkChanges, !(isCut && bulkChangesAllowStarts) { continueBulkChange(now: now) }
+        if hasBulkChanges, !startsPrecedeBulkChange { continueBulkChange(now: now) }
         if pass != nil, bulkChanges.first?.hasBegun != true { continuePass(now: now) }
+    }
+
+    /// Whether the next bulk change waits for starts that are due: the last turn has left some for this slice, or the pass holds them.
+    private var startsPrecedeBulkChange: Bool {
+        bulkChangesAllowStarts && !conditions.isEnding && (isCut || pass?.holdsStarts == true)
     }
 
     /// Cancels all unfinished downloads, except downloads that are being committed, because these have all but ended.
@@ -95,13 +100,13 @@ extension Scheduler {
     }
 
     /// Applies `event` to all unfinished members, except a member that is being committed, because it has all but ended. Nothing starts
-    /// before the end.
+    /// while the slices of the change are under way.
     func apply(_ event: DownloadEvent, to batch: ScheduledBatch, answering call: CallNumber? = nil, now: WallTime) {
         let deed = event == .resume && settings.paused ? BulkChange.Deed.resumePaused : .take(event)
         begin(BulkChange(deed: deed, numbers: members(of: batch).map(\.number), of: batch, call: call), now: now)
     }
 
-    /// Queues the failed members of `batch` again. Nothing starts before the end.
+    /// Queues the failed members of `batch` again. Nothing starts while the slices of the change are under way.
     func retryFailed(of batch: ScheduledBatch, answering call: CallNumber?, now: WallTime) {
         begin(BulkChange(deed: .retryFailed, numbers: members(of: batch).map(\.number), of: batch, call: call), now: now)
     }

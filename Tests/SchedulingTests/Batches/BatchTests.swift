@@ -214,6 +214,23 @@ extension [Scheduler.Action] {
         #expect(entries.map(\.state) == [.queued, .paused])
     }
 
+    /// Nothing starts before ResumeAll has reached all downloads. A caller whose changes never end must not delay that.
+    @Test func `that a waiting call pauses does not delay ResumeAll`() {
+        let desk = Desk { $0.maxActive = 1 }
+        let (first, _) = desk.addBatch(1, 2)
+        let (second, entries) = desk.addBatch(11, 2)
+        let other = desk.add(100)
+        desk.pauseAll()
+        (desk.scheduler.sliceSize.portion, desk.scheduler.sliceSize.cost) = (1, 1)
+        desk.steer(first, .pause)
+        desk.steer(second, .pause)
+        desk.resumeAll()
+        while desk.scheduler.hasPass { desk.slice() }
+        #expect(other.state == .active && desk.scheduler.hasBulkChanges && desk.started == [2, 100])
+        desk.slices()
+        #expect(entries.map(\.state) == [.paused, .paused] && other.state == .active)
+    }
+
     @Test func `that is being changed is followed by no start while CancelAll waits`() throws {
         let desk = Desk { $0.maxActive = 1 }
         let (batch, _) = desk.addBatch(1, 2)
