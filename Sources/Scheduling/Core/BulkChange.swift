@@ -62,8 +62,8 @@ extension Scheduler {
     /// Whether the work of a call on many downloads is not complete yet.
     public var hasBulkChanges: Bool { !bulkChanges.isEmpty }
 
-    /// Performs one slice. A bulk change that has begun comes before the pass. Between two bulk changes, the pass goes on, and all downloads
-    /// start that may. Otherwise, callers with ever more bulk changes could stop the downloads of all others.
+    /// Performs one slice. A bulk change that has begun comes before the pass. Between two bulk changes, the pass goes on, and all
+    /// downloads start that may. Otherwise, callers with ever more bulk changes could stop the downloads of all others.
     func continueSlices(now: WallTime) {
         if hasBulkChanges, !startsPrecedeBulkChange { continueBulkChange(now: now) }
         if pass != nil, bulkChanges.first?.hasBegun != true { continuePass(now: now) }
@@ -135,8 +135,8 @@ extension Scheduler {
         if bulkChanges.count == 1 { continueBulkChange(now: now) }
     }
 
-    /// Whether downloads may start: no change is under way, and no CancelAll waits. Members of a batch whose change waits do not start before
-    /// this change has reached them (`reachEarly`).
+    /// Whether downloads may start: no change is under way, and no CancelAll waits. Members of a batch whose change waits do not start
+    /// before this change has reached them (`reachEarly`).
     var bulkChangesAllowStarts: Bool { bulkChanges.first?.hasBegun != true && !bulkChanges.contains(where: \.isCancelAll) }
 
     /// Applies the waiting changes of its batch to `entry`, which would start now, in their order. Their slices pass over `entry` later.
