@@ -1,1 +1,0 @@
-../ServiceTests/Support/Guide.swift

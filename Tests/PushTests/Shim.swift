@@ -1,1 +1,0 @@
-../FaultTests/Support/Shim.swift
