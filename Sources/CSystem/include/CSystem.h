@@ -115,6 +115,9 @@ bool todoku_has_interface(void);
 /// Whether there is a route to the public network, IPv4 or IPv6: connect(2) on datagram sockets, which sends nothing.
 bool todoku_has_route(void);
 
+/// A socket that is readable after each change of a link, an address or a route, rtnetlink(7). Reading does not block. -1 with errno.
+int todoku_watch_routes(void);
+
 /// Whether there is no host with this name, or the host has no address, as the system's resolver says (getaddrinfo(3)). False also if the
 /// name servers do not answer. May block for a minute.
 bool todoku_is_host_missing(const char *host);

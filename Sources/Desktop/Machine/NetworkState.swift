@@ -19,6 +19,7 @@ public import EventLoop
 
     private let system: SystemBus
     private let session: Connection
+    private let watchRoutes: @BusActor (_ changed: @escaping @BusActor () -> Void) -> RouteWatch?
     private let hasRoute: @BusActor () -> Bool
     private let report: @BusActor (NetworkCondition?) -> Void
 
@@ -36,19 +37,24 @@ public import EventLoop
     /// The subscription to change signals, and its connection.
     private var news: (connection: Connection, subscription: Connection.Subscription)?
     private var askAgain: (@BusActor () -> Void)?
+    /// While offline: waits for a route.
+    private var routes: RouteWatch?
     /// Increases with each question. An answer to an earlier question is discarded.
     private var asked: UInt64 = 0
     private var isManagerThere = false
 
     /// - Parameters:
+    ///   - watchRoutes: replaced by tests, to simulate a changed route.
     ///   - hasRoute: whether the kernel has a route out. With a route the network is not offline, whatever NetworkManager says, because
     ///     NetworkManager ignores links that others manage.
     ///   - report: called with each change; with nil when the watch ends.
     public init(
-        system: SystemBus, session: Connection, hasRoute: @escaping @BusActor () -> Bool,
-        report: @escaping @BusActor (NetworkCondition?) -> Void
+        system: SystemBus, session: Connection,
+        watchRoutes: @escaping @BusActor (_ changed: @escaping @BusActor () -> Void) -> RouteWatch? = { RouteWatch($0) },
+        hasRoute: @escaping @BusActor () -> Bool, report: @escaping @BusActor (NetworkCondition?) -> Void
     ) {
         (self.system, self.session, self.hasRoute, self.report) = (system, session, hasRoute, report)
+        self.watchRoutes = watchRoutes
     }
 
     /// Sets whether any download uses, or waits to use, the network. Cheap if nothing has changed.
@@ -122,7 +128,7 @@ public import EventLoop
     private func stopListening() {
         asked += 1
         if let news { news.connection.unsubscribe(news.subscription) }
-        (news, askAgain) = (nil, nil)
+        (news, askAgain, routes) = (nil, nil, nil)
     }
 
     private func ask(_ question: @escaping @BusActor () async throws(DBusError) -> Answer) {
@@ -141,7 +147,21 @@ public import EventLoop
             if told != nil, waitTimer != nil, !answer.isSettled { return }
             stopWaiting()
             tell(answer.condition)
+            if answer.condition.reach == .offline { awaitRoute() } else { routes = nil }
         }
+    }
+
+    /// Asks again once the kernel has a route. A link that NetworkManager ignores may get one at any time, and no program signals that.
+    private func awaitRoute() {
+        guard routes == nil else { return }
+        routes = watchRoutes { [weak self] in self?.routesChanged() }
+        routesChanged()  // the route may have come before the watch began
+    }
+
+    private func routesChanged() {
+        guard hasRoute() else { return }
+        routes = nil
+        askAgain?()
     }
 
     // MARK: NetworkManager

@@ -1,5 +1,6 @@
 internal import DownloadModel
 internal import EventLoop
+internal import Glibc
 internal import TestSupport
 internal import Testing
 
@@ -14,6 +15,8 @@ internal import Testing
     private(set) var dials = 0
     var hasRoute = true
     private(set) var state: NetworkState?
+    /// Our end of the socket that stands for the kernel's reports of changed routes; -1: none was made.
+    private var routes: Int32 = -1
 
     init() async throws {
         (machine, session) = (await PrivateBus(), await PrivateBus())
@@ -22,12 +25,28 @@ internal import Testing
             self?.dials += 1
             return try await Connection.open(address: address, within: .seconds(60))
         }
-        state = NetworkState(system: system, session: try Connection.open(address: session.address)) { [weak self] in
+        state = NetworkState(
+            system: system, session: try Connection.open(address: session.address), watchRoutes: { [weak self] in self?.watchRoutes($0) }
+        ) { [weak self] in
             self?.hasRoute ?? true
         } report: { [weak self] in
             self?.told.append($0)
         }
     }
+
+    isolated deinit { if routes >= 0 { close(routes) } }
+
+    private func watchRoutes(_ changed: @escaping @BusActor () -> Void) -> RouteWatch? {
+        if routes >= 0 { close(routes) }
+        var ends: [Int32] = [-1, -1]
+        let kind = Int32(SOCK_DGRAM.rawValue) | Int32(SOCK_CLOEXEC.rawValue) | Int32(SOCK_NONBLOCK.rawValue)
+        guard socketpair(AF_UNIX, kind, 0, &ends) == 0 else { return nil }
+        routes = ends[1]
+        return RouteWatch(descriptor: ends[0], changed)
+    }
+
+    /// The kernel reports a changed route. False if nobody listens.
+    @discardableResult func changeRoute() -> Bool { send(routes, "route", 5, Int32(MSG_NOSIGNAL)) == 5 }
 
     func watch() { state?.needed(true) }
     func has(_ condition: NetworkCondition?) async -> Bool { await eventually { told.last == .some(condition) } }
@@ -143,6 +162,20 @@ internal import Testing
         await watcher.machine.stop()
         #expect(await watcher.has(.open), "where nobody is left, it is tried")
         #expect(await watcher.dials == 1)
+    }
+
+    @Test func `is no longer offline once the kernel has a route, of which NetworkManager says nothing`() async throws {
+        let watcher = try await Watcher()
+        let manager = try await StandInNetworkManager(on: watcher.machine.address, state: 20)
+        await watcher.begin(false)
+        #expect(await watcher.has(.init(reach: .offline)))
+        #expect(await watcher.changeRoute(), "nobody watches the routes")
+        await BusActor.run { watcher.hasRoute = true }
+        await watcher.changeRoute()
+        #expect(await watcher.has(.open))
+        #expect(await watcher.told.count == 2, "a report without a route changes nothing")
+        #expect(await eventually { await !watcher.changeRoute() }, "no route wakes a machine that has a network")
+        withExtendedLifetime(manager) {}
     }
 
     @Test func `comes from the portal until NetworkManager appears`() async throws {

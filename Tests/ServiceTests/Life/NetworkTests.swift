@@ -157,6 +157,25 @@ private struct Online {
     }
 }
 
+@Suite struct `A link that NetworkManager does not manage` {
+    @Test(.enabled("only root can make a network of its own") { await Child.run(["unshare", "-n", "ip", "link"]).status == 0 })
+    func `lets downloads resume when it gets its route, later than the service has started`() async throws {
+        let bus = await PrivateBus()
+        let manager = try await StandInNetworkManager(on: bus.address, state: 20)
+        // Nothing listens at the address of the proxy, so the first attempt fails at once.
+        let world = await ServiceWorld(extra: ["DBUS_SYSTEM_BUS_ADDRESS": bus.address, "http_proxy": "http://127.0.0.1:9"])
+        let daemon = await world.start(prefix: ["unshare", "-n"])
+        let running = Running(world: world, daemon: daemon, client: try await world.client())
+        let path = try await running.download("\(remote)/a", ["retries": .uint32(0)])
+        #expect(await running.waits(path, for: "offline"))
+        let link = "ip link set lo up && ip addr add 10.9.9.1/24 dev lo && ip route add default via 10.9.9.2 dev lo"
+        let exit = await Child.run(["nsenter", "--net=/proc/\(daemon.pid)/ns/net", "--", "sh", "-c", link])
+        #expect(exit.status == 0, "\(exit.errors)")
+        #expect(await running.client.signals.isIn("failed", path), "the download was not tried")
+        withExtendedLifetime(manager) {}
+    }
+}
+
 @Suite struct `Without NetworkManager` {
     @Test func `the portal is asked`() async throws {
         let server = ScriptedServer { _, reply in reply.respond(200, text: "x") }
