@@ -192,7 +192,8 @@ internal import TransferEngine
         if (change.before.state == .extracting) != (entry.state == .extracting) { progress.changedStage(entry) }
         guard change.before.state.hasEnded, !entry.state.hasEnded else { return }
         withdraw(entry.number)
-        if let batch = entry.batch { withdraw(batch.number) }
+        // While a member waits, the batch has not ended, and its toast is about the wait.
+        if let batch = entry.batch, waiters[batch.number] == nil { withdraw(batch.number) }
     }
 
     // MARK: Ends

@@ -107,7 +107,8 @@ extension OddServer {
     }
 
     private let links = ScriptedServer { request, reply in
-        if request.path.hasPrefix("/old") { reply.respond(403) } else { reply.respond(200, text: "12345") }
+        if request.path.hasPrefix("/old") { return reply.respond(403) }
+        if request.path == "/bad" { reply.respond(404) } else { reply.respond(200, text: "12345") }
     }
 
     private func renew(_ running: Running, _ path: ObjectPath, _ link: String) async throws {
@@ -150,6 +151,25 @@ extension OddServer {
         #expect(try await running.client.wait(batch: batch) == [2, 0, 0])
         #expect(await toasts.hasShown("2件のダウンロードが完了しました"))
         #expect(await toasts.hasClosed([1, 3]))
+        #expect(await running.daemon.stop().isClean)
+    }
+
+    @Test func `of a batch stays while another of its downloads, which has failed, is retried`() async throws {
+        let running = try await Running.start()
+        let toasts = try await OddServer(name: "Plasma", at: running.world.bus.address)
+        let (_, members) = try await running.client.batch(
+            [(links.url("/old/1"), ["renewable": .bool(true)]), (links.url("/bad"), [:])],
+            ["directory": .string(running.world.folder), "notify": .string("always")])
+        #expect(await running.client.signals.isIn("waiting", members[0]))
+        #expect(await running.client.signals.isIn("failed", members[1]))
+        #expect(await toasts.hasShown(noLink))
+        try await running.client.retry(members[1])
+        // Toasts keep their order: one that is taken away is gone before the next one arrives.
+        _ = try await running.fetch(links.url("/marker"), always)
+        #expect(await toasts.hasShown(finished))
+        #expect(await toasts.closed == [])
+        try await renew(running, members[0], "/new")
+        #expect(await toasts.hasClosed([1]))
         #expect(await running.daemon.stop().isClean)
     }
 }
