@@ -27,6 +27,8 @@ internal import Glibc
     private var block: InhibitorLock?
     private var delay: InhibitorLock?
     private var inSession: SessionLock?
+    /// Follows the program that has granted the last lock of the session.
+    private var granter: BusPeer?
     /// The programs of the session that have not answered yet. None is asked twice at a time, so calls to a hanging program do not pile up.
     private var unanswered: Set<SessionLock.Program> = []
     /// Increases when the locks are released. A lock of logind that an earlier call obtains is released at once.
@@ -65,6 +67,8 @@ internal import Glibc
         delay = nil
         inSession?.release(on: session)
         inSession = nil
+        granter?.stop()
+        granter = nil
     }
 
     // MARK: logind
@@ -128,12 +132,17 @@ internal import Glibc
         }
         BusActor.spawn { [self] in
             let lock = await ask(round, "block", "Downloads are under way")
-            let isBlocked = lock != nil
             guard round == self.round else { return }
             block = consume lock
-            for program in SessionLock.Program.allCases where round == self.round && inSession == nil {
-                await takeLock(of: program, startingPortal: !isBlocked)
-            }
+            await inhibitInSession(round)
+        }
+    }
+
+    /// Takes a lock of the first program of the session that grants one.
+    private func inhibitInSession(_ round: UInt64) async {
+        let isBlocked = block != nil
+        for program in SessionLock.Program.allCases where round == self.round && inSession == nil {
+            await takeLock(of: program, startingPortal: !isBlocked)
         }
     }
 
@@ -141,7 +150,7 @@ internal import Glibc
     ///
     /// - Parameter startingPortal: call the portal even if the bus has to start it.
     private func takeLock(of program: SessionLock.Program, startingPortal: Bool) async {
-        let isThere = await program.isThere(on: session)
+        let isThere = await program.owner(on: session) != nil
         guard isThere || startingPortal && program == .portal, unanswered.insert(program).inserted else { return }
         await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
             let race = Race<Void>(within: patience) { _ in continuation.resume() }
@@ -149,10 +158,29 @@ internal import Glibc
                 let lock = await SessionLock.granted(by: program, on: session)
                 unanswered.remove(program)
                 // By now, the lock may be needed no longer, or another program may have granted one.
-                if let lock { if isNeeded, inSession == nil { inSession = lock } else { lock.release(on: session) } }
+                if let lock { if isNeeded, inSession == nil { hold(lock) } else { lock.release(on: session) } }
                 _ = race.end(())
             }
         }
+    }
+
+    private func hold(_ lock: SessionLock) {
+        inSession = lock
+        granter?.stop()
+        granter = BusPeer(lock.program.rawValue, on: session) { [weak self] in self?.granterHas(owner: $0) }
+    }
+
+    /// The program that has granted the last lock of the session now runs as `owner`, or no longer runs. The lock of its earlier process is
+    /// void.
+    private func granterHas(owner: String?) {
+        if let inSession {
+            guard owner != inSession.owner else { return }
+            inSession.release(on: session)  // the process may still run, without its name
+            self.inSession = nil
+        }
+        guard isNeeded, !isAsleep else { return }
+        let round = round
+        BusActor.spawn { [self] in await inhibitInSession(round) }
     }
 
     private func ask(_ round: UInt64, _ mode: String, _ reason: String) async -> InhibitorLock? {
@@ -179,16 +207,30 @@ private struct InhibitorLock: ~Copyable {
 }
 
 /// A lock of the portal, the power manager, or GNOME's session manager. The lock ends with our connection at the latest.
-private enum SessionLock {
+private struct SessionLock {
     /// The programs that grant such locks, by their names on the bus, in the order in which they are asked.
     enum Program: String, CaseIterable {
         case portal = "org.freedesktop.portal.Desktop"
         case power = "org.freedesktop.PowerManagement"
         case manager = "org.gnome.SessionManager"
 
-        @BusActor func isThere(on session: Connection) async -> Bool {
-            (try? await session.call(BusDaemon.nameHasOwner, on: BusDaemon.name, at: BusDaemon.path, rawValue)) ?? false
+        /// The unique name of the running program; nil: it does not run.
+        @BusActor func owner(on session: Connection) async -> String? {
+            try? await session.call(BusDaemon.getNameOwner, on: BusDaemon.name, at: BusDaemon.path, rawValue)
         }
+
+        /// The unique name of the program, which the bus starts if need be; nil: it cannot be started.
+        @BusActor func startedOwner(on session: Connection) async -> String? {
+            if let owner = await owner(on: session) { return owner }
+            _ = try? await session.call(BusDaemon.startServiceByName, on: BusDaemon.name, at: BusDaemon.path, (rawValue, 0))
+            return await owner(on: session)
+        }
+    }
+
+    /// What the program calls its lock. Only the process that has granted the lock knows it: the next process may use the same number.
+    private enum Handle {
+        case request(ObjectPath)
+        case cookie(UInt32)
     }
 
     private static let portalPath = ObjectPath("/org/freedesktop/portal/desktop")
@@ -208,37 +250,40 @@ private enum SessionLock {
     private static let suspend: UInt32 = 4
     private static let reason = "Downloads are under way"
 
-    case portal(ObjectPath)
-    case power(UInt32)
-    case manager(UInt32)
+    let program: Program
+    /// The unique name of the process that has granted the lock.
+    let owner: String
+    private let handle: Handle
 
     /// Asks `program` for a lock; nil if it refuses.
     ///
     /// Without a time limit, because only the answer names the lock. A lock without a name would stay until our connection closes.
     @BusActor static func granted(by program: Program, on session: Connection) async -> SessionLock? {
+        guard let owner = await program.startedOwner(on: session) else { return nil }
+        let handle: Handle?
         switch program {
         case .portal:
             let request = try? await session.call(
-                portalInhibit, on: program.rawValue, at: portalPath, ("", suspend, ["reason": .string(reason)]), timeout: nil)
-            return request.map { SessionLock.portal($0) }
+                portalInhibit, on: owner, at: portalPath, ("", suspend, ["reason": .string(reason)]), timeout: nil)
+            handle = request.map { .request($0) }
         case .power:
-            let cookie = try? await session.call(powerInhibit, on: program.rawValue, at: powerPath, ("Todoku", reason), timeout: nil)
-            return cookie.map { SessionLock.power($0) }
+            let cookie = try? await session.call(powerInhibit, on: owner, at: powerPath, ("Todoku", reason), timeout: nil)
+            handle = cookie.map { .cookie($0) }
         case .manager:
             let cookie = try? await session.call(
-                managerInhibit, on: program.rawValue, at: managerPath, ("org.todoku.Downloader1", 0, reason, suspend), timeout: nil)
-            return cookie.map { SessionLock.manager($0) }
+                managerInhibit, on: owner, at: managerPath, ("org.todoku.Downloader1", 0, reason, suspend), timeout: nil)
+            handle = cookie.map { .cookie($0) }
         }
+        return handle.map { SessionLock(program: program, owner: owner, handle: $0) }
     }
 
     @BusActor func release(on session: Connection) {
         BusActor.spawn { [self] in
-            switch self {
-            case .portal(let request): try? await session.call(Self.portalClose, on: Program.portal.rawValue, at: request, ())
-            case .power(let cookie):
-                try? await session.call(Self.powerUninhibit, on: Program.power.rawValue, at: Self.powerPath, cookie)
-            case .manager(let cookie):
-                try? await session.call(Self.managerUninhibit, on: Program.manager.rawValue, at: Self.managerPath, cookie)
+            switch (handle, program) {
+            case (.request(let request), _): try? await session.call(Self.portalClose, on: owner, at: request, ())
+            case (.cookie(let cookie), .manager):
+                try? await session.call(Self.managerUninhibit, on: owner, at: Self.managerPath, cookie)
+            case (.cookie(let cookie), _): try? await session.call(Self.powerUninhibit, on: owner, at: Self.powerPath, cookie)
             }
         }
     }

@@ -68,6 +68,23 @@ internal import Testing
         withExtendedLifetime(session) {}
     }
 
+    @Test @BusActor func `is asked for again if its program restarts, and is then released there`() async throws {
+        let session = try await HangingPortal()
+        session.manager.refuses = true
+        session.portal.isHanging = false
+        session.awake.keep(true)
+        #expect(await eventually { session.portal.calls == ["Inhibit 4"] && session.logind.held == ["block", "delay"] })
+        try session.portal.vanish()
+        let next = try StandInPortal(on: session.buses.session.address)
+        #expect(await eventually { next.calls == ["Inhibit 4"] })
+        try await session.hear(StandInPortal.name)
+        #expect(next.calls == ["Inhibit 4"], "it knows nothing of the first portal's lock")
+        session.awake.release()
+        #expect(await eventually { next.calls == ["Inhibit 4", "Close"] })
+        #expect(session.logind.asked.count == 2, "logind's locks were not taken again")
+        withExtendedLifetime(session) {}
+    }
+
     @Test @BusActor func `is held by one program, also if another one grants it late`() async throws {
         let session = try await HangingPortal()
         session.awake.keep(true)

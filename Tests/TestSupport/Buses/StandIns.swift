@@ -168,6 +168,9 @@ internal import Glibc
         guard try connection.requestName(Self.name) else { throw DBusError.failed("\(Self.name) has an owner") }
     }
 
+    /// Ends, as other programs see it: the name is free.
+    public func vanish() throws { try connection.releaseName(Self.name) }
+
     /// Answers the held calls of `Inhibit`.
     public func answer() {
         isHanging = false
