@@ -33,6 +33,7 @@ internal import Glibc
     private var unanswered: Set<SessionLock.Program> = []
     /// Increases when the locks are released. A lock of logind that an earlier call obtains is released at once.
     private var round: UInt64 = 0
+    /// The round in which the locks were requested; nil: request those that are missing again.
     private var askedIn: UInt64?
 
     /// - Parameters:
@@ -98,10 +99,12 @@ internal import Glibc
     }
 
     private func prepare(_ begins: Bool) {
-        guard begins != isAsleep else { return }
+        // The sleep of a wake-up may have begun before this program listened.
+        guard !begins || !isAsleep else { return }
         isAsleep = begins
         sleeps(begins)
         guard !begins else { return }
+        askedIn = nil  // logind grants no lock from the begin of a sleep to its end
         if isNeeded { inhibit() } else { leaveBus() }
     }
 
@@ -121,19 +124,21 @@ internal import Glibc
 
     // MARK: Locks
 
-    /// Takes the locks once per round.
+    /// Takes the locks that are missing, once per round.
     private func inhibit() {
         guard isNeeded, !isAsleep, askedIn != round else { return }
         askedIn = round
         let round = round
         BusActor.spawn { [self] in
+            guard delay == nil else { return }
             let lock = await ask(round, "delay", "Todoku saves what it has downloaded")
-            if round == self.round { delay = consume lock }
+            if round == self.round, delay == nil { delay = consume lock }
         }
         BusActor.spawn { [self] in
-            let lock = await ask(round, "block", "Downloads are under way")
-            guard round == self.round else { return }
-            block = consume lock
+            if block == nil {
+                let lock = await ask(round, "block", "Downloads are under way")
+                if round == self.round, block == nil { block = consume lock }
+            }
             await inhibitInSession(round)
         }
     }

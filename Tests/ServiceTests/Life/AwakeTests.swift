@@ -273,6 +273,26 @@ private struct KeptAwake {
         gate.open()
     }
 
+    @Test func `is asked again, when it wakes, for the locks that it has refused`() async throws {
+        let file = SlowFile()
+        let bus = await PrivateBus()
+        let logind = try await StandInLogind(on: bus.address)
+        await BusActor.run { logind.refused = ["block", "delay"] }
+        let running = try await Running.start(extra: ["DBUS_SYSTEM_BUS_ADDRESS": bus.address])
+        // Before the first byte, the service does not listen to logind.
+        let path = try await running.begin(file.server.url("/a"))
+        #expect(await eventually { await logind.asked.count == 2 })
+        await BusActor.run { logind.refused = ["block"] }
+        await logind.prepareForSleep(false)
+        #expect(await eventually { await logind.held == ["delay"] })
+        await BusActor.run { logind.refused = [] }
+        await logind.prepareForSleep(false)
+        #expect(await eventually { await logind.held == ["block", "delay"] })
+        #expect(await logind.asked.count { $0.hasSuffix("delay") } == 2, "a lock that is held is not requested again")
+        #expect(try await running.state(path) == "active")
+        file.gate.open()
+    }
+
     @Test func `is believed only from logind`() async throws {
         let awake = try await KeptAwake()
         let (file, bus, logind, running, path) = (awake.file, awake.bus, awake.logind, awake.running, awake.path)
