@@ -15,9 +15,17 @@ internal import TransferEngine
     private struct Delayed {
         let toast: EndToast
         let owed: Scheduler.OwedToast
-        let app: String
-        let policy: NotifyPolicy
+        let unlessInFront: String?
         let timer: Poller.Token
+    }
+
+    /// A toast that the notifier has neither shown nor refused yet.
+    private struct Handed {
+        let toast: EndToast
+        /// The toast of an outcome is owed until it is shown or refused.
+        let owed: Scheduler.OwedToast?
+        /// The app that shows its outcomes itself while it is in front; nil: none does.
+        let unlessInFront: String?
     }
 
     /// How long the end of the service waits for the desktop to take over toasts.
@@ -50,9 +58,8 @@ internal import TransferEngine
     private var shown: [DownloadNumber: (toast: EndToast, timer: Poller.Token?)] = [:]
     /// The toasts on screen that keep the service running. Clicks on older toasts are answered while the service runs for another reason.
     private var keeping: Set<DownloadNumber> = [] { didSet { weigh() } }
-    /// The toasts that the notifier has neither shown nor refused yet, in order. These toasts keep the service running, too. `owed`: the
-    /// toast of an outcome is owed until it is shown or refused.
-    private var handed: [DownloadNumber: [(toast: EndToast, owed: Scheduler.OwedToast?)]] = [:] { didSet { weigh() } }
+    /// The toasts that the notifier has neither shown nor refused yet, in order. These toasts keep the service running, too.
+    private var handed: [DownloadNumber: [Handed]] = [:] { didSet { weigh() } }
     private let lasting: LastingToasts
     /// The toasts that are being offered to the desktop, which has not answered yet.
     private var offered: [DownloadNumber: EndToast] = [:]
@@ -71,7 +78,7 @@ internal import TransferEngine
     private let events: any EventSink
     private let commands: Commands
     private let desktopWork: DesktopWork
-    /// The apps that were in front when delayed toasts were last checked.
+    /// The apps that were in front when toasts that are not on screen yet were last checked.
     private var inFront: Set<String> = []
 
     init(
@@ -127,7 +134,7 @@ internal import TransferEngine
     func decided() {
         setLanguage()
         progress.settle()
-        settleDelayed()
+        dropUnwanted()
     }
 
     /// The download has a new state. If it waits for its user, one toast says so.
@@ -254,17 +261,18 @@ internal import TransferEngine
     private func show(_ owed: Scheduler.OwedToast, _ toast: EndToast, after delay: Duration, of app: String, _ policy: NotifyPolicy) {
         // The app may have come to the front while the end was being saved.
         guard foreground.allows(policy, of: app) else { return settle(owed) }
-        guard delay > .zero else { return hand(toast, owed) }
+        let silencer = policy == .background ? app : nil
+        guard delay > .zero else { return hand(toast, owed, unlessInFront: silencer) }
         let number = toast.number
         let timer = Poller.shared.schedule(after: delay) { [self] in
             delayed[number] = nil
-            if foreground.allows(policy, of: app) { hand(toast, owed) } else { settle(owed) }
+            if foreground.allows(policy, of: app) { hand(toast, owed, unlessInFront: silencer) } else { settle(owed) }
         }
-        delayed[number] = Delayed(toast: toast, owed: owed, app: app, policy: policy, timer: timer)
+        delayed[number] = Delayed(toast: toast, owed: owed, unlessInFront: silencer, timer: timer)
     }
 
-    private func hand(_ toast: EndToast, _ owed: Scheduler.OwedToast? = nil) {
-        handed[toast.number, default: []].append((toast, owed))
+    private func hand(_ toast: EndToast, _ owed: Scheduler.OwedToast? = nil, unlessInFront app: String? = nil) {
+        handed[toast.number, default: []].append(Handed(toast: toast, owed: owed, unlessInFront: app))
         notifier.show(toast)
     }
 
@@ -277,7 +285,7 @@ internal import TransferEngine
             summary: options.title ?? texts.assetSummary, body: options.body ?? "\(asset.key.name) \(DownloadModel.shown(version))",
             icon: options.icon, sound: options.sound)
         toast.sandboxedApp = options.isSandboxed ? options.app : nil
-        hand(toast)
+        hand(toast, unlessInFront: options.notify == .background ? options.app : nil)
     }
 
     private func settle(_ owed: Scheduler.OwedToast) {
@@ -317,16 +325,19 @@ internal import TransferEngine
         Poller.shared.cancel(waiting.timer)
     }
 
-    /// Drops the delayed toasts of apps that have come to the front, because these show their outcomes themselves.
-    private func settleDelayed() {
+    /// Drops the toasts of apps that have come to the front, because these show their outcomes themselves: toasts that are delayed, or that
+    /// no server has shown yet.
+    private func dropUnwanted() {
         let apps = foreground.apps
         guard apps != inFront else { return }
         inFront = apps
-        for (number, waiting) in delayed where waiting.policy == .background && apps.contains(waiting.app) {
+        func isInFront(_ app: String?) -> Bool { app.map { apps.contains($0) } ?? false }
+        for (number, waiting) in delayed where isInFront(waiting.unlessInFront) {
             delayed[number] = nil
             Poller.shared.cancel(waiting.timer)
             settle(waiting.owed)
         }
+        for (number, toasts) in handed where toasts.contains(where: { isInFront($0.unlessInFront) }) { notifier.withdraw(number) }
     }
 
     // MARK: Events of the notifier
@@ -334,10 +345,10 @@ internal import TransferEngine
     func take(_ event: ToastEvent) {
         switch event {
         case .shown(let number, let isClickable):
-            guard let (toast, owed) = handedOver(number) else { break }
-            if let owed { settle(owed) }
+            guard let first = handedOver(number) else { break }
+            if let owed = first.owed { settle(owed) }
             forget(number)
-            shown[number] = (toast, nil)
+            shown[number] = (first.toast, nil)
             guard isClickable else { break }
             shown[number]?.timer = Poller.shared.schedule(after: clickable) { [self] in bequeath(number) }
             keeping.insert(number)
@@ -443,7 +454,7 @@ internal import TransferEngine
     /// The object of a download or batch; nil: it is off the list.
     private func path(of number: DownloadNumber) -> ObjectPath? { list.peek(number)?.path ?? list.batch(number)?.path }
 
-    private func handedOver(_ number: DownloadNumber) -> (toast: EndToast, owed: Scheduler.OwedToast?)? {
+    private func handedOver(_ number: DownloadNumber) -> Handed? {
         guard var toasts = handed.removeValue(forKey: number) else { return nil }
         let first = toasts.removeFirst()
         if !toasts.isEmpty { handed[number] = toasts }

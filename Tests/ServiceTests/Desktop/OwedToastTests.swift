@@ -288,6 +288,19 @@ extension DownloadRecord {
         return true
     }
 
+    @Test func `does not come if its app comes to the front before any server`() async throws {
+        let lives = try await Lives(nil)
+        let daemon = await lives.world.start()
+        let path = try await lives.download("a", ["notify": .string("background"), "app": .string(app)])
+        _ = try await lives.client.wait(path)
+        try await lives.client.call(Manager.setForeground, (app, true))
+        try await lives.toasts.come()
+        // Toasts keep their order, so this toast would come before the marker.
+        try await lives.expectOnly()
+        #expect(await lives.isSettled())
+        #expect(await lives.world.stop(daemon).isClean)
+    }
+
     @Test func `is no news half a day later`() async throws {
         let lives = try await Lives(nil)
         let first = await lives.world.start()
