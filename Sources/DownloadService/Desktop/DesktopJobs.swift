@@ -65,7 +65,7 @@ internal import Scheduling
 
     private func progress(_ download: ManagedDownload) {
         let number = download.record.batch ?? download.number
-        guard isWanted(download) else { return take(away: number, finished: false) }
+        guard isWanted(number) else { return take(away: number, finished: false) }
         // Such a member neither shows nor removes the job of its batch, which the other members share.
         guard download.record.options.showProgress else { return }
         let now = ContinuousClock.now
@@ -85,19 +85,22 @@ internal import Scheduling
     func ends(_ batch: ManagedBatch, _ outcomes: OutcomeCounts) { batch.begun = nil }
 
     func decided() {
-        for (number, one) in shown where one.phase != phase(number) { update(number) }
+        for (number, one) in shown {
+            let phase = phase(number)
+            // A download that does not run makes no progress, at which its app in front would be noticed.
+            if phase != nil, !isWanted(number) { take(away: number, finished: false) } else if one.phase != phase { update(number) }
+        }
     }
 
     func left() { views.end() }
 
     // MARK: Jobs
 
-    private func isWanted(_ download: ManagedDownload) -> Bool {
-        let batch = download.entry.batch?.record
-        // A batch is shown without the names of its members.
-        return (batch != nil || !download.record.options.isPrivate)
-            && foreground.allows(
-                batch?.notify ?? download.record.options.notify, of: batch?.app ?? download.record.options.app)
+    /// Whether a job of this download or batch may exist. A batch is shown without the names of its members.
+    private func isWanted(_ number: DownloadNumber) -> Bool {
+        if let batch = list.scheduler.batch(number)?.record { return foreground.allows(batch.notify, of: batch.app) }
+        guard let entry = list.scheduler[number], !entry.record.options.isPrivate else { return false }
+        return foreground.allows(entry.record.options.notify, of: entry.record.options.app)
     }
 
     /// The phase of a download or batch; nil: it has ended or is off the list.

@@ -178,6 +178,22 @@ extension StandInJobServer {
         server.gate.open()
     }
 
+    @Test func `of a paused download ends when its app comes to the front`() async throws {
+        let server = TrickleServer()
+        let running = try await Running.start()
+        let jobs = try await StandInJobServer(on: running.world.bus.address)
+        let app = "org.example.Front"
+        let path = try await running.download(server.url("/a"), ["app": .string(app), "notify": .string("background")])
+        let view = try #require(await jobs.only())
+        try await running.client.pause(path)
+        #expect(await eventually { await view.properties["suspended"] == .bool(true) })
+        #expect(await view.terminated == nil)
+        try await running.client.call(Manager.setForeground, (app, true))
+        #expect(await eventually { await view.terminated == 1 })
+        try await running.client.cancel(path)
+        server.gate.open()
+    }
+
     @Test func `of a batch is one for all, and its buttons are for all`() async throws {
         let server = TrickleServer()
         let running = try await Running.start()
