@@ -215,8 +215,8 @@ package final class PartFile {
         renewMap()
     }
 
-    /// Replaces the map, which claims what is not true any more.
-    private func renewMap() {
+    /// Replaces the map, which claims what is not true any more, or was changed for another file.
+    package func renewMap() {
         guard let mapPath else { return }
         map = deservesMap ? WrittenMap(mapPath, mapHeader, ranges) : nil
         if map == nil { WrittenMap.remove(mapPath) }

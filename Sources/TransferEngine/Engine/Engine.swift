@@ -120,6 +120,14 @@ public actor Engine {
     /// Stops every transfer, reports their ends, calls `done`, and ends the thread. The engine does nothing afterwards.
     public nonisolated func shutDown(_ done: @escaping @BusActor @Sendable () -> Void) { command { $0.close(done) } }
 
+    /// Deletes the part file of an ended transfer, whose download has another folder now. A transfer that starts later comes after this.
+    nonisolated func discardPart(of request: TransferRequest) {
+        command { _ in _ = Commit.discard(directory: request.directory, partName: request.partName, mapPath: nil) }
+    }
+
+    /// Writes the map of a part file anew, because the transfer of the same download in a former folder may have changed it.
+    nonisolated func renewMap(of number: DownloadNumber) { command { $0.transfers[number]?.part?.renewMap() } }
+
     nonisolated func command(_ body: @escaping @Sendable (isolated Engine) -> Void) {
         thread.start { [self] block in assumeIsolated { $0.turn(block) } }
         Task(executorPreference: thread.loop) { await self.carryOut(body) }

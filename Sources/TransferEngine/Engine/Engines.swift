@@ -20,6 +20,8 @@ internal import Transport
     private static let interval: Duration = .seconds(5)
 
     private struct Run {
+        /// The number of the lane with `engine`.
+        let lane: Int
         let engine: Engine
         let request: TransferRequest
         /// The resume data of the last checkpoint, or of the request.
@@ -36,7 +38,8 @@ internal import Transport
         let since: SuspendingClock.Instant
     }
 
-    private struct Lane {
+    struct Lane {
+        let number: Int
         /// nil: the lane of all further disks.
         let disk: DiskKey?
         let engine: Engine
@@ -50,9 +53,12 @@ internal import Transport
     private let trials = SharedTrials()
     /// Whether bytes cost money, as last set.
     private var isMetered = false
-    private var lanes: [Lane] = []
+    private(set) var lanes: [Lane] = []
+    private var lastLane = 0
     /// The transfers between `start` and the end that their engine reports.
     private var runs: [DownloadNumber: Run] = [:]
+    /// The lost runs of downloads that have been started in another folder since. At most one for each download and lane.
+    private var left: [Run] = []
     private var heldBack: [DownloadNumber: HeldBack] = [:]
     private var timer: Poller.Token?
     private var isEnding = false
@@ -73,7 +79,7 @@ internal import Transport
         guard !isEnding else { return tell(.ended(number, .stopped(request.resume))) }
         guard let disk else { return tell(.ended(number, .failed(Self.silentDisk(of: request), madeProgress: false, request.resume))) }
         // While the previous transfer hangs, a second transfer would write into the same file.
-        if runs[number] != nil {
+        if meetsEarlierRun(request, on: disk) {
             heldBack[number] = HeldBack(request: request, disk: disk, since: .now)
             tell(.diskStalled(number, true))
             return watch()
@@ -85,10 +91,21 @@ internal import Transport
         if lanes[lane].engine.busy >= Self.silence {
             return tell(.ended(number, .failed(Self.silentDisk(of: request), madeProgress: false, request.resume)))
         }
+        if let run = runs[number] { left.append(run) }
         lanes[lane].runs += 1
-        runs[number] = Run(engine: lanes[lane].engine, request: request, resume: request.resume)
+        runs[number] = Run(lane: lanes[lane].number, engine: lanes[lane].engine, request: request, resume: request.resume)
         lanes[lane].engine.start(request)
         watch()
+    }
+
+    /// Whether an earlier transfer of the same download has not ended, and may write into the same folder as `request`, or through the same
+    /// engine. A lost transfer into another folder, on another disk, does not delay `request`.
+    private func meetsEarlierRun(_ request: TransferRequest, on disk: DiskKey) -> Bool {
+        let number = request.number
+        let engine = (lanes.first { $0.disk == disk } ?? lanes.first { $0.disk == nil })?.engine
+        func meets(_ run: Run) -> Bool { run.engine === engine || run.request.directory.isSameBytes(as: request.directory) }
+        if let run = runs[number], !run.isLost || meets(run) { return true }
+        return left.contains { $0.request.number == number && meets($0) }
     }
 
     public func stop(_ number: DownloadNumber) {
@@ -151,9 +168,11 @@ internal import Transport
     }
 
     private func addLane(of disk: DiskKey?) -> Int {
-        let engine = Engine(configuration: configuration, limit: limit, trials: trials) { [weak self] in self?.take($0) }
+        lastLane += 1
+        let number = lastLane
+        let engine = Engine(configuration: configuration, limit: limit, trials: trials) { [weak self] in self?.take($0, from: number) }
         engine.setMetered(isMetered)
-        lanes.append(Lane(disk: disk, engine: engine))
+        lanes.append(Lane(number: number, disk: disk, engine: engine))
         return lanes.count - 1
     }
 
@@ -167,22 +186,23 @@ internal import Transport
 
     // MARK: Events
 
-    private func take(_ event: TransferEvent) {
+    private func take(_ event: TransferEvent, from lane: Int) {
+        func isHeard(_ number: DownloadNumber) -> Bool { runs[number].map { $0.lane == lane && !$0.isLost } ?? false }
         switch event {
         case .ended(let number, _, _):
-            guard let run = runs.removeValue(forKey: number) else { return }
+            guard let run = endRun(of: number, in: lane) else { return }
             release(run.engine)
-            if runs.isEmpty, let watching = timer {
-                Poller.shared.cancel(watching)
-                timer = nil
-            }
             if !run.isLost { report(event) }
             if let held = heldBack.removeValue(forKey: number) {
                 report(.diskStalled(number, false))
                 start(held.request, on: held.disk)
             }
+            if runs.isEmpty, heldBack.isEmpty, let watching = timer {
+                Poller.shared.cancel(watching)
+                timer = nil
+            }
         case .checkpoint(let number, let resume):
-            runs[number]?.resume = resume
+            if runs[number]?.lane == lane { runs[number]?.resume = resume }
             if isHeard(number) { report(event) }
         case .progress(let all):
             let heard = all.filter { isHeard($0.number) }
@@ -198,7 +218,23 @@ internal import Transport
         }
     }
 
-    private func isHeard(_ number: DownloadNumber) -> Bool { runs[number].map { !$0.isLost } ?? false }
+    /// Removes the run of `number` that has ended in `lane`; nil: there is none.
+    private func endRun(of number: DownloadNumber, in lane: Int) -> Run? {
+        if runs[number]?.lane == lane { return runs.removeValue(forKey: number) }
+        guard let index = left.firstIndex(where: { $0.lane == lane && $0.request.number == number }) else { return nil }
+        let run = left.remove(at: index)
+        cleanUp(after: run)
+        return run
+    }
+
+    /// The disk of a folder that a download has left answers again. Its transfer may have made the part file there after the deletion of
+    /// that part file, and may have changed the written map, which belongs to the part file in the new folder now.
+    private func cleanUp(after run: Run) {
+        let (number, directory) = (run.request.number, run.request.directory)
+        guard !isEnding else { return }
+        if heldBack[number]?.request.directory.isSameBytes(as: directory) != true { run.engine.discardPart(of: run.request) }
+        runs[number]?.engine.renewMap(of: number)
+    }
 
     private func tell(_ event: TransferEvent) { BusActor.spawn { [self] in report(event) } }
 
@@ -222,19 +258,20 @@ internal import Transport
             let busy = lane.engine.busy
             for (number, run) in runs where run.engine === lane.engine && !run.isLost {
                 if busy >= Self.patience {
-                    lose(number)
+                    lose(number, in: lane.number)
                 } else if run.isStalled != (busy >= Self.silence) {
                     runs[number]?.isStalled.toggle()
                     report(.diskStalled(number, !run.isStalled))
                 }
             }
-            lane.engine.findLateDisks(longerThan: Self.patience) { [weak self] in for number in $0 { self?.lose(number) } }
+            let lost = lane.number
+            lane.engine.findLateDisks(longerThan: Self.patience) { [weak self] in for number in $0 { self?.lose(number, in: lost) } }
         }
     }
 
-    /// Reports the end of a transfer whose disk does not answer.
-    private func lose(_ number: DownloadNumber) {
-        guard let run = runs[number], !run.isLost else { return }
+    /// Reports the end of the transfer in `lane`, whose disk does not answer.
+    func lose(_ number: DownloadNumber, in lane: Int) {
+        guard let run = runs[number], run.lane == lane, !run.isLost else { return }
         runs[number]?.isLost = true
         run.engine.stop(number)
         let failure = Self.silentDisk(of: run.request)
