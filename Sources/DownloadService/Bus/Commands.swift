@@ -199,7 +199,9 @@ internal import TransferEngine
         deletions += 1
         guard record.folderName == nil else {
             let folder = UnwantedFolder(path: path, identity: identity)
-            return unwantedFolders.delete(folder, of: entry.number, in: record.directory, events) { [self] in endDeletion($0, reply) }
+            return unwantedFolders.delete(folder, of: entry.number, in: record.directory, events, journal) { [self] in
+                endDeletion($0, reply)
+            }
         }
         journal.afterCommit { [self] in
             DiskPool.shared.perform(at: .path(path), within: DiskPatience.file) {
@@ -375,7 +377,7 @@ internal import TransferEngine
                 }
             }
             for (number, directory, folder) in folders {
-                unwantedFolders.delete(folder, of: number, in: directory, events) { result in
+                unwantedFolders.delete(folder, of: number, in: directory, events, journal) { result in
                     if case .failure(let refusal) = result { end([refusal]) } else { end([]) }
                 }
             }

@@ -360,11 +360,9 @@ extension Downloader {
     func sweep(_ number: DownloadNumber, _ directory: String) {
         guard let deletion = unwantedFolders.take(number, in: directory) else { return discard(number, directory) }
         let (folder, part) = (deletion.folder, partNames.name(of: number))
-        let timer = Poller.shared.scheduleAwake(after: DiskPatience.file) { deletion.answer(.failure(.silentDisk(ofFolder: folder.path))) }
         DiskPool.shared.perform(at: .path(directory)) {
             CrashMarks.working(on: number.value) { Archives.takeBack(folder, directory: directory, part: part) }
         } then: { [self] end in
-            Poller.shared.cancel(timer)
             deletion.answer(end.answer)
             if end.mayDiscard { discard(number, directory) } else { decide(.swept(number, directory: directory, isGone: true)) }
         }

@@ -19,13 +19,24 @@ struct UnwantedFolder: Sendable {
         /// The folder that has the unwanted one.
         fileprivate let directory: String
         private var reply: ((Result<Void, Refusal>) -> Void)?
+        private var timer: Poller.Token?
 
         fileprivate init(_ folder: UnwantedFolder, in directory: String, _ reply: @escaping (Result<Void, Refusal>) -> Void) {
             (self.folder, self.directory, self.reply) = (folder, directory, reply)
         }
 
+        /// From now on, the call waits for `DiskPatience.file` at most, also while another deletion of the download is still under way.
+        fileprivate func limitWait() {
+            guard reply != nil else { return }
+            timer = Poller.shared.scheduleAwake(after: DiskPatience.file) { [self] in
+                answer(.failure(.silentDisk(ofFolder: folder.path)))
+            }
+        }
+
         /// The first answer counts.
         func answer(_ result: Result<Void, Refusal>) {
+            if let timer { Poller.shared.cancel(timer) }
+            timer = nil
             reply?(result)
             reply = nil
         }
@@ -35,14 +46,16 @@ struct UnwantedFolder: Sendable {
 
     /// Call once `number` is removed from the list.
     ///
-    /// - Parameter reply: called once: when the folder has lost its name, when it is clear that the folder will not be deleted, or after
-    ///   `DiskPatience.file`.
+    /// - Parameter reply: called once: when the folder has lost its name, when it is clear that the folder will not be deleted, or
+    ///   `DiskPatience.file` after the row is on disk. With the row, the folder is deleted later.
     func delete(
-        _ folder: UnwantedFolder, of number: DownloadNumber, in directory: String, _ events: any EventSink,
+        _ folder: UnwantedFolder, of number: DownloadNumber, in directory: String, _ events: any EventSink, _ journal: Journal,
         reply: @escaping (Result<Void, Refusal>) -> Void
     ) {
-        waiting[number] = Deletion(folder, in: directory, reply)
+        let deletion = Deletion(folder, in: directory, reply)
+        waiting[number] = deletion
         events.decide(.deleteFolder(number, directory: directory))
+        journal.afterCommit { deletion.limitWait() }
     }
 
     func take(_ number: DownloadNumber, in directory: String) -> Deletion? {

@@ -29,6 +29,22 @@ extension `The fault campaign` {
             #expect(await folder.lane.end(SIGTERM).status == 0)
         }
 
+        @Test func `has an answer to Remove in time, although the deletion of its archive hangs`() async throws {
+            let folder = try await SlowFolder()
+            await folder.lane.end(SIGTERM)
+            try await folder.start(holding: ".part")
+            folder.place.hold(true)
+            defer { folder.place.hold(false) }
+            let path = try await folder.finish()
+            #expect(await eventually { folder.place.held == 1 }, "the archive is not being deleted")
+            var refusal = "none"
+            do { try await folder.remove(path) } catch { refusal = "\(error)" }
+            #expect(refusal.contains("did not answer within 10 seconds"), "\(refusal)")
+            folder.place.hold(false)
+            #expect(await eventually { listFolder(folder.place.files).isEmpty }, "\(listFolder(folder.place.files))")
+            await folder.lane.end(SIGTERM)
+        }
+
         @Test func `whose deletion is interrupted by a kill is deleted by the next process`() async throws {
             let folder = try await SlowFolder()
             let path = try await folder.unpack()
@@ -106,10 +122,10 @@ extension `The fault campaign` {
         try await start()
     }
 
-    /// Starts a service whose deletion of one file waits while `place` holds it. With nothing to do, the service ends after `idleExit`
-    /// seconds.
-    func start(idleExit: Int = 3600) async throws {
-        let ending = await lane.start(place, more: ["FAULTSHIM_HOLD_DELETION": "13"], idleExit: idleExit)
+    /// Starts a service whose deletion of one file, whose name ends with `end`, waits while `place` holds it. With nothing to do, the
+    /// service ends after `idleExit` seconds.
+    func start(holding end: String = "13", idleExit: Int = 3600) async throws {
+        let ending = await lane.start(place, more: ["FAULTSHIM_HOLD_DELETION": end], idleExit: idleExit)
         try #require(ending == nil, "\(ending?.errors ?? "")")
     }
 
@@ -119,12 +135,18 @@ extension `The fault campaign` {
         return try await lane.download(server.url("/active"), ["directory": .string(other), "notify": .string("never")])
     }
 
-    /// Returns the download.
-    func unpack() async throws -> ObjectPath {
+    /// Returns the download, which is finished.
+    func finish() async throws -> ObjectPath {
         let options: [String: Variant] = ["directory": .string(place.files), "notify": .string("never"), "extract": .bool(true)]
         let path = try await lane.download(server.url("/tree.tar.gz"), options)
         let end = try await lane.settle([path])[path.value]
         try #require(end?.state == "finished", "\(end?.error.message ?? "gone")")
+        return path
+    }
+
+    /// Returns the download, whose archive is deleted.
+    func unpack() async throws -> ObjectPath {
+        let path = try await finish()
         // What belongs to the download is deleted behind its end.
         #expect(await eventually { listFolder(place.files) == ["tree"] }, "\(listFolder(place.files))")
         #expect(listFolder("\(place.files)/tree").count == 20)
