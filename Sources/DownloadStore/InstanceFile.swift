@@ -29,6 +29,13 @@ extension StoreFolder {
         return PartNames(instance: String(words[0]), first: DownloadNumber(first))
     }
 
+    /// If the state folder was deleted while the service runs, makes again what the next start needs to find the part files: their id, and
+    /// the folder of their written maps.
+    func keepPartFiles(_ names: PartNames) {
+        mkdir("\(path)/segments", 0o700)
+        if !names.instance.isEmpty, access(instanceFile, F_OK) != 0, errno == ENOENT { _ = save(names) }
+    }
+
     private func readInstance() throws(StoreError) -> [UInt8]? {
         errno = 0
         if let file = PlainFile(instanceFile), let bytes = file.read(at: 0, count: min(file.size, 64)) { return bytes }

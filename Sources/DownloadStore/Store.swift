@@ -24,6 +24,8 @@ public actor Store {
     /// Whether we are between `open` and `close`. After a failure there may be no session: the next commit opens one again.
     private var isOpen = false
     private var lock: FolderLock?
+    /// As `open` has returned them.
+    private var partNames = PartNames()
     /// The file opened last.
     private var current: HeldFile?
     /// Whether `current` holds everything that was committed; if not, only `startAnew` may write.
@@ -88,6 +90,7 @@ public actor Store {
             opening = try salvage(afterLoss, at: now, isDamaged: error != faultyLog, take)
         }
         opening.partNames = partNames ?? folder.makePartNames(next: opening.nextNumber)
+        self.partNames = opening.partNames
         sweep(at: now)
         noteSetAside(&opening)
         self.lock = consume lock
@@ -259,6 +262,7 @@ public actor Store {
         (session, isWhole) = (nil, false)
         try folder.make()
         if !(lock?.isInPlace(of: folder) ?? false) { lock = try folder.lock(wait: .zero) }
+        folder.keepPartFiles(partNames)
         let isInPlace = current != nil
         if !isInPlace {
             try writeSalvaged(parts, nextNumber: nextNumber)

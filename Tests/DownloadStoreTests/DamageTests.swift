@@ -413,10 +413,10 @@ private func failEnds(_ folder: String) throws {
         }
     }
 
-    @Test func `whose folder is gone is written again in a private folder`() async throws {
+    @Test func `whose folder is gone is written again in a private folder, and the part files keep their names`() async throws {
         let path = folder("state/todoku")
         let store = Store(folder: path)
-        _ = try await store.open()
+        let names = try await store.open { _ in }.partNames
         try await store.commit([.put(plainRecord(1))], nextNumber: DownloadNumber(2))
         for name in listFolder(path) { unlink("\(path)/\(name)") }
         #expect(rmdir(path) == 0 && rmdir(folder("state")) == 0)
@@ -425,6 +425,10 @@ private func failEnds(_ folder: String) throws {
         let second = Store(folder: path, mostPages: Store.mostPages, wait: .milliseconds(20))
         #expect(await storeError { _ = try await second.open() }?.reason == .inUse)
         await store.close()
+        #expect(fileExists("\(path)/segments"), "no written map could be made")
+        let next = Store(folder: path)
+        #expect(try await next.open { _ in }.partNames == names)
+        await next.close()
         #expect(try await reopened(path).records == [plainRecord(1), plainRecord(2)])
     }
 
