@@ -16,8 +16,9 @@ public final class ScheduledDownload {
     public internal(set) var isRemoved = false
     /// Removed from the list because the download is private, not by a call.
     public internal(set) var hasLeftByItself = false
-    /// The download had ended, and has not started since.
-    var isRevived = false
+    /// The next start waits until the row is on disk, because only this row tells of the part file: the download had ended, or has another
+    /// folder now.
+    var startsAfterSave = false
     /// The owner still has to be called.
     public internal(set) var isCallDue = false
     /// Whether a part file may be on disk: this process has received a response, or does not know.

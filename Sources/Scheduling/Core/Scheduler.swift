@@ -9,9 +9,9 @@ public final class Scheduler {
     /// disk. So must `commit`, a `sweep` in a folder, and every action whose description or `afterSave` says so.
     public enum Action {
         case save(StoreChange)
-        /// `afterSave`: start only once all changes so far are on disk. Otherwise, a crash could lose two facts: that a retried download
-        /// writes a part file, and that a paced request was started. If the transfer must stop before the engine has it, answer with
-        /// `transferEnded`: `stopped`, with the resume data of the record.
+        /// `afterSave`: start only once all changes so far are on disk. Otherwise, a crash could lose three facts: that a retried download
+        /// writes a part file, that a download writes it in another folder, and that a paced request was started. If the transfer must stop
+        /// before the engine has it, answer with `transferEnded`: `stopped`, with the resume data of the record.
         case startTransfer(ScheduledDownload, afterSave: Bool)
         case stopTransfer(ScheduledDownload)
         /// Let the transfer make the next request, which `asks` announced as `question`. `afterSave`: wait until all changes so far are on
@@ -277,7 +277,7 @@ public final class Scheduler {
 
     /// The ended `entry` is queued again.
     private func revive(_ entry: ScheduledDownload) {
-        (entry.isRevived, entry.isCallDue, entry.uncountedAttempts) = (true, false, 0)
+        (entry.startsAfterSave, entry.isCallDue, entry.uncountedAttempts) = (true, false, 0)
         if let batch = entry.batch { forgiveToast(of: batch) }
         if let last = settings.cancelsThrough, entry.number <= last, settings.spared.insert(entry.number).inserted {
             output.append(.save(.set(settings)))
@@ -366,9 +366,9 @@ public final class Scheduler {
                 output.append(.save(sweeps.row(entry.number)))
             }
             working += 1
-            let afterSave = entry.isRevived || isPaced(entry.request) || entry.record.options.postData != nil
+            let afterSave = entry.startsAfterSave || isPaced(entry.request) || entry.record.options.postData != nil
             output.append(.startTransfer(entry, afterSave: afterSave))
-            entry.isRevived = false
+            entry.startsAfterSave = false
         case .stopTransfer:
             guard entry.work == .running else { return }
             entry.work = .stopping

@@ -53,6 +53,7 @@ extension Scheduler {
             if waitsForFolder { (record.retryAt, record.lastFailure) = (nil, nil) }
         }
         entry.mayHavePart = sweeps[entry.number]?.folders.has(directory) == true
+        entry.startsAfterSave = true
         count(entry, in: entry.state)
         limitWait(of: entry, now: now)
         // The new folder may be a former one, in which a deletion is late.

@@ -37,6 +37,19 @@ import Testing
         #expect(desk.started == [1, 1] && desk.scheduler.awaitedFolders == [] && desk[1].record.lastFailure == nil)
     }
 
+    /// Otherwise, a kill before the commit would leave a part file in the new folder, of which no row tells.
+    @Test func `is on disk before the download writes into the new folder`() throws {
+        let desk = Desk()
+        desk.add(1)
+        desk.fails(desk[1], DownloadFailure(.writeFailed, "…", wait: .destination))
+        try desk.turn([.setDirectory(desk[1], "/e")])
+        // A later start has nothing to wait for.
+        desk.fails(desk[1], DownloadFailure(.network, "…", isRetryable: true))
+        desk.waitUntilDue()
+        let areAfterSave = desk.history.compactMap { if case .startTransfer(_, let afterSave) = $0 { afterSave } else { nil } }
+        #expect(areAfterSave == [false, true, false])
+    }
+
     @Test func `leaves a wait of another kind as it is`() throws {
         let desk = Desk()
         let later = desk.now + .seconds(500)
