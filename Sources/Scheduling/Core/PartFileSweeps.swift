@@ -109,10 +109,14 @@ extension Scheduler {
     /// `entry` no longer waits for those deletions. They continue, and their rows stay until they have ended.
     func letGo(_ entry: ScheduledDownload) {
         entry.patienceEnd = nil
-        for directory in sweeps.letGo(entry.number, in: entry.record.directory) {
-            output.append(.sweep(entry.number, directory: directory))
-        }
+        beginLate(entry.number, notIn: entry.record.directory)
         beginSweep(entry)
+    }
+
+    /// Nothing waits for the deletions in other folders than `directory` any more. Those that have not begun begin now: the disk of one
+    /// folder does not delay the deletion in another.
+    func beginLate(_ number: DownloadNumber, notIn directory: String) {
+        for folder in sweeps.letGo(number, in: directory) { output.append(.sweep(number, directory: folder)) }
     }
 }
 

@@ -215,6 +215,7 @@ public final class Scheduler {
         if entry.record.options.holdsSecrets || entry.record.options.isPrivate { output.append(.save(.scrubLog)) }
         output.append(.removed(entry))
         if case .failed = entry.state { sweep(entry) }
+        letGo(entry)
         leaveBatch(entry)
     }
 

@@ -65,6 +65,7 @@ public final class Restoration {
             guard let sweep = scheduler.sweeps[number], !sweep.isUnderWay else { continue }
             guard let entry = scheduler.entries[number] else {
                 scheduler.begin(sweep, of: number)
+                scheduler.beginLate(number, notIn: sweep.directory)
                 continue
             }
             scheduler.beginSweep(entry)

@@ -227,6 +227,11 @@ import Testing
         desk.rows.sweeps[Self.number].map { StoreChange.folders(ofSweep: $0) } ?? []
     }
 
+    /// The folders in which the last turn deletes.
+    private func deleted(_ desk: Desk) -> [String] {
+        desk.actions.compactMap { if case .sweep(Self.number, let directory) = $0 { directory } else { nil } }
+    }
+
     @Test func `does not keep the download from starting`() throws {
         let desk = Desk([Desk.record(1, state: .paused)])
         try desk.turn([.setDirectory(desk[1], "/e")])
@@ -307,6 +312,20 @@ import Testing
         desk.swept(Self.number, in: "/e")
         desk.waitUntilDue()
         #expect(desk.started == [1, 1] && folders(desk) == ["/d"])
+    }
+
+    @Test func `does not delay that deletion either if the download leaves the list at once`() throws {
+        let record = Desk.record(1, state: .paused) { $0.directory = "/e" }
+        let desk = Desk([record], sweeps: [Self.number: "/d"])
+        #expect(desk.actions.sweeps == [Self.number])
+        try desk.remove(desk[1])
+        #expect(deleted(desk) == ["/e"] && folders(desk) == ["/d", "/e"])
+        desk.restart()
+        #expect(deleted(desk) == ["/d", "/e"], "the disk of /d still does not answer")
+        desk.swept(Self.number, in: "/e")
+        #expect(folders(desk) == ["/d"] && desk.scheduler.hasWork)
+        desk.swept(Self.number, in: "/d")
+        #expect(folders(desk) == [] && !desk.scheduler.hasWork)
     }
 
     @Test func `waits for its disk if the download leaves the list`() throws {
