@@ -115,6 +115,12 @@ typealias FetchReply = Reply<(String, String)>
     /// No `Progress` reports the bytes received so far.
     func skipProgress() { (toldReceived, hasToldBytes) = (received, true) }
 
+    /// The bytes of another representation are deleted, and `bytes` earlier ones count again. No `Progress` reports them a second time.
+    func holdAgain(_ bytes: ByteCount) {
+        received = bytes
+        skipProgress()
+    }
+
     /// Resets the bytes to the saved bytes of the record, because no transfer writes any more.
     func rewind() {
         received = record.received

@@ -155,7 +155,12 @@ extension Downloader {
         case .stalled(let id, let isStalled): decide(.stalled(id, isStalled))
         case .diskStalled(let number, let isStalled): decide(.diskStalled(number, isStalled))
         case .began(let id, let facts): began(id, facts)
-        case .bodyDropped(let number, let held): decide(.bodyDropped(number, Scheduler.Response(held)))
+        case .bodyDropped(let number, let held):
+            if let download = list.download(number), download.entry.work != .idle {
+                tell { $0.rewinds(download) }
+                download.holdAgain(held.offset)
+            }
+            decide(.bodyDropped(number, Scheduler.Response(held)))
         case .progress(let progress):
             var (moved, grown): ([ManagedDownload], [DownloadNumber]) = ([], [])
             for one in progress {

@@ -41,6 +41,11 @@ internal import Testing
         #expect(readFile(try await client.wait(path)) == Self.old && running.world.files == ["app-1.9.tar.gz"])
         #expect(try await client.get(Download.mediaType, at: path) == "application/gzip")
         #expect(server.requests.last?.range?.first == 1_200_000)
+        // The held bytes count again, and nobody has written them a second time.
+        let seen = await client.signals.seen
+        let change = try #require(seen.lastIndex { $0.resumedAt?.offset == 0 })
+        let told = seen[change...].prefix { $0.resumedAt?.offset != 1_200_000 }.compactMap { $0.progress?.received }
+        #expect(told.allSatisfy { $0 <= 500_000 }, "\(told)")
     }
 
     /// Each response for the whole new file is stopped long before it has as many bytes as are held.
