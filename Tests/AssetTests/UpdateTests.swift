@@ -64,6 +64,19 @@ internal import Testing
         #expect(await desk.stages(asset).last == "ready")
     }
 
+    @Test func `whose manifest is behind a redirect has its archive beside the manifest, also after a 304`() async throws {
+        let desk = try await Desk.start()
+        let target = desk.publisher.url
+        let front = ScriptedServer { _, reply in reply.respond(302, ["Location": target]) }
+        let asset = try await desk.register(url: front.url("/latest/m.json"))
+        await desk.publisher.publish("1")
+        #expect(try await desk.check(asset) == (true, "1"))
+        #expect(desk.version(at: try await desk.update(asset).1) == "1")
+        let conditions = desk.publisher.server.requests.filter { $0.path == "/m.json" }.map { $0.field("If-None-Match") != nil }
+        #expect(conditions == [false, true])
+        #expect(front.requests.map(\.path) == ["/latest/m.json", "/latest/m.json"])
+    }
+
     /// A 304 would not tell whether a public server has sent the manifest that is kept.
     @Test func `is checked by a plain request once after it was registered with another URL`() async throws {
         let desk = try await Desk.start()

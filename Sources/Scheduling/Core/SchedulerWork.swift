@@ -158,6 +158,9 @@ extension Scheduler {
             }
         case .unchanged(let copy):
             if let id { gate.answered(id, now: now) }
+            // The copy's validators are sent to one URL only, maybe after redirects. So the 304 came from there.
+            let source = copy.validators?.source ?? entry.record.url
+            change(entry) { $0.source = source == $0.url ? nil : (try? DownloadURL(source))?.redacted }
             end(entry, with: copy, now: now)
         case .stopped: break
         }

@@ -116,6 +116,16 @@ private let identity = FileIdentity(device: 1, inode: 2, mount: 3, boot: "b")
         #expect(saves.contains(.sweep(desk.entry.number, directory: "/d")), "of a process before, there may be a part file")
     }
 
+    @Test(arguments: [(source, nil), ("https://cdn/v1/a?key=hidden", "https://cdn/v1/a")] as [(String, String?)])
+    func `names the URL that a redirect has led to, without its query, also after a 304`(answering: String, shown: String?) {
+        let desk = makeDesk()
+        var copy = desk.copy
+        copy.validators?.source = answering
+        desk.ends(desk.entry, .unchanged(copy))
+        #expect(desk.entry.record.source == shown)
+        #expect(desk.actions.saves.contains { if case .put(let row) = $0 { row.source == shown && row.state == .finished } else { false } })
+    }
+
     @Test func `deletes received bytes that equal the copy`() {
         let desk = makeDesk()
         desk.began(desk.entry, fileName: "b", mediaType: "text/plain", total: 10, offset: 0)
