@@ -38,7 +38,10 @@ internal import Glibc
     public static func stop() { shared.loop.stop() }
 
     /// The only way to start a task: every continuation returns to this loop. Bodies start in the order of the calls.
-    public static func spawn(_ body: @escaping @BusActor @Sendable () async -> Void) {
+    public static func spawn(_ body: @escaping @BusActor @Sendable () async -> Void) { _ = spawnTask(body) }
+
+    /// As `spawn`, for a task that may be cancelled.
+    public static func spawnTask(_ body: @escaping @BusActor @Sendable () async -> Void) -> Task<Void, Never> {
         Task(executorPreference: shared.loop) { await go(body) }
     }
 

@@ -38,6 +38,16 @@ internal import WebPush
         let token: String
         /// Tells the fetch from an earlier one of the same message.
         let number: UInt64
+        let task: Task<Void, Never>
+    }
+
+    /// A download that is being taken from the service.
+    private struct Removal {
+        let app: String
+        /// Of the message.
+        let end: WallTime
+        /// Whether the service has not answered yet. If it has answered, it could not remove the download, and is asked again.
+        var isAsked = false
     }
 
     private let connection: Connection
@@ -66,8 +76,8 @@ internal import WebPush
     private var failing: Set<String> = []
     /// Ids whose app is being called, or is called again after a pause.
     private var telling: Set<String> = []
-    /// Ids whose download is being taken from the service. Their records stay on disk until it has answered.
-    private var removing: Set<String> = []
+    /// The downloads that are being taken from the service, by message id. The records of the messages stay on disk until then.
+    private var removing: [String: Removal] = [:] { didSet { look() } }
     /// Ids whose end is not on disk yet. After a crash, only their downloads say how they ended, so these stay on the service's list.
     private var unsavedEnds: Set<String> = []
     /// Ids whose app did not answer: they wait for the next start.
@@ -93,7 +103,7 @@ internal import WebPush
         rule.argument0 = BusName.service
         subscription = connection.subscribe(rule) { [weak self] message in
             guard let (name, _, owner) = BusDaemon.nameOwnerChanged.read(message), name == BusName.service, !owner.isEmpty else { return }
-            self?.wake { _ in true }
+            self?.tryAgain()
         }
         let now = WallTime(microseconds: wallClock())
         var overdue: [String] = []
@@ -101,7 +111,7 @@ internal import WebPush
             guard registry[message.token] != nil, message.outcome.map({ now - $0.ended < Limits.remindedAge }) ?? true else {
                 // The program died while it ended the registration.
                 if message.mayHaveDownload, !message.app.isEmpty {
-                    removeDownload(message.id, of: message.app)
+                    removeDownload(of: message, app: message.app)
                 } else {
                     store.put(.message(message.id), nil)
                 }
@@ -111,7 +121,7 @@ internal import WebPush
             guard message.outcome == nil else {
                 // If the service itself has ended the download, the end of the next push takes it off the list.
                 if message.mayHaveDownload, let registration = registry[message.token], registration.lastDownload != message.id {
-                    removeDownload(message.id, of: registration.key.app)
+                    removeDownload(of: message, app: registration.key.app)
                 }
                 BusActor.spawn { [self] in await tell(message.id, reminders: []) }
                 continue
@@ -136,37 +146,63 @@ internal import WebPush
         if !registration.lastDownload.isEmpty { files.removeDownload(registration.lastDownload, of: registration.key.app) }
         for message in waiting.values where message.token == registration.token {
             // One that is not on disk yet has no download.
-            if message.outcome == nil, unsaved[message.id] == nil { removeDownload(message.id, of: registration.key.app) }
+            if message.outcome == nil, unsaved[message.id] == nil { removeDownload(of: message, app: registration.key.app) }
             drop(message.id)
         }
         fetchNext()
     }
 
-    /// Takes the download of a message that has ended from the service. The record of the message stays until the service has answered, so
-    /// that the next start does the same if the program dies before.
-    private func removeDownload(_ id: String, of app: String) {
-        removing.insert(id)
-        files.removeDownload(id, of: app) { [self] in
-            removing.remove(id)
+    /// Takes the download of a message that has ended from the service. The record of the message stays until the download is gone, so that
+    /// the next start does the same if the program dies before.
+    private func removeDownload(of message: PendingPush, app: String) {
+        guard removing[message.id] == nil else { return }
+        removing[message.id] = Removal(app: app, end: message.end)
+        askForRemoval(message.id)
+    }
+
+    private func askForRemoval(_ id: String) {
+        guard let removal = removing[id], !removal.isAsked else { return }
+        removing[id]?.isAsked = true
+        files.removeDownload(id, of: removal.app) { [self] isGone in
+            // An app may register and unregister again and again while the service cannot be reached.
+            guard isGone || Self.isForgotten(removal.end) || removing.count > Self.mostWaiting else {
+                removing[id]?.isAsked = false
+                return retryLater()
+            }
+            if isGone { failures = 0 }
+            removing[id] = nil
             if waiting[id] == nil { store.put(.message(id), nil) }
         }
     }
 
+    /// Whether a message that ended at `end` is given up although the service has not answered: a service that is gone for good must not
+    /// keep it for ever.
+    private static func isForgotten(_ end: WallTime) -> Bool { WallTime(microseconds: wallClock()) - end >= Limits.remindedAge }
+
+    /// Ends the wait for a file. The service is not asked for the file again.
+    ///
+    /// - Returns: whether a fetch was under way.
+    @discardableResult private func stopFetch(_ id: String) -> Bool {
+        guard let fetch = fetching.removeValue(forKey: id) else { return false }
+        fetch.task.cancel()
+        return true
+    }
+
     private func drop(_ id: String) {
         waiting[id] = nil
-        fetching[id] = nil
+        stopFetch(id)
         unsaved[id] = nil
         cancelTimer(id)
         resting.remove(id)
         unseen.remove(id)
         unanswered.remove(id)
         order.removeAll { $0 == id }
-        if !removing.contains(id) { store.put(.message(id), nil) }
+        if removing[id] == nil { store.put(.message(id), nil) }
     }
 
     /// A message keeps the program running, unless its app did not answer. A message without its file does so also between two attempts,
-    /// because no other program would request the file in time.
-    private func look() { hold.isHeld = waiting.count > unanswered.count }
+    /// because no other program would request the file in time. The same holds for a download that is still to be removed.
+    private func look() { hold.isHeld = waiting.count > unanswered.count || !removing.isEmpty }
 
     // MARK: Arrival
 
@@ -272,8 +308,7 @@ internal import WebPush
         guard let message = waiting[id], registry[message.token] != nil else { return }
         fetches +|= 1
         let number = fetches
-        fetching[id] = Fetch(token: message.token, number: number)
-        BusActor.spawn { [self] in
+        let task = BusActor.spawnTask { [self] in
             let outcome = await fetch(message, number)
             guard fetching[id]?.number == number else { return }
             fetching[id] = nil
@@ -282,6 +317,7 @@ internal import WebPush
             fetchNext()
             if let outcome { await end(id, outcome) } else { rest(id) }
         }
+        fetching[id] = Fetch(token: message.token, number: number, task: task)
     }
 
     private func nextToFetch() -> String? {
@@ -297,13 +333,22 @@ internal import WebPush
         guard waiting[id] != nil else { return }
         resting.insert(id)
         setTimer(id)
+        retryLater()
+    }
+
+    private func retryLater() {
         guard retryTimer == nil else { return }
         let pause = Self.retryPauses[min(failures, Self.retryPauses.count -| 1)]
         failures +|= 1
         retryTimer = Poller.shared.schedule(after: pause) { [weak self] in
             self?.retryTimer = nil
-            self?.wake { _ in true }
+            self?.tryAgain()
         }
+    }
+
+    private func tryAgain() {
+        wake { _ in true }
+        for id in removing.keys.sorted() { askForRemoval(id) }
     }
 
     /// nil: the service cannot fetch now, or the message has ended meanwhile.
@@ -321,12 +366,9 @@ internal import WebPush
             failures = 0
             return outcome
         case .expired:
-            removeDownload(message.id, of: registration.key.app)
+            removeDownload(of: message, app: registration.key.app)
             return expired
-        case .unreachable:
-            // A service that is gone for good must not keep the message for ever.
-            let age = WallTime(microseconds: wallClock()) - (waiting[message.id] ?? message).end
-            return age < Limits.remindedAge ? nil : expired
+        case .unreachable: return Self.isForgotten((waiting[message.id] ?? message).end) ? expired : nil
         }
     }
 
@@ -406,11 +448,11 @@ internal import WebPush
         if unseen.contains(id) {
             // Ask the service whether the file came in time, even if it has not answered yet, because it may not even run. A message that
             // rests does not wait for its next try, which may be an hour away. A file that came later does not count.
-            if fetching.removeValue(forKey: id) != nil || resting.remove(id) != nil { order.insert(id, at: 0) }
+            if stopFetch(id) || resting.remove(id) != nil { order.insert(id, at: 0) }
             return fetchNext()
         }
-        if let app = registry[message.token]?.key.app { removeDownload(id, of: app) }
-        fetching[id] = nil
+        if let app = registry[message.token]?.key.app { removeDownload(of: message, app: app) }
+        stopFetch(id)
         resting.remove(id)
         order.removeAll { $0 == id }
         failing.insert(id)

@@ -57,6 +57,8 @@ internal import TodokuClient
                 }
             }
             return .expired
+        } catch is CancellationError {
+            return .unreachable
         } catch {
             guard let error = error as? ClientError, Self.isFinal(error) else {
                 log.warning("the download service cannot fetch a file now; the push is kept", metadata: ["cause": "\(error)"])
@@ -106,19 +108,24 @@ internal import TodokuClient
 
     /// Takes a download from the service, if it has that. Nobody waits for it any more.
     ///
-    /// - Parameter done: called when the service has answered, or cannot be reached.
-    func removeDownload(_ id: String, of app: String, then done: @escaping @BusActor @Sendable () -> Void = {}) {
+    /// - Parameter done: called with whether the download is gone. The download may still be there if the service refuses the call, or cannot
+    ///   be reached.
+    func removeDownload(_ id: String, of app: String, then done: @escaping @BusActor @Sendable (_ isGone: Bool) -> Void = { _ in }) {
         removals += 1
         BusActor.spawn { [self] in
-            do throws(ClientError) {
-                try await connected().remove(DownloadReference(app: app, token: Self.downloadToken(id)))
-            } catch {
-                if error.cause != .unknownDownload {
-                    log.notice("a download could not be removed", metadata: ["cause": "\(error.message)"])
-                }
-            }
-            done()
+            done(await hasRemoved(id, of: app))
             removals -= 1
+        }
+    }
+
+    private func hasRemoved(_ id: String, of app: String) async -> Bool {
+        do throws(ClientError) {
+            try await connected().remove(DownloadReference(app: app, token: Self.downloadToken(id)))
+            return true
+        } catch {
+            if error.cause == .unknownDownload { return true }
+            log.notice("a download could not be removed", metadata: ["cause": "\(error.message)"])
+            return false
         }
     }
 

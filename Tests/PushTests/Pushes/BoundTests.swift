@@ -25,9 +25,11 @@ import Testing
         #expect(world.messageFiles.count == 64)
         await world.kill()
         #expect(try await world.entry()["waiting"] == .uint32(64))
-        // With the registration, its messages go.
+        // With the registration, its messages go: once the service has said that it has no downloads of them.
         try await world.call(Push.unregister, (PushWorld.app, "picture"))
-        #expect(await eventually { world.messageFiles.isEmpty })
+        let service = try await ServiceStandIn(world)
+        #expect(await eventually(within: .seconds(240)) { world.messageFiles.isEmpty })
+        #expect(await Set(service.removed).count == 64)
     }
 
     @Test func `is asked of the service as the registration allows`() async throws {
@@ -169,6 +171,7 @@ import Testing
             Row(Download.remove) { record, _, reply in
                 guard let service = record.service else { return }
                 service.removed.append(record.path)
+                if let error = service.removalError { return reply.fail(error) }
                 if service.holdsRemovals { service.heldRemovals.append(reply) } else { reply() }
             }
         ],
@@ -198,6 +201,7 @@ import Testing
     var state = "finished"
     private var heldRemovals: [DBus.Reply<Void>] = []
     private var holdsRemovals = false
+    private var removalError: DBusError?
     private var error: DBusError?
     private var isSilent = false
     private var unanswered: [DBus.Reply<(String, String)>] = []
@@ -218,6 +222,8 @@ import Testing
         for reply in heldRemovals { reply() }
         heldRemovals = []
     }
+    /// Refuses all removals from now on; nil: none.
+    func refuseRemovals(_ error: DBusError?) { removalError = error }
     /// Ends the silence with an error for those who wait.
     func speak(_ error: DBusError) {
         isSilent = false

@@ -183,6 +183,47 @@ import Testing
         return true
     }
 
+    /// As when the service is killed before the removal is on its disk. The end of a registration was noted before.
+    @Test @BusActor func `of a registration that has ended is kept until the service has removed its download`() async throws {
+        let start = try await SilentStart()
+        let (service, store, folder) = (start.service, start.store, start.folder)
+        let message = makeMessage("ended", until: wallClock() / 1_000_000 + 3600)
+        store.put(.message(message.id), message.record)
+        try await store.commit()
+        service.refuseRemovals(Self.noReply)
+        start.deliveries.begin([message])
+        #expect(await eventually { !start.filesHold.isHeld })
+        try await store.commit()
+        #expect(listFolder(folder("messages")) == [message.id])
+        // The next try comes when the service appears.
+        service.refuseRemovals(nil)
+        try service.restart()
+        #expect(await eventually { listFolder(folder("messages")).isEmpty })
+        #expect(Set(service.removed) == [BusName.path(app: PushWorld.app, token: "push_\(message.id)").value])
+    }
+
+    /// As when the service is killed while it has both calls.
+    @Test @BusActor func `is not asked for again if the service goes away after the push was given up`() async throws {
+        let start = try await SilentStart()
+        let (service, registry, deliveries) = (start.service, start.registry, start.deliveries)
+        deliveries.begin([makeMessage(start.token, until: wallClock() / 1_000_000 + 3600)])
+        #expect(await eventually { service.fetches.count == 1 })
+        service.refuseRemovals(Self.noReply)
+        let registration = try #require(registry[start.token])
+        _ = try registry.unregister(app: PushWorld.app, name: "a", from: .user)
+        deliveries.forget(registration)
+        #expect(await eventually { service.removed.count == 1 })
+        service.speak(Self.noReply)
+        // The calls and the answers of a connection arrive in their order: a further Fetch would come before the last of these.
+        for _ in 0..<3 {
+            start.files.removeDownload("other", of: PushWorld.app)
+            #expect(await eventually { !start.filesHold.isHeld })
+        }
+        #expect(service.fetches.count == 1)
+    }
+
+    private static let noReply = DBusError("org.freedesktop.DBus.Error.NoReply", "The service was killed.")
+
     /// The service has told the end, so the record of the registration names the download.
     @Test @BusActor func `whose download the service ended at its deadline leaves it on the list until the next push`() async throws {
         let start = try await SilentStart()
