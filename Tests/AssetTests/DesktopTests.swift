@@ -109,6 +109,30 @@ extension Desk {
         #expect(await refused != nil, "the signature is none")
     }
 
+    @Test(arguments: [0, -5] as [Int32])
+    func `for a call keeps what a person has set for its download, also after a restart`(priority: Int32) async throws {
+        let desk = try await Desk.start()
+        let (client, world) = (desk.client, desk.running.world)
+        await desk.publisher.publish("1", size: 2_000_000)
+        let gate = desk.publisher.hold("/1.tar.gz")
+        defer { gate.open() }
+        let asset = try await desk.register("maps", ["priority": .int32(priority)])
+        async let lost = thrown { try await desk.update(asset) }
+        #expect(await desk.downloads(asset))
+        let download = try await client.get(Asset.download, at: asset)
+        #expect(try await client.get(Download.allowMetered, at: download))
+        try await client.set(Download.allowMetered, at: download, false)
+        try await client.pause(download)
+        await world.kill(desk.running.daemon)
+        #expect(await lost != nil)
+        _ = await world.start()
+        #expect(try await client.get(Asset.status, at: asset) == "paused")
+        // This is answered when all that the start has changed is on disk.
+        try await client.set(Manager.maxActive, 100)
+        #expect(try await client.get(Download.allowMetered, at: download) == false)
+        #expect(try await client.get(Download.priority, at: download) == priority)
+    }
+
     @Test func `because all is paused says so, and goes on with ResumeAll`() async throws {
         let desk = try await Desk.start()
         await desk.publisher.publish("1", size: 2_000_000)

@@ -218,7 +218,14 @@ extension AssetCentre {
     /// An update that nobody has asked for uses no metered connection, and comes after requested updates.
     private static func makeBackground(_ options: inout DownloadOptions) {
         options.allowsMetered = false
-        options.priority = min(options.priority, -1)
+        options.priority = min(options.priority -| 1, -1)
+    }
+
+    /// Whether the download of an archive still has the options of an update that nobody has asked for.
+    private static func isInBackground(_ entry: ScheduledDownload, of record: AssetRecord) -> Bool {
+        var background = record.options
+        makeBackground(&background)
+        return entry.record.options.allowsMetered == background.allowsMetered && entry.record.options.priority == background.priority
     }
 
     /// Gives the download of an archive the options of its asset, because a call has asked for it.
@@ -239,7 +246,9 @@ extension AssetCentre {
         else {
             return decide(.downloadEnded(key, number, .lost))
         }
-        if record.pending?.isBackground == false { raiseDownload(key, number) }
+        // An earlier process may have ended after a call had asked for the update, and before the download was raised. Values that a person
+        // has set stay.
+        if record.pending?.isBackground == false, Self.isInBackground(entry, of: record) { raiseDownload(key, number) }
         switch entry.state {
         case .finished: return decide(.downloadEnded(key, number, .finished))
         case .failed(let failure):

@@ -127,7 +127,13 @@ extension AssetHost {
 
     private func makeBackground(_ options: inout DownloadOptions) {
         options.allowsMetered = false
-        options.priority = min(options.priority, -1)
+        options.priority = min(options.priority -| 1, -1)
+    }
+
+    private func isInBackground(_ entry: ScheduledDownload, of record: AssetRecord) -> Bool {
+        var background = record.options
+        makeBackground(&background)
+        return entry.record.options.allowsMetered == background.allowsMetered && entry.record.options.priority == background.priority
     }
 
     func raiseDownload(_ key: AssetKey, _ number: DownloadNumber) {
@@ -147,7 +153,7 @@ extension AssetHost {
         else {
             return decide(.downloadEnded(key, number, .lost))
         }
-        if record.pending?.isBackground == false { raiseDownload(key, number) }
+        if record.pending?.isBackground == false, isInBackground(entry, of: record) { raiseDownload(key, number) }
         switch entry.state {
         case .finished: return decide(.downloadEnded(key, number, .finished))
         case .failed(let failure):
