@@ -322,6 +322,27 @@ private let remote = "http://files.example.org/m.json"
         try await desk.client.call(Manager.unregisterAsset, (two, true))
         #expect(try await desk.update(one).0 && desk.version(at: "\(folder)/current") == "1")
     }
+
+    @Test func `is that of the asset whose version the link leads to, also if no process since has used the folder`() async throws {
+        let desk = try await Desk.start()
+        let world = desk.running.world
+        let folder = world.bus.folder.makeFolder("data-of-one")
+        let alias = world.bus.folder("alias")
+        #expect(symlink(folder, alias) == 0)
+        let one = try await desk.register("one", ["directory": .string(folder)])
+        await world.kill(desk.running.daemon)
+        let second = await world.start()
+        await desk.publisher.publish("1")
+        let two = try await desk.register("two", ["directory": .string(alias)])
+        #expect(try await desk.update(two).0)
+        await world.kill(second)
+        _ = await world.start()
+        await desk.publisher.publish("2")
+        let refused = await thrown { try await desk.update(one) }
+        #expect(refused?.name == todokuError("AlreadyExists") && refused?.message.contains("org.example.App/two") == true)
+        #expect(desk.version(at: "\(alias)/current") == "1")
+        #expect(try await desk.update(two).0 && desk.version(at: "\(alias)/current") == "2")
+    }
 }
 
 @Suite(.timeLimit(.minutes(10))) struct `The download of a failed update` {

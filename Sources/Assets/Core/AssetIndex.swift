@@ -33,6 +33,12 @@ struct AssetIndex {
     /// An asset that has a version in a folder of this name.
     func key(ofFolder name: String) -> AssetKey? { folders[name]?.min() }
 
+    /// As above; nil also if `key` itself has such a version.
+    func key(ofFolder name: String, besides key: AssetKey) -> AssetKey? {
+        guard let keys = folders[name], !keys.contains(key) else { return nil }
+        return keys.min()
+    }
+
     /// The first instant that has not come yet.
     mutating func nextDue() -> WallTime? {
         wakes.dropStale { key, time in entries[key]?.due == time && !due.contains(key) }

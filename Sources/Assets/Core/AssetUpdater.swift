@@ -52,6 +52,8 @@ public final class AssetUpdater {
     public var archiveNumbers: Set<DownloadNumber> { Set(index.archiveNumbers) }
     /// The asset whose update has this download.
     public func asset(ofArchive number: DownloadNumber) -> AssetKey? { index.key(ofArchive: number) }
+    /// Another asset than `key` that has a version in a folder of this name; nil also if `key` itself has such a version.
+    public func asset(ofFolder name: String, besides key: AssetKey) -> AssetKey? { index.key(ofFolder: name, besides: key) }
 
     /// How many instants of checks are kept, with outdated ones; for tests.
     package var instantsKept: Int { index.instantsKept }

@@ -58,7 +58,8 @@ extension AssetCentre {
                     try checkRoom(for: key)  // other calls may have come while the folder was checked
                     // A registered asset keeps its directory, whichever directory this call names.
                     let isNew = updater[key] == nil
-                    if isNew, let failure = claim(identity, of: directory, for: key) { throw Refusal(failure.name, failure.message) }
+                    let use = AssetFiles.Use(identity: identity, target: found)
+                    if isNew, let failure = claim(use, of: directory, for: key) { throw Refusal(failure.name, failure.message) }
                     try decide(reply) { answer in
                         if case .registered(let key) = answer { BusName.path(ofAsset: key) } else { nil }
                     } _: {

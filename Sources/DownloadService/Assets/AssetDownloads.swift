@@ -327,15 +327,15 @@ extension AssetCentre {
         }
         let part = failed.map { partNames.name(of: $0.number) }
         DiskPool.shared.perform(at: .path(directory), within: DiskPatience.folder) {
-            () -> (missing: ByteCount, identity: FileIdentity?) in
+            () -> (missing: ByteCount, use: AssetFiles.Use) in
             // Somebody may have deleted our folder since the registration.
             AssetFiles.makeAgain(directory, isDefault: isDefault)
             let missing = AssetFiles.shortage(in: directory, needed: needed, replacing: part, reserve)
-            return (missing, AssetFiles.identity(of: directory))
+            return (missing, AssetFiles.use(of: directory))
         } then: { [self] found in
             // An asset that was unregistered meanwhile would keep the folder from all others.
             guard updater[key]?.activity == .checkingSpace(ticket) else { return }
-            if let failure = claim(found?.identity, of: directory, for: key) { return decide(.spaceRefused(key, ticket, failure)) }
+            if let failure = claim(found?.use, of: directory, for: key) { return decide(.spaceRefused(key, ticket, failure)) }
             // If the disk does not answer, the download will wait for it.
             decide(.spaceChecked(key, ticket, missing: found?.missing ?? 0))
         }

@@ -65,6 +65,19 @@ extension AssetFiles {
         }
     }
 
+    /// What tells which asset uses a folder.
+    struct Use: Sendable {
+        /// nil: the folder is missing, or the disk does not say.
+        let identity: FileIdentity?
+        /// The version that the link leads to; nil: there is no link, or the disk does not say.
+        let target: String?
+    }
+
+    static func use(of directory: String) -> Use {
+        let link = VersionLink.current(AssetRecord.link, directory: directory, allowHidden: true)
+        return Use(identity: identity(of: directory), target: try? link.get())
+    }
+
     /// The identity of the folder; nil: the folder is missing, or the disk does not say.
     static func identity(of directory: String) -> FileIdentity? {
         guard let folder = try? OpenFolder.open(directory, allowHidden: true) else { return nil }
@@ -100,8 +113,10 @@ extension AssetCentre {
     }
 
     /// The failure of an asset whose folder another asset uses by another path; nil: no other asset uses the folder.
-    func claim(_ identity: FileIdentity?, of directory: String, for key: AssetKey) -> DownloadFailure? {
-        guard let identity, let other = places.claim(identity, for: key) else { return nil }
+    func claim(_ use: AssetFiles.Use?, of directory: String, for key: AssetKey) -> DownloadFailure? {
+        // The asset that has switched the link may not have used the folder in this process. Each version has a name of its own.
+        let owner = use?.target.flatMap { updater.asset(ofFolder: $0, besides: key) }
+        guard let other = owner ?? use?.identity.flatMap({ places.claim($0, for: key) }) else { return nil }
         return DownloadFailure(.alreadyExists, "The folder \(directory) is that of the asset \(other), by another path.")
     }
 
@@ -112,9 +127,9 @@ extension AssetCentre {
     ) {
         guard let directory = updater[key]?.record.directory else { return }
         DiskPool.shared.perform(at: .path(directory)) {
-            AssetFiles.identity(of: directory)
-        } then: { [self] identity in
-            if let failure = claim(identity, of: directory, for: key) { refused(failure) } else { work() }
+            AssetFiles.use(of: directory)
+        } then: { [self] use in
+            if let failure = claim(use, of: directory, for: key) { refused(failure) } else { work() }
         }
     }
 }
