@@ -164,6 +164,42 @@ internal import Testing
         #expect(isDone == true)
     }
 
+    @Test(.enabled("only root can mount a small disk") { await SmallDisk.isPossible() })
+    func `needs no room beside the bytes of an earlier version, which are being deleted`() async throws {
+        let isDone = try await SmallDisk.withDisk(bytes: 4 << 20) { disk in
+            let desk = try await Desk.start()
+            let client = desk.client
+            try await client.set(Manager.diskReserve, 0)
+            let asset = try await desk.register("maps", ["retries": .uint32(0), "directory": .string(disk.path)])
+            // The archive and its files need 3.8 MB, and the disk has 4.2 MB.
+            func publish(_ version: String) async {
+                await desk.publisher.publish(version, size: 1_900_000, count: 1, more: #", "unpacked-size": 1900100"#)
+            }
+            await publish("1")
+            let gate = desk.publisher.hold("/1.tar.gz")
+            defer { gate.open() }
+            async let failure = thrown { try await desk.update(asset) }
+            #expect(await desk.downloads(asset))
+            let download = try await client.get(Asset.download, at: asset)
+            #expect(try await eventually { try await client.get(Download.received, at: download) >= 900_000 })
+            // The connection is lost, and the next request is refused.
+            desk.publisher.answer("/1.tar.gz", with: 404)
+            gate.open()
+            #expect(await failure?.name == todokuError("HttpStatus"))
+            let part = try #require(listFolder(disk.path).first { $0.hasSuffix(".part") })
+            await publish("2")
+            let next = desk.publisher.hold("/2.tar.gz")
+            defer { next.open() }
+            async let update = desk.update(asset)
+            #expect(await eventually { desk.publisher.requests(for: "/2.tar.gz") == 1 && !fileExists("\(disk.path)/\(part)") })
+            next.open()
+            #expect(try await update.0)
+            #expect(desk.version(at: "\(disk.path)/current") == "2")
+            return true
+        }
+        #expect(isDone == true)
+    }
+
     @Test(arguments: [false, true]) func `makes the default folder again that somebody has deleted`(restarts: Bool) async throws {
         let desk = try await Desk.start()
         let (world, archive) = (desk.running.world, "/1.tar.gz")

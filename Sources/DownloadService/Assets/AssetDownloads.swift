@@ -325,12 +325,15 @@ extension AssetCentre {
         let failed = record.pending.flatMap { pending in
             pending.download.flatMap { archive($0, of: pending.folder, in: record) }
         }
-        let part = failed.map { partNames.name(of: $0.number) }
+        // The files of earlier versions are being deleted.
+        let downloads = [[failed?.number], record.removals.map(\.download)].flatMap { $0 }.compactMap { $0 }
+        let archives = record.removals.map { AssetRecord.archive(of: $0.folder) }
+        let files = [downloads.map { partNames.name(of: $0) }, archives].flatMap { $0 }
         DiskPool.shared.perform(at: .path(directory), within: DiskPatience.folder) {
             () -> (missing: ByteCount, use: AssetFiles.Use) in
             // Somebody may have deleted our folder since the registration.
             AssetFiles.makeAgain(directory, isDefault: isDefault)
-            let missing = AssetFiles.shortage(in: directory, needed: needed, replacing: part, reserve)
+            let missing = AssetFiles.shortage(in: directory, needed: needed, deleting: files, reserve)
             return (missing, AssetFiles.use(of: directory))
         } then: { [self] found in
             // An asset that was unregistered meanwhile would keep the folder from all others.

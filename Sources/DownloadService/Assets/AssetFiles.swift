@@ -36,11 +36,15 @@ enum AssetFiles {
 
     /// The bytes by which the room in `directory` is too small. 0 also if the folder is missing, because then the download waits for it.
     ///
-    /// - Parameter part: the name of a part file that makes room, because it is deleted; nil: there is none.
-    static func shortage(in directory: String, needed: ByteCount, replacing part: String?, _ reserve: DiskReserve) -> ByteCount {
+    /// - Parameter files: the names of files that make room, because they are being deleted. They need not exist.
+    static func shortage(in directory: String, needed: ByteCount, deleting files: [String], _ reserve: DiskReserve) -> ByteCount {
+        // Look at the files first: if one is deleted meanwhile, its room must not be missing.
+        var freed: ByteCount = 0
+        if !files.isEmpty, let folder = try? OpenFolder.open(directory, allowHidden: true) {
+            for file in files { if let status = folder.status(file) { freed +|= ByteCount(clamping: status.st_blocks) *| 512 } }
+        }
         guard let room = Destination.room(in: directory, allowHidden: true, reserve: reserve) else { return 0 }
-        let status = part.flatMap { part in (try? OpenFolder.open(directory, allowHidden: true))?.status(part) }
-        return needed -| room -| (status.map { ByteCount(clamping: $0.st_blocks) *| 512 } ?? 0)
+        return needed -| room -| freed
     }
 
     static func extract(
