@@ -547,6 +547,16 @@ internal import Testing
         #expect(!Self.began(bench))
     }
 
+    @Test func `comes in a new session an hour after the last one at the earliest`() {
+        let bench = Bench(Bench.record { ($0.update, $0.checkedIn) = (.login, "a") }, session: "b")
+        bench.complete(Bench.manifest("1"))
+        bench.restart(session: "c")
+        #expect(!Self.began(bench))
+        bench.now = bench.now + AssetRecord.checkPause
+        bench.happens(.time)
+        #expect(Self.began(bench))
+    }
+
     @Test func `that found no network is remembered until there is one, also by a later process`() {
         let bench = Bench(Bench.record { $0.update = .login }, network: nil, isLogin: true, session: "a")
         #expect(!Self.began(bench) && bench.updater.awaitsNetwork && !bench.updater.hasWork)

@@ -64,7 +64,7 @@ public struct AssetRecord: Equatable, Sendable {
     public static let link = "current"
     /// The time between two checks without a call (`AssetUpdatePolicy.daily`).
     public static let checkInterval: Duration = .seconds(86_400)
-    /// How often a check without a call is tried again after a failure.
+    /// The least time between the beginnings of two checks without a call, such as a failed one and the next.
     public static let checkPause: Duration = .seconds(3600)
 
     public let key: AssetKey
