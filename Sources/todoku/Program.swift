@@ -15,14 +15,18 @@ struct OutputArguments: ParsableArguments {
 enum Program {
     static let version = "0.1.0"
 
-    /// - Parameter subject: what an error of the client is about, for JSON; nil: the error says it, or is about nothing.
+    /// - Parameters:
+    ///   - subject: what an error of the client is about, for JSON; nil: the error says it, or is about nothing.
+    ///   - handlesInterrupt: whether `body` handles Ctrl-C. Then SIGINT is blocked once the client is connected.
     static func run(
-        json: Bool, about subject: CommandFailure.Subject? = nil,
+        json: Bool, about subject: CommandFailure.Subject? = nil, handlesInterrupt: Bool = false,
         _ body: @escaping @BusActor @Sendable (DownloaderClient) async throws -> ExitStatus
     ) -> Never {
         BusActor.runMain {
             do {
+                // Connecting blocks this thread until the bus answers. Nothing is queued yet, so Ctrl-C may end the program.
                 let client = try await DownloaderClient.connect()
+                if handlesInterrupt { SignalSource.block([SIGINT]) }  // block before the first other thread starts
                 await SlowAnswer.watch(client)
                 let status = try await body(client)
                 if status == .success { await LanguageHint.tell(client, json: json) }

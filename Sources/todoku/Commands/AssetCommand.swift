@@ -1,7 +1,6 @@
 internal import ArgumentParser
 internal import DownloadModel
 internal import EventLoop
-internal import Glibc
 internal import Localization
 internal import TodokuClient
 
@@ -138,8 +137,7 @@ struct AssetUpdate: ParsableCommand {
     @OptionGroup var output: OutputArguments
 
     func run() throws {
-        SignalSource.block([SIGINT])  // block before the first thread starts
-        Program.run(json: output.json) { client in
+        Program.run(json: output.json, handlesInterrupt: true) { client in
             let follower = AssetFollower(client, assets, json: output.json, isQuiet: quiet)
             let interrupt = Interrupt(follower)
             let status = try await follower.follow(force: force)

@@ -1,7 +1,6 @@
 internal import ArgumentParser
 internal import DownloadModel
 internal import EventLoop
-internal import Glibc
 internal import Localization
 internal import TodokuClient
 
@@ -57,8 +56,7 @@ struct BatchCommand: ParsableCommand {
             return (request, list)
         }
         if !quiet { for warning in list.warnings { Output.complain(warning) } }
-        SignalSource.block([SIGINT])  // block before the first thread starts
-        Program.run(json: json) { client in
+        Program.run(json: json, handlesInterrupt: true) { client in
             try await BatchFollower.run(client, json: json, isQuiet: quiet, waits: wait) {
                 do throws(ClientError) {
                     return try await client.downloadBatch(list.lines.map { BatchItem($0.url, $0.request) }, request)

@@ -1,6 +1,5 @@
 internal import ArgumentParser
 internal import EventLoop
-internal import Glibc
 internal import Localization
 internal import TodokuClient
 
@@ -41,8 +40,7 @@ struct GetCommand: ParsableCommand {
 
     func run() throws {
         let request = Program.require(json: output.json) { () throws(CommandFailure) in try self.request.request(for: urls) }
-        SignalSource.block([SIGINT])  // block before the first thread starts
-        Program.run(json: output.json) { client in
+        Program.run(json: output.json, handlesInterrupt: true) { client in
             let display = Follower.display(json: output.json, quiet: quiet)
             let follower = Follower(client, display: display, exec: exec, json: output.json)
             let interrupt = Interrupt(follower)

@@ -60,8 +60,7 @@ struct MetalinkCommand: ParsableCommand {
         let (request, document) = Program.require(json: json) { () throws(CommandFailure) in
             (try self.request.request(for: isURL ? [file] : []), isURL ? try DocumentFile.empty(for: file) : try DocumentFile(path: file))
         }
-        SignalSource.block([SIGINT])  // block before the first thread starts
-        Program.run(json: json) { client in
+        Program.run(json: json, handlesInterrupt: true) { client in
             if isURL { try await document.fetch(file, request, client, quiet ? nil : PauseNotice(client)) }
             return try await BatchFollower.run(client, json: json, isQuiet: quiet, waits: wait) {
                 do throws(ClientError) {

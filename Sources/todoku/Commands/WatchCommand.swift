@@ -28,8 +28,7 @@ struct WatchCommand: ParsableCommand {
 
     func run() throws {
         let targets = lists.targets
-        SignalSource.block([SIGINT])  // block before the first thread starts
-        Program.run(json: output.json) { client in
+        Program.run(json: output.json, handlesInterrupt: true) { client in
             let (downloads, batch) = try await Self.find(targets, client)
             // A batch alone has one line with its counts.
             if targets.count == 1, !exec.isGiven, let batch {
