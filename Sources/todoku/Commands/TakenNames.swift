@@ -13,11 +13,16 @@ internal import TodokuClient
         only the server tells the name, nothing is asked, and the new file is renamed.
         """
 
+    /// How long a disk may take for its answer: as long as in the call that queues a download.
+    private static let patience: Duration = .seconds(5)
+
     private let client: DownloaderClient
     private let asks: Bool
     /// Whether to say that the same URL was downloaded before.
     private let tells: Bool
     private var defaultDirectory: String?
+    /// The folders whose disk has not answered.
+    private var silentFolders: Set<String> = []
 
     init(_ client: DownloaderClient, _ arguments: RequestArguments, isQuiet: Bool) {
         self.client = client
@@ -29,7 +34,7 @@ internal import TodokuClient
 
     /// The request for `url`, with the user's answer if the name is taken.
     func withAnswer(_ request: DownloadRequest, for url: String) async throws(ClientError) -> DownloadRequest {
-        guard asks || tells, let path = try await path(request, url), Self.isTaken(path) else { return request }
+        guard asks || tells, let path = try await path(request, url), await isTaken(path) else { return request }
         guard asks else {
             if try await isDownload(of: url, path) {
                 Output.complain(
@@ -51,8 +56,18 @@ internal import TodokuClient
         return defaultDirectory.map { "\($0)/\(name)" }
     }
 
+    /// Whether the name at an absolute path is taken. Without an answer of the disk it counts as free, because the service refuses the
+    /// download then.
+    private func isTaken(_ path: String) async -> Bool {
+        let folder = LocalPath.folder(of: path)
+        guard !silentFolders.contains(folder) else { return false }
+        let isTaken = await DiskPool.shared.value(at: .path(folder), within: Self.patience) { TakenNames.exists(path) }
+        if isTaken == nil { silentFolders.insert(folder) }
+        return isTaken ?? false
+    }
+
     /// A link without a target takes its name, too.
-    private static func isTaken(_ path: String) -> Bool {
+    private nonisolated static func exists(_ path: String) -> Bool {
         var status = stat()
         return lstat(path, &status) == 0
     }

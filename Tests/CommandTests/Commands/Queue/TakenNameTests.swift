@@ -133,6 +133,34 @@ import Testing
         await desk.close()
     }
 
+    /// The folder never answers the command. The service, which does not load the object, reads the folder as usual.
+    @Test(.disabled(if: underSanitizer() != nil, "a sanitizer has to be loaded before any other object"))
+    func `counts as free, and holds up neither other URLs nor Ctrl-C, if its folder does not answer`() async throws {
+        let folder = TemporaryFolder("todoku-silent-folder")
+        defer { withExtendedLifetime(folder) {} }
+        let (object, source) = (folder("silentfolder.so"), "\(repository)/Tests/FaultShim/silentfolder.c")
+        let compiled = await Child.run(["cc", "-shared", "-fPIC", "-O1", "-Wall", "-o", object, source])
+        try #require(compiled.status == 0, "\(compiled.errors)")
+        let (desk, gate) = (await Desk(), Gate())
+        let server = server()
+        let silent = desk.bus.folder.makeFolder("silent")
+        let environment = desk.environment.merging(["LD_PRELOAD": object, "SILENT_FOLDER": silent]) { $1 }
+        func get(_ urls: [String], _ keys: String...) async -> Child.Exit {
+            let words = urls.map { "'\($0)'" }.joined(separator: " ")
+            return await Child.converse(
+                "timeout --foreground 90 '\(Desk.command)' get -d '\(silent)' \(words)", question: "no answer", keys,
+                environment: environment, folder: desk.bus.folder)
+        }
+        let exit = await get([server.url("/a"), server.url("/b")])
+        #expect(exit.status == 0 && listFolder(silent) == ["a", "b"], "\(exit)")
+        #expect(exit.output.ranges(of: "no answer").count == 1, "the folder is not asked about the second name: \(exit)")
+        let slow = slowServer(until: gate)
+        let interrupted = await get([slow.url("/c")], "\u{3}")
+        #expect(interrupted.status == 130, "\(interrupted)")
+        gate.open()
+        await desk.close()
+    }
+
     @Test func `has the policies of the contract to choose from`() {
         #expect(ExistingFileChoice.allCases.map(\.policy?.rawValue) == ["rename", "replace", "skip", "fail", nil])
     }
