@@ -20,6 +20,15 @@ extension DownloaderClient {
         return try await page(filter)
     }
 
+    /// The finished downloads by the paths of their files. If several have the same path, it is the one that ended last.
+    package func finishedFiles() async throws(ClientError) -> [String: DownloadReference] {
+        let properties = [Download.state.name, Download.endedAt.name, Download.path.name]
+        let finished = try await core.describe(DownloadQuery(states: [.finished]).filter, properties: properties)
+        return finished.reduce(into: [:]) { files, download in
+            if let path = download.path { files[path] = download.reference }
+        }
+    }
+
     private func page(_ filter: DownloadFilter) async throws(ClientError) -> [DownloadDescription] {
         try await core.call(Manager.describe, (filter.dictionary, []), repeatable: true).map { structure in
             DownloadDescription(DownloadReference(structure.fields.0), structure.fields.1)

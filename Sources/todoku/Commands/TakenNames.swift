@@ -23,6 +23,8 @@ internal import TodokuClient
     private var defaultDirectory: String?
     /// The folders whose disk has not answered.
     private var silentFolders: Set<String> = []
+    /// The finished downloads by the paths of their files; nil: not read yet.
+    private var finished: [String: DownloadReference]?
 
     init(_ client: DownloaderClient, _ arguments: RequestArguments, isQuiet: Bool) {
         self.client = client
@@ -74,10 +76,9 @@ internal import TodokuClient
 
     /// Whether the file at `path` came from `url`, as far as the list of downloads tells.
     private func isDownload(of url: String, _ path: String) async throws(ClientError) -> Bool {
-        guard let whole = (try? DownloadURL(url))?.text,
-            let last = try await client.describe(DownloadQuery(states: [.finished])).last(where: { $0.path == path })
-        else { return false }
-        do throws(ClientError) { return try await client.url(of: last.reference) == whole } catch {
+        if finished == nil { finished = try await client.finishedFiles() }
+        guard let whole = (try? DownloadURL(url))?.text, let download = finished?[path] else { return false }
+        do throws(ClientError) { return try await client.url(of: download) == whole } catch {
             return false  // it was removed meanwhile
         }
     }

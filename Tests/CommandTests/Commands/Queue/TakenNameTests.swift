@@ -133,6 +133,23 @@ import Testing
         await desk.close()
     }
 
+    /// The list may have thousands of downloads.
+    @Test func `by the same URL is found by one reading of the list, for all URLs of the command`() async throws {
+        let desk = await Desk()
+        let server = server()
+        let names = ["a.txt", "b.txt", "c.txt"]
+        let urls = names.map { server.url("/\($0)") }
+        #expect(await desk.start(["get", "-q"] + urls).wait().status == 0)
+        let calls = await Calls(of: desk)
+        let exit = await converse(desk, "get " + urls.map { "'\($0)'" }.joined(separator: " "))
+        #expect(exit.status == 0 && exit.output.ranges(of: "already downloaded as").count == 3, "\(exit)")
+        // The monitor shows the calls in their order.
+        #expect(await desk.run("resume", "--all").status == 0)
+        #expect(await eventually { calls.count("ResumeAll") == 1 })
+        #expect(calls.count("Describe", by: calls.caller(of: "GetUrl")) == 1)
+        await desk.close()
+    }
+
     /// The folder never answers the command. The service, which does not load the object, reads the folder as usual.
     @Test(.disabled(if: underSanitizer() != nil, "a sanitizer has to be loaded before any other object"))
     func `counts as free, and holds up neither other URLs nor Ctrl-C, if its folder does not answer`() async throws {
