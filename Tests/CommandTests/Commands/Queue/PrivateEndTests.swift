@@ -1,4 +1,5 @@
 import ArgumentParser
+import DownloadModel
 import EventLoop
 import TestSupport
 import Testing
@@ -215,6 +216,22 @@ import Testing
         stage.gate.open()
         let exit = await batch.wait()
         #expect(exit.status == 0 && exit.errors == "" && exit.output.hasSuffix("1 ended 2 finished\n"), "\(exit)")
+        await stage.close()
+    }
+
+    /// As if all others had ended between the two calls of the first look, which knows of one end only. Downloads that are cleared leave
+    /// the list as private ones do.
+    @Test(arguments: [3, 100]) @BusActor func `is seen by a look, however many others end meanwhile`(members: Int) async throws {
+        let stage = try await Stage()
+        let items = (0..<members).map { BatchItem(stage.server.url("/file\($0)")) }
+        let batch = try await stage.client.downloadBatch(items).reference
+        #expect(try await stage.client.wait(for: batch).finished == UInt32(members))
+        let ended = EndedMembers(stage.client, of: batch, in: [.finished])
+        await ended.look(1)
+        await ended.look(UInt32(members))
+        #expect(try await stage.client.clearEnded() == UInt32(members))
+        let seen = try await ended.all()
+        #expect(Set(seen.map(\.reference)).count == members && seen.count == members)
         await stage.close()
     }
 
