@@ -54,7 +54,7 @@ struct FetchCommand: ParsableCommand {
                 return file.isNew || !exitCode ? .success : .unchanged
             } catch let error as ClientError {
                 let failure = CommandFailure(error, about: url, number: 1, of: 1)
-                guard error.isEnd else { throw error.cause == .refused ? failure : CommandFailure(error) }
+                guard await client.hasEnded(with: error) else { throw error.cause == .refused ? failure : CommandFailure(error) }
                 return Program.report(
                     CommandFailure(.ended, catalog.explanation(error), name: error.name, about: failure.subject), json: output.json)
             }
@@ -66,12 +66,21 @@ extension FetchedFile {
     var json: JSON { .object([("outcome", .string(isNew ? "new-data" : "no-data")), ("path", .string(path))]) }
 }
 
+extension DownloaderClient {
+    /// Whether a Fetch failed because its download has failed, and not because the call was refused.
+    fileprivate func hasEnded(with error: ClientError) async -> Bool {
+        if let isEnd = error.isEnd { return isEnd }
+        let failed = try? await latest(100, of: DownloadQuery(states: [.failed]))
+        return failed?.contains { $0.error?.name == error.name && $0.error?.message == error.message } ?? false
+    }
+}
+
 extension ClientError {
-    /// Whether the error is a failed download's, not a refusal of the call.
-    var isEnd: Bool {
+    /// Whether the error is that of a failed download or update, and not a refusal of the call; nil: its name may be that of either.
+    var isEnd: Bool? {
         switch errorName {
-        case nil, .invalidUrl, .unsupportedScheme, .invalidOption, .noSuchObject, .invalidState, .limitExceeded, .notAllowed, .storage:
-            false
+        case nil, .invalidUrl, .unsupportedScheme, .invalidOption, .noSuchObject, .invalidState, .limitExceeded, .storage: false
+        case .alreadyExists, .notAllowed, .permissionDenied: nil
         default: true
         }
     }

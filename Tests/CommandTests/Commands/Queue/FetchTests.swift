@@ -1,3 +1,4 @@
+import CSystem
 import Glibc
 import TestSupport
 import Testing
@@ -51,6 +52,32 @@ import Testing
         #expect(await desk.run("fetch", "ftp://example.org/a").status == 3)
         #expect(await desk.run("fetch", "-d", "/no/such", server.url("/a")).status == 3)
         #expect(await desk.run("fetch", server.url("/a"), server.url("/b")).status == 2)
+        await desk.close()
+    }
+
+    @Test func `tells a refusal from a failure also by an error whose name both may have`() async throws {
+        let desk = await Desk()
+        let server = server()
+        func fetch(_ url: String, _ options: String...) async -> Child.Exit { await desk.start(["fetch", url] + options).wait() }
+        let token = ["--app", "org.example.App", "--token", "t"]
+        #expect(await fetch(server.url("/a"), token[0], token[1], token[2], token[3]).status == 0)
+        let named = await fetch(server.url("/b"), token[0], token[1], token[2], token[3])
+        #expect(named.status == 3 && named.errors.contains("token"), "AlreadyExists: \(named)")
+        writeFile("\(desk.downloads)/c", "mine".utf8)
+        let taken = await fetch(server.url("/c"), "--if-exists", "fail")
+        #expect(taken.status == 1 && taken.errors.contains("/c exists already"), "AlreadyExists: \(taken)")
+        #expect(await fetch("http://127.0.0.1:1/a", "--not-private").status == 3, "NotAllowed")
+        // The engine looks the name up. If the name leads to no private address, the download fails, too.
+        if todoku_has_interface(), ownHostName() != "localhost" {
+            let own = await fetch("http://\(ownHostName()):1/a", "--not-private", "--retries", "0")
+            #expect(own.status == 1, "NotAllowed: \(own)")
+        }
+        if geteuid() != 0 {  // root may write everywhere
+            let folder = desk.bus.folder.makeFolder("closed")
+            chmod(folder, 0o500)
+            let closed = await fetch(server.url("/d"), "-d", folder)
+            #expect(closed.status == 3, "PermissionDenied: \(closed)")
+        }
         await desk.close()
     }
 
