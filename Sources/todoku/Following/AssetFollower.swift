@@ -1,13 +1,16 @@
+internal import DownloadModel
 internal import EventLoop
 internal import Localization
 internal import TodokuClient
 
-/// Updates assets, all at once, and shows their stages.
+/// Updates assets, as many at once as the service takes, and shows their stages.
 @BusActor final class AssetFollower: Interruptible {
     private let client: DownloaderClient
     private let assets: [AssetReference]
     private let json: Bool
     private let display: any AssetDisplay
+    /// The assets whose updates have not begun, in their order.
+    private var unbegun: ArraySlice<AssetReference>
     private var latest: [AssetReference: AssetDescription] = [:]
     private var outcomes: [AssetReference: Result<(isChanged: Bool, path: String), ClientError>] = [:]
     private var waiting: CheckedContinuation<Void, Never>?
@@ -15,6 +18,7 @@ internal import TodokuClient
     init(_ client: DownloaderClient, _ assets: [AssetReference], json: Bool, isQuiet: Bool) {
         (self.client, self.json) = (client, json)
         self.assets = assets.reduce(into: []) { if !$0.contains($1) { $0.append($1) } }
+        unbegun = self.assets[...]
         display = Self.display(json: json, isQuiet: isQuiet)
     }
 
@@ -28,22 +32,28 @@ internal import TodokuClient
     func follow(force: Bool) async throws -> ExitStatus {
         // The client calls on its own thread, which is this program's loop.
         let watch = try await client.watchAssets(assets) { [weak self] news in BusActor.assumeIsolated { self?.take(news) } }
-        for asset in assets {
-            BusActor.spawn { [self] in
-                let outcome: Result<(isChanged: Bool, path: String), ClientError>
-                do { outcome = .success(try await client.update(asset, force: force)) } catch {
-                    outcome = .failure(ClientError(ofWait: error))
-                }
-                outcomes[asset] = outcome
-                if outcomes.count == assets.count { waiting?.resume() }
-            }
-        }
+        // The service refuses more waiting calls of one connection.
+        for _ in assets.prefix(Limits.waitingCallsPerConnection) { beginNext(force: force) }
         await withCheckedContinuation { continuation in
             if outcomes.count < assets.count { waiting = continuation } else { continuation.resume() }
         }
         watch.stop()
         display.clear()
         return assets.reduce(.success) { $0.and(tell($1)) }
+    }
+
+    /// Begins the next update, if one is left. Its end begins a further one.
+    private func beginNext(force: Bool) {
+        guard let asset = unbegun.popFirst() else { return }
+        BusActor.spawn { [self] in
+            let outcome: Result<(isChanged: Bool, path: String), ClientError>
+            do { outcome = .success(try await client.update(asset, force: force)) } catch {
+                outcome = .failure(ClientError(ofWait: error))
+            }
+            outcomes[asset] = outcome
+            beginNext(force: force)
+            if outcomes.count == assets.count { waiting?.resume() }
+        }
     }
 
     private func take(_ news: AssetNews) {
@@ -72,7 +82,8 @@ internal import TodokuClient
 
     // MARK: Ctrl-C
 
-    private var remaining: [AssetReference] { assets.filter { outcomes[$0] == nil } }
+    /// The updates that have begun and not ended.
+    private var remaining: [AssetReference] { assets.dropLast(unbegun.count).filter { outcomes[$0] == nil } }
 
     /// Names all updates that continue, as arguments of the commands.
     var farewell: String? {

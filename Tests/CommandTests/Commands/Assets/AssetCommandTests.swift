@@ -2,6 +2,7 @@ import DownloadModel
 import Glibc
 import TestSupport
 import Testing
+import TodokuClient
 
 @testable import todoku
 
@@ -107,6 +108,26 @@ import Testing
             #expect(isCancelled, "\(asset)")
         }
         gate.open()
+        await desk.close()
+    }
+
+    @Test func `updates more assets than one connection may have waiting calls`() async throws {
+        let (desk, gate) = (await Desk(), Gate())
+        let server = ScriptedServer { _, reply in
+            gate.wait()
+            reply.respond(404)
+        }
+        let client = try await DownloaderClient.connect(to: desk.bus.address)
+        // An application may register 100 assets.
+        let keys = try (0..<257).map { try AssetKey(app: "org.example.App\($0 / 100)", name: "maps\($0)") }
+        for key in keys { _ = try await client.registerAsset(key, manifest: server.url("/m.json")) }
+        let calls = await Calls(of: desk)
+        let update = desk.start(["asset", "update", "--quiet"] + keys.map { "\($0)" })
+        #expect(await eventually { calls.count("Update") >= 256 || !update.isRunning }, "\(update.errors)")
+        gate.open()
+        let exit = await update.wait()
+        // A call that is refused would exit with 3.
+        #expect(exit.status == 1 && exit.errors.split(separator: "\n").count == 257, "\(exit)")
         await desk.close()
     }
 
