@@ -73,18 +73,28 @@ internal import TodokuClient
     private func run(_ command: UserCommand, for download: DownloadDescription) {
         display?.suspend()
         let output = json ? STDERR_FILENO : STDOUT_FILENO  // standard output has JSON only
-        let (process, error) = Self.start(command.arguments(path: download.path), Self.variables(for: download), output: output)
-        guard let process else {
-            return report(download, catalog.text("sh cannot be started: %1$s", String(cString: strerror(error))))
-        }
         isRunning = true
         Pool.programs.perform {
-            EndCommands.waitForEnd(of: process)
-        } then: { [self] status in
+            EndCommands.status(of: command, for: download, output: output)
+        } then: { [self] result in
             isRunning = false
-            if !isInterrupted { report(download, Self.fault(status)) }
+            switch result {
+            case .failure(let error): report(download, catalog.text("sh cannot be started: %1$s", String(cString: strerror(error.code))))
+            case .success(let status): if !isInterrupted { report(download, Self.fault(status)) }
+            }
             runNext()
         }
+    }
+
+    /// Blocks until the command has ended.
+    ///
+    /// - Returns: its status, as waitpid(2) tells it; or why sh(1) cannot be started.
+    private nonisolated static func status(
+        of command: UserCommand, for download: DownloadDescription, output: Int32
+    ) -> Result<Int32, SystemCallError> {
+        let (process, error) = start(command.arguments(path: download.path), variables(for: download), output: output)
+        guard let process else { return .failure(SystemCallError(code: error)) }
+        return .success(waitForEnd(of: process))
     }
 
     /// - Parameter fault: nil: the command has succeeded.
@@ -111,12 +121,21 @@ internal import TodokuClient
         return uninterrupted { waitpid(process, &status, 0) } < 0 ? 0xFF00 : status
     }
 
+    /// The bytes of the download on disk; empty: its file is a folder, or cannot be looked at. A file that was there before has other bytes
+    /// than the download has received, and an unpacked archive is gone. Waits for the disk.
+    private nonisolated static func size(of download: DownloadDescription) -> String {
+        guard download.state == .finished, let path = download.path else { return String(download.received) }
+        var status = stat()
+        guard stat(path, &status) == 0, status.st_mode & S_IFMT == S_IFREG else { return "" }
+        return String(status.st_size)
+    }
+
     /// The variables for the command of a download, documented in todoku(1). They replace inherited ones. Empty: not known, or none.
-    nonisolated static func variables(for download: DownloadDescription) -> [(String, String)] {
+    private nonisolated static func variables(for download: DownloadDescription) -> [(String, String)] {
         [
             ("TODOKU_DOWNLOAD", download.reference.description), ("TODOKU_OUTCOME", download.state.name),
             ("TODOKU_PATH", download.path ?? ""), ("TODOKU_NAME", download.displayName), ("TODOKU_URL", download.url),
-            ("TODOKU_SIZE", String(download.received)), ("TODOKU_MEDIA_TYPE", download.mediaType ?? ""), ("TODOKU_APP", download.app),
+            ("TODOKU_SIZE", size(of: download)), ("TODOKU_MEDIA_TYPE", download.mediaType ?? ""), ("TODOKU_APP", download.app),
             ("TODOKU_TAG", download.tag), ("TODOKU_BATCH", download.batch.flatMap { BatchReference($0) }?.description ?? ""),
             ("TODOKU_ERROR", download.error?.name ?? ""), ("TODOKU_MESSAGE", download.error?.message ?? ""),
         ]
@@ -129,7 +148,7 @@ internal import TodokuClient
     ///
     /// - Parameter variables: replace those of the environment.
     /// - Returns: the process; nil with the errno if it cannot start.
-    private static func start(_ arguments: [String], _ variables: [(String, String)], output: Int32) -> (pid_t?, Int32) {
+    private nonisolated static func start(_ arguments: [String], _ variables: [(String, String)], output: Int32) -> (pid_t?, Int32) {
         signal(SIGCHLD, SIG_DFL)  // if a parent has set it to be ignored, no exit status would be kept
         var actions = posix_spawn_file_actions_t()
         posix_spawn_file_actions_init(&actions)

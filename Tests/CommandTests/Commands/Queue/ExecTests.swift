@@ -70,6 +70,25 @@ private let noting = """
         await desk.close()
     }
 
+    @Test func `gets the size of the file on disk, also if the file was there before, and none for an unpacked folder`() async throws {
+        let (desk, server, _) = await makeDesk()
+        writeFile(desk.bus.folder("a"), "mine".utf8)
+        writeFile(desk.bus.folder("inner"), "inner".utf8)
+        let made = await Child.run(["tar", "-C", desk.bus.folder.path, "-cf", desk.bus.folder("archive.tar"), "inner"])
+        #expect(made.status == 0, "\(made.errors)")
+        let archive = try #require(readFile(desk.bus.folder("archive.tar")))
+        let archives = ScriptedServer { _, reply in reply.respond(200, body: archive) }
+        let command = #"echo "$TODOKU_OUTCOME,$TODOKU_SIZE""#
+        for (expected, arguments) in [
+            ("finished,4", ["--if-exists", "skip", "-d", ".", server.url("/a")]), ("finished,5000", [server.url("/b")]),
+            ("finished,", ["--extract", archives.url("/archive.tar")]),
+        ] {
+            let exit = await desk.start(["get", "--quiet", "--exec", command] + arguments).wait()
+            #expect(exit.succeeded(saying: "\(expected)\n"), "\(exit)")
+        }
+        await desk.close()
+    }
+
     @Test func `puts the path where the command says`() async throws {
         let (desk, server, _) = await makeDesk()
         for (number, command) in [#"cp "$1" copy-1"#, #"cp "$TODOKU_PATH" copy-2; true"#, #"cp "$@" copy-3"#].enumerated() {
