@@ -28,7 +28,10 @@ def find_or_queue(service, url, digest):
     token = hashlib.sha256(f"{url} {digest}".encode()).hexdigest()
     download = service.at(token)
     # A fresh link changes the URL of the download. After that, another call with the first URL is refused as AlreadyExists.
-    if download.status() is not None:
+    status = download.status()
+    if status is not None:
+        if status.state in ("failed", "cancelled"):  # in an earlier run; the list keeps the download for 30 days
+            download.retry()  # keeps the fresh link
         return download
     return service.download(
         url, token=token, checksum=digest and f"sha256:{digest}", renewable=True, stall_timeout=2000, if_exists="replace"

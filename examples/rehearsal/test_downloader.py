@@ -19,11 +19,11 @@ SCRIPT = '"$0" "$1" "$TODOKU_REHEARSAL_URL/file" "$TODOKU_REHEARSAL_SHA256"'
 class Rehearsal:
     """Runs of the app one after the other: their exit status and output, and the summary of `todoku rehearse`."""
 
-    def __init__(self, scenario, runs):
+    def __init__(self, scenario, runs, between):
         with tempfile.TemporaryDirectory() as folder:
             summary = os.path.join(folder, "summary.json")
             command = ["todoku", "rehearse", "--strict", "--json", "--summary", summary, scenario]
-            script = " && ".join([SCRIPT] * runs)
+            script = f" {between} ".join([SCRIPT] * runs)
             run = subprocess.run(
                 [*command, "--", "sh", "-c", script, sys.executable, APP], stdout=subprocess.PIPE, timeout=240, universal_newlines=True
             )
@@ -33,8 +33,8 @@ class Rehearsal:
 
 
 class DownloaderTest(unittest.TestCase):
-    def expect(self, scenario, status, text, runs=1):
-        rehearsal = Rehearsal(scenario, runs)
+    def expect(self, scenario, status, text, runs=1, between="&&"):
+        rehearsal = Rehearsal(scenario, runs, between)
         self.assertEqual(rehearsal.status, status, rehearsal.summary)
         self.assertIn(text, rehearsal.output)
         return rehearsal
@@ -61,6 +61,10 @@ class DownloaderTest(unittest.TestCase):
 
     def test_a_missing_file_is_told(self):
         self.expect("missing", 1, "the server does not have this file any more\n")
+
+    def test_a_missing_file_is_asked_for_again_by_the_next_run(self):
+        rehearsal = self.expect("busy:times=1,status=404", 0, "the server does not have this file any more\nsaved ", runs=2, between=";")
+        self.assertEqual(len(rehearsal.summary["downloads"]), 1)
 
     def test_the_service_keeps_one_download_over_a_crash(self):
         rehearsal = self.expect("crash:at=1M,times=2", 0, "saved ")
