@@ -317,10 +317,11 @@ final class Transfer {
     /// `source` states another representation than that of the held bytes. The first time, it may be a login page, or the server may not be
     /// up to date. If the held bytes stayed the second time in a row, too, a connection that always breaks would never bring the new file.
     ///
-    /// A body of unknown size, or of a source that is asked as a last resort, may turn out to be a wrong file.
+    /// A body of unknown size, or of a source that is asked as a last resort, may turn out to be a wrong file. The source of the held bytes
+    /// is such a source in each transfer while another source could continue these bytes, so it counts nevertheless.
     private func noteRepresentation(of file: PartFile, from source: Source) {
         isCandidateKnown = false
-        guard let validator = file.validator, file.total != nil, !source.isSpent,
+        guard let validator = file.validator, file.total != nil, !source.isSpent || file.mirror == part?.mirror,
             (part?.validator, part?.mirror) != (file.validator, file.mirror)
         else { return }
         let other = OtherRepresentation(validator, mirror: file.mirror)

@@ -40,15 +40,17 @@ import TransferEngine
     }
 
     /// Runs transfers one after another, each with the bytes and the facts that the one before has left.
+    ///
+    /// - Parameter mixes: whether a checksum proves the whole file.
     private func attempts(
-        _ count: Int, from held: ResumeData, _ fixture: EngineFixture, _ url: String, _ mirrors: [String] = []
+        _ count: Int, from held: ResumeData, _ fixture: EngineFixture, _ url: String, _ mirrors: [String] = [], mixes: Bool = false
     ) async throws -> [TransferEnd] {
         var (ends, resume) = ([TransferEnd](), ResumeData?.some(held))
         for _ in 0..<count {
             let others = await fixture.log.facts().last?.otherRepresentations ?? []
             let request = try fixture.request(url) {
                 ($0.resume, $0.otherRepresentations) = (resume, others)
-                if !mirrors.isEmpty { $0.use(mirrors) }
+                if !mirrors.isEmpty { $0.use(mirrors, mixes: mixes) }
             }
             let end = await fixture.run(request)
             ends.append(end)
@@ -224,6 +226,24 @@ import TransferEngine
         #expect(ends[1].resume?.written == 500_000 && ends[1].resume?.mirror == 0)
         #expect(ends[2].complete?.size == 2_000_000 && fixture.part == Self.new)
         #expect(server.requests.count == 3, "the source of the held bytes is asked first")
+    }
+
+    /// With a checksum, a source that contradicts the held bytes is left while a mirror could continue them. Then it is the last resort.
+    @Test(arguments: [false, true])
+    func `of the source of what is held replaces it at the second try in a row, though mirrors are asked before`(
+        hasMirrorChanged: Bool
+    ) async throws {
+        let fixture = await EngineFixture()
+        let (server, resume) = try await held(fixture) { request, reply in Self.breakNew(request, reply) }
+        let mirror = ScriptedServer { request, reply in
+            if hasMirrorChanged { Self.breakNew(request, reply) } else { reply.respond(404) }
+        }
+        let ends = try await attempts(3, from: resume, fixture, server.url("/file.bin"), [mirror.url("/copy.bin")], mixes: true)
+        #expect(ends[0].resume == resume, "the first try may be a login page")
+        #expect(ends[1].resume?.written == 500_000 && ends[1].resume?.validator == .entityTag("\"v2\""))
+        // The third transfer asks the source again after each lost connection, because the bytes stay now.
+        #expect(ends[2].complete?.size == 2_000_000 && fixture.part == Self.new, "\(ends[2])")
+        #expect(server.requests.map { $0.range?.first } == [nil, 1_200_000, nil, 1_200_000, nil, 500_000, 1_000_000, 1_500_000])
     }
 
     @Test func `of another representation costs nothing of what is held if the held file comes in between`() async throws {
