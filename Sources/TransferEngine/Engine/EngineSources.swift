@@ -50,7 +50,10 @@ extension Engine {
             source.takesRanges = false
         }
         guard transfer.isDivided(besides: segment) else { return restart(segment) }
-        if transfer.hasMirrors, !goesOn, !isRetried { (source.left, source.failure) = (fault, failure) }
+        let isLeft = transfer.hasMirrors && !goesOn && !isRetried
+        if isLeft { source.left = fault }
+        // Other sources at the server of this response have to wait for the pause, too.
+        if isLeft || failure?.retryAfter != nil { source.note(failure, of: segment) }
         drop(segment, failure)
     }
 
@@ -68,7 +71,7 @@ extension Engine {
     private func turn(_ segment: Segment, from failure: DownloadFailure, _ fault: SourceFault, by id: RequestID?) {
         let transfer = segment.transfer
         staging?.flush()
-        transfer.note(failure, fault, of: segment, isAnswer: id != nil)
+        transfer.note(failure, fault, of: segment)
         transfer.dropCandidate()
         if let id { transfer.events.append(.moved(id, failure)) }
         guard let next = transfer.nextSource() else {

@@ -65,6 +65,12 @@ final class Source {
         return failures <= Self.mostFailures
     }
 
+    /// A request of `segment` to the source has failed. A `Retry-After` is a pause of the server that has answered, behind all redirects.
+    func note(_ failure: DownloadFailure?, of segment: Segment) {
+        self.failure = failure
+        if failure?.retryAfter != nil { self.failure?.origin = segment.url.origin }
+    }
+
     /// Whether the source has sent wrong bytes of `range` before.
     func hasSentWrong(_ range: Range<ByteCount>) -> Bool {
         wrongRanges.count >= Self.mostWrongRanges || wrongRanges.contains { $0.overlaps(range) }
@@ -222,17 +228,14 @@ extension Transfer {
             return noteLoss()
         }
         if source.mayRetry(after: failure) { return noteLoss() }
-        (source.left, source.failure) = (fault, failure)
+        source.left = fault
+        source.note(failure, of: segment)
     }
 
     /// The last request of the transfer has failed.
-    ///
-    /// - Parameter isAnswer: whether the request went out.
-    func note(_ failure: DownloadFailure, _ fault: SourceFault, of segment: Segment, isAnswer: Bool) {
+    func note(_ failure: DownloadFailure, _ fault: SourceFault, of segment: Segment) {
         let source = segment.source
-        var failure = failure
-        if isAnswer, failure.retryAfter != nil { failure.origin = segment.url.origin }
-        source.failure = failure
+        source.note(failure, of: segment)
         if keepsBytes(of: segment) { source.hasLost = true } else { (source.left, source.isSpent) = (fault, true) }
     }
 

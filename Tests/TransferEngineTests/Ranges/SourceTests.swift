@@ -486,6 +486,38 @@ private func heldServer(_ file: [UInt8], until gate: Gate) -> ScriptedServer {
         #expect(await fixture.log.sources.map(\.left) == [nil, status == 404 ? .httpStatus : .noRanges, nil])
     }
 
+    /// The busy server refuses one of several requests. Then the main server loses its connection, while the request to the second source
+    /// at the busy server waits for its permit.
+    @Test func `at a server that has refused a further request with a pause are asked after one that has lost its connection`() async throws
+    {
+        let gate = Gate()
+        defer { gate.open() }
+        let main = ScriptedServer { request, reply in
+            guard request.number == 0 else { return reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
+            reply.head(200, ["ETag": "\"v1\"", "Accept-Ranges": "bytes"], length: Self.file.count)
+            reply.send(Self.file[..<3_000_000])
+            gate.wait()
+            reply.close()
+        }
+        let busy = ScriptedServer { request, reply in
+            guard request.path == "/c" else { return reply.respond(503, ["Retry-After": "3600"]) }
+            reply.serve(Self.file, for: request)
+        }
+        let fixture = await EngineFixture()
+        let engine = fixture.engine
+        // The request to /b is request 1. The request to /c is request 2; neither it nor a later one is permitted.
+        await fixture.log.permit { [weak engine] id, question in
+            if id.ordinal < 2 { engine?.permit(id, question: question, tellsSent: false) } else { gate.open() }
+        }
+        let end = try await fixture.run(main.url("/a")) {
+            $0.use([busy.url("/b"), busy.url("/c")], mixes: true)
+            $0.connections = 2
+        }
+        #expect(end.complete?.size == 8_000_000 && fixture.part == Self.file)
+        #expect(busy.requests.map(\.path) == ["/b"] && main.requests.map { $0.range?.first } == [nil, 3_000_000])
+        #expect(await fixture.log.sources.map(\.left) == [nil, .httpStatus, nil])
+    }
+
     /// The first server brings its part, and fails between two parts. The other one is slow meanwhile.
     @Test(arguments: [(503, 1), (503, .max), (0, 1), (0, .max)] as [(Int, Int)])
     func `that fail between two parts are asked again, until they fail four times in a row`(status: Int, failures: Int) async throws {
