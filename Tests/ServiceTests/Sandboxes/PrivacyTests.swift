@@ -180,6 +180,32 @@ internal import Testing
             #expect(error?.name == todokuError("AlreadyExists"), "\(name)")
         }
     }
+
+    /// Earlier programs did not write that they had forgotten secrets.
+    @Test func `that an earlier program has forgotten do not count in a repeated call`() async throws {
+        let world = await ServiceWorld()
+        let client = try await world.client()
+        var daemon = await world.start()
+        let bare: [String: Variant] = [
+            "directory": .string(world.folder), "notify": .string("never"), "start": .bool(false), "app": .string("org.example.App"),
+            "token": .string("t"),
+        ]
+        let token = bare.merging(secrets) { $1 }
+        let path = try await client.download("http://127.0.0.1:1/a", token)
+        try await client.cancel(path)
+        #expect(await world.stop(daemon).status == 0)
+        daemon = await startADayLater(world)
+        #expect(try await client.get(Download.state, at: path) == "cancelled")
+        #expect(await eventually { holders(world) == [] })
+        #expect(await world.stop(daemon).status == 0)
+        let unmarked = await world.run(
+            "sqlite3", "\(world.state)/todoku.db",
+            "UPDATE download SET options = replace(options, 'secrets-forgotten=true' || char(10), '')"
+                + " WHERE options LIKE '%secrets-forgotten=true%'; SELECT changes()")
+        #expect(unmarked.status == 0 && unmarked.output == "1\n", "\(unmarked.output)\(unmarked.errors)")
+        daemon = await world.start()
+        #expect(try await client.download("http://127.0.0.1:1/a", token) == path)
+    }
 }
 
 @Suite struct `Without a notification server` {

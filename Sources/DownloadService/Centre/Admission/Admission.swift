@@ -540,8 +540,9 @@ extension Admission.Wanted {
             (asked.allowsMetered, asked.metadata) = (true, [])
             if !record.isFetch { (held.directory, asked.directory) = (nil, nil) }
         }
-        // Forgotten secrets cannot be compared. The download may run again since, after `Retry`.
-        if held.hasForgottenSecrets, !held.holdsSecrets { asked.forgetSecrets() }
+        // Forgotten secrets cannot be compared. The download may run again since, after `Retry`. An earlier program wrote no mark that it
+        // had forgotten the secrets of an ended download. So an ended download without secrets may have lost them, too.
+        if held.hasForgottenSecrets || record.state.hasEnded, !held.holdsSecrets { asked.forgetSecrets() }
         (held.isPostSent, asked.isPostSent) = (false, false)
         (held.hasForgottenSecrets, asked.hasForgottenSecrets) = (false, false)
         return record.url == url && held == asked && held.isSameText(as: asked)
