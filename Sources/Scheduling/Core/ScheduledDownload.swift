@@ -27,6 +27,8 @@ public final class ScheduledDownload {
     var patienceEnd: WallTime?
     /// Whether a later transfer can resume from the bytes of the last response, according to the engine.
     var isResumable = true
+    /// The facts about the held bytes, while the last response brings another file beside them; nil: it does not.
+    var heldFacts: HeldFacts?
     /// The representations that sources have stated instead of that of the held bytes, according to the last response of this process.
     public internal(set) var otherRepresentations: [OtherRepresentation] = []
     /// The lane of a download that may start.

@@ -37,6 +37,7 @@ extension Scheduler {
     func transferBegan(_ id: RequestID, _ response: Response, now: WallTime) {
         guard let entry = entries[id.download] ?? leaving[id.download] else { return }
         entry.mayHavePart = true
+        entry.heldFacts = response.offset > 0 ? nil : entry.heldFacts ?? HeldFacts(of: entry)
         entry.isResumable = response.isResumable
         entry.otherRepresentations = response.otherRepresentations
         // The download may have been stopped before this event arrived. The bytes still belong to this response, and a later start may need
@@ -65,13 +66,23 @@ extension Scheduler {
     /// A response has announced another file, and its body was dropped. A later response may continue the held bytes without a name.
     func bodyDropped(_ number: DownloadNumber, _ held: Response) {
         guard let entry = entries[number], mayKeepBytes(entry) else { return }
-        entry.isResumable = held.isResumable
+        (entry.heldFacts, entry.isResumable) = (nil, held.isResumable)
         change(entry) { $0.learn(held) }
+    }
+
+    /// The transfer has ended. If the disk did not answer, the engine could not report that it has dropped the body of the last response.
+    private func takeBackHeldFacts(of entry: ScheduledDownload, after outcome: TransferOutcome) {
+        guard let facts = entry.heldFacts else { return }
+        entry.heldFacts = nil
+        if case .complete = outcome { return }
+        guard let resume = outcome.resume, facts.areOf(resume), mayKeepBytes(entry) else { return }
+        change(entry) { facts.restore(&$0, of: entry) }
     }
 
     /// The engine has written bytes to disk.
     func checkpoint(_ entry: ScheduledDownload, _ resume: ResumeData) {
         guard entry.work == .running else { return }
+        if let facts = entry.heldFacts, !facts.areOf(resume) { entry.heldFacts = nil }  // the other file has replaced the held bytes
         entry.record.keep(resume)
         save(entry)
     }
@@ -96,6 +107,7 @@ extension Scheduler {
         guard let entry = entries[number] ?? leaving.removeValue(for: number) else { return }
         let (wasStopped, request) = (entry.state != .active, entry.request)
         defer { gate.forget(request) }
+        takeBackHeldFacts(of: entry, after: outcome)
         entry.work = .idle
         working -= 1
         var outcome = outcome

@@ -85,6 +85,37 @@ private enum Stop: String, CaseIterable {
         #expect(row.source == nil && row.resume == held && row.state.name == (isPaused ? "paused" : "failed"))
     }
 
+    /// The engine does not report that it has dropped the body, because its thread waits for the disk.
+    @Test(arguments: [false, true])
+    func `keeps the facts of the held bytes if the disk is silent while another file comes`(isPaused: Bool) throws {
+        let held = ResumeData(written: 4, total: 9, validator: .entityTag("\"v\""), identity: identity)
+        let (desk, entry) = active {
+            ($0.resume, $0.received, $0.total) = (held, 4, 9)
+            ($0.fileName, $0.mediaType, $0.source) = ("told", "a/b", "http://h/told")
+        }
+        desk.began(entry, fileName: "other", mediaType: "c/d", source: "http://h/other", total: 5, offset: 0, isResumable: false)
+        #expect(entry.record.fileName == "other" && entry.record.total == 5)
+        if isPaused { try desk.steer(entry, .pause) }
+        desk.fails(entry, DownloadFailure(.writeFailed, "The disk of /d does not answer.", wait: .destination), held)
+        let row = try #require(desk.actions.rows.last)
+        #expect((row.fileName, row.mediaType, row.total) == ("told", "a/b", 9) && row.source == "http://h/told")
+        #expect(row.resume == held && row.state.name == (isPaused ? "paused" : "waiting"), "\(row.state)")
+    }
+
+    @Test func `keeps the facts of another file that has replaced the held bytes before the disk fell silent`() throws {
+        let (desk, entry) = active {
+            $0.resume = ResumeData(written: 4, total: 9, validator: .entityTag("\"v\""), identity: identity)
+            ($0.received, $0.total, $0.fileName) = (4, 9, "told")
+        }
+        desk.began(entry, fileName: "other", total: 20, offset: 0)
+        let new = FileIdentity(device: 1, inode: 3, mount: 3, boot: "b")
+        desk.checkpoint(entry, ResumeData(written: 0, total: 20, validator: .entityTag("\"w\""), identity: new))
+        let part = ResumeData(written: 5, total: 20, validator: .entityTag("\"w\""), identity: new)
+        desk.fails(entry, DownloadFailure(.writeFailed, "The disk of /d does not answer.", wait: .destination), part)
+        let row = try #require(desk.actions.rows.last)
+        #expect((row.fileName, row.total) == ("other", 20) && row.resume == part)
+    }
+
     @Test func `changes nothing about a removed download whose body is dropped`() throws {
         let (desk, entry) = active()
         desk.began(entry, fileName: "other", total: 5)
