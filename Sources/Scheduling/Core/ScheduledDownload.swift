@@ -29,6 +29,8 @@ public final class ScheduledDownload {
     var isResumable = true
     /// The facts about the held bytes, while the last response brings another file beside them; nil: it does not.
     var heldFacts: HeldFacts?
+    /// Whether the bytes of the last response stay if the transfer stops. A file beside the held bytes is deleted then.
+    var keepsBytes: Bool { isResumable && heldFacts == nil }
     /// The representations that sources have stated instead of that of the held bytes, according to the last response of this process.
     public internal(set) var otherRepresentations: [OtherRepresentation] = []
     /// The lane of a download that may start.

@@ -110,7 +110,7 @@ extension Scheduler {
     func grewLarge(_ number: DownloadNumber, now: WallTime) {
         guard let entry = entries[number], entry.work == .running, entry.record.total == nil, !entry.isKnownLarge else { return }
         entry.isKnownLarge = true
-        guard entry.state == .active, gate.learn(.large, of: number), entry.isResumable, entry.mayYield else { return }
+        guard entry.state == .active, gate.learn(.large, of: number), entry.keepsBytes, entry.mayYield else { return }
         applyOwn(.yield, to: entry, now: now)
     }
 

@@ -98,7 +98,7 @@ extension Scheduler {
             isContended = true
             // If more than `mostIdle` transfers are idle, waiting transfers take slots. A waiting transfer loses nothing if it is stopped.
             let isIdle = isLong(gate.silentSince(slot), now) || slot.isWaiting && gate.slots.idle > HostGate.mostIdle
-            let canResume = entry.record.resume != nil && entry.isResumable
+            let canResume = entry.record.resume != nil && entry.keepsBytes
             guard app.cost - owed.cost > Self.slice, now - slot.since > Self.slice, canResume || isIdle else { continue }
             if let rival = candidate, (rival.since, rival.entry.number) <= (slot.since, number) { continue }
             candidate = (entry, slot.since)

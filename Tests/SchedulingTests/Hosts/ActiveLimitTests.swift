@@ -84,6 +84,19 @@ import Testing
         #expect(desk.state(7) == .active && desk.state(8) == .queued)
     }
 
+    /// Its new bytes are lost if the transfer stops before they replace the held bytes.
+    @Test func `lets a file go on that turns out large by its bytes, if it comes beside the held bytes of a former one`() {
+        let desk = Desk { $0.maxPerHost = 0 }
+        for number in 1...10 { desk.add(UInt64(number)) }
+        for number in 1...2 { complete(desk, UInt64(number), 16_384) }
+        for number in 3...6 { desk.began(desk[UInt64(number)], total: Self.mebibyte) }
+        let identity = FileIdentity(device: 1, inode: 7, mount: 1, boot: "b")
+        desk.checkpoint(desk[7], ResumeData(written: 9, total: 10, validator: .entityTag("\"a\""), identity: identity))
+        for number in 7...8 { desk.began(desk[UInt64(number)]) }
+        _ = try? desk.turn([.grewLarge(DownloadNumber(7)), .grewLarge(DownloadNumber(8))])
+        #expect(desk.state(7) == .active && desk.state(8) == .queued)
+    }
+
     @Test func `does not apply to a number that somebody has set`() {
         let desk = Desk { ($0.maxActive, $0.maxPerHost) = (3, 0) }
         for number in 1...10 { desk.add(UInt64(number)) { $0.options.size = 1000 } }

@@ -50,10 +50,27 @@ extension Desk {
         }
         for _ in 0..<3 { desk.wait(.seconds(6)) }
         #expect(desk.started == [1, 2, 3, 4], "the server has stopped sending a validator, so the bytes would be lost")
-        for number in 1...4 { desk.began(desk[UInt64(number)], total: 1 << 40) }
+        for number in 1...4 { desk.began(desk[UInt64(number)], total: 1 << 40, offset: 1 << 39) }
         for _ in 0..<3 { desk.wait(.seconds(6)) }
         #expect(desk.started == [1, 2, 3, 4, 5])
         #expect((1...4).count { desk.state($0) == .queued } == 1)
+    }
+
+    /// The servers have other files than before. The bytes of a new file are lost if its transfer stops before they replace the held bytes.
+    @Test func `take no place of a file that has changed, until its new bytes have replaced the held ones`() {
+        let desk = Desk { $0.maxPerHost = 0 }
+        desk.add(1...4, app: "A", size: 1 << 40)
+        for number in 1...4 {
+            desk.checkpoint(desk[UInt64(number)], part(of: 1 << 40))
+            desk.began(desk[UInt64(number)])
+        }
+        desk.add(5...5, app: "B", size: Self.mebibyte)
+        for _ in 0..<3 { desk.wait(.seconds(6)) }
+        #expect(desk.started == [1, 2, 3, 4])
+        let new = FileIdentity(device: 1, inode: 9, mount: 3, boot: "b")
+        desk.checkpoint(desk[2], ResumeData(written: 0, total: nil, validator: .entityTag("\"2\""), identity: new))
+        for _ in 0..<3 { desk.wait(.seconds(6)) }
+        #expect(desk.started == [1, 2, 3, 4, 5] && desk.state(2) == .queued)
     }
 
     /// The end of a small file lets no further large file start, even if all 64 places are taken.
