@@ -82,6 +82,8 @@ public final class Scheduler {
     var isCut = false
     /// When to check again whether one application owes another a slot.
     var sliceAt: WallTime?
+    /// A download has yielded its slot to an application that was owed one. A download that was moved to the front does not take this slot.
+    var owesSlot = false
     public internal(set) var ended = EndedList()
     let sums = Sums()
     var index = DownloadIndex()

@@ -49,6 +49,7 @@ extension Scheduler {
                     continue
                 }
                 guard applyOwn(entry.record.isWhole ? .startWhole : .start, to: entry, now: now) else { break }
+                owesSlot = false
                 refreshHosts(now: now)
             }
         } while makeRoom(now: now) || makePlace(now: now) || openContested(now: now) || loseTurns(now: now)
@@ -75,8 +76,9 @@ extension Scheduler {
 
     private func nextInTurn() -> ScheduledDownload? {
         let sizes = gate.startable
-        guard !sizes.isEmpty else { return nil }
-        return gate.lanes.next(of: sizes).flatMap { entries[$0.download.number] }
+        let next = sizes.isEmpty ? nil : gate.lanes.next(of: sizes, obeysMoves: !owesSlot)
+        if next == nil { owesSlot = false }
+        return next.flatMap { entries[$0.download.number] }
     }
 
     /// With all slots taken, stops a long-running transfer if another application waits and is owed more than a slice.
@@ -103,7 +105,10 @@ extension Scheduler {
             if let rival = candidate, (rival.since, rival.entry.number) <= (slot.since, number) { continue }
             candidate = (entry, slot.since)
         }
-        if let candidate, applyOwn(.yield, to: candidate.entry, now: now) { return gate.hasSlot(for: lane.size) }
+        if let candidate, applyOwn(.yield, to: candidate.entry, now: now) {
+            owesSlot = gate.hasSlot(for: lane.size)
+            return owesSlot
+        }
         if isContended { sliceAt = now + Self.sliceLook }
         return false
     }

@@ -894,7 +894,25 @@ private let interval: Duration = .seconds(1) + .seconds(1) / 64
         desk.move(desk[3], to: 0)
         #expect(desk.started == [1, 2])
         for _ in 0..<3 { desk.wait(.seconds(6)) }
-        #expect(desk.started == [1, 2, 3, 4], "the moved download takes the first slot, and B the next one")
+        #expect(desk.started == [1, 2, 4], "the slot that A has yielded is B's")
+        desk.finish(4)
+        #expect(desk.started == [1, 2, 4, 3])
+    }
+
+    @Test(arguments: [1, 1000]) func `reach the application that is owed the only slot at once, although many downloads were moved`(
+        hosts: Int
+    ) {
+        let desk = Desk { $0.maxActive = 1 }
+        desk.scheduler.sliceSize.hosts = hosts
+        for number in UInt64(1)...5 { desk.add(number, "http://a\(number)/", app: "A") }
+        desk.add(6, "http://b/", app: "B")
+        desk.checkpoint(desk[1], part)
+        for number in UInt64(2)...5 { desk.move(desk[number], to: 0) }
+        desk.slices()
+        #expect(desk.started == [1])
+        for _ in 0..<3 { desk.wait(.seconds(6)) }
+        desk.slices()
+        #expect(desk.started == [1, 6] && desk.state(1) == .queued)
     }
 
     @Test func `give way to a higher priority`() {
