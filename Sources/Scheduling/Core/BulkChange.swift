@@ -76,12 +76,23 @@ extension Scheduler {
 
     /// Cancels all unfinished downloads, except downloads that are being committed, because these have all but ended.
     func cancelAll(answering call: CallNumber, now: WallTime) {
-        let numbers = order.ordered
+        let numbers = order.ordered + toBeRetried
         guard let last = numbers.max() else { return output.append(.bulkChangeEnded(call)) }
         // One row cancels all downloads; without this row, a crash would leave some of them uncancelled. This call also cancels the
         // downloads that were retried since an earlier CancelAll.
         set(now: now) { ($0.cancelsThrough, $0.spared) = (last, []) }
         begin(BulkChange(deed: .cancelAll(through: last), numbers: numbers, call: call), now: now)
+    }
+
+    /// The downloads that the changes of earlier calls may queue again. Each batch counts once, however often it is to be retried.
+    private var toBeRetried: [DownloadNumber] {
+        var numbers: [DownloadNumber] = []
+        var batches: Set<BatchNumber> = []
+        for change in bulkChanges where change.deed == .retryFailed {
+            if let batch = change.batch, !batches.insert(batch.number).inserted { continue }
+            numbers += change.numbers
+        }
+        return numbers
     }
 
     /// Continues the CancelAll of an earlier process, whether or not that call was answered.
@@ -175,7 +186,10 @@ extension Scheduler {
 
     private func take(_ deed: BulkChange.Deed, to entry: ScheduledDownload, now: WallTime) {
         switch deed {
-        case .retryFailed: if entry.mayRetryFailure { applyOwn(.retry, to: entry, now: now) }
+        case .retryFailed:
+            isRetryingInBulk = true
+            if entry.mayRetryFailure { applyOwn(.retry, to: entry, now: now) }
+            isRetryingInBulk = false
         case .remove: if entry.state.hasEnded { remove(entry) }
         case .leaveBatch: if entry.state != .committing { leave(entry, now: now) }
         case .take(let event): if !entry.state.hasEnded, entry.state != .committing { applyOwn(event, to: entry, now: now) }

@@ -100,6 +100,8 @@ public final class Scheduler {
     var pass: QueuePass?
     /// Changes to many downloads by one call each, in call order.
     var bulkChanges: [BulkChange] = []
+    /// Whether a bulk change queues a failed download again now.
+    var isRetryingInBulk = false
     /// The amount of work in one slice.
     public var sliceSize = SliceSize()
     /// Every jump of the wall clock. An entry counts how many of these jumps its instants already include.
@@ -282,7 +284,8 @@ public final class Scheduler {
     private func revive(_ entry: ScheduledDownload) {
         (entry.startsAfterSave, entry.isCallDue, entry.uncountedAttempts) = (true, false, 0)
         if let batch = entry.batch { forgiveToast(of: batch) }
-        if let last = settings.cancelsThrough, entry.number <= last, settings.spared.insert(entry.number).inserted {
+        // A CancelAll that waits behind a bulk change was called later, so it cancels what that change queues again.
+        if !isRetryingInBulk, let last = settings.cancelsThrough, entry.number <= last, settings.spared.insert(entry.number).inserted {
             output.append(.save(.set(settings)))
         }
     }

@@ -242,6 +242,38 @@ extension [Scheduler.Action] {
         #expect(other.state == .cancelled && desk.started == [2] && desk.answered == [1])
     }
 
+    /// The slices of the retry come after CancelAll, and its call came before.
+    @Test func `that is being retried is cancelled by a later CancelAll, but not a member that is retried after that call`() throws {
+        let desk = makeDesk()
+        let (batch, entries) = desk.addBatch(1, 4)
+        for entry in entries { desk.fail(entry) }
+        let other = desk.add(100)
+        #expect(entries.allSatisfy { $0.state.name == "failed" } && other.state == .active)
+        desk.scheduler.sliceSize.portion = 1
+        try desk.turn([.retryBatch(batch, answering: 1)])
+        try desk.turn([.cancelAll(answering: 2)])
+        #expect(entries[1].state.name == "failed", "the first slice has retried one member")
+        try desk.steer(entries[3], .retry)
+        desk.slices()
+        #expect((entries[..<3] + [other]).allSatisfy { $0.state == .cancelled }, "\(entries.map(\.state))")
+        #expect(entries[3].state == .active && desk.answered == [1, 2])
+        #expect(desk.scheduler.settings.cancelsThrough == nil && desk.scheduler.settings.spared.isEmpty)
+    }
+
+    @Test func `cancels after a restart what the retry before CancelAll had queued again`() throws {
+        let desk = makeDesk()
+        let (batch, entries) = desk.addBatch(1, 3)
+        for entry in entries { desk.fail(entry) }
+        desk.scheduler.sliceSize.portion = 1
+        try desk.turn([.retryBatch(batch, answering: 1)])
+        try desk.turn([.cancelAll(answering: 2)])
+        desk.slice()
+        #expect(entries.map(\.state.hasEnded) == [false, false, true] && desk.scheduler.settings.spared.isEmpty)
+        desk.restart()
+        desk.slices()
+        #expect((2...4).map { desk.state($0).name } == ["cancelled", "cancelled", "failed"])
+    }
+
     @Test func `is removed with a member that was retried meanwhile`() throws {
         let desk = makeDesk()
         let (batch, entries) = desk.addBatch(1, 3)
