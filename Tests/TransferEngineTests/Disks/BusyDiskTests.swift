@@ -6,11 +6,18 @@ import Testing
 @testable internal import PartFiles
 @testable internal import TransferEngine
 
-/// As while large files of other downloads are compared with their checksums.
-@Suite(.timeLimit(.minutes(5))) struct `A disk that is busy with long work` {
+/// The transfers whose disks the engine has called late.
+@BusActor private final class LateTransfers {
+    /// By the first question, whose patience is long, and by all others.
+    var (early, late): ([DownloadNumber], [DownloadNumber]) = ([], [])
+}
+
+/// One test after another: the last one keeps all threads for flushes of one disk busy, and others need such a thread.
+@Suite(.serialized, .timeLimit(.minutes(5))) struct `A disk that is busy or silent` {
     static let file = patternBytes(1_000_000)
 
-    /// Keeps all threads for long work busy until `gate` opens. The disk is another one than that of most tests.
+    /// Keeps all threads for long work busy until `gate` opens, as while large files are compared with their checksums. The disk is another
+    /// one than that of most tests.
     private func busyFolder(until gate: Gate) -> TemporaryFolder {
         let folder = TemporaryFolder("todoku-busy", in: "/dev/shm")
         for _ in 0..<DiskPool.width {
@@ -22,7 +29,7 @@ import Testing
         return folder
     }
 
-    @Test @BusActor func `does not delay the end of a file whose pieces must be checked`() async throws {
+    @Test @BusActor func `that is busy with long work does not delay the end of a file whose pieces must be checked`() async throws {
         let hashes = try await PieceHashes(pieceHashes(of: Self.file, length: 262_144))
         let server = ScriptedServer { request, reply in reply.serve(Self.file, for: request, entityTag: "\"v1\"") }
         let (fixture, gate) = (await EngineFixture(), Gate())
@@ -38,7 +45,7 @@ import Testing
     }
 
     /// A stopped transfer ends after the flush of its bytes.
-    @Test @BusActor func `does not delay the flush of another transfer`() async throws {
+    @Test @BusActor func `that is busy with long work does not delay the flush of another transfer`() async throws {
         let gate = Gate()
         defer { gate.open() }
         let server = ScriptedServer { request, reply in
@@ -56,15 +63,9 @@ import Testing
         gate.open()
         #expect(await fixture.log.end(of: request.number).resume?.written == 600_000)
     }
-}
 
-/// The transfers whose disks the engine has called late.
-@BusActor private final class LateTransfers {
-    /// By the first question, whose patience is long, and by all others.
-    var (early, late): ([DownloadNumber], [DownloadNumber]) = ([], [])
-}
+    // MARK: A flush without an answer
 
-@Suite(.timeLimit(.minutes(5))) struct `A disk that does not answer a flush` {
     /// Each flush of the engine, and the end of each response, waits until `gate` opens.
     private func hanging(until gate: Gate) async -> (EngineFixture, ScriptedServer) {
         let server = ScriptedServer { _, reply in
@@ -79,7 +80,7 @@ import Testing
         return (fixture, server)
     }
 
-    @Test @BusActor func `is reported once it has been silent for too long`() async throws {
+    @Test @BusActor func `that does not answer a flush is reported once it has been silent for too long`() async throws {
         let gate = Gate()
         defer { gate.open() }
         let (fixture, server) = await hanging(until: gate)
@@ -100,7 +101,7 @@ import Testing
     }
 
     /// The kernel answers a check from memory, also while the disk hangs.
-    @Test @BusActor func `is reported for a flush that waits for a thread, whatever checks it answers`() async throws {
+    @Test @BusActor func `that answers no flush is reported for one that waits for a thread, whatever checks it answers`() async throws {
         let gate = Gate()
         defer { gate.open() }
         let (fixture, server) = await hanging(until: gate)
