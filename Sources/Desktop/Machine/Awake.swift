@@ -104,7 +104,7 @@ internal import Glibc
         isAsleep = begins
         sleeps(begins)
         guard !begins else { return }
-        askedIn = nil  // logind grants no lock from the begin of a sleep to its end
+        askedIn = nil  // logind grants no lock from the start of a sleep to its end
         if isNeeded { inhibit() } else { leaveBus() }
     }
 
@@ -139,15 +139,15 @@ internal import Glibc
                 let lock = await ask(round, "block", "Downloads are under way")
                 if round == self.round, block == nil { block = consume lock }
             }
-            await inhibitInSession(round)
+            let isBlocked = block != nil
+            await inhibitInSession(round, startingPortal: !isBlocked)
         }
     }
 
     /// Takes a lock of the first program of the session that grants one.
-    private func inhibitInSession(_ round: UInt64) async {
-        let isBlocked = block != nil
+    private func inhibitInSession(_ round: UInt64, startingPortal: Bool) async {
         for program in SessionLock.Program.allCases where round == self.round && inSession == nil {
-            await takeLock(of: program, startingPortal: !isBlocked)
+            await takeLock(of: program, startingPortal: startingPortal)
         }
     }
 
@@ -155,12 +155,12 @@ internal import Glibc
     ///
     /// - Parameter startingPortal: call the portal even if the bus has to start it.
     private func takeLock(of program: SessionLock.Program, startingPortal: Bool) async {
-        let isThere = await program.owner(on: session) != nil
-        guard isThere || startingPortal && program == .portal, unanswered.insert(program).inserted else { return }
+        let owner = await program.owner(on: session)
+        guard owner != nil || startingPortal && program == .portal, unanswered.insert(program).inserted else { return }
         await withCheckedContinuation { (continuation: CheckedContinuation<Void, Never>) in
             let race = Race<Void>(within: patience) { _ in continuation.resume() }
             BusActor.spawn { [self] in
-                let lock = await SessionLock.granted(by: program, on: session)
+                let lock = await SessionLock.granted(by: program, runningAs: owner, on: session)
                 unanswered.remove(program)
                 // By now, the lock may be needed no longer, or another program may have granted one.
                 if let lock { if isNeeded, inSession == nil { hold(lock) } else { lock.release(on: session) } }
@@ -185,7 +185,8 @@ internal import Glibc
         }
         guard isNeeded, !isAsleep else { return }
         let round = round
-        BusActor.spawn { [self] in await inhibitInSession(round) }
+        // Does not start the portal: a portal that ends at each request would be started again and again.
+        BusActor.spawn { [self] in await inhibitInSession(round, startingPortal: false) }
     }
 
     private func ask(_ round: UInt64, _ mode: String, _ reason: String) async -> InhibitorLock? {
@@ -224,10 +225,10 @@ private struct SessionLock {
             try? await session.call(BusDaemon.getNameOwner, on: BusDaemon.name, at: BusDaemon.path, rawValue)
         }
 
-        /// The unique name of the program, which the bus starts if need be; nil: it cannot be started.
-        @BusActor func startedOwner(on session: Connection) async -> String? {
-            if let owner = await owner(on: session) { return owner }
-            _ = try? await session.call(BusDaemon.startServiceByName, on: BusDaemon.name, at: BusDaemon.path, (rawValue, 0))
+        /// Makes the bus start the program, within the bus's own time limit. Returns its unique name; nil: it cannot be started.
+        @BusActor func start(on session: Connection) async -> String? {
+            _ = try? await session.call(
+                BusDaemon.startServiceByName, on: BusDaemon.name, at: BusDaemon.path, (rawValue, 0), timeout: nil)
             return await owner(on: session)
         }
     }
@@ -263,8 +264,12 @@ private struct SessionLock {
     /// Asks `program` for a lock; nil if it refuses.
     ///
     /// Without a time limit, because only the answer names the lock. A lock without a name would stay until our connection closes.
-    @BusActor static func granted(by program: Program, on session: Connection) async -> SessionLock? {
-        guard let owner = await program.startedOwner(on: session) else { return nil }
+    ///
+    /// - Parameter known: the unique name of the program; nil: it does not run, and is started.
+    @BusActor static func granted(by program: Program, runningAs known: String?, on session: Connection) async -> SessionLock? {
+        var running = known
+        if running == nil { running = await program.start(on: session) }
+        guard let owner = running else { return nil }
         let handle: Handle?
         switch program {
         case .portal:
