@@ -87,7 +87,7 @@ internal import Scheduling
     func decided() {
         for (number, one) in shown {
             let phase = phase(number)
-            // A download that does not run makes no progress, at which its app in front would be noticed.
+            // `progress` removes the job of an app in front, but a download that does not run makes no progress.
             if phase != nil, !isWanted(number) { take(away: number, finished: false) } else if one.phase != phase { update(number) }
         }
     }
