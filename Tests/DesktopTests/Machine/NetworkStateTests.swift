@@ -173,7 +173,7 @@ internal import Testing
         await BusActor.run { watcher.hasRoute = true }
         await watcher.changeRoute()
         #expect(await watcher.has(.open))
-        #expect(await watcher.told.count == 2, "a report without a route changes nothing")
+        #expect(await watcher.told.count { $0 == .some(.init(reach: .offline)) } == 1, "a report without a route changes nothing")
         #expect(await eventually { await !watcher.changeRoute() }, "no route wakes a machine that has a network")
         withExtendedLifetime(manager) {}
     }

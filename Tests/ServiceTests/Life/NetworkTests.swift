@@ -158,7 +158,7 @@ private struct Online {
 }
 
 @Suite struct `A link that NetworkManager does not manage` {
-    @Test(.enabled("only root can make a network of its own") { await Child.run(["unshare", "-n", "ip", "link"]).status == 0 })
+    @Test(.enabled("only root can make a network of its own, with ip(8)") { await Child.run(["unshare", "-n", "ip", "link"]).status == 0 })
     func `lets downloads resume when it gets its route, later than the service has started`() async throws {
         let bus = await PrivateBus()
         let manager = try await StandInNetworkManager(on: bus.address, state: 20)
