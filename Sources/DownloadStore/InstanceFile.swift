@@ -32,8 +32,9 @@ extension StoreFolder {
     /// If the state folder was deleted while the service runs, makes again what the next start needs to find the part files: their id, and
     /// the folder of their written maps.
     func keepPartFiles(_ names: PartNames) {
+        guard access(instanceFile, F_OK) != 0, errno == ENOENT else { return }
         mkdir("\(path)/segments", 0o700)
-        if !names.instance.isEmpty, access(instanceFile, F_OK) != 0, errno == ENOENT { _ = save(names) }
+        if !names.instance.isEmpty { _ = save(names) }
     }
 
     private func readInstance() throws(StoreError) -> [UInt8]? {
