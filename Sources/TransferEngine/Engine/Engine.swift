@@ -120,9 +120,13 @@ public actor Engine {
     /// Stops every transfer, reports their ends, calls `done`, and ends the thread. The engine does nothing afterwards.
     public nonisolated func shutDown(_ done: @escaping @BusActor @Sendable () -> Void) { command { $0.close(done) } }
 
-    /// Deletes the part file of an ended transfer, whose download has another folder now. A transfer that starts later comes after this.
-    nonisolated func discardPart(of request: TransferRequest) {
-        command { _ in _ = Commit.discard(directory: request.directory, partName: request.partName, mapPath: nil) }
+    /// Deletes the part file of an ended transfer, whose download has another folder now. Then calls `done`. A transfer that starts later
+    /// comes after this.
+    nonisolated func discardPart(of request: TransferRequest, _ done: @escaping @BusActor @Sendable () -> Void) {
+        command { _ in
+            Commit.discard(directory: request.directory, partName: request.partName, mapPath: nil)
+            BusActor.spawn(done)
+        }
     }
 
     /// Writes the map of a part file anew, because the transfer of the same download in a former folder may have changed it.

@@ -191,7 +191,6 @@ internal import Transport
         switch event {
         case .ended(let number, _, _):
             guard let run = endRun(of: number, in: lane) else { return }
-            release(run.engine)
             if !run.isLost { report(event) }
             if let held = heldBack.removeValue(forKey: number) {
                 report(.diskStalled(number, false))
@@ -220,7 +219,11 @@ internal import Transport
 
     /// Removes the run of `number` that has ended in `lane`; nil: there is none.
     private func endRun(of number: DownloadNumber, in lane: Int) -> Run? {
-        if runs[number]?.lane == lane { return runs.removeValue(forKey: number) }
+        if let run = runs[number], run.lane == lane {
+            runs[number] = nil
+            release(run.engine)
+            return run
+        }
         guard let index = left.firstIndex(where: { $0.lane == lane && $0.request.number == number }) else { return nil }
         let run = left.remove(at: index)
         cleanUp(after: run)
@@ -230,10 +233,12 @@ internal import Transport
     /// The disk of a folder that a download has left answers again. Its transfer may have made the part file there after the deletion of
     /// that part file, and may have changed the written map, which belongs to the part file in the new folder now.
     private func cleanUp(after run: Run) {
-        let (number, directory) = (run.request.number, run.request.directory)
+        let (number, engine) = (run.request.number, run.engine)
         guard !isEnding else { return }
-        if heldBack[number]?.request.directory.isSameBytes(as: directory) != true { run.engine.discardPart(of: run.request) }
         runs[number]?.engine.renewMap(of: number)
+        if heldBack[number]?.request.directory.isSameBytes(as: run.request.directory) == true { return release(engine) }
+        // The disk keeps this engine until the deletion has ended. So a transfer that comes back to the folder begins after it.
+        engine.discardPart(of: run.request) { [weak self] in self?.release(engine) }
     }
 
     private func tell(_ event: TransferEvent) { BusActor.spawn { [self] in report(event) } }
