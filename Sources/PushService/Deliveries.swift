@@ -13,6 +13,8 @@ internal import WebPush
 /// begins again at the next start: its repeated `Fetch` has the same token, so it joins the first call or gets the answer of that call.
 @BusActor final class Deliveries {
     nonisolated static let mostWaiting = 1000
+    /// The most messages on disk: those that wait, and as many whose downloads are still to be removed.
+    nonisolated static let mostKept = 2000
     static let mostWaitingOfRegistration = 64
     static let mostWaitingOfApp = 200
     /// The most calls of `Fetch` at a time.
@@ -111,7 +113,7 @@ internal import WebPush
             guard registry[message.token] != nil, message.outcome.map({ now - $0.ended < Limits.remindedAge }) ?? true else {
                 // The program died while it ended the registration.
                 if message.mayHaveDownload, !message.app.isEmpty {
-                    removeDownload(of: message, app: message.app)
+                    removeDownload(ofEnded: message, app: message.app)
                 } else {
                     store.put(.message(message.id), nil)
                 }
@@ -146,7 +148,7 @@ internal import WebPush
         if !registration.lastDownload.isEmpty { files.removeDownload(registration.lastDownload, of: registration.key.app) }
         for message in waiting.values where message.token == registration.token {
             // One that is not on disk yet has no download.
-            if message.outcome == nil, unsaved[message.id] == nil { removeDownload(of: message, app: registration.key.app) }
+            if message.outcome == nil, unsaved[message.id] == nil { removeDownload(ofEnded: message, app: registration.key.app) }
             drop(message.id)
         }
         fetchNext()
@@ -158,6 +160,18 @@ internal import WebPush
         guard removing[message.id] == nil else { return }
         removing[message.id] = Removal(app: app, end: message.end)
         askForRemoval(message.id)
+    }
+
+    /// As above, for a message whose registration has ended: its file is too late from now on. Otherwise, a `valid-until` in the far future
+    /// would keep the message, and the program running, for as long as the service cannot be reached.
+    private func removeDownload(ofEnded message: PendingPush, app: String) {
+        var message = message
+        let now = wallClock() / 1_000_000
+        if message.push.validUntil > now {
+            message.push.validUntil = now
+            store.put(.message(message.id), message.record)
+        }
+        removeDownload(of: message, app: app)
     }
 
     private func askForRemoval(_ id: String) {

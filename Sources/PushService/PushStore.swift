@@ -123,7 +123,7 @@ internal import PushInterface
                 content.damaged.append("\(folder.path)/\(path)")
             }
         }
-        for name in messages where content.messages.count < Deliveries.mostWaiting {
+        for name in messages where content.messages.count < Deliveries.mostKept {
             let path = "\(PushFolder.messages)/\(name)"
             if let message = read(path).flatMap(PendingPush.init(record:)), message.id == name {
                 if !damagedRegistrations.contains(message.token) { content.messages.append(message) }

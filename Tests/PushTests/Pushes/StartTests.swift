@@ -195,6 +195,10 @@ import Testing
         #expect(await eventually { !start.filesHold.isHeld })
         try await store.commit()
         #expect(listFolder(folder("messages")) == [message.id])
+        // A service that is gone for good keeps it for seven days after the end of the registration, whatever `valid-until` was.
+        let record = Message.value([String: Variant].self, from: readFile(folder("messages/\(message.id)")) ?? [])
+        let kept = record.flatMap { PendingPush(record: $0) }
+        #expect(kept.map { $0.end <= WallTime(microseconds: wallClock()) } == true)
         // The next try comes when the service appears.
         service.refuseRemovals(nil)
         try service.restart()
