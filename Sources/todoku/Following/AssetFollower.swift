@@ -72,7 +72,7 @@ internal import TodokuClient
             return .success
         case .failure(let error):
             let text = CommandFailure(error).message
-            // No call of `Update` is refused with a name that may be that of an end.
+            // Outside of a sandbox, no call of `Update` is refused with a name that may be that of an end.
             let status = error.isEnd ?? true ? ExitStatus.ended : .refused
             let failure = CommandFailure(status, assets.count > 1 ? "\(asset): \(text)" : text, name: error.name, about: .asset(asset))
             return Program.report(failure, json: json)
