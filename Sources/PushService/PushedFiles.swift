@@ -108,8 +108,8 @@ internal import TodokuClient
 
     /// Takes a download from the service, if it has that. Nobody waits for it any more.
     ///
-    /// - Parameter done: called with whether the download is gone. The download may still be there if the service refuses the call, or cannot
-    ///   be reached.
+    /// - Parameter done: called with whether the download is gone. The download may still be there if the service refuses the call, or
+    ///   cannot be reached.
     func removeDownload(_ id: String, of app: String, then done: @escaping @BusActor @Sendable (_ isGone: Bool) -> Void = { _ in }) {
         removals += 1
         BusActor.spawn { [self] in
