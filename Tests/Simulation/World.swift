@@ -98,7 +98,8 @@ struct Slowness {
     private var counted: [DownloadNumber: WallTime] = [:]
     /// Whether the first interval may be tried again now: then every refusal counts.
     private var mayProbe = false
-    /// The number of answers since the last refusal after each of which the first interval is certainly restored.
+    /// The number of answers since the last refusal that certainly lowered the interval to its first value, or found it there. The first
+    /// of them lowers it.
     private var eased = 0
 
     /// - Parameters:

@@ -37,7 +37,8 @@ import Testing
         #expect(desk.started == [1, 1] && desk.scheduler.awaitedFolders == [] && desk[1].record.lastFailure == nil)
     }
 
-    /// Otherwise, a kill before the commit would leave a part file in the new folder, of which no row tells.
+    /// If the download wrote before the change is on disk, a kill could leave a part file in the new folder. No row of the database would
+    /// name that folder, so no later process would delete the file.
     @Test func `is on disk before the download writes into the new folder`() throws {
         let desk = Desk()
         desk.add(1)
