@@ -17,13 +17,14 @@ final class EngineFixture: Sendable {
     ///   - isHostMissing: replaces the system's resolver, as far as it says why a host has no address.
     ///   - flush: replaces fdatasync(2), to simulate a failing disk.
     init(
-        certificateFile: String? = nil, proxies: ProxySettings = .none, isHostMissing: (@Sendable (String) -> Bool)? = nil,
+        certificateFile: String? = nil, certificateFolder: String? = nil, proxies: ProxySettings = .none,
+        isHostMissing: (@Sendable (String) -> Bool)? = nil,
         flush: @escaping @Sendable (Int32) -> Int32 = { fdatasync($0) == 0 ? 0 : errno }
     ) async {
         let log = EventLog()
         self.log = log
         var configuration = EngineConfiguration(version: "0.test", environment: [:])
-        configuration.certificateFile = certificateFile
+        (configuration.certificateFile, configuration.certificateFolder) = (certificateFile, certificateFolder)
         configuration.proxies = proxies
         if let isHostMissing { configuration.isHostMissing = isHostMissing }
         let engine = Engine(configuration: configuration, flush: flush) { log.take($0) }

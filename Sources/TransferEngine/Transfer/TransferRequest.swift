@@ -291,7 +291,7 @@ extension TransferEvent {
 public struct EngineConfiguration: Sendable {
     /// For requests that name no user agent.
     public var userAgent: String
-    /// A file, or a folder, of CA certificates to use instead of the system's.
+    /// A file, or a folder, of CA certificates to use instead of the system's file and folder.
     public var certificateFile: String?
     public var certificateFolder: String?
     public var proxies: ProxySettings

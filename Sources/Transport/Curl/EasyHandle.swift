@@ -31,6 +31,11 @@ struct EasyHandle: ~Copyable {
     func set(_ option: CURLoption, _ value: @escaping curl_prereq_callback) { check(easy_setopt(raw, option, value)) }
     func set(_ option: CURLoption, _ value: @escaping curl_opensocket_callback) { check(easy_setopt(raw, option, value)) }
 
+    /// Sets the path of a store of certificates; nil: none, not even the one that libcurl is built with.
+    func set(_ option: CURLoption, path: String?) {
+        if let path { set(option, path) } else { set(option, nil as UnsafeMutableRawPointer?) }
+    }
+
     /// Sets the request's own header lines ("Name: value"), in this order.
     mutating func setHeaders(_ lines: [String]) {
         guard headers == nil else { return }

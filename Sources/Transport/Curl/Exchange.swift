@@ -18,6 +18,7 @@ package struct ExchangeOptions {
     var connectTimeoutMilliseconds: Int
     /// A proxy's URL; empty: none. `ProxySettings` chooses the proxy, never libcurl.
     package var proxy = ""
+    /// The authorities that replace those of libcurl, for the server and for a proxy. Both nil: those of libcurl count.
     package var certificateFile: String?
     package var certificateFolder: String?
     /// Whether kept connections must not be used.
@@ -148,8 +149,7 @@ package final class Exchange {
         if let body = options.body { easy.setBody(body) }
         if let jar = options.jar { easy.use(jar) }
         if let field = options.cookieField { easy.set(CURLOPT_COOKIE, field) }
-        if let file = options.certificateFile { easy.set(CURLOPT_CAINFO, file) }
-        if let folder = options.certificateFolder { easy.set(CURLOPT_CAPATH, folder) }
+        replaceAuthorities(options)
         // Set the field here instead of CURLOPT_ACCEPT_ENCODING. With that option libcurl would decode a body that is coded nevertheless,
         // but would not report a coded stream that ends early: see `ContentDecoder`.
         easy.setHeaders(["Accept-Encoding: identity"] + options.headerLines)
@@ -162,6 +162,13 @@ package final class Exchange {
         easy.set(CURLOPT_PREREQDATA, own)
         easy.set(CURLOPT_OPENSOCKETFUNCTION, bodySinkOpenSocket)
         easy.set(CURLOPT_OPENSOCKETDATA, own)
+    }
+
+    private func replaceAuthorities(_ options: ExchangeOptions) {
+        guard options.certificateFile != nil || options.certificateFolder != nil else { return }
+        // libcurl may be built with a file and a folder, has a store of its own for proxies, and trusts what any of them vouches for.
+        for option in [CURLOPT_CAINFO, CURLOPT_PROXY_CAINFO] { easy.set(option, path: options.certificateFile) }
+        for option in [CURLOPT_CAPATH, CURLOPT_PROXY_CAPATH] { easy.set(option, path: options.certificateFolder) }
     }
 
     /// Resumes after the sink answered `.pause`. Within this call libcurl first delivers the bytes that it holds back. An error ends the

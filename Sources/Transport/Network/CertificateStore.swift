@@ -1,6 +1,6 @@
 internal import CCurl
 
-/// Where the certificates are by which https servers are checked.
+/// Where the certificates are by which https servers, and https proxies, are checked.
 public struct CertificateStore: Equatable, Sendable {
     /// A file with all of them.
     public var file: String?
@@ -17,9 +17,11 @@ public struct CertificateStore: Equatable, Sendable {
         return CertificateStore(file: handle.text(CURLINFO_CAINFO), folder: handle.text(CURLINFO_CAPATH))
     }
 
-    /// This store, with the file and the folder that the environment names in place of its own.
+    /// The store that the environment names; without one, this store. A file replaces the folder of this store, too, and a folder its file:
+    /// a TLS library accepts what either of them vouches for.
     public func replaced(by environment: [String: String]) -> CertificateStore {
         func named(_ key: String) -> String? { environment[key].flatMap { $0.isEmpty ? nil : $0 } }
-        return CertificateStore(file: named("SSL_CERT_FILE") ?? file, folder: named("SSL_CERT_DIR") ?? folder)
+        let other = CertificateStore(file: named("SSL_CERT_FILE"), folder: named("SSL_CERT_DIR"))
+        return other == CertificateStore() ? self : other
     }
 }

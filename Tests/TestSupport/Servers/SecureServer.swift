@@ -17,9 +17,12 @@ public final class SecureServer: Sendable {
     ///   - names: the certificate's subjectAltName.
     ///   - years: the first and the last year of its validity.
     ///   - signsItself: whether no authority signs it.
+    ///   - rival: a file that begins with the certificate (PEM) of an authority with an RSA key. The server's authority has the same name,
+    ///     and a key of its own; nil: it has another name.
     ///   - arguments: more arguments of `openssl s_server`.
     public init(
-        names: String = "IP:127.0.0.1", years: ClosedRange<Int> = 2020...2090, signsItself: Bool = false, arguments: [String] = []
+        names: String = "IP:127.0.0.1", years: ClosedRange<Int> = 2020...2090, signsItself: Bool = false, rival: String? = nil,
+        arguments: [String] = []
     ) async {
         let folder = TemporaryFolder("todoku-tls")
         let key: [String] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
@@ -45,7 +48,12 @@ public final class SecureServer: Sendable {
             """.utf8)
         writeFile(folder("index.txt"), "".utf8)
         writeFile(folder("serial"), "01\n".utf8)
-        await openssl(["req", "-x509", "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=Todoku Test CA"] + key)
+        if let rival {
+            await openssl(["genrsa", "-out", "ca.key", "2048"])
+            await openssl(["x509", "-in", rival, "-signkey", "ca.key", "-days", "2", "-out", "ca.pem"])
+        } else {
+            await openssl(["req", "-x509", "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=Todoku Test CA"] + key)
+        }
         await openssl(["req", "-new", "-keyout", "server.key", "-out", "server.csr", "-subj", "/CN=server"] + key)
         let (start, end) = ("\(years.lowerBound)0101000000Z", "\(years.upperBound)1231000000Z")
         let signer: [String] = signsItself ? ["-selfsign", "-keyfile", "server.key"] : ["-cert", "ca.pem", "-keyfile", "ca.key"]

@@ -41,6 +41,23 @@ extension EngineFixture {
         #expect(failure.name == .tls && !failure.isRetryable && failure.host == "127.0.0.1")
     }
 
+    /// The server's authority has the name of an authority of the system. OpenSSL finds that one by its name, and tries its key.
+    @Test(.enabled("libcurl is built without a file of authorities") { CertificateStore.builtIn()?.file.map(fileExists) ?? false })
+    func `fail for their issuer if a file or a folder replaces all authorities of the system`() async throws {
+        let system = try #require(CertificateStore.builtIn()?.file)
+        let server = await SecureServer(rival: system)
+        let (other, empty) = (await SecureServer(), TemporaryFolder())
+        let unknown = "The certificate of 127.0.0.1 cannot be trusted: \(Fault.unknownIssuer.rawValue)."
+        let byFile = try await EngineFixture(certificateFile: other.authority).failure(at: server)
+        #expect(byFile.message == unknown)
+        let byFolder = try await EngineFixture(certificateFolder: empty.path).failure(at: server)
+        #expect(byFolder.message == unknown)
+        // Without a replacement, the system's authority is tried, so the two failures above mean something.
+        let bySystem = try await EngineFixture().failure(at: server)
+        #expect(bySystem.message != unknown && bySystem.name == .tls)
+        withExtendedLifetime((other, empty)) {}
+    }
+
     @Test func `to a server of http say so, and are not retried`() async throws {
         let nginx = await Nginx()
         let fixture = await EngineFixture()

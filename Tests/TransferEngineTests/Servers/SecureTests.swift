@@ -50,6 +50,17 @@ import TransferEngine
         #expect(nginx.log == [])
     }
 
+    @Test func `is believed as an https proxy, too, where its authority is trusted`() async throws {
+        let file = patternBytes(200_000)
+        let nginx = await Nginx()
+        nginx.put("file.bin", file)
+        let proxies = ProxySettings(environment: ["http_proxy": "https://127.0.0.1:\(nginx.securePort)"])
+        let fixture = await EngineFixture(certificateFile: nginx.authority, proxies: proxies)
+        let end = try await fixture.run("http://files.example.org/file.bin")
+        #expect(end.complete?.size == 200_000, "\(end)")
+        #expect(fixture.part == file)
+    }
+
     @Test func `causes a TLS failure if https is used on its http port`() async throws {
         let nginx = await Nginx()
         let fixture = await EngineFixture()

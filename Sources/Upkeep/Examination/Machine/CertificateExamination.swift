@@ -10,6 +10,8 @@ enum CertificateExamination {
     private static let mostNames = 4096
     private static let install = Phrase("Install ca-certificates, or name a file by SSL_CERT_FILE in the environment of the service.")
 
+    private static let correct = Phrase("Correct the variable in the environment of the service, or remove it.")
+
     /// - Parameter environment: that of the service.
     @BusActor static func finding(_ environment: [String: String]) async -> Finding {
         let found = await Pool.programs.value(within: BusProbe.patience) { finding(CertificateStore.builtIn(), environment) }
@@ -27,7 +29,7 @@ enum CertificateExamination {
         if let file = environment["SSL_CERT_FILE"], !file.isEmpty, !hasCertificate(file: file) {
             return Finding(
                 .certificates, .wrong, Phrase("SSL_CERT_FILE names \(file), which has no certificate, so no https server can be trusted"),
-                advice: Phrase("Correct the variable in the environment of the service, or remove it."))
+                advice: correct)
         }
         guard builtIn != nil else {
             return Finding(
@@ -49,7 +51,7 @@ enum CertificateExamination {
         }
         return Finding(
             .certificates, .wrong, Phrase("there is no certificate in \(places), so no https server can be trusted"),
-            advice: install)
+            advice: store == builtIn ? install : correct)
     }
 
     /// Whether the file begins with a certificate (PEM, RFC 7468), perhaps behind comments.
@@ -58,8 +60,13 @@ enum CertificateExamination {
         return ["-----BEGIN CERTIFICATE-----", "-----BEGIN TRUSTED CERTIFICATE-----"].contains { head.firstRange(of: $0.utf8) != nil }
     }
 
-    /// Whether the folder has a file named by the hash of a certificate, as OpenSSL looks it up: "002c0b4f.0".
+    /// Whether the folder, or one of several that colons separate, has a file named by the hash of a certificate, as OpenSSL looks it up:
+    /// "002c0b4f.0".
     private static func hasCertificate(folder: String) -> Bool {
+        folder.split(separator: ":").contains { hasHashedCertificate(String($0)) }
+    }
+
+    private static func hasHashedCertificate(_ folder: String) -> Bool {
         for name in folderNames(folder, atMost: mostNames) ?? [] {
             let parts = name.utf8.split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
             guard parts.count == 2, parts[0].count == 8, UInt32(name.prefix(8), radix: 16) != nil, UInt8(String(parts[1]) ?? "") != nil

@@ -583,6 +583,10 @@ func askDoctor(_ command: [String], _ environment: [String: String]) async -> Ch
         #expect(verdict(CertificateStore(file: file), ["SSL_CERT_FILE": empty]) == .wrong)
         #expect(verdict(CertificateStore(file: empty), ["SSL_CERT_FILE": file]) == .found)
         #expect(verdict(CertificateStore(file: empty), ["SSL_CERT_DIR": hashes, "SSL_CERT_FILE": ""]) == .found)
+        // Either variable replaces the file and the folder.
+        #expect(verdict(CertificateStore(file: file, folder: hashes), ["SSL_CERT_DIR": folder("absent")]) == .wrong)
+        #expect(CertificateStore(file: "/f", folder: "/d").replaced(by: ["SSL_CERT_FILE": "/own"]) == CertificateStore(file: "/own"))
+        #expect(verdict(CertificateStore(file: file), ["SSL_CERT_DIR": "\(folder("absent")):\(hashes)"]) == .found)
         #expect(verdict(CertificateStore()) == .found && verdict(nil) == .missing)
     }
 
