@@ -13,9 +13,10 @@ package struct CurlError: Error {
     package let text: String
     /// The cause in the words of libcurl or its TLS library; may be empty.
     var detail = ""
-    /// The TLS library's number for what is wrong with a certificate (CURLINFO_SSL_VERIFYRESULT); 0: nothing, or unknown.
+    /// The TLS library's number for what is wrong with a certificate (CURLINFO_SSL_VERIFYRESULT, CURLINFO_PROXY_SSL_VERIFYRESULT); 0:
+    /// nothing, or unknown.
     var verifyResult = 0
-    /// Whether the certificate is that of an https proxy.
+    /// Whether the secure connection to an https proxy was begun, and not made: its certificate or its TLS is at fault.
     var isOfProxy = false
     /// What a proxy answered to CONNECT (CURLINFO_HTTP_CONNECTCODE); 0: nothing.
     var proxyStatus: UInt32 = 0

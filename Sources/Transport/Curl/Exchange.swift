@@ -197,8 +197,10 @@ package final class Exchange {
     fileprivate func complete(_ error: CurlError) -> CurlError {
         var error = error
         error.detail = easy.errorDetail
-        error.verifyResult = easy.number(CURLINFO_SSL_VERIFYRESULT)
-        error.isOfProxy = easy.number(CURLINFO_PROXY_SSL_VERIFYRESULT) != 0
+        // With OpenSSL, the number of a side is 1 from the beginning of its handshake until its certificate has been checked.
+        let ofProxy = easy.number(CURLINFO_PROXY_SSL_VERIFYRESULT)
+        error.isOfProxy = ofProxy != 0
+        error.verifyResult = error.isOfProxy ? ofProxy : easy.number(CURLINFO_SSL_VERIFYRESULT)
         error.proxyStatus = UInt32(clamping: easy.number(CURLINFO_HTTP_CONNECTCODE))
         error.proxyError = UInt32(clamping: easy.number(CURLINFO_PROXY_ERROR))
         error.osError = Int32(truncatingIfNeeded: easy.number(CURLINFO_OS_ERRNO))

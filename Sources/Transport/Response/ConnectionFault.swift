@@ -13,62 +13,88 @@ enum ConnectionFault {
         init(_ words: String, isRetryable: Bool = false) { (self.words, self.isRetryable) = (words, isRetryable) }
     }
 
+    /// The side of a secure connection that the words are about.
+    fileprivate enum Side {
+        case server, proxy
+
+        var noun: String { self == .proxy ? "proxy" : "server" }
+        /// Where a person has named the host.
+        var place: String { self == .proxy ? "the proxy settings or the option proxy" : "the URL" }
+    }
+
     // MARK: Certificates
 
-    private static let expired = "it has expired; check this machine’s date, or tell the server’s operator"
-    private static let early = "it is not valid yet; check this machine’s date"
-    private static let ownSignature =
-        "it is self-signed; if you trust the server, add the certificate to the trusted certificates of this machine"
-    private static let unknownIssuer =
-        "its issuer is not among the trusted authorities of this machine; if you trust the issuer, add its certificate"
-    private static let revoked = "its issuer has revoked it; do not use this server until its operator has a new one"
-    private static let weak = "its key or signature is too weak; tell the server’s operator"
-    private static let otherName = "it is for another name; check the host in the URL"
+    private enum CertificateFault {
+        case expired, early, ownSignature, unknownIssuer, revoked, weak, otherName
+
+        func words(of side: Side) -> String {
+            switch self {
+            case .expired: "it has expired; check this machine’s date, or tell the \(side.noun)’s operator"
+            case .early: "it is not valid yet; check this machine’s date"
+            case .ownSignature:
+                "it is self-signed; if you trust the \(side.noun), add the certificate to the trusted certificates of this machine"
+            case .unknownIssuer:
+                "its issuer is not among the trusted authorities of this machine; if you trust the issuer, add its certificate"
+            case .revoked: "its issuer has revoked it; do not use this \(side.noun) until its operator has a new one"
+            case .weak: "its key or signature is too weak; tell the \(side.noun)’s operator"
+            case .otherName: "it is for another name; check the host in \(side.place)"
+            }
+        }
+    }
 
     /// The results of OpenSSL's verification (x509_vfy.h).
-    private static let verifyResults: [Int: String] = [
-        9: early, 10: expired, 18: ownSignature, 2: unknownIssuer, 19: unknownIssuer, 20: unknownIssuer, 21: unknownIssuer,
-        27: unknownIssuer,
-        23: revoked, 62: otherName, 64: otherName, 66: weak, 67: weak, 68: weak,
+    private static let verifyResults: [Int: CertificateFault] = [
+        9: .early, 10: .expired, 18: .ownSignature, 2: .unknownIssuer, 19: .unknownIssuer, 20: .unknownIssuer, 21: .unknownIssuer,
+        27: .unknownIssuer,
+        23: .revoked, 62: .otherName, 64: .otherName, 66: .weak, 67: .weak, 68: .weak,
     ]
 
     /// The first text that the error contains counts.
-    private static let certificateTexts: [(text: String, words: String)] = [
-        ("does not match target", otherName), ("no alternative certificate subject name", otherName), ("has expired", expired),
-        ("expiration date has passed", expired), ("not yet valid", early), ("activation date is in the future", early),
-        ("revoked", revoked), ("self-signed certificate in", unknownIssuer), ("self signed certificate in", unknownIssuer),
-        ("self-signed", ownSignature), ("self signed", ownSignature), ("issuer", unknownIssuer), ("unable to verify", unknownIssuer),
+    private static let certificateTexts: [(text: String, fault: CertificateFault)] = [
+        ("does not match target", .otherName), ("no alternative certificate subject name", .otherName), ("has expired", .expired),
+        ("expiration date has passed", .expired), ("not yet valid", .early), ("activation date is in the future", .early),
+        ("revoked", .revoked), ("self-signed certificate in", .unknownIssuer), ("self signed certificate in", .unknownIssuer),
+        ("self-signed", .ownSignature), ("self signed", .ownSignature), ("issuer", .unknownIssuer), ("unable to verify", .unknownIssuer),
     ]
 
     /// Why a certificate is not trusted. No such failure is retried.
     static func certificate(_ error: CurlError) -> String {
         // Only errors of OpenSSL begin like this. The numbers of other libraries mean something else.
-        if error.detail.hasPrefix("SSL certificate problem"), let words = verifyResults[error.verifyResult] { return words }
+        let verified = error.detail.hasPrefix("SSL certificate problem") ? verifyResults[error.verifyResult] : nil
         let detail = error.detail.lowercased()
-        return certificateTexts.first { detail.contains($0.text) }?.words ?? libraryText(error)
+        let fault = verified ?? certificateTexts.first { detail.contains($0.text) }?.fault
+        return fault?.words(of: error.side) ?? libraryText(error)
     }
 
     // MARK: Secure connections
 
-    private static let notSecure = Cause(
-        "the server does not speak https at this port; check the port, or write http:// instead of https://")
-    private static let oldVersion = Cause("the server offers only versions of TLS that are no longer safe; tell its operator")
-    private static let refused = Cause(
-        "the server accepts no safe encryption, or wants a client certificate; tell its operator")
-    private static let unknownName = Cause("the server does not know this name; check the host in the URL")
-    private static let wantsCertificate = Cause("the server wants a client certificate, and Todoku has none")
-    private static let closed = Cause("the server closed the connection", isRetryable: true)
+    private enum HandshakeFault {
+        case notSecure, oldVersion, refused, unknownName, wantsCertificate, closed
 
-    private static let handshakeTexts: [(text: String, cause: Cause)] = [
-        ("wrong version number", notSecure), ("packet length too long", notSecure), ("http request", notSecure),
-        ("unexpected tls packet", notSecure), ("unknown protocol", notSecure),
-        ("unsupported protocol", oldVersion), ("alert protocol version", oldVersion), ("no protocols available", oldVersion),
-        ("unsupported version packet", oldVersion),
-        ("alert handshake failure", refused), ("alert insufficient security", refused), ("dh key too small", refused),
-        ("no ciphers available", refused), ("no supported cipher suites", refused),
-        ("unrecognized name", unknownName), ("unrecognised name", unknownName),
-        ("alert certificate required", wantsCertificate), ("alert bad certificate", wantsCertificate),
-        ("unexpected eof", closed), ("ssl_error_syscall", closed), ("connection reset", closed), ("non-properly terminated", closed),
+        func cause(of side: Side) -> Cause {
+            let (noun, place) = (side.noun, side == .proxy ? " in \(side.place)" : "")
+            return switch self {
+            case .notSecure:
+                Cause("the \(noun) does not speak https at this port; check the port, or write http:// instead of https://\(place)")
+            case .oldVersion: Cause("the \(noun) offers only versions of TLS that are no longer safe; tell its operator")
+            case .refused: Cause("the \(noun) accepts no safe encryption, or wants a client certificate; tell its operator")
+            case .unknownName: Cause("the \(noun) does not know this name; check the host in \(side.place)")
+            case .wantsCertificate: Cause("the \(noun) wants a client certificate, and Todoku has none")
+            case .closed: Cause("the \(noun) closed the connection", isRetryable: true)
+            }
+        }
+    }
+
+    private static let handshakeTexts: [(text: String, fault: HandshakeFault)] = [
+        ("wrong version number", .notSecure), ("packet length too long", .notSecure), ("http request", .notSecure),
+        ("unexpected tls packet", .notSecure), ("unknown protocol", .notSecure),
+        ("unsupported protocol", .oldVersion), ("alert protocol version", .oldVersion), ("no protocols available", .oldVersion),
+        ("unsupported version packet", .oldVersion),
+        ("alert handshake failure", .refused), ("alert insufficient security", .refused), ("dh key too small", .refused),
+        ("no ciphers available", .refused), ("no supported cipher suites", .refused),
+        ("unrecognized name", .unknownName), ("unrecognised name", .unknownName),
+        ("alert certificate required", .wantsCertificate), ("alert bad certificate", .wantsCertificate),
+        ("unexpected eof", .closed), ("ssl_error_syscall", .closed), ("connection reset", .closed), ("non-properly terminated", .closed),
     ]
 
     /// Why a secure connection could not be set up.
@@ -82,7 +108,7 @@ enum ConnectionFault {
     /// client's certificate after the client has finished its handshake.
     static func known(_ error: CurlError) -> Cause? {
         let detail = error.detail.lowercased()
-        return handshakeTexts.first { detail.contains($0.text) }?.cause
+        return handshakeTexts.first { detail.contains($0.text) }?.fault.cause(of: error.side)
     }
 
     /// The library's text without its full stop.
@@ -115,4 +141,8 @@ enum ConnectionFault {
         default: nil
         }
     }
+}
+
+extension CurlError {
+    fileprivate var side: ConnectionFault.Side { isOfProxy ? .proxy : .server }
 }

@@ -10,9 +10,10 @@ package enum FailureMapping {
     {
         let through = proxy ? " through the proxy" : ""
         func secure(_ cause: ConnectionFault.Cause) -> DownloadFailure {
-            DownloadFailure(
-                .tls, "A secure connection to \(host) cannot be made\(through): \(cause.words).", host: host, isRetryable: cause.isRetryable
-            )
+            // Without a connection to the proxy, nothing has reached the host.
+            let (peer, way) = error.isOfProxy ? ("the proxy", "") : (host, through)
+            return DownloadFailure(
+                .tls, "A secure connection to \(peer) cannot be made\(way): \(cause.words).", host: host, isRetryable: cause.isRetryable)
         }
         if isOffline(error, host: host) {
             return DownloadFailure(

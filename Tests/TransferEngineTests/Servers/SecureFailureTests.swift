@@ -70,6 +70,34 @@ extension EngineFixture {
         #expect(failure.name == .tls && !failure.isRetryable)
     }
 
+    /// Nothing reaches the server, so its URL needs no change.
+    @Test(arguments: ["http", "https"]) func `to a proxy of http are the proxy's fault, and are not retried`(scheme: String) async throws {
+        let nginx = await Nginx()
+        let proxies = ProxySettings(environment: ["\(scheme)_proxy": "https://127.0.0.1:\(nginx.port)"])
+        let fixture = await EngineFixture(proxies: proxies)
+        let failure = try #require(try await fixture.run("\(scheme)://files.example.org/x").failure)
+        #expect(
+            failure.message == """
+                A secure connection to the proxy cannot be made: the proxy does not speak https at this port; check the port, or write \
+                http:// instead of https:// in the proxy settings or the option proxy.
+                """)
+        #expect(failure.name == .tls && !failure.isRetryable)
+    }
+
+    @Test func `to a proxy with the certificate of another name are the proxy's fault, and are not retried`() async throws {
+        let server = await SecureServer(names: "DNS:other.example")
+        let proxies = ProxySettings(environment: ["https_proxy": "https://127.0.0.1:\(server.port)"])
+        let fixture = await EngineFixture(certificateFile: server.authority, proxies: proxies)
+        let failure = try #require(try await fixture.run("https://files.example.org/x").failure)
+        #expect(
+            failure.message == """
+                The certificate of the proxy cannot be trusted: it is for another name; check the host in the proxy settings or the option \
+                proxy.
+                """)
+        #expect(failure.name == .tls && !failure.isRetryable)
+        withExtendedLifetime(server) {}
+    }
+
     @Test func `to a server of old versions of TLS say so, and are not retried`() async throws {
         let server = await SecureServer(arguments: ["-tls1_1", "-cipher", "ALL:@SECLEVEL=0"])
         let failure = try await EngineFixture(certificateFile: server.authority).failure(at: server)
@@ -95,6 +123,21 @@ extension EngineFixture {
         let failure = FailureMapping.failure(error, host: "h", proxy: false, stallTimeout: .seconds(1), madeProgress: false)
         #expect(failure.name == .tls && failure.isRetryable == isRetryable && failure.message.contains(words), "\(failure.message)")
         #expect(failure.message.hasPrefix("A secure connection to h cannot be made: ") && !failure.message.hasSuffix(".."))
+    }
+
+    @Test(
+        arguments: [
+            (.tlsHandshake, "wrong version number"), (.tlsHandshake, "unsupported protocol"), (.tlsHandshake, "alert handshake failure"),
+            (.tlsHandshake, "unrecognized name"), (.tlsHandshake, "unexpected eof"), (.reset, "alert certificate required"),
+            (.certificate, "certificate has expired"), (.certificate, "does not match target host name"), (.certificate, "revoked"),
+            (.certificate, "self-signed certificate"), (.certificate, "unable to get local issuer certificate"),
+        ] as [(CurlError.Kind, String)]) func `name the proxy alone if the fault is the proxy's`(kind: CurlError.Kind, detail: String)
+    {
+        var error = CurlError(kind, "a text of libcurl")
+        (error.detail, error.isOfProxy) = (detail, true)
+        let failure = FailureMapping.failure(error, host: "h.example", proxy: true, stallTimeout: .seconds(1), madeProgress: false)
+        #expect(failure.name == .tls && failure.message.contains(" the proxy cannot be "), "\(failure.message)")
+        for other in ["server", "h.example", "URL"] { #expect(!failure.message.contains(other), "\(failure.message)") }
     }
 
     @Test func `name the proxy if the certificate is the proxy's`() {
