@@ -100,7 +100,8 @@ public struct Reader: ~Copyable {
     /// Most nesting of containers. The bus allows 64 and disconnects a sender of more; we send received values again inside containers of
     /// our own.
     static let mostLevels = 32
-    /// Most strings and variant values in one message. One byte on the wire may take some 50 bytes here.
+    /// Most strings, variant values and other elements of arrays in one message. One byte on the wire may take some 50 bytes here, and
+    /// some calls of libdbus.
     /// An option of 1 MiB of bytes is in a variant.
     static let mostValues = 1_100_000
 
@@ -145,12 +146,20 @@ public struct Reader: ~Copyable {
         return value
     }
 
-    /// Counts a value that takes more memory here than on the wire.
+    /// Counts a value that takes more memory or time here than on the wire.
     mutating func count() throws(DBusError) {
         values += 1
         if values > Self.mostValues {
-            throw .limitsExceeded("a message may hold at most \(Self.mostValues) strings and values in variants")
+            throw .limitsExceeded("a message may hold at most \(Self.mostValues) strings, values in variants and elements of arrays")
         }
+    }
+
+    /// Reads the next element of an array. The element counts once, unless values in it have been counted.
+    fileprivate mutating func element<Element: DBusValue>() throws(DBusError) -> Element {
+        let before = values
+        let element = try Element(from: &self)
+        if values == before { try count() }
+        return element
     }
 
     mutating func string(_ type: Int) throws(DBusError) -> String {
@@ -241,7 +250,7 @@ extension Array: DBusValue where Element: DBusValue {
     public init(from reader: inout Reader) throws(DBusError) {
         self = try reader.container(Int(kArray)) { (inner: inout Reader) throws(DBusError) -> [Element] in
             var result: [Element] = []
-            while inner.type != Int(kInvalid) { result.append(try Element(from: &inner)) }
+            while inner.type != Int(kInvalid) { result.append(try inner.element()) }
             return result
         }
     }

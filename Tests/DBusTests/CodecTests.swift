@@ -71,6 +71,18 @@ internal import Testing
         #expect(Message.value(UInt32.self, from: Array(bytes.dropLast())) == nil)
     }
 
+    /// Without a bound, 64 MiB of bytes would keep the thread of the bus busy for seconds.
+    @Test func `an array of more elements than a message may hold is refused, and a string in an array counts once`() throws {
+        func read<Element: DBusValue>(_ element: Element, times: Int) throws(DBusError) -> Int {
+            let values = Array(repeating: element, count: times)
+            return try Message.signal(path: "/", interface: "a.b", member: "C") { values.write(to: &$0) }.first([Element].self).count
+        }
+        let refusal = DBusError.limitsExceeded("a message may hold at most 1100000 strings, values in variants and elements of arrays")
+        #expect(throws: refusal) { try read(UInt8(0), times: 1_100_001) }
+        #expect(try read(UInt8(0), times: 1_100_000) == 1_100_000)
+        #expect(try read("", times: 600_000) == 600_000)
+    }
+
     @Test func `a repeated key of a dictionary is refused, and kept by a variant`() throws {
         let entries = ["a", "a"].map { Variant.Entry(key: .string($0), value: .variant(.bool(true))) }
         let twice = Variant.dictionary(key: "s", value: "v", entries)
