@@ -33,7 +33,9 @@ struct EasyHandle: ~Copyable {
 
     /// Sets the path of a store of certificates; nil: none, not even the one that libcurl is built with.
     func set(_ option: CURLoption, path: String?) {
-        if let path { set(option, path) } else { set(option, nil as UnsafeMutableRawPointer?) }
+        if let path { return set(option, path) }
+        // Not checked: where the TLS library has no folders of certificates, libcurl rejects the option, and there is nothing to take away.
+        _ = easy_setopt(raw, option, nil as UnsafeMutableRawPointer?)
     }
 
     /// Sets the request's own header lines ("Name: value"), in this order.
