@@ -78,16 +78,16 @@ extension Digest {
     ///   - run: the numbers of the pieces. All their bytes are written.
     ///   - size: the size of the whole file.
     ///   - goesOn: asked before each read of 256 KiB. If it returns false, ECANCELED is thrown.
-    /// - Returns: the numbers of the pieces that differ.
+    /// - Returns: the digests of the pieces that differ, by the numbers of the pieces.
     package static func wrongPieces(
         _ run: Range<Int>, of hashes: PieceHashes, size: ByteCount, in descriptor: Int32, goesOn: () -> Bool
-    ) throws(DiskError) -> [Int] {
-        var wrong: [Int] = []
+    ) throws(DiskError) -> [Int: [UInt8]] {
+        var wrong: [Int: [UInt8]] = [:]
         for index in run {
             do {
                 let range = hashes.range(of: index, size: size)
                 let digest = try compute([hashes.algorithm], of: descriptor, in: range, goesOn: goesOn)[0]
-                if Checksum(hashes.algorithm, digest: digest) != hashes.checksum(of: index) { wrong.append(index) }
+                if Checksum(hashes.algorithm, digest: digest) != hashes.checksum(of: index) { wrong[index] = digest }
             } catch let error as DiskError {
                 throw error
             } catch {

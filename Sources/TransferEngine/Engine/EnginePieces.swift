@@ -29,16 +29,16 @@ extension Engine {
     }
 
     /// A check has ended. Meanwhile the transfer may have ended, or have begun another part file.
-    private func checked(_ number: DownloadNumber, _ check: UInt64, _ result: Result<[Int], DiskError>) {
+    private func checked(_ number: DownloadNumber, _ check: UInt64, _ result: Result<[Int: [UInt8]], DiskError>) {
         guard let transfer = transfers[number], let ledger = transfer.pieces, ledger.check?.number == check, transfer.conclusion == nil
         else { return }
         switch result {
         case .failure(let error): return conclude(transfer, .failed(transfer.failure(error)))
-        case .success(let different):
+        case .success(let digests):
             // Staged bytes, not written yet, may belong to these pieces.
             staging?.flush()
-            let wrong = ledger.end(wrong: different)
-            if !wrong.isEmpty { reject(wrong, ledger, transfer) }
+            let wrong = ledger.end(wrong: digests.keys.sorted())
+            if !wrong.isEmpty { reject(wrong, digests, ledger, transfer) }
         }
         guard transfer.conclusion == nil else { return }
         if ledger.isDone, let (end, id) = transfer.whole { return conclude(transfer, .whole(end), by: id) }
@@ -55,19 +55,20 @@ extension Engine {
     }
 
     /// Pieces are wrong: their bytes are missing again. If one source alone has written a wrong piece, the transfer gives up this source.
-    private func reject(_ wrong: [Int], _ ledger: PieceLedger, _ transfer: Transfer) {
+    ///
+    /// - Parameter digests: the digests of the wrong pieces, by their numbers.
+    private func reject(_ wrong: [Int], _ digests: [Int: [UInt8]], _ ledger: PieceLedger, _ transfer: Transfer) {
         let isWaiting = transfer.whole != nil
         transfer.whole = nil
         var failure: DownloadFailure?
         for index in wrong {
-            let (writer, range) = (ledger.writer(of: index), ledger.range(of: index))
+            let writer = ledger.writer(of: index)
             let times = ledger.forget(index)
-            transfer.forget(range)
+            transfer.forget(ledger.range(of: index))
             var culprit: Source?
             if case .source(let place) = writer, transfer.sources.indices.contains(place) { culprit = transfer.sources[place] }
             let host = (culprit ?? transfer.sources[0]).url.host
-            let bytes = "bytes \(range.lowerBound) to \(range.upperBound -| 1)"
-            let fault = "\(bytes) do not have the expected digest."
+            let fault = ledger.fault(of: index, digest: digests[index] ?? [])
             let text = culprit == nil ? "The \(fault)" : "\(host) sent wrong bytes: the \(fault)"
             let mismatch = DownloadFailure(.checksumMismatch, text, host: host)
             if let culprit, transfer.hasMirrors {

@@ -118,6 +118,16 @@ final class PieceLedger {
         return wrong.filter { check.pieces.contains($0) && !check.rewritten.contains($0) }
     }
 
+    /// Completes "The …" about a wrong piece.
+    ///
+    /// - Parameter digest: the computed digest of the piece.
+    func fault(of index: Int, digest: [UInt8]) -> String {
+        let (range, expected) = (range(of: index), hashes.checksum(of: index))
+        let bytes = "bytes \(range.lowerBound) to \(range.upperBound -| 1)"
+        guard let own = Checksum(hashes.algorithm, digest: digest), let expected else { return "\(bytes) do not have the expected digest." }
+        return "\(bytes) have \(own), not \(expected)."
+    }
+
     /// The bytes of a wrong piece must be fetched again.
     ///
     /// - Returns: how often the piece has been wrong.
