@@ -156,7 +156,8 @@ private var secretRecord: DownloadRecord {
         let damaged = await storeError { _ = try Store.backUp(folder: folder.path, to: target("d"), withSecrets: true) }
         #expect(damaged?.reason == .damaged && listFolder(target.path) == ["b", "c.new"], "\(damaged?.message ?? "")")
         let nowhere = await storeError { _ = try Store.backUp(folder: folder.path, to: target("no/e"), withSecrets: true) }
-        #expect(nowhere?.reason == .storage || nowhere?.reason == .damaged)
+        let sentence = "Todoku cannot write the copy in \(target("no/e")): No such file or directory."
+        #expect(nowhere?.reason == .storage && nowhere?.message == sentence, "\(nowhere?.message ?? "no error")")
     }
 
     @Test func `is refused if a newer Todoku wrote the database`() async throws {

@@ -16,11 +16,13 @@ struct CopyDraft: ~Copyable {
     let file: String
 
     /// Creates the draft as a new file.
-    init(at file: String) throws(StoreError) {
+    ///
+    /// - Parameter path: the file that the draft becomes. An error names it, because nobody has chosen the name of the draft.
+    init(at file: String, for path: String) throws(StoreError) {
         let descriptor = Glibc.open(file, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0o600)
         guard descriptor >= 0 else {
             let code = errno
-            guard code == EEXIST else { throw StoreError(system: code, "write the copy", file) }
+            guard code == EEXIST else { throw StoreError(system: code, "write the copy", path) }
             throw StoreError(
                 .storage, "\(file) is in the way: another backup is being written, or one was interrupted. Delete the file and try again.")
         }

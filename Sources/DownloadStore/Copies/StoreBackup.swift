@@ -32,7 +32,7 @@ extension Store {
             throw StoreError(.storage, "There is no database \(folder.database) yet, so there is nothing to copy.")
         }
         guard access(path, F_OK) != 0 else { throw StoreError(.storage, "\(path) exists already; choose another name.") }
-        let draft = try CopyDraft(at: "\(path).new")
+        let draft = try CopyDraft(at: "\(path).new", for: path)
         let backup = try complete(draft, of: folder, for: path, Content(withSecrets: withSecrets, attachments: attachments))
         // link(2) replaces no file. Some file systems have no links.
         if link(draft.file, path) != 0 {
@@ -48,7 +48,7 @@ extension Store {
     nonisolated static func refresh(
         backup path: String, of folder: StoreFolder, attachments: [Attachment]
     ) throws(StoreError) -> StoreBackup {
-        let draft = try CopyDraft(at: "\(path).new")
+        let draft = try CopyDraft(at: "\(path).new", for: path)
         let content = Content(withSecrets: false, attachments: attachments, earlier: path)
         let backup = try complete(draft, of: folder, for: path, content)
         guard rename(draft.file, path) == 0 else { throw StoreError(system: errno, "write the copy", path) }

@@ -137,7 +137,7 @@ extension CopyDraft {
     /// held.
     fileprivate static func replacing(_ folder: StoreFolder) throws(StoreError) -> CopyDraft {
         unlink(folder.resetDraft)
-        return try CopyDraft(at: folder.resetDraft)
+        return try CopyDraft(at: folder.resetDraft, for: folder.database)
     }
 }
 
