@@ -23,11 +23,30 @@ enum CommandWords {
     /// The keys with which sentences about their values begin.
     private static let keysInFront = ["checksum", "piece-hashes"]
 
-    /// A sentence of the service with flags in the place of keys: "Option filename is too long." becomes "--filename is too long."
+    /// The mirror that a sentence of the service refuses, counted from 0; nil: the sentence is about no mirror.
+    static func mirror(refusedBy sentence: String) -> Int? {
+        guard let item = item(in: sentence), item.key == "mirrors" else { return nil }
+        return item.place
+    }
+
+    /// The parts of a sentence about one value of an option: "Option mirrors, item 0: …". The service counts from 0.
+    private static func item(in sentence: String) -> (key: Substring, place: Int, rest: Substring)? {
+        let start = "Option "
+        guard sentence.hasPrefix(start), let word = sentence.firstRange(of: ", item ") else { return nil }
+        let (key, rest) = (sentence[..<word.lowerBound].dropFirst(start.count), sentence[word.upperBound...])
+        guard !key.contains(" "), let colon = rest.firstIndex(of: ":"), let place = decimal(rest[..<colon].utf8, as: Int.self) else {
+            return nil
+        }
+        return (key, place, rest[colon...])
+    }
+
+    /// A sentence of the service with flags in the place of keys: "Option filename is too long." becomes "--filename is too long.", and
+    /// "Option mirrors, item 0: …" becomes "--mirror, number 1: …".
     static func replacingKeys(in sentence: String) -> String {
         if sentence.hasPrefix(folder) { return "The folder \(sentence.dropFirst(folder.count))" }
         if keysInFront.contains(where: { sentence.hasPrefix("\($0): ") }) { return "--\(sentence)" }
-        let sentence = sentence.replacing(credentials, with: "--user")
+        var sentence = sentence.replacing(credentials, with: "--user")
+        if let (key, place, rest) = item(in: sentence) { sentence = "Option \(key), number \(place +| 1)\(rest)" }
         var words: [Substring] = []
         for word in sentence.split(separator: " ", omittingEmptySubsequences: false) {
             let key = word.prefix { $0.isASCII && ($0.isLetter || $0 == "-") }

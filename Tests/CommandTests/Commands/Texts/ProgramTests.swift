@@ -74,6 +74,8 @@ private let subcommands = TodokuCommand.configuration.subcommands.map { $0.confi
         for (arguments, start) in [
             (["--filename", "a/b"], "todoku: --filename "), (["-H", "Host: x"], "todoku: --header: "),
             (["--size", "2", "--max-size", "1"], "todoku: --size is larger than --max-size."),
+            (["--mirror", "http://127.0.0.1:1/m", "--mirror", "m"], "todoku: --mirror, number 2: This is not an absolute URL; "),
+            (["--mirror", "http://me@127.0.0.1:1/m"], "todoku: --mirror, number 1: The URL has a user name "),
         ] {
             let exit = await desk.start(["add"] + arguments + ["http://127.0.0.1:1/"]).wait()
             #expect(exit.status == 3 && exit.errors.hasPrefix(start), "\(exit)")
@@ -92,6 +94,8 @@ private let subcommands = TodokuCommand.configuration.subcommands.map { $0.confi
         }
         #expect(CommandWords.flag(of: "frob") == nil)
         #expect(CommandWords.replacingKeys(in: "Option frob needs the option app; an option.") == "Option frob needs --app; an option.")
+        let item = CommandWords.replacingKeys(in: "Option mirrors, item 9: Encode it, or give the options username and password.")
+        #expect(item == "--mirror, number 10: Encode it, or give --user.")
         await desk.close()
     }
 
