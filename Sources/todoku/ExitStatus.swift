@@ -67,13 +67,27 @@ struct CommandFailure: Error, Equatable, CustomStringConvertible {
 
     init(_ error: TargetError) { self.init(error.error, about: error.subject) }
 
+    /// The failure, with the URL that is meant if `url` was refused because it lacks its scheme.
+    func suggestingScheme(for url: String) -> CommandFailure {
+        [ErrorName.invalidUrl, .unsupportedScheme].contains { $0.busName == name } ? suggesting(url) : self
+    }
+
+    /// - Parameter url: what was refused.
+    private func suggesting(_ url: String) -> CommandFailure {
+        guard let suggestion = Self.suggestion(for: url) else { return self }
+        return CommandFailure(status, catalog.text("%1$s Did you mean %2$s?", message, suggestion), name: name, about: subject)
+    }
+
     /// `error` about one of several URLs. The message repeats no part of the URL that may hold secrets.
-    init(_ error: ClientError, about text: String, number: Int, of count: Int) {
+    ///
+    /// - Parameter mirrors: the arguments of --mirror.
+    init(_ error: ClientError, about text: String, number: Int, of count: Int, mirrors: [String] = []) {
         let url = try? DownloadURL(text)
-        var message = CommandFailure(error).message
-        if error.errorName == .invalidUrl || error.errorName == .unsupportedScheme, let suggestion = Self.suggestion(for: text) {
-            message = catalog.text("%1$s Did you mean %2$s?", message, suggestion)
+        var failure = CommandFailure(error).suggestingScheme(for: text)
+        if let mirror = CommandWords.mirror(refusedBy: error.message), mirrors.indices.contains(mirror) {
+            failure = failure.suggesting(mirrors[mirror])
         }
+        var message = failure.message
         if CommandWords.tellsMissingFolder(error.message) { message = Self.namingParents(message) }
         if count > 1 {
             let name = url?.redacted ?? catalog.text("URL %1$s", String(number))

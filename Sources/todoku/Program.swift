@@ -69,17 +69,21 @@ enum Program {
 
     /// Calls `body` for each download in `targets`, and `whole` for each batch. A failure is reported, and the next one is tried.
     ///
-    /// - Parameter hasParents: whether the command has the option --parents.
+    /// - Parameters:
+    ///   - hasParents: whether the command has the option --parents.
+    ///   - url: the command's argument that is a URL; nil: it has none.
     static func each(
-        _ targets: [Target], json: Bool, hasParents: Bool = false,
+        _ targets: [Target], json: Bool, hasParents: Bool = false, url: String? = nil,
         _ body: @BusActor (DownloadReference) async throws(ClientError) -> Void,
         batch whole: @BusActor (BatchReference) async throws(ClientError) -> Void
     ) async -> ExitStatus {
         var status = ExitStatus.success
         for target in targets {
             do throws(TargetError) { try await target.reach(body, batch: whole) } catch {
-                let failure = CommandFailure(error)
-                status = status.and(report(hasParents ? failure.namingParents(error.error) : failure, json: json))
+                var failure = CommandFailure(error)
+                if hasParents { failure = failure.namingParents(error.error) }
+                if let url { failure = failure.suggestingScheme(for: url) }
+                status = status.and(report(failure, json: json))
             }
         }
         return status

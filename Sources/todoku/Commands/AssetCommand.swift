@@ -80,7 +80,9 @@ struct AssetAdd: ParsableCommand {
             let asset: AssetReference
             do throws(ClientError) {
                 asset = try await client.registerAsset(key, manifest: url, update: update, publicKey: bytes, request)
-            } catch { throw CommandFailure(error, about: .asset(AssetReference(key))).namingParents(error) }
+            } catch {
+                throw CommandFailure(error, about: .asset(AssetReference(key))).namingParents(error).suggestingScheme(for: url)
+            }
             let description = try await client.describe(asset)
             Output.write(output.json ? description.json.text + "\n" : description.path + "\n")
             if let cookie {

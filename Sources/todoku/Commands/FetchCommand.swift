@@ -53,7 +53,7 @@ struct FetchCommand: ParsableCommand {
                 }
                 return file.isNew || !exitCode ? .success : .unchanged
             } catch let error as ClientError {
-                let failure = CommandFailure(error, about: url, number: 1, of: 1)
+                let failure = CommandFailure(error, about: url, number: 1, of: 1, mirrors: request.mirrors)
                 guard await client.hasEnded(with: error) else { throw error.cause == .refused ? failure : CommandFailure(error) }
                 return Program.report(
                     CommandFailure(.ended, catalog.explanation(error), name: error.name, about: failure.subject), json: output.json)

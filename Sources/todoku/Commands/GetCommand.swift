@@ -68,7 +68,8 @@ struct GetCommand: ParsableCommand {
                 follower.queued(download)
             } catch {
                 guard error.cause == .refused else { throw error }
-                status = status.and(Program.report(CommandFailure(error, about: url, number: index + 1, of: urls.count), json: output.json))
+                let failure = CommandFailure(error, about: url, number: index + 1, of: urls.count, mirrors: request.mirrors)
+                status = status.and(Program.report(failure, json: output.json))
             }
         }
         return (queued, status)
@@ -120,8 +121,8 @@ struct AddCommand: ParsableCommand {
                     if !quiet { Output.write((output.json ? download.json.text : download.description) + "\n") }
                 } catch {
                     guard error.cause == .refused else { throw error }
-                    status = status.and(
-                        Program.report(CommandFailure(error, about: url, number: index + 1, of: urls.count), json: output.json))
+                    let failure = CommandFailure(error, about: url, number: index + 1, of: urls.count, mirrors: request.mirrors)
+                    status = status.and(Program.report(failure, json: output.json))
                 }
             }
             // A download that is queued with --paused is not meant to start.

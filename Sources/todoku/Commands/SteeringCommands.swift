@@ -182,7 +182,7 @@ struct RenewCommand: ParsableCommand {
         }
         Program.run(json: output.json) { client in
             var named: BatchReference?
-            let status = await Program.each([target], json: output.json) { download throws(ClientError) in
+            let status = await Program.each([target], json: output.json, url: url) { download throws(ClientError) in
                 try await client.replaceURL(
                     of: download, with: url, headers: headers, cookies: cookies, referrer: referrer,
                     username: username, password: password)

@@ -110,7 +110,9 @@ struct URLList: Equatable {
         let texts = text.split(separator: "\t").map { String($0.trimmingBlanks) }.filter { !$0.isEmpty }
         var urls: [DownloadURL] = []
         for text in texts {
-            do throws(Refusal) { urls.append(try DownloadURL(text)) } catch { throw failure(error, line: line) }
+            do throws(Refusal) { urls.append(try DownloadURL(text)) } catch {
+                throw failure(error, line: line).suggestingScheme(for: text)
+            }
         }
         // aria2's users repeat a URL to get another connection.
         var mirrors: [String] = []

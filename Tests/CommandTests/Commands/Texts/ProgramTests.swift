@@ -69,6 +69,26 @@ private let subcommands = TodokuCommand.configuration.subcommands.map { $0.confi
         await desk.close()
     }
 
+    @Test func `suggests the scheme wherever a URL is given`() async throws {
+        let desk = await Desk()
+        let (url, bare) = ("http://127.0.0.1:1/a", "example.org/file")
+        let number = await desk.run("add", "--paused", url).output.filter { $0 != "\n" }
+        writeFile(desk.bus.folder("list"), "\(url)\n\(bare)\n".utf8)
+        writeFile(desk.bus.folder("tabs"), "\(url)\t\(bare)\n".utf8)
+        for arguments in [
+            ["renew", number, bare], ["asset", "add", "org.example.App/maps", bare], ["batch", "list"], ["batch", "tabs"],
+            ["get", "--mirror", bare, url], ["add", "--mirror", url, "--mirror", bare, url], ["fetch", "--mirror", bare, url],
+        ] {
+            let exit = await desk.start(arguments).wait()
+            #expect(exit.status == 3 && exit.errors.hasSuffix(" Did you mean https://example.org/file?\n"), "\(exit)")
+        }
+        for arguments in [["renew", number, "file"], ["add", "--mirror", "https://me@example.org/file", url]] {
+            let exit = await desk.start(arguments).wait()
+            #expect(exit.status == 3 && !exit.errors.contains("Did you mean"), "\(exit)")
+        }
+        await desk.close()
+    }
+
     @Test func `names an option by its flag, as the command knows it`() async throws {
         let desk = await Desk()
         for (arguments, start) in [
