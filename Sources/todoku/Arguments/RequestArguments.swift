@@ -126,7 +126,7 @@ struct RequestArguments: ParsableArguments {
 
     @Option(
         help: .option(\.stallTimeout, "time"),
-        transform: Amounts.parseDuration)
+        transform: RequestArguments.parseStallTimeout)
     var stallTimeout: Duration?
 
     @Option(parsing: .unconditional, help: .option(\.retries, "count"), transform: RequestArguments.parseRetries)
@@ -157,7 +157,7 @@ struct RequestArguments: ParsableArguments {
     var sound: String?
 
     @Option(
-        help: .option(\.notifyDelay, "time"), transform: Amounts.parseDuration)
+        help: .option(\.notifyDelay, "time"), transform: RequestArguments.parseNotifyDelay)
     var notifyDelay: Duration?
 
     @Option(
@@ -382,6 +382,21 @@ struct RequestArguments: ParsableArguments {
         if let count = UInt32(text) { return count }
         throw ValidationError(
             catalog.text("“%1$s” is not a number of retries; write a whole number from 0 (none) to %2$s.", text, String(UInt32.max)))
+    }
+
+    // The service's sentences about these times count in milliseconds.
+
+    @Sendable static func parseStallTimeout(_ text: String) throws -> Duration {
+        let timeout = try Amounts.parseDuration(text)
+        if timeout > .zero { return timeout }
+        throw ValidationError(catalog.text("“%1$s” is too short; write a time above 0, such as 30s.", text))
+    }
+
+    @Sendable static func parseNotifyDelay(_ text: String) throws -> Duration {
+        let (delay, most) = (try Amounts.parseDuration(text), Limits.longestNotifyDelay)
+        if delay <= most { return delay }
+        throw ValidationError(
+            catalog.text("“%1$s” is too long; write a time of at most %2$s, such as 30s.", text, catalog.duration(most)))
     }
 
     @Sendable static func parsePieceHashes(_ text: String) throws -> PieceHashes {

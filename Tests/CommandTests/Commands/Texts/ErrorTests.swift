@@ -250,6 +250,14 @@ private let notFailing: Set = ["complete", "doctor", "reset"]
                 "is not a number of retries; write a whole number from 0 (none) to 4294967295."
             ),
             (
+                ["add", "http://h/", "--notify-delay"], "--notify-delay <time>", ["2h", "3600001ms"],
+                "is too long; write a time of at most 1 h, such as 30s."
+            ),
+            (
+                ["add", "http://h/", "--stall-timeout"], "--stall-timeout <time>", ["0", "0ms"],
+                "is too short; write a time above 0, such as 30s."
+            ),
+            (
                 ["add", "http://h/", "--priority"], "--priority <priority>", ["high", "-2147483649", "2147483648"],
                 "is not a priority; write a whole number such as 10 or -1. A higher number starts first."
             ),
