@@ -1,4 +1,5 @@
 internal import ArgumentParser
+internal import DownloadModel
 internal import EventLoop
 internal import Glibc
 
@@ -28,7 +29,7 @@ internal import Glibc
             }
             let sentence = UnknownCommand.sentence(for: Array(CommandLine.arguments.dropFirst()))
             if asksForJSON {
-                Program.report(CommandFailure(.usage, sentence ?? TodokuCommand.message(for: error)), json: true)
+                Program.report(CommandFailure(.usage, sentence ?? inOneLine(TodokuCommand.message(for: error))), json: true)
             } else if let translation {
                 Output.writeError(translation.complaint(for: error, saying: sentence) + "\n")
             } else {
@@ -40,6 +41,19 @@ internal import Glibc
 
     /// Whether the command line asks for JSON. After “--”, the arguments may belong to another command (`todoku rehearse`).
     private static var asksForJSON: Bool { CommandLine.arguments.prefix { $0 != "--" }.contains("--json") }
+
+    /// A message of ArgumentParser in one line, as every message in JSON is. ArgumentParser writes many choices in a line each.
+    private static func inOneLine(_ message: String) -> String {
+        var text = ""
+        var endsInChoice = false
+        for line in message.split(whereSeparator: \.isNewline).map({ $0.trimmingBlanks }) {
+            let isChoice = line.hasPrefix("- ")
+            if !text.isEmpty { text.append(contentsOf: isChoice && endsInChoice ? ", " : " ") }
+            text.append(contentsOf: isChoice ? line.dropFirst(2) : line)
+            endsInChoice = isChoice
+        }
+        return text
+    }
 
     /// What is wrong with the command line, and its usage.
     ///

@@ -45,12 +45,20 @@ private let subcommands = TodokuCommand.configuration.subcommands.map { $0.confi
 
     @Test(arguments: [
         ["get"], ["fly"], ["show", "x"], ["limit", "7"], ["get", "-o", "-", "http://h/"], ["add", "--priority", "high", "http://h/"],
+        ["list", "--state", "x"], ["settings", "x", "1"], ["add", "-qd"], ["wait", "1\nx"],
     ])
     func `reports a wrong command line as JSON, if JSON is asked for`(arguments: [String]) async {
         let exit = await Desk.runAlone(arguments + ["--json"])
         #expect(exit.status == 2 && exit.errors == "", "\(exit)")
         let message = JSON(exit.output)?["error"]?["message"]?.string ?? ""
         #expect(!message.isEmpty && !message.contains("\n") && !message.contains("Error:"), "\(exit)")
+    }
+
+    @Test func `lists the choices of an option in one line of JSON`() async {
+        let exit = await Desk.runAlone(["list", "--state", "x", "--json"])
+        let states = "queued, waiting, active, paused, verifying, extracting, finished, failed, cancelled"
+        let sentence = "The value 'x' is invalid for '--state <state>'. Please provide one of the following: \(states)"
+        #expect(JSON(exit.output)?["error"]?["message"]?.string == sentence, "\(exit)")
     }
 
     @Test func `suggests the scheme that a URL lacks`() async throws {
