@@ -62,8 +62,9 @@ struct RequestArguments: ParsableArguments {
     @Option(help: .option(\.checksum, "checksum"))
     var checksum: String?
 
-    @Option(help: .option(\.pieceHashes, "hashes"), transform: RequestArguments.parsePieceHashes)
-    var pieceHashes: PieceHashes?
+    /// Read in `check`, too: its error names the flag already, and the value may have two million digits.
+    @Option(help: .option(\.pieceHashes, "hashes"))
+    var pieceHashes: String?
 
     @Option(help: .option(\.size), transform: Amounts.parseBytes)
     var size: ByteCount?
@@ -226,6 +227,9 @@ struct RequestArguments: ParsableArguments {
         if let checksum {
             do throws(Refusal) { _ = try Checksum(checksum) } catch { throw ValidationError(catalog.explanation(error)) }
         }
+        if let pieceHashes {
+            do throws(Refusal) { _ = try PieceHashes(pieceHashes) } catch { throw ValidationError(catalog.explanation(error)) }
+        }
         if let proxy { try Self.check(proxy: proxy) }
         if output == "-" {
             throw ValidationError(
@@ -297,7 +301,7 @@ struct RequestArguments: ParsableArguments {
         request.set(\.userAgent, to: userAgent)
         request.set(\.referrer, to: referrer)
         request.checksum = checksum
-        request.set(\.pieceHashes, to: pieceHashes)
+        if let pieceHashes, let hashes = try? PieceHashes(pieceHashes) { request.pieceHashes = hashes }
         request.set(\.size, to: size)
         request.set(\.maxSize, to: maxSize)
         request.set(\.expectType, to: expectType)
@@ -397,10 +401,6 @@ struct RequestArguments: ParsableArguments {
         if delay <= most { return delay }
         throw ValidationError(
             catalog.text("“%1$s” is too long; write a time of at most %2$s, such as 30s.", text, catalog.duration(most)))
-    }
-
-    @Sendable static func parsePieceHashes(_ text: String) throws -> PieceHashes {
-        do throws(Refusal) { return try PieceHashes(text) } catch { throw ValidationError(catalog.explanation(error)) }
     }
 
     @Sendable static func parseDesktopID(_ text: String) throws -> DesktopID {

@@ -172,7 +172,7 @@ private func commands(
         (["add", "--checksum", "x", "http://h/"], "指定されたオプションが正しくありません（--checksum：アルゴリズムの後に「:」がありません。sha256:<16進数> のように"),
         (
             ["add", "--piece-hashes", "x", "http://h/"],
-            "「--piece-hashes <hashes>」に「x」は指定できません：指定されたオプションが正しくありません（--piece-hashes：sha256:<各部分のバイト数>:<"
+            "指定されたオプションが正しくありません（--piece-hashes：sha256:<各部分のバイト数>:<"
         ),
         (
             ["add", "--proxy", "http://[x]", "http://h/"],
