@@ -14,8 +14,9 @@ internal import Glibc
         do throws(CommandFailure) { try ArgumentText.check() } catch {
             exit(Program.report(error, json: asksForJSON).rawValue)
         }
+        let arguments = UnknownCommand.withoutHelp(Array(CommandLine.arguments.dropFirst()))
         do {
-            var command = try TodokuCommand.parseAsRoot(ExtractArguments.separated(Array(CommandLine.arguments.dropFirst())))
+            var command = try TodokuCommand.parseAsRoot(ExtractArguments.separated(arguments))
             try command.run()
             exit(ExitStatus.success.rawValue)
         } catch {
@@ -27,7 +28,7 @@ internal import Glibc
                 Output.write(String(text) + "\n")
                 exit(ExitStatus.success.rawValue)
             }
-            let sentence = UnknownCommand.sentence(for: Array(CommandLine.arguments.dropFirst()))
+            let sentence = UnknownCommand.sentence(for: arguments)
             if asksForJSON {
                 Program.report(CommandFailure(.usage, sentence ?? inOneLine(TodokuCommand.message(for: error))), json: true)
             } else if let translation {

@@ -12,6 +12,12 @@ enum UnknownCommand {
         "upgrade": ["update"],
     ]
 
+    /// The command line, with `help lst` as `lst`: ArgumentParser would answer `help` about an unknown command with the help of all.
+    static func withoutHelp(_ arguments: [String]) -> [String] {
+        let rest = Array(arguments.dropFirst())
+        return arguments.first == "help" && sentence(for: rest) != nil ? rest : arguments
+    }
+
     /// - Returns: nil if each word in the place of a command is a command.
     static func sentence(for arguments: [String]) -> String? {
         var configuration = TodokuCommand.configuration
