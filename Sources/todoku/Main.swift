@@ -30,7 +30,8 @@ internal import Glibc
             }
             let sentence = UnknownCommand.sentence(for: arguments)
             if asksForJSON {
-                Program.report(CommandFailure(.usage, sentence ?? inOneLine(TodokuCommand.message(for: error))), json: true)
+                let message = UnknownCommand.withoutFarOption(TodokuCommand.message(for: error))
+                Program.report(CommandFailure(.usage, sentence ?? inOneLine(message)), json: true)
             } else if let translation {
                 Output.writeError(translation.complaint(for: error, saying: sentence) + "\n")
             } else {
@@ -62,6 +63,6 @@ internal import Glibc
     private static func complaint(for error: any Error, saying sentence: String?) -> String {
         let (text, message) = (TodokuCommand.fullMessage(for: error), TodokuCommand.message(for: error))
         guard text.hasPrefix("Error: \(message)") else { return text }
-        return "todoku: \(sentence ?? message)\(text.dropFirst("Error: \(message)".count))"
+        return "todoku: \(sentence ?? UnknownCommand.withoutFarOption(message))\(text.dropFirst("Error: \(message)".count))"
     }
 }

@@ -50,9 +50,10 @@ extension HelpTemplate {
     /// The second line of a message: another message, and the argument that both are about.
     static let alternative = HelpTemplate("or: %1$s in '%2$s'")
     static let invalidValue = HelpTemplate("The value '%1$s' is invalid for '%2$s'. Please provide one of %3$s.")
+    static let mistypedOption = HelpTemplate("Unknown option '%1$s'. Did you mean '%2$s'?")
     /// The other messages, and lines of them. The first one that fits counts.
     static let messages = [
-        HelpTemplate("Unknown option '%1$s'. Did you mean '%2$s'?"), HelpTemplate("Unknown option '%1$s'"),
+        mistypedOption, HelpTemplate("Unknown option '%1$s'"),
         HelpTemplate("Invalid option: %1$s"), HelpTemplate("Missing value for '%1$s'"),
         HelpTemplate("The option '%1$s' does not take any value, but '%2$s' was specified."),
         HelpTemplate("Unexpected argument '%1$s'"), HelpTemplate("%1$s unexpected arguments: '%2$s'"),

@@ -108,7 +108,7 @@ struct HelpTranslation: Sendable {
         let start = "Error: \(message)"
         guard !message.isEmpty, written.hasPrefix(start) else { return written }
         let lines = written.dropFirst(start.count).split(separator: "\n").map { belowMessage($0) }
-        return (["todoku: \(sentence ?? self.message(message[...]))"] + lines).joined(separator: "\n")
+        return (["todoku: \(sentence ?? self.message(UnknownCommand.withoutFarOption(message)[...]))"] + lines).joined(separator: "\n")
     }
 
     private func belowMessage(_ line: Substring) -> String {

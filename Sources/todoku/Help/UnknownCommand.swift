@@ -18,6 +18,15 @@ enum UnknownCommand {
         return arguments.first == "help" && sentence(for: rest) != nil ? rest : arguments
     }
 
+    /// `message` of ArgumentParser without the option that it suggests, if that is hardly meant: three typing errors are few enough for
+    /// ArgumentParser, which takes '--proxy' for '--frob'.
+    static func withoutFarOption(_ message: String) -> String {
+        guard let names = HelpTemplate.mistypedOption.arguments(in: message[...]), names.count == 2 else { return message }
+        let (word, option) = (names[0].drop { $0 == "-" }, names[1].drop { $0 == "-" })
+        let isNear = word.first == option.first || !commands(meantBy: String(word), [String(option)]).isEmpty
+        return isNear ? message : "Unknown option '\(names[0])'"
+    }
+
     /// - Returns: nil if each word in the place of a command is a command.
     static func sentence(for arguments: [String]) -> String? {
         var configuration = TodokuCommand.configuration

@@ -152,6 +152,7 @@ private func commands(
         (["get"], "引数「<url> ...」がありません\n説明：<url>  ダウンロードする URL。http または https。\n使い方：todoku get "),
         (["fly"], "「fly」というコマンドはありません。「todoku --help」で一覧を表示できます。\n使い方：todoku <subcommand>\n"),
         (["lst"], "「lst」というコマンドはありません。もしかして：todoku list\n"), (["--frob"], "オプション「--frob」はありません\n"),
+        (["add", "--frob", "http://h/"], "オプション「--frob」はありません\n"),
         (["list", "--al"], "オプション「--al」はありません。「--all」のことですか？\n"),
         (["get", "--json=1", "http://h/"], "オプション「--json」は値をとりませんが、「1」が指定されています。\n"),
         (

@@ -156,6 +156,9 @@ private let notFailing: Set = ["complete", "doctor", "reset"]
     @Test(arguments: [
         (["--frob"], "Unknown option '--frob'"), (["show"], "Missing expected argument '<download> ...'"),
         (["asset", "show"], "Missing expected argument '<app/name>'"), (["list", "ls"], "Unexpected argument 'ls'"),
+        // An option is suggested only if it is likely to be meant.
+        (["add", "--frob", "http://h/"], "Unknown option '--frob'"),
+        (["add", "--retry", "3", "http://h/"], "Unknown option '--retry'. Did you mean '--retries'?"),
     ])
     func `is not found where a command is right`(arguments: [String], start: String) async {
         let exit = await Desk.runAlone(arguments)
