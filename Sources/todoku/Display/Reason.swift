@@ -21,7 +21,7 @@ struct Reason {
         case .queued: queued
         case .waiting: waiting
         case .active: active
-        case .paused: catalog.text("‘todoku resume %1$s’ resumes it", "\(download.reference)")
+        case .paused: catalog.text("“todoku resume %1$s” resumes it", "\(download.reference)")
         case .verifying: cause ?? catalog.text("all bytes are on disk and are being checked")
         case .extracting: cause ?? extracting
         case .finished: catalog.text("the file is %1$s", download.path ?? download.displayName)
@@ -126,9 +126,9 @@ struct Reason {
     private var metered: String { catalog.text("the connection is metered; waiting for an unmetered one") }
     private var destination: String { catalog.text("its folder cannot be written") }
     private var needsUrl: String {
-        catalog.text("its link has expired; ‘todoku renew %1$s URL’ gives it a fresh one", "\(download.reference)")
+        catalog.text("its link has expired; “todoku renew %1$s URL” gives it a fresh one", "\(download.reference)")
     }
-    private var pausedAll: String { catalog.text("everything is paused; ‘todoku resume --all’ resumes it") }
+    private var pausedAll: String { catalog.text("everything is paused; “todoku resume --all” resumes it") }
 
     /// The rule that the service applies to the host.
     private var rule: (name: String, rule: HostRule)? {

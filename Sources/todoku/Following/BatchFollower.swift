@@ -168,10 +168,10 @@ internal import TodokuClient
         }
     }
 
-    /// "waiting: everything is paused; ‘todoku resume --all’ resumes it".
+    /// "waiting: everything is paused; “todoku resume --all” resumes it".
     private static func reason(_ idle: Idle, of batch: BatchReference) -> String {
         guard idle.member.state == .paused else { return Reason(idle.member, idle.service).sentence }
-        return catalog.text("%1$s: %2$s", catalog.state(.paused), catalog.text("‘todoku resume %1$s’ resumes it", "\(batch)"))
+        return catalog.text("%1$s: %2$s", catalog.state(.paused), catalog.text("“todoku resume %1$s” resumes it", "\(batch)"))
     }
 
     /// "waiting retry until 14:03:07: The server refused the connection.": words for scripts, as for a download.

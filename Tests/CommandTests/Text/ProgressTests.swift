@@ -188,8 +188,8 @@ extension `Lines without a terminal` {
 
     @Test(arguments: [
         ("host-limit", "waiting host-limit: the most downloads allowed from h at a time are active (4)"),
-        ("paused-all", "waiting paused-all: everything is paused; ‘todoku resume --all’ resumes it"),
-        ("needs-url", "waiting needs-url: its link has expired; ‘todoku renew 7 URL’ gives it a fresh one"),
+        ("paused-all", "waiting paused-all: everything is paused; “todoku resume --all” resumes it"),
+        ("needs-url", "waiting needs-url: its link has expired; “todoku renew 7 URL” gives it a fresh one"),
         ("metered", "waiting metered: the connection is metered; waiting for an unmetered one"),
         ("destination", "waiting destination: its folder cannot be written"), ("newer", "waiting newer"),
     ])

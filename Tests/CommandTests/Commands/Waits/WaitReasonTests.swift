@@ -41,7 +41,7 @@ import Testing
         let get = desk.start(["get", "--stall-timeout", "1h", "http://example.org/2"])
         #expect(await get.says("2 waiting rate-limit until "), "\(get.output) \(get.errors)")
         #expect(await desk.run("pause", "--all").status == 0)
-        #expect(await get.says("2 waiting paused-all: everything is paused; ‘todoku resume --all’ resumes it\n"), "\(get.output)")
+        #expect(await get.says("2 waiting paused-all: everything is paused; “todoku resume --all” resumes it\n"), "\(get.output)")
         #expect(await desk.run("resume", "--all").status == 0)
         #expect(await eventually { get.output.occurrences(of: "2 waiting rate-limit until ") == 2 }, "\(get.output)")
         #expect(await desk.run("host", "example.org", "--remove").status == 0)
@@ -67,7 +67,7 @@ import Testing
         #expect(await desk.run("pause", "--all").status == 0)
         let paused = await desk.run("list", "--state", "waiting").output.split(separator: "\n")
         #expect(paused.count == 3, "\(paused)")
-        let reason = "everything is paused; ‘todoku resume --all’ resumes it"
+        let reason = "everything is paused; “todoku resume --all” resumes it"
         #expect(paused.dropFirst().allSatisfy { $0.hasSuffix("  \(reason)") }, "\(paused)")
         // The table of a batch has the reasons, too.
         writeFile(desk.bus.folder("batch"), "http://example.net/3\n".utf8)
@@ -88,7 +88,7 @@ import Testing
         #expect(await wait.says("2 waiting rate-limit until "), "\(wait.output) \(wait.errors)")
         #expect(await wait.says(": example.org allows one request an hour\n"), "\(wait.output)")
         #expect(await desk.run("pause", "--all").status == 0)
-        let reason = "everything is paused; ‘todoku resume --all’ resumes it"
+        let reason = "everything is paused; “todoku resume --all” resumes it"
         #expect(await wait.says("2 waiting paused-all: \(reason)\n"), "\(wait.output)")
         let json = desk.start(["watch", "--json", "2"])
         #expect(await json.says("{\"event\":\"waiting\",\"download\":\"3\""), "\(json.output)")
@@ -100,7 +100,7 @@ import Testing
         #expect(await desk.run("resume", "--all").status == 0)
         #expect(await desk.run("pause", "2").status == 0)
         #expect(await wait.says("2 paused\n"), "\(wait.output)")
-        #expect(await terminal.says("  paused: ‘todoku resume 2’ resumes it"), "\(terminal.output)")
+        #expect(await terminal.says("  paused: “todoku resume 2” resumes it"), "\(terminal.output)")
         #expect(await desk.run("cancel", "2").status == 0)
         for child in [wait, json, terminal] { #expect(await child.wait().status == 1) }
         #expect(wait.output.hasSuffix("2 ended 0 finished, 2 cancelled\n"), "\(wait.output)")
