@@ -12,14 +12,15 @@ enum UnknownCommand {
         "upgrade": ["update"],
     ]
 
-    /// The command line, with `help lst` as `lst`: ArgumentParser would answer `help` about an unknown command with the help of all.
+    /// The command line, with `lst` in the place of `help lst`: ArgumentParser answers `help` about an unknown command with the help of all
+    /// commands.
     static func withoutHelp(_ arguments: [String]) -> [String] {
         let rest = Array(arguments.dropFirst())
         return arguments.first == "help" && sentence(for: rest) != nil ? rest : arguments
     }
 
-    /// `message` of ArgumentParser without the option that it suggests, if that is hardly meant: three typing errors are few enough for
-    /// ArgumentParser, which takes '--proxy' for '--frob'.
+    /// A message of ArgumentParser. If the message suggests an option that is hardly meant, the suggestion is left out: ArgumentParser
+    /// suggests options with up to three typing errors, such as '--proxy' for '--frob'.
     static func withoutFarOption(_ message: String) -> String {
         guard let names = HelpTemplate.mistypedOption.arguments(in: message[...]), names.count == 2 else { return message }
         let (word, option) = (names[0].drop { $0 == "-" }, names[1].drop { $0 == "-" })
