@@ -14,6 +14,9 @@ struct Division {
     static let shortStretch = 2.0
     /// A small rest is taken over from a segment if another connection is, or was, so many times faster.
     static let muchFaster = 8.0
+    /// As `muchFaster`, for a rest that takes longer than `longRest`.
+    static let clearlyFaster = 2.0
+    static let longRest = 10.0
 
     /// What a segment still has to fetch.
     struct Rest {
@@ -67,7 +70,8 @@ struct Division {
         let isLong = count > Self.longStretch * max(speed, 0.001)
         if part >= (isLong ? Self.leastSlowPart : Self.leastPart) { return rest.bytes.last(part) }
         // The end of a file must not wait for a trickle. The other segment keeps the bytes that it brings until the response comes.
-        guard isLong, max(usual, lastSpeed ?? 0) > Self.muchFaster * speed else { return nil }
+        let faster = count > Self.longRest * speed ? Self.clearlyFaster : Self.muchFaster
+        guard isLong, max(usual, lastSpeed ?? 0) > faster * speed else { return nil }
         return rest.bytes.last(ByteCount(clamping: count - Self.shortStretch * speed))
     }
 }

@@ -42,8 +42,11 @@ import Testing
         Case("nothing below 1 MiB of what ends within four seconds", 0..<2_050_000, at: 1e6, nil),
         Case("64 KiB of what takes longer", 0..<200_000, at: 1e4, 100_000..<200_000),
         Case("nothing below 64 KiB of what takes longer", 0..<120_000, at: 1e4, nil),
-        Case("a small rest, if a response before was much faster", 0..<60_000, at: 1e3, lastSpeed: 1e6, 2_000..<60_000),
-        Case("a small rest not, if none was", 0..<60_000, at: 1e3, lastSpeed: 8e3, nil),
+        Case("a small rest of nine seconds, if a response was eight times as fast", 0..<9_000, at: 1e3, lastSpeed: 8.1e3, 2_000..<9_000),
+        Case("no small rest of nine seconds, if none was", 0..<9_000, at: 1e3, lastSpeed: 8e3, nil),
+        Case("a small rest of a minute, if a response was over twice as fast", 0..<60_000, at: 1e3, lastSpeed: 2.1e3, 2_000..<60_000),
+        Case("a small rest of a minute, if the usual speed is over twice as high", 0..<60_000, at: 1e3, others: [4e3], 2_000..<60_000),
+        Case("no small rest of a minute, if neither is so", 0..<60_000, at: 1e3, others: [3e3], lastSpeed: 2e3, nil),
         Case("all of a silent one", [.init(bytes: 5..<10, speed: 0, isSilent: true)], 5..<10),
         Case("nothing of one whose response has not come", [.init(bytes: 0..<8 * mebibyte, isReceiving: false)], nil),
         Case(
