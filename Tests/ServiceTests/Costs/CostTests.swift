@@ -16,7 +16,8 @@ struct `The costs of the service` {
         let get = try await desk.costs(of: 1000) { _ = try await desk.running.client.get(Manager.version) }
         let all = try await desk.costs(of: 1000) { _ = try await desk.running.client.all(path) }
         print("costs: Get \(get); GetAll \(all)")
-        #expect(get.allocations <= 45 && all.allocations <= 45 && get.calls <= 6 && all.calls <= 6, "Get: \(get); GetAll: \(all)")
+        // The calls follow one another, so each has its own wait, receive and send, however busy the machine is.
+        #expect(get.allocations <= 45 && all.allocations <= 45 && get.calls <= 5 && all.calls <= 5, "Get: \(get); GetAll: \(all)")
     }
 
     /// The service makes an object for each download that it looks at.
@@ -53,6 +54,8 @@ struct `The costs of the service` {
         print("costs: a small file \(costs), signals \(others), \(counts) of counts, and \(timed) of \(count) files that took long")
         // Each of these signals is sent by one call, and costs as much memory as the answer to a GetAll.
         let more = Double(timed + counts) / Double(count)
+        // The disk decides how many files share a commit and the flush of their folder, so the bound of the flushes allows for a disk on
+        // which none do.
         #expect(costs.files <= 46 && costs.flushes <= 5.5, "\(costs)")
         // With reads, writes and waits. strace(1) counts 96 calls, and counts those of libc itself too.
         #expect(costs.calls <= 96 + 2 * more, "\(costs), \(more) more signals")
@@ -69,7 +72,10 @@ struct `The costs of the service` {
         let reports = Double(await desk.running.client.signals.seen.count - before) / Double(CostDesk.mebibytes)
         print("costs: a MiB \(costs), signals \(reports)")
         #expect(costs.files <= 10 && costs.flushes <= 1, "\(costs)")
-        #expect(costs.sockets <= 70 + reports && costs.allocations <= 100 + 65 * reports, "\(costs), \(reports) signals")
+        // One recv(2) takes what has arrived: 256 KiB where the server is fast, 16 KiB where it gets little of the processor. So the bound
+        // of the calls for sockets is wide. The engine allocates, and calls for files, once for all bytes that it finds in a turn. The
+        // number of turns depends less on the machine.
+        #expect(costs.sockets <= 70 + reports && costs.allocations <= 70 + 65 * reports, "\(costs), \(reports) signals")
     }
 
     /// The server sends some 13 MB a second on each connection.
@@ -127,6 +133,8 @@ struct `The costs of the service` {
     }
 
     /// The receive buffers of the first downloads are larger than those of later ones, so ten are active before the first measurement.
+    /// The bound is far above the counted 33 KiB, because a busy machine lets the slow server's bytes pile up. They then fill the
+    /// buffers, as those of a faster server do: 99 KiB (docs/performance.md).
     @Test func `a further active download takes little memory`() async throws {
         let desk = try await CostDesk()
         try await desk.running.client.set(Manager.maxActive, 60)
