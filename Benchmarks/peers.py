@@ -203,7 +203,7 @@ class Todoku(OnBus):
 
     def begin(self, url, again=False, headers={}, server_names=False, beside=False, expect=None):
         where = ["--directory", self.folder] if server_names else ["-o", f"{self.folder}/{NAME}"]
-        self.work.append(start(self.todoku("get", "-q", "--renewable", "--stall-timeout", "5s", *where, *[f"--header={name}: {value}" for name, value in headers.items()],
+        self.work.append(start(self.todoku("get", "-q", "--renewable", "--stall-timeout", "5s", *self.variant, *where, *[f"--header={name}: {value}" for name, value in headers.items()],
                                            *(["--expect-type", expect] if expect else []), url), self.environment))
 
     def stop(self):
