@@ -361,14 +361,17 @@ private let plays: [RehearsalPlay] = [
         kill(process, SIGKILL)
     }
 
-    @Test(arguments: [SIGTERM, SIGHUP, SIGINT, SIGQUIT]) func `passes a signal on, and cleans up`(signal: Int32) async {
-        // A terminal sends SIGINT and SIGQUIT to the command, too. A command that goes on gets SIGTERM after a while.
-        let trap = signal == SIGHUP ? "HUP" : "TERM"
-        let status = await repeated { () async -> Int32 in
+    /// A rehearsal of a command that ends with 9 at the signal `trap`, such as "TERM". It gets `signals` once the command waits.
+    ///
+    /// - Parameter ignored: a signal that its parent ignores.
+    /// - Returns: its status.
+    private func status(trapping trap: String, ignoring ignored: String? = nil, after signals: Int32...) async -> Int32 {
+        await repeated { () async -> Int32 in
             let stage = Stage()
-            let child = stage.start(["none", "--", "sh", "-c", "trap 'exit 9' \(trap); echo ready; sleep 1000 & wait"])
+            let words = ["none", "--", "sh", "-c", "trap 'exit 9' \(trap); echo ready; sleep 1000 & wait"]
+            let child = if let ignored { stage.start(ignoring: ignored, words) } else { stage.start(words) }
             #expect(await child.says("ready"))
-            child.signal(signal)
+            for signal in signals { child.signal(signal) }
             let exit = await child.wait()
             #expect(stage.isClean)
             return exit.status
@@ -376,28 +379,18 @@ private let plays: [RehearsalPlay] = [
             // A command that has not ended five seconds after its signal is killed. On a busy machine, it may have had no processor.
             $0 != 128 + SIGKILL
         }
-        #expect(status == 9)
+    }
+
+    @Test(arguments: [SIGTERM, SIGHUP, SIGINT, SIGQUIT]) func `passes a signal on, and cleans up`(signal: Int32) async {
+        // A terminal sends SIGINT and SIGQUIT to the command, too. A command that goes on gets SIGTERM after a while.
+        #expect(await status(trapping: signal == SIGHUP ? "HUP" : "TERM", after: signal) == 9)
     }
 
     /// As nohup(1) ignores SIGHUP, and a shell without job control the other two for a command in the background.
     @Test(arguments: [("HUP", SIGHUP), ("INT", SIGINT), ("QUIT", SIGQUIT)])
     func `goes on after a signal that its parent ignores`(name: String, signal: Int32) async {
-        let status = await repeated { () async -> Int32 in
-            let stage = Stage()
-            let words = ["none", "--", "sh", "-c", "trap 'exit 9' TERM; echo ready; sleep 1000 & wait"]
-            let child = stage.start(ignoring: name, words)
-            #expect(await child.says("ready"))
-            child.signal(signal)
-            // This would be the second signal, which kills the command at once.
-            child.signal(SIGTERM)
-            let exit = await child.wait()
-            #expect(stage.isClean)
-            return exit.status
-        } until: {
-            // As in the test above.
-            $0 != 128 + SIGKILL
-        }
-        #expect(status == 9)
+        // The first signal does nothing. If it counted, SIGTERM would be the second one, which kills the command at once.
+        #expect(await status(trapping: "TERM", ignoring: name, after: signal, SIGTERM) == 9)
     }
 
     /// A signal to all processes of a session or a unit ends the bus, too.
