@@ -13,6 +13,14 @@ import Testing
         return (await Desk(extra: ["http_proxy": server.url("/")]), server)
     }
 
+    /// The same, with a host that allows one request an hour, and the download that makes this request.
+    private func deskWithoutTurns(_ gate: Gate) async -> (Desk, ScriptedServer) {
+        let (desk, server) = await desk(gate)
+        #expect(await desk.run("host", "example.org", "--interval", "1h").status == 0)
+        _ = await desk.run("add", "--stall-timeout", "1h", "http://example.org/1")
+        return (desk, server)
+    }
+
     @Test func `names the host, its rule and the time of the next request`() async throws {
         let gate = Gate()
         defer { gate.open() }
@@ -34,9 +42,7 @@ import Testing
     @Test func `has a line whenever it changes`() async throws {
         let gate = Gate()
         defer { gate.open() }
-        let (desk, server) = await desk(gate)
-        #expect(await desk.run("host", "example.org", "--interval", "1h").status == 0)
-        _ = await desk.run("add", "--stall-timeout", "1h", "http://example.org/1")
+        let (desk, server) = await deskWithoutTurns(gate)
         #expect(await server.waitForRequests(1))
         let get = desk.start(["get", "--stall-timeout", "1h", "http://example.org/2"])
         #expect(await get.says("2 waiting rate-limit until "), "\(get.output) \(get.errors)")
@@ -79,9 +85,7 @@ import Testing
     @Test func `is told of a batch that does not move`() async throws {
         let gate = Gate()
         defer { gate.open() }
-        let (desk, server) = await desk(gate)
-        #expect(await desk.run("host", "example.org", "--interval", "1h").status == 0)
-        _ = await desk.run("add", "--stall-timeout", "1h", "http://example.org/1")
+        let (desk, server) = await deskWithoutTurns(gate)
         #expect(await server.waitForRequests(1))
         writeFile(desk.bus.folder("list"), "http://example.org/2\nhttp://example.org/3\n".utf8)
         let wait = desk.start(["batch", "--wait", "--notify", "never", "list"])
