@@ -121,8 +121,8 @@ final class LiveDisplay: ProgressDisplay {
         }
     }
 
-    /// As many bars as the terminal has lines for, active downloads first.
-    private func bars(_ terminal: Terminal) -> [(text: String, colour: Colour?)] {
+    /// The downloads for which the terminal has lines, active ones first.
+    func bars(_ terminal: Terminal) -> [(text: String, colour: Colour?)] {
         if shown.isEmpty, isEndless { return [(catalog.text("Nothing to download now; press Ctrl-C to exit."), nil)] }
         style.now = wallClock()
         let columns = terminal.columns - 1
@@ -136,14 +136,23 @@ final class LiveDisplay: ProgressDisplay {
         }
         let ordered = shown.enumerated().sorted { (rank($0.element), $0.offset) < (rank($1.element), $1.offset) }.map(\.element)
         let room = terminal.rows - 1
-        let visible = ordered.count > room ? ordered.prefix(room - 1) : ordered[...]
-        var lines = visible.map { download in
+        // Many downloads often wait for the same cause. So the first ones tell it whole, and the others keep a line each. A quarter of the
+        // terminal may go to whole causes even if fewer downloads are shown then.
+        var spare = max(room - ordered.count, room / 4)
+        var lines: [(text: String, colour: Colour?)] = []
+        for (index, download) in ordered.enumerated() {
+            let left = room - lines.count
+            guard left > 1 || left == 1 && index == ordered.count - 1 else {
+                let rest = UInt64(ordered.count - index)
+                lines.append((catalog.text("and %1$s more", "and %1$s more", count: rest), nil))
+                break
+            }
+            let most = index == ordered.count - 1 ? left : left - 1
             let flows = moved[download.reference].map { .now - $0 < Self.stall } ?? false
-            return (text: style.text(download, speed: flows ? download.speed : nil, columns: columns), colour: Colour(download.state))
-        }
-        if visible.count < ordered.count {
-            let rest = UInt64(ordered.count - visible.count)
-            lines.append((catalog.text("and %1$s more", "and %1$s more", count: rest), nil))
+            let speed = flows ? download.speed : nil
+            let texts = style.lines(download, speed: speed, columns: columns, rows: min(most, spare + 1))
+            spare -= texts.count - 1
+            lines += texts.map { (text: $0, colour: Colour(download.state)) }
         }
         return lines
     }

@@ -9,7 +9,7 @@ extension DownloadDescription {
     var extractedPercent: Int? { state == .extracting ? extracted.map { Int(clamping: $0 * 100) } : nil }
 }
 
-/// One download on one line of a terminal. Pure.
+/// One download on a line of a terminal, and a wait with a long cause on several lines. Pure.
 struct ProgressLine {
     /// Whether the terminal shows more than ASCII.
     let utf8: Bool
@@ -47,8 +47,12 @@ struct ProgressLine {
         }
     }
 
-    /// The line, at most `columns` wide. `speed` is nil if no byte came for a while.
-    func text(_ download: DownloadDescription, speed: Speed?, columns: Int) -> String {
+    /// The lines, each at most `columns` wide. A wait has as many lines as its cause and its next try need; all else has one line.
+    ///
+    /// - Parameters:
+    ///   - speed: nil if no byte came for a while.
+    ///   - rows: the most lines. A cause that needs more is cut.
+    func lines(_ download: DownloadDescription, speed: Speed?, columns: Int, rows: Int) -> [String] {
         let layout = Layout(columns: columns)
         let ellipsis = utf8 ? "…" : "..."
         let name = TerminalText.cut(TerminalText.plain(download.displayName), to: layout.name, ellipsis: ellipsis)
@@ -63,10 +67,11 @@ struct ProgressLine {
                 fields.append(catalog.state(download.state))
             }
             for (field, width) in zip(fields, Self.fields).prefix(layout.fields) { line += "  " + TerminalText.padded(field, to: width) }
-        default: line += "  " + stateText(download)
+        case .waiting: return TerminalText.hanging(waitText(download), behind: line, to: columns, rows: rows, ellipsis: ellipsis)
+        default: line += "  " + catalog.state(download.state)
         }
         while line.last == " " { line.removeLast() }
-        return TerminalText.cut(line, to: columns, ellipsis: ellipsis)
+        return [TerminalText.cut(line, to: columns, ellipsis: ellipsis)]
     }
 
     private func bar(_ download: DownloadDescription, columns: Int) -> String {
@@ -106,8 +111,8 @@ struct ProgressLine {
         return catalog.text("%1$s left", catalog.duration(.seconds(Int64(seconds) + 1)))
     }
 
-    private func stateText(_ download: DownloadDescription) -> String {
-        guard download.state == .waiting else { return catalog.state(download.state) }
+    /// Why the download waits, and until when.
+    private func waitText(_ download: DownloadDescription) -> String {
         switch download.waitReason {
         case "retry":
             return withCause(

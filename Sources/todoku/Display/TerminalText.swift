@@ -85,6 +85,27 @@ enum TerminalText {
         return lines
     }
 
+    /// The fewest columns for a text behind another one, and below it.
+    private static let (leastBehind, leastBelow) = (20, 10)
+
+    /// `text` behind `head`. Its further lines are below its first one. If few columns are left behind `head`, `text` begins in the line
+    /// below `head`.
+    ///
+    /// - Parameter rows: the most lines. If they or the columns are too few, there is one line, whose middle is cut out.
+    static func hanging(_ text: String, behind head: String, to columns: Int, rows: Int, ellipsis: String = "…") -> [String] {
+        let line = head + "  " + text
+        guard width(line) > columns else { return [line] }
+        let isBehind = columns - width(head) - 2 >= leastBehind
+        let indent = isBehind ? width(head) + 2 : 2
+        let whole = columns - indent >= leastBelow ? wrapped(text, to: columns - indent, cutsWords: false) : []
+        guard let first = whole.first, whole.count + (isBehind ? 0 : 1) <= rows else { return [cut(line, to: columns, ellipsis: ellipsis)] }
+        let blanks = String(repeating: " ", count: indent)
+        if isBehind { return [head + "  " + first] + whole.dropFirst().map { blanks + $0 } }
+        var above = cut(head, to: columns, ellipsis: ellipsis)
+        while above.last == " " { above.removeLast() }
+        return [above] + whole.map { blanks + $0 }
+    }
+
     /// `text`, padded with blanks to `columns`.
     static func padded(_ text: String, to columns: Int, right: Bool = false) -> String {
         let blanks = String(repeating: " ", count: max(0, columns - width(text)))

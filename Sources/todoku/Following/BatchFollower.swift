@@ -4,7 +4,7 @@ internal import Glibc
 internal import Localization
 internal import TodokuClient
 
-/// Follows a batch to its end and shows its counts: one line on a terminal, redrawn each second; lines for a log; or JSON.
+/// Follows a batch to its end and shows its counts: on a terminal, redrawn each second; in lines for a log; or as JSON.
 @BusActor final class BatchFollower: Interruptible {
     /// Time between two requests for the batch's state.
     private static let interval: Duration = .seconds(1)
@@ -19,8 +19,8 @@ internal import TodokuClient
     private var told = ToldWaits()
     /// The members that have failed, which are named at the end.
     private let failures: EndedMembers
-    /// The line that is on the terminal now; empty: none.
-    private var line = ""
+    /// The lines that are on the terminal now; the cursor is on the line below them.
+    private var lines: [String] = []
 
     init(_ client: DownloaderClient, _ batch: BatchReference, json: Bool, isQuiet: Bool) {
         (self.client, self.batch, self.json, self.isQuiet) = (client, batch, json, isQuiet)
@@ -155,13 +155,17 @@ internal import TodokuClient
                 Output.write(JSON.object([("event", .string("waiting"))] + member.json).text + "\n")
             }
         } else if let terminal = Terminal.current {
-            var text = catalog.text("batch %1$s", "\(batch)") + "  " + Self.text(now)
-            if let idle { text += "  " + TerminalText.plain(Self.reason(idle, of: batch)) }
-            text = TerminalText.cut(text, to: terminal.columns - 1, ellipsis: "...")
-            guard text != line else { return }
+            let text = catalog.text("batch %1$s", "\(batch)") + "  " + Self.text(now)
+            let columns = terminal.columns - 1
+            var drawn = [TerminalText.cut(text, to: columns, ellipsis: "...")]
+            if let idle {
+                let reason = TerminalText.plain(Self.reason(idle, of: batch))
+                drawn = TerminalText.hanging(reason, behind: text, to: columns, rows: terminal.rows -| 1, ellipsis: "...")
+            }
+            guard drawn != lines else { return }
             let colour = Terminal.hasColour ? idle.flatMap { Colour($0.member.state) } : nil
-            Output.write("\r\u{1b}[K" + (colour?.paint(text) ?? text))
-            line = text
+            Output.write(terminal.erasing(lines.map(TerminalText.width)) + drawn.map { (colour?.paint($0) ?? $0) + "\n" }.joined())
+            lines = drawn
         } else {
             if before?.outcomes != now.outcomes { Output.write("\(batch) progress \(Self.text(now, words))\n") }
             if let idle, told.isNew(idle.member) { Output.write(TerminalText.plain("\(batch) \(Self.words(idle))") + "\n") }
@@ -190,8 +194,8 @@ internal import TodokuClient
     }
 
     private func clear() {
-        if !line.isEmpty, Terminal.current != nil { Output.write("\r\u{1b}[K") }
-        line = ""
+        if !lines.isEmpty, let terminal = Terminal.current { Output.write(terminal.erasing(lines.map(TerminalText.width))) }
+        lines = []
     }
 
     // MARK: Ctrl-C

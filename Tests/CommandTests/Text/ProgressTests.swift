@@ -2,6 +2,7 @@ import DBus
 import DownloadModel
 import DownloaderInterface
 import EventLoop
+import Localization
 import Testing
 
 @testable import TodokuClient
@@ -14,6 +15,13 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
             "State": .string(state), "Received": .uint64(received), "Total": .int64(total), "FileName": .string(name),
             "Url": .string("http://h/x"),
         ])
+}
+
+extension ProgressLine {
+    /// The line of a download that has one row.
+    func text(_ download: DownloadDescription, speed: Speed?, columns: Int) -> String {
+        lines(download, speed: speed, columns: columns, rows: 1).joined(separator: "\n")
+    }
 }
 
 @Suite struct `A progress line` {
@@ -128,6 +136,74 @@ private func download(_ state: String, received: UInt64 = 0, total: Int64 = -1, 
         // The time was estimated, and is over.
         line.now = 10_000_000
         #expect(line.text(waiting, speed: nil, columns: 160).hasSuffix("waiting for its turn: \(reason)"))
+    }
+}
+
+@Suite struct `The lines of a wait` {
+    private let cause = "There is no host with the name no-such-host.example.org; check the URL"
+
+    private func waiting(_ number: UInt64 = 7, name: String = "データ集２０２６.bin") -> DownloadDescription {
+        let error = EndError(name: "org.todoku.Error.Network", message: "\(cause).", details: [:])
+        return DownloadDescription(
+            DownloadReference(number: number),
+            [
+                "State": .string("waiting"), "FileName": .string(name), "Url": .string("http://h/x"), "WaitReason": .string("retry"),
+                "Error": error.variant, "WaitUntil": .uint64(10_000_000),
+            ])
+    }
+
+    @Test func `tell the whole cause and the next try at 80 columns, below one another`() {
+        let line = ProgressLine(utf8: true, now: 1_500_000)
+        let lines = line.lines(waiting(name: "a.bin"), speed: nil, columns: 79, rows: 23)
+        #expect(
+            lines == [
+                "a.bin         trying again in 9 s: There is no host with the name",
+                "              no-such-host.example.org; check the URL",
+            ])
+        #expect(line.lines(waiting(), speed: nil, columns: 160, rows: 23).count == 1, "where there is room, the wait has one line")
+    }
+
+    @Test(arguments: [12, 19, 20, 29, 39, 59, 79, 119])
+    func `are never wider than the terminal, and cut nothing`(columns: Int) {
+        for catalog in [Catalog(.english), Catalog(.japanese)] {
+            let line = ProgressLine(utf8: true, catalog: catalog, now: 1_500_000)
+            let lines = line.lines(waiting(), speed: nil, columns: columns, rows: 100)
+            #expect(lines.allSatisfy { TerminalText.width($0) <= columns }, "\(lines)")
+            let text = lines.joined().filter { $0 != " " }
+            #expect(
+                text.contains(line.lines(waiting(), speed: nil, columns: 1000, rows: 1)[0].dropFirst(20).filter { $0 != " " }), "\(lines)")
+        }
+    }
+
+    @Test func `are one, whose middle is cut out, where the terminal has no more`() {
+        let line = ProgressLine(utf8: true, now: 1_500_000)
+        for (columns, rows) in [(79, 1), (39, 2), (11, 23)] {
+            let lines = line.lines(waiting(), speed: nil, columns: columns, rows: rows)
+            #expect(lines.count == 1 && lines[0].contains("…") && TerminalText.width(lines[0]) <= columns, "\(lines)")
+        }
+    }
+
+    /// The lines that a terminal of 80 columns shows of `count` downloads, which wait for the same cause.
+    @BusActor private func screen(_ count: Int, rows: Int) -> [String] {
+        let display = LiveDisplay(utf8: true)
+        for number in 1...count { display.changed(waiting(UInt64(number), name: "\(number).bin"), before: nil) }
+        return display.bars(Terminal(columns: 80, rows: rows)).map(\.text)
+    }
+
+    /// How many of `lines` begin a download, and how many downloads have their whole cause.
+    private func shown(_ lines: [String]) -> (Int, Int) {
+        (lines.count { $0.contains(".bin ") }, lines.count { $0.hasPrefix("  ") && $0.hasSuffix("check the URL") })
+    }
+
+    @Test(arguments: [(3, 24, 6, 3, 3), (20, 24, 23, 17, 5), (100, 24, 23, 17, 5), (1, 2, 1, 1, 0), (1, 3, 2, 1, 1), (3, 3, 2, 1, 0)])
+    @BusActor func `are fewer than those of the terminal, and the first downloads keep theirs`(
+        count: Int, rows: Int, lines: Int, downloads: Int, whole: Int
+    ) {
+        let drawn = screen(count, rows: rows)
+        #expect(drawn.count == lines, "\(drawn)")
+        #expect(shown(drawn) == (downloads, whole), "\(drawn)")
+        let rest = count - downloads
+        #expect(drawn.last?.hasPrefix("and \(rest) more") == (rest > 0), "\(drawn)")
     }
 }
 

@@ -101,12 +101,20 @@ import Testing
         let environment = desk.environment.merging(["NO_COLOR": ""]) { $1 }
         let terminal = Child(["script", "-qec", command, "/dev/null"], environment: environment)
         #expect(await terminal.says("\u{1b}[33mbatch 2  0 of 2 finished  0 B  waiting: \(reason)\u{1b}[39m"), "\(terminal.output)")
+        // At 80 columns, the reason is whole, too: its end is in the line below, and both lines are erased before the next drawing.
+        let usual = "stty cols 80 rows 24; '\(Desk.command)' watch 2"
+        let narrow = Child(["script", "-qec", usual, "/dev/null"], environment: desk.environment.merging(["NO_COLOR": "1"]) { $1 })
+        let head = "batch 2  0 of 2 finished  0 B  "
+        let below = String(repeating: " ", count: head.count)
+        let lines = "\(head)waiting: everything is paused; ‘todoku resume\r\n\(below)--all’ resumes it\r\n"
+        #expect(await narrow.says(lines), "\(narrow.output)")
         #expect(await desk.run("resume", "--all").status == 0)
+        #expect(await narrow.says("\u{1b}[2A\r\u{1b}[J"), "\(narrow.output)")
         #expect(await desk.run("pause", "2").status == 0)
         #expect(await wait.says("2 paused\n"), "\(wait.output)")
         #expect(await terminal.says("  paused: “todoku resume 2” resumes it"), "\(terminal.output)")
         #expect(await desk.run("cancel", "2").status == 0)
-        for child in [wait, json, terminal] { #expect(await child.wait().status == 1) }
+        for child in [wait, json, terminal, narrow] { #expect(await child.wait().status == 1) }
         #expect(wait.output.hasSuffix("2 ended 0 finished, 2 cancelled\n"), "\(wait.output)")
         await desk.close()
     }
@@ -127,14 +135,21 @@ import Testing
         #expect(await watch.says(line), "\(watch.output) \(watch.errors)")
 
         // At a terminal, script(1) gives the command one, the download is yellow, unless NO_COLOR is set.
-        func terminal(_ command: String, noColour: String) -> Child {
+        func terminal(_ command: String, noColour: String, size: String = "cols 120") -> Child {
             let environment = desk.environment.merging(["NO_COLOR": noColour]) { $1 }
-            return Child(["script", "-qec", "stty cols 120; '\(Desk.command)' \(command)", "/dev/null"], environment: environment)
+            return Child(["script", "-qec", "stty \(size); '\(Desk.command)' \(command)", "/dev/null"], environment: environment)
         }
         let colour = "\u{1b}[33m"
         let bars = [terminal("watch 1", noColour: ""), terminal("watch 1", noColour: "1")]
         for bar in bars { #expect(await bar.says("trying again in "), "\(bar.output) \(bar.errors)") }
         #expect(bars[0].output.contains("\(colour)a.bin ") && !bars[1].output.contains(colour), "\(bars.map(\.output))")
+        // At 80 columns, the cause goes on in the line below. Both lines are erased before the next drawing.
+        let narrow = terminal("watch 1", noColour: "1", size: "cols 80 rows 24")
+        let isWhole = await eventually {
+            narrow.output.split(whereSeparator: \.isWhitespace).joined(separator: " ").contains(": \(cause) ") || !narrow.isRunning
+        }
+        #expect(isWhole && narrow.isRunning && !narrow.output.contains("…"), "\(narrow.output) \(narrow.errors)")
+        #expect(await narrow.says("\u{1b}[2A\r\u{1b}[J"), "\(narrow.output)")
         #expect(await terminal("list", noColour: "").wait().output.contains("\(colour)waiting\u{1b}[39m"))
         let plain = await terminal("list", noColour: "1").wait()
         #expect(plain.output.contains("waiting") && !plain.output.contains(colour), "\(plain)")
@@ -149,7 +164,7 @@ import Testing
         #expect(show.contains(" \(cause). (org.todoku.Error.HttpStatus)\n"), "\(show)")
 
         #expect(await desk.run("cancel", "1").status == 0)
-        for child in [get, watch] + bars { #expect(await child.wait().status == 1) }
+        for child in [get, watch, narrow] + bars { #expect(await child.wait().status == 1) }
         #expect(server.requests.count == 1)
         await desk.close()
     }
