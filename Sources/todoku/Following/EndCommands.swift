@@ -101,7 +101,7 @@ internal import TodokuClient
     private func report(_ download: DownloadDescription, _ fault: String?) {
         if let fault {
             let text = catalog.text("the command for download %1$s failed: %2$s", "\(download.reference)", fault)
-            status = status.and(complain(CommandFailure(.commandFailed, text)))
+            status = status.and(complain(CommandFailure(.commandFailed, text, about: .download(download.reference))))
         }
         display?.resume()
     }

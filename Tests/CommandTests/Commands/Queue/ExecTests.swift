@@ -114,6 +114,7 @@ private let noting = """
         let lines = json.output.split(separator: "\n").compactMap { JSON(String($0)) }
         #expect(lines.count == json.output.split(separator: "\n").count, "standard output has JSON only: \(json)")
         #expect(lines.last?["error"]?["message"]?.string == "the command for download 5 failed: its exit status is 1")
+        #expect(lines.last?["download"]?.string == "5", "\(json)")
         await desk.close()
     }
 
